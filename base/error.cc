@@ -1,0 +1,30 @@
+#include "base/error.h"
+
+#include <fmt/format.h>
+
+namespace orrery {
+namespace {
+
+std::string one_line(std::string_view file, int line, std::string_view what, std::string_view expected) {
+  std::string text;
+  if (!file.empty()) text += line > 0 ? fmt::format("{}:{}: ", file, line) : fmt::format("{}: ", file);
+  text += what;
+  if (!expected.empty()) text += fmt::format(" ({})", expected);
+  for (char& c : text) {  // the contract promises one line, and foreign parsers' messages may hold more
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+UserError::UserError(std::string_view file, int line, std::string_view what, std::string_view expected)
+    : std::runtime_error(one_line(file, line, what, expected)) {}
+
+UserError::UserError(std::string_view what, std::string_view expected) : UserError({}, 0, what, expected) {}
+
+void fail_check(const char* condition, const char* file, int line, const std::string& detail) {
+  throw InternalError(fmt::format("{}:{}: broken invariant {}: {}", file, line, condition, detail));
+}
+
+}  // namespace orrery

@@ -1,0 +1,14 @@
+// Numbers as people read them. Rates are SI (GB/s = 1e9 bytes/s); sizes are bytes with binary prefixes (GiB).
+#pragma once
+
+#include <string>
+
+namespace orrery {
+
+std::string human_bytes(double bytes);             // "79.2 GiB"
+std::string human_seconds(double seconds);         // "12.3 ms"
+std::string human_rate(double bytes_per_s);        // "25.0 GB/s"
+std::string human_flops_rate(double flops_per_s);  // "312 TFLOP/s"
+std::string human_count(double count);             // "175 B" for parameters
+
+}  // namespace orrery

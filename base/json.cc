@@ -1,0 +1,46 @@
+#include "base/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace orrery {
+namespace {
+
+int line_at(std::string_view text, std::size_t offset) {
+  return 1 + static_cast<int>(std::count(text.begin(), text.begin() + std::min(offset, text.size()), '\n'));
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view file) {
+  std::size_t values = 0;
+  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxJsonDepth)
+      throw UserError(file, 0, "JSON is nested too deeply",
+                      fmt::format("expected at most {} levels", kMaxJsonDepth));
+    if (++values > kMaxJsonValues)
+      throw UserError(file, 0, "JSON holds too many values",
+                      fmt::format("expected at most {}", kMaxJsonValues));
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), bounded);
+  } catch (const Json::parse_error& error) {
+    throw UserError(file, line_at(text, error.byte), "is not valid JSON", "expected a JSON object");
+  }
+}
+
+Json read_json(const std::filesystem::path& path) {
+  return parse_json(read_file(path), path.string());
+}
+
+int line_of_key(std::string_view text, std::string_view key) {
+  const auto at = text.find(fmt::format("\"{}\"", key));
+  return at == std::string_view::npos ? 0 : line_at(text, at);
+}
+
+}  // namespace orrery

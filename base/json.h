@@ -1,0 +1,24 @@
+// Foreign JSON, read with bounds so that a hostile file cannot exhaust memory or the stack.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxJsonDepth = 64;
+constexpr std::size_t kMaxJsonValues = 1'000'000;
+
+// Throws UserError with file:line on a syntax error, nesting beyond kMaxJsonDepth or more than kMaxJsonValues
+// values. `file` only names the source in messages.
+Json parse_json(std::string_view text, std::string_view file);
+Json read_json(const std::filesystem::path& path);
+
+// The 1-based line on which `"key"` first stands in `text`, or 0.
+int line_of_key(std::string_view text, std::string_view key);
+
+}  // namespace orrery

@@ -1,0 +1,54 @@
+# Shared settings: warnings, sanitizers, ccache, a fast linker, and the shape of a folder's library.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Protobuf REQUIRED)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(orrery_options INTERFACE)
+target_include_directories(orrery_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>)
+if(ORRERY_WERROR)
+  target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  target_link_options(orrery_options INTERFACE -fuse-ld=mold)
+endif()
+
+# orrery_library(NAME SOURCES... ): one folder, one target orrery_NAME, every .cc of the folder unless SOURCES are given.
+function(orrery_library name)
+  cmake_parse_arguments(A "" "" "SOURCES" ${ARGN})
+  if(NOT A_SOURCES)
+    file(GLOB A_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  endif()
+  if(NOT A_SOURCES)
+    set(A_SOURCES ${CMAKE_BINARY_DIR}/empty.cc)
+    file(TOUCH ${A_SOURCES})
+  endif()
+  add_library(orrery_${name} STATIC ${A_SOURCES})
+  target_link_libraries(orrery_${name} PUBLIC orrery_options)
+endfunction()
+
+# orrery_embed(TARGET SYMBOL FILES...): data files inside the binary, as a sorted table
+#   extern const std::vector<orrery::EmbeddedFile>& SYMBOL();   (base/embedded.h)
+function(orrery_embed target symbol)
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.cc)
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DSYMBOL=${symbol} "-DFILES=${ARGN}" -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${ARGN} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+endfunction()

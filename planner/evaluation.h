@@ -1,0 +1,45 @@
+// A plan's predicted figures: memory, closed-form time, simulated time. The contract's JSON of one plan.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "program/plan.h"
+#include "sim/simulator.h"
+
+namespace orrery::planner {
+
+struct Memory {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0, total = 0, capacity = 0;
+  int stage = 0;  // whose device is the fullest
+  bool fits() const { return total <= capacity; }
+};
+// Of the fullest device. total = (weights + gradients + optimizer + activations + buffers) * (1 + allocator
+// margin) + context. Activations: Korthikanti et al., arXiv 2205.05198, times the schedule's micro-batches in
+// flight.
+Memory predict_memory(const Plan& plan);
+
+// Closed form, unbiased: orders plans. Microseconds to evaluate.
+double estimate_step_seconds(const Plan& plan);
+// Admissible: never above the simulated time. Prunes.
+double lower_bound_step_seconds(const Plan& plan);
+
+// FLOPs of the model in one step over the whole cluster: causal attention counted once, no recomputation.
+double model_flops(const Plan& plan);
+// With recomputation: what the devices really execute.
+double hardware_flops(const Plan& plan);
+
+struct Evaluation {
+  Plan plan;
+  Memory memory;
+  double estimate_s = 0;
+  std::optional<sim::Simulation> simulation;
+  double step_time_s() const { return simulation ? simulation->step_time_s : estimate_s; }
+};
+
+// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`.
+Json to_json(const Evaluation& evaluation);
+
+}  // namespace orrery::planner

@@ -1,0 +1,30 @@
+// Which rank has which coordinates, which ranks form which group, and which device a rank runs on.
+#pragma once
+
+#include <vector>
+
+#include "program/plan.h"
+#include "program/program.h"
+
+namespace orrery {
+
+// Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp: it is decoded from the (cp, dp)
+// position, innermost, and does not multiply the world.
+Coordinates coordinates_of(const Plan& plan, int rank);
+int rank_of(const Plan& plan, const Coordinates& at);
+
+// Members in increasing order of the varying coordinate.
+Group tensor_group(const Plan& plan, int rank);
+Group data_group(const Plan& plan, int rank);  // dp x cp: over which dense gradients are reduced
+Group expert_group(const Plan& plan, int rank);
+Group expert_data_group(const Plan& plan, int rank);  // over which experts' gradients are reduced
+Group context_group(const Plan& plan, int rank);
+Group shard_group(const Plan& plan, int rank);      // over which states are sharded
+Group replicate_group(const Plan& plan, int rank);  // across shard groups
+Group embedding_group(const Plan& plan, int rank);  // first and last stage, where they share a tensor
+
+// Device of a rank: ranks fill devices in order; ranks beyond the devices of a shared-core node share them
+// round robin.
+int device_of(const Plan& plan, int rank);
+
+}  // namespace orrery

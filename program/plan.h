@@ -1,0 +1,121 @@
+// A Plan: a Job (what is trained on what) and the Choices made for it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "program/runtime_profile.h"
+#include "topologies/cluster.h"
+#include "workloads/workload.h"
+
+namespace orrery::proto {
+class Plan;
+}
+
+namespace orrery {
+
+enum class Optimizer : std::uint8_t { sgd, momentum, adam, adamw };
+enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
+enum class Recompute : std::uint8_t { none, selective, full };
+enum class Compression : std::uint8_t { none, fp16, int8, topk };
+enum class Sync : std::uint8_t { all_reduce, parameter_server, async_parameter_server, single_process };
+// A dimension of the parallel layout. ep lies inside dp*cp and does not multiply the world.
+enum class Dimension : std::uint8_t { tp, cp, ep, dp, pp };
+
+std::string_view name_of(Optimizer);
+std::string_view name_of(Schedule);  // "gpipe" "1f1b" "interleaved" "zero-bubble"
+std::string_view name_of(Recompute);
+std::string_view name_of(Compression);
+std::string_view name_of(Sync);  // "all-reduce" "parameter-server" …
+std::string_view name_of(Dimension);
+// Each throws UserError on an unknown name, listing the known ones.
+Optimizer optimizer_from_name(std::string_view);
+Schedule schedule_from_name(std::string_view);
+Recompute recompute_from_name(std::string_view);
+Compression compression_from_name(std::string_view);
+Sync sync_from_name(std::string_view);
+Dimension dimension_from_name(std::string_view);
+
+struct Training {
+  std::int64_t global_batch = 0;  // samples a step
+  int seq_len = 0;                // tokens a sample; 0: no sequences
+  DType precision = DType::bf16;
+  Optimizer optimizer = Optimizer::adam;
+  bool fused_attention = true;
+  double learning_rate = 0;  // 0: the executor's default for the optimizer
+  std::uint64_t seed = 1;
+};
+
+struct Job {
+  Workload workload;
+  Cluster cluster;
+  RuntimeProfile runtime;
+  Training training;
+};
+
+struct Choices {
+  int tp = 1;
+  int pp = 1;
+  int dp = 1;
+  int cp = 1;
+  int ep = 1;
+  int etp = 1;
+  int micro_batch = 1;
+  Schedule schedule = Schedule::one_f_one_b;
+  int interleave = 1;
+  int zero = 0;
+  Recompute recompute = Recompute::none;
+  int recompute_layers = 0;
+  int shard_group = 0;
+  std::vector<int> stage_layers;
+  std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                    Dimension::pp};
+  bool sequence_parallel = false;
+  bool overlap_grad_reduce = true;
+  double bucket_bytes = 0;  // 0: the runtime profile's
+  Compression grad_compression = Compression::none;
+  double topk_ratio = 0.01;
+  Sync sync = Sync::all_reduce;
+  int servers = 0;
+  int staleness = 0;
+  double capacity_factor = 0;
+  std::vector<std::int64_t> replica_batches;
+
+  int world() const { return tp * pp * dp * cp; }
+  bool operator==(const Choices&) const = default;
+};
+
+struct Plan {
+  std::shared_ptr<const Job> job;  // shared: a search holds many plans of one job
+  Choices choices;
+
+  std::int64_t micro_batches() const;  // of one replica: global_batch / (dp * micro_batch)
+  int stages() const { return choices.pp; }
+};
+
+// Layers [begin, end) of model chunk `chunk` (0 unless interleaved) of pipeline stage `stage`. Embedding and
+// head belong to the first and last. Even cuts give the remainder to the earlier stages. Throws UserError
+// where the plan's stage_layers do not add up.
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+};
+LayerRange layers_of(const Plan& plan, int stage, int chunk);
+// The operators [begin, end) of that chunk.
+LayerRange operators_of(const Plan& plan, int stage, int chunk);
+
+// Throws UserError (usage, no file) naming the option at fault: TP that does not divide heads, a batch that
+// does not divide, a world that is not the cluster's size, a form of parallelism that has no lowering yet.
+void check_plan(const Plan& plan);
+
+// Throws UserError(file, line, …); the result has passed check_plan.
+Plan plan_from_proto(const proto::Plan& message, std::string_view file, std::string_view text);
+void to_proto(const Plan& plan, proto::Plan* message);
+Plan load_plan(const std::string& file);
+
+}  // namespace orrery

@@ -1,0 +1,187 @@
+// What one rank does in one training step.
+//
+// A Program is a list of instructions in *issue order*. Each stands on a stream; a stream runs its
+// instructions one after another in that order; `after` adds dependencies on earlier instructions of other
+// streams. An instruction may start when its predecessor on the stream and everything in `after` has ended.
+// Exactly CUDA's streams and events.
+//
+// Nothing here knows of a clock: sim/ gives the instructions virtual time, exec/ real time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace orrery::proto {
+class Program;
+}
+
+namespace orrery {
+
+enum class Stream : std::uint8_t {
+  compute,
+  tensor,             // tensor-parallel collectives (and the loss's)
+  data,               // gradient reduction, parameter gathering
+  pipeline_forward,   // activations to the next stage
+  pipeline_backward,  // gradients to the previous stage
+  expert,             // all-to-all
+  context,            // ring attention
+  input,              // data loading, host to device
+  storage,            // checkpoints
+};
+constexpr int kStreamCount = 9;
+
+enum class Op : std::uint8_t { compute, collective, exchange, receive_any, pack, unpack, copy, load, save };
+
+enum class ComputeKind : std::uint8_t {
+  forward,
+  backward_input,
+  backward_weight,
+  backward,
+  recompute,
+  optimizer
+};
+// `backward` is input and weight gradients together (every schedule but zero-bubble).
+
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  all_to_all,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+};
+enum class Reduction : std::uint8_t { sum, max };
+
+enum class TensorKind : std::uint8_t {
+  parameters,           // index: bucket
+  gradients,            // index: bucket
+  optimizer_state,      // index: bucket
+  activation,           // index: operator whose output it is
+  activation_gradient,  // index: operator whose output's gradient it is
+  saved,                // index: operator; what its backward needs beyond its inputs
+  batch,                // the micro-batch's input tokens and labels
+  loss_max,             // row maxima of the local logits
+  loss_sum,             // row sums of exponentials and target logits
+  loss,                 // of the micro-batch
+  gradient_norm,        // one scalar
+  tied_gradient,        // index: operator; gradient of a tensor shared by two stages
+  replicated_gradient,  // gradients of parameters that are replicated under sequence parallelism, all of a
+                        // stage
+};
+
+// Micro-batch -1: not of any micro-batch.
+struct TensorRef {
+  TensorKind kind = TensorKind::activation;
+  std::int32_t index = 0;
+  std::int32_t micro_batch = -1;
+  bool operator==(const TensorRef&) const = default;
+};
+
+struct Transfer {
+  std::int32_t peer = 0;  // global rank
+  double bytes = 0;
+  std::int32_t tag =
+      0;  // matches sender and receiver; unique per (pair, direction, tensor, micro-batch) in a step
+  bool send = false;
+  TensorRef tensor;
+};
+
+struct Instruction {
+  Op op = Op::compute;
+  Stream stream = Stream::compute;
+  std::vector<std::uint32_t> after;
+  // compute, pack, unpack, copy, load, save
+  ComputeKind compute = ComputeKind::forward;
+  std::int32_t op_begin =
+      0;  // operators [op_begin, op_end) of the workload; backward kinds run them in reverse.
+  std::int32_t op_end = 0;  // optimizer: buckets [op_begin, op_end) of this rank's Program
+  std::int32_t micro_batch = -1;
+  double flops = 0;
+  double bytes = 0;  // compute: touched in device memory. collective: size as nccl-tests defines it (below)
+  // collective
+  CollectiveKind collective = CollectiveKind::all_reduce;
+  std::int32_t group = -1;  // index in Program::groups
+  std::int32_t root = 0;    // position in the group
+  Reduction reduction = Reduction::sum;
+  DType dtype = DType::fp32;
+  std::int64_t sequence = 0;  // n-th collective on this group: equal on all members
+  std::vector<double>
+      per_peer_bytes;  // all_to_all with uneven counts: bytes sent to each member; empty: even
+  // exchange
+  std::vector<Transfer> transfers;
+  std::vector<TensorRef> reads;
+  std::vector<TensorRef> writes;
+};
+// A collective's `bytes` is nccl-tests' size: all_reduce, broadcast, reduce: the buffer; all_gather,
+// reduce_scatter, all_to_all, gather, scatter: the whole over all members (n times one member's part).
+
+enum class GroupKind : std::uint8_t {
+  tensor,
+  data,
+  shard,
+  replicate,
+  pipeline,
+  embedding,
+  expert,
+  expert_data,
+  context,
+  world
+};
+
+struct Group {
+  GroupKind kind = GroupKind::world;
+  std::vector<std::int32_t> ranks;  // global, in the order that the collective numbers its members
+};
+
+// A slice of one parameter tensor as this rank holds it.
+struct BucketParameter {
+  std::int32_t op = 0;         // operator of the workload
+  std::int32_t parameter = 0;  // index in Operator::parameters
+  std::int64_t offset = 0;     // elements from the start of the bucket
+  std::int64_t elements = 0;   // of this rank's tensor-parallel (or expert) part
+};
+
+// Parameters whose gradients are reduced together, in one flat buffer padded to a multiple of the group.
+struct Bucket {
+  std::vector<BucketParameter> parameters;
+  std::int64_t elements = 0;  // with padding
+  std::int32_t group = -1;    // over which it is reduced; -1: on no one
+  std::int32_t chunk = 0;     // model chunk that it belongs to
+};
+
+struct Coordinates {
+  int tp = 0, cp = 0, ep = 0, dp = 0, pp = 0;
+};
+
+struct Program {
+  std::int32_t rank = 0;
+  Coordinates at;
+  std::vector<Group> groups;
+  std::vector<Bucket> buckets;
+  std::vector<Instruction> instructions;
+};
+
+std::string_view name_of(Stream);
+std::string_view name_of(Op);
+std::string_view name_of(ComputeKind);
+std::string_view name_of(CollectiveKind);
+std::string_view name_of(GroupKind);
+std::string_view name_of(TensorKind);
+std::string_view name_of(Reduction);
+
+// What people and validation group by: "forward", "backward", "recompute", "optimizer", "tensor_comm",
+// "data_comm", "pipeline_comm", "expert_comm", "context_comm", "input", "other".
+std::string_view kind_of(const Instruction& instruction);
+// A short label for traces: "forward mb3 layers 4-7", "all_reduce bucket 2".
+std::string label_of(const Program& program, std::size_t instruction);
+
+void to_proto(const Program& program, proto::Program* message);
+
+}  // namespace orrery

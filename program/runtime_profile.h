@@ -1,0 +1,49 @@
+// How one framework generation runs a model. Fields, units and meaning: proto/runtime_profile.proto.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::proto {
+class RuntimeProfile;
+}
+
+namespace orrery {
+
+struct RuntimeProfile {
+  std::string name;
+  std::string description;
+  std::string source;
+  bool calibrated = false;
+  bool fused_attention = true;
+  bool fused_elementwise = true;
+  bool overlap_grad_reduce = true;
+  bool overlap_param_gather = false;
+  bool overlap_pipeline = false;
+  bool overlap_tensor = false;
+  bool fp32_gradients = true;
+  double bucket_bytes = 0;
+  bool sequence_parallel = true;
+  int default_zero = 1;
+  bool clip_gradients = true;
+  double kernel_launch_s = 0;
+  double step_overhead_s = 0;
+  double micro_batch_overhead_s = 0;
+  double memory_bound_efficiency = 1;
+  double matmul_efficiency = 1;
+  double attention_efficiency = 1;
+  double communication_efficiency = 1;
+  double optimizer_bytes_per_parameter = 0;
+  double allocator_margin = 0;
+  std::vector<std::string> frameworks;
+};
+
+RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, std::string_view file,
+                                          std::string_view text);
+void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
+
+std::vector<std::string> catalog_runtimes();            // sorted; "megatron-core", "orrery", …
+RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on an unknown name
+
+}  // namespace orrery

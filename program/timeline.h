@@ -1,0 +1,45 @@
+// When each instruction ran: what both clocks emit and everything downstream reads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace orrery {
+
+struct TimelineEvent {
+  std::int32_t rank = 0;
+  std::int32_t step = 0;
+  std::uint32_t instruction = 0;
+  double start_s = 0;
+  double end_s = 0;
+};
+
+struct Timeline {
+  std::vector<TimelineEvent> events;  // by (rank, step, instruction)
+};
+
+// The contract's breakdown of one step of one rank: every instant counted once, adds up to `step_time_s`.
+struct Breakdown {
+  double compute = 0, recompute = 0, tensor_comm = 0, data_comm = 0, pipeline_comm = 0, expert_comm = 0,
+         context_comm = 0, bubble = 0, optimizer = 0, input = 0, other = 0;
+  double total() const {
+    return compute + recompute + tensor_comm + data_comm + pipeline_comm + expert_comm + context_comm +
+           bubble + optimizer + input + other;
+  }
+};
+
+// Compute where the compute stream is busy, else the communication that the next compute waits for, else
+// bubble.
+Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s, double end_s);
+// Total busy seconds by kind_of(), of one rank and step.
+std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step);
+
+// Chrome/Perfetto JSON: a process per rank, a thread per stream, flows from sends to receives.
+std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline);
+
+}  // namespace orrery

@@ -1,0 +1,23 @@
+// Textproto files: what people write. Errors name file, line and field.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+// Parses `text` into `message`. Throws UserError(file, line, …) on a syntax error, an unknown field or a
+// wrong type.
+void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message);
+void read_textproto(const std::filesystem::path& path, google::protobuf::Message* message);
+
+// The 1-based line on which the field stands, by its path of field names from the top
+// ("groups.node.devices"); the first occurrence for repeated fields; 0 when it is not written in `text`.
+int line_of_field(std::string_view text, std::string_view field_path);
+
+std::string to_textproto(const google::protobuf::Message& message);
+
+}  // namespace orrery

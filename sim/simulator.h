@@ -1,0 +1,61 @@
+// One training step in virtual time, on SimGrid.
+//
+// Every call forks: SimGrid's engine is one per process (shared notes, P6), and a crash in it becomes an
+// error of the call. Bit-identical for identical input.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/collective_cost.h"
+#include "program/plan.h"
+#include "program/timeline.h"
+
+namespace orrery::sim {
+
+enum class Detail { flows, messages };
+
+struct SimulationOptions {
+  bool fold = true;
+  Detail detail = Detail::flows;
+  int steps = 0;  // 0: as many as the steady state needs (one where a step ends in a global synchronisation)
+  bool keep_timeline = true;
+};
+
+struct LinkLoad {
+  std::string name;
+  double utilization = 0;  // fraction of capacity over the simulated time
+  double bytes = 0;
+};
+
+struct Simulation {
+  double step_time_s = 0;  // end of one step to the end of the next
+  std::vector<double> step_ends_s;
+  std::vector<Program> programs;  // of the simulated ranks, in rank order
+  Timeline timeline;
+  int ranks = 0;
+  int simulated_ranks = 0;
+  std::int64_t events = 0;      // activities completed
+  std::vector<LinkLoad> links;  // busiest first
+  int critical_rank = 0;        // with most compute (lowest index on ties)
+  Breakdown breakdown;          // of that rank
+  std::map<std::string, double> busy_s;
+};
+
+// Throws InternalError when the simulation stalls or its process dies, NoAnswer when a route is dead.
+Simulation simulate(const Plan& plan, const SimulationOptions& options = {});
+// The same over several plans, `jobs` processes at a time; results in order.
+std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
+                                     int jobs);
+
+struct CollectiveResult {
+  double time_s = 0;
+  CollectivePlan plan;
+  std::int64_t events = 0;
+};
+// One collective alone on the cluster's first `devices` devices.
+CollectiveResult simulate_collective(CollectiveKind kind, double bytes, const Cluster& cluster, int devices,
+                                     Detail detail, const Algorithm* forced = nullptr);
+
+}  // namespace orrery::sim

@@ -1,0 +1,141 @@
+// A checked description of a machine. Devices are numbered 0..devices()-1, node by node in the order of the
+// groups.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topologies/device_profile.h"
+
+namespace orrery::proto {
+class Cluster;
+}
+
+namespace orrery {
+
+enum class IntraKind { nvswitch, nvlink_mesh, pcie, shared_memory };
+
+struct IntraNode {
+  IntraKind kind = IntraKind::nvswitch;
+  double bandwidth_bytes_per_s = 0;  // one device, one direction
+  double latency_s = 0;
+  std::vector<int> mesh_links;  // devices x devices, row-major
+  int devices_per_bridge = 0;
+  double bridge_bandwidth_bytes_per_s = 0;
+  bool in_network_reduction = false;
+};
+
+struct Nic {
+  int count = 0;
+  double bandwidth_bytes_per_s = 0;  // one port, one direction
+  double latency_s = 0;
+  std::vector<int> of_device;  // one entry per local device
+  bool direct = false;
+  double pcie_bandwidth_bytes_per_s = 0;
+};
+
+struct NodeType {
+  std::string name;
+  int profile = 0;  // index in Cluster::profiles
+  int devices = 0;
+  IntraNode intra;
+  Nic nic;
+  int shared_cores = 0;
+  double host_memory_bytes = 0;
+  double storage_read_bytes_per_s = 0;
+  double storage_write_bytes_per_s = 0;
+  double price_usd_per_device_hour = 0;
+  double host_power_w = 0;
+  std::vector<std::string> hosts;
+};
+
+struct NodeGroup {
+  NodeType node;
+  int count = 0;
+};
+
+enum class FabricKind { star, fat_tree, rail_fat_tree, torus, dragonfly };
+enum class Transport { infiniband, roce, tcp, host };
+
+struct Fabric {
+  FabricKind kind = FabricKind::star;
+  Transport transport = Transport::infiniband;
+  double switch_latency_s = 0;
+  int nodes_per_leaf = 0;
+  double oversubscription = 1;
+  double link_bandwidth_bytes_per_s = 0;
+  std::vector<int> torus;
+  int groups = 0;
+  int routers = 0;
+  int nodes_per_router = 0;
+  double global_bandwidth_bytes_per_s = 0;
+};
+
+enum class CommunicationLibrary { nccl, mpi };
+
+struct CommunicationProfile {
+  CommunicationLibrary library = CommunicationLibrary::nccl;
+  std::string source;
+  bool calibrated = false;
+  double point_to_point_latency_s = 0;
+  double point_to_point_bytes_per_s = 0;
+  double reduce_bytes_per_s = 0;
+  double network_latency_s = 0;
+  double network_efficiency = 1;
+  double intra_efficiency = 1;
+  double collective_overhead_s = 0;
+  double eager_bytes = 0;
+};
+
+enum class OverrideTarget { device, nic, node };
+
+struct Override {
+  int node = 0;
+  int device = 0;
+  int port = 0;
+  OverrideTarget target = OverrideTarget::device;
+  double speed = 1;
+};
+
+// Where a device sits.
+struct DevicePlace {
+  int node = 0;
+  int local = 0;
+  int group = 0;  // index in Cluster::groups
+};
+
+struct Cluster {
+  std::string name;
+  std::string description;
+  std::string source;
+  std::vector<NodeGroup> groups;
+  Fabric fabric;
+  std::vector<DeviceProfile> profiles;
+  CommunicationProfile communication;
+  std::vector<Override> overrides;
+
+  int nodes() const;
+  int devices() const;
+  DevicePlace place(int device) const;        // O(groups)
+  int first_device(int node) const;           // O(groups)
+  const NodeType& node_type(int node) const;  // O(groups)
+  const DeviceProfile& profile_of(int device) const {
+    return profiles[groups[place(device).group].node.profile];
+  }
+  double device_speed(int device) const;       // fraction of nominal, from the overrides
+  double nic_speed(int node, int port) const;  // fraction of nominal; 0: dead
+};
+
+// Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
+// from the message first and the catalog second. Throws UserError(file, line of the field, …).
+Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text);
+void to_proto(const Cluster& cluster, proto::Cluster* message);
+
+// The same cluster with `nodes` nodes of its (single) node type. Throws UserError where it has several types.
+Cluster with_nodes(Cluster cluster, int nodes);
+// Whole nodes, or the first `devices` devices of one node; on shared cores, `devices` ranks.
+Cluster with_devices(Cluster cluster, int devices);
+
+}  // namespace orrery

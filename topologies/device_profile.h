@@ -1,0 +1,75 @@
+// What one kind of device can do. Shapes, units and formulas: proto/device_profile.proto.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace orrery::proto {
+class DeviceProfile;
+}
+
+namespace orrery {
+
+enum class DeviceKind { gpu, cpu };
+
+struct MatmulModel {
+  double efficiency = 0;
+  double half_k = 0;
+  double tile_m = 1;
+  double tile_n = 1;
+  double kernel_overhead_s = 0;
+};
+
+struct VectorModel {
+  std::string operator_name;
+  double forward_bytes_per_s = 0;
+  double backward_bytes_per_s = 0;
+};
+
+struct AttentionModel {
+  double forward_efficiency = 0;
+  double backward_efficiency = 0;
+  double half_sequence = 0;
+};
+
+struct DeviceProfile {
+  std::string name;
+  std::string description;
+  std::string source;
+  bool calibrated = false;
+  DeviceKind kind = DeviceKind::gpu;
+  std::string generation;
+  std::array<double, kDTypeCount> peak_flops_per_s{};  // 0: the device does not compute in this type
+  double memory_bytes = 0;
+  double memory_bandwidth_bytes_per_s = 0;
+  double memory_efficiency = 1;
+  int multiprocessors = 0;
+  double launch_overhead_s = 0;
+  double context_bytes = 0;
+  double idle_power_w = 0;
+  double peak_power_w = 0;
+  std::array<MatmulModel, kDTypeCount> matmul{};  // never with efficiency 0 where there is a peak
+  std::vector<VectorModel> vector;
+  std::array<std::array<AttentionModel, 2>, kDTypeCount> attention{};  // [dtype][fused]
+  std::vector<double> concurrency_scale;
+  double overlap_slowdown = 0;
+  double price_usd_per_hour = 0;
+
+  // Peak of the type, or of the type the device would use in its stead (tf32 and fp8 fall back to the next
+  // wider type that it has). Never 0 for a checked profile.
+  double peak(DType type) const;
+};
+
+// Checks every figure and fills defaults: the "datasheet" efficiency models where none is given.
+// Throws UserError(file, line of the field, …). `text` is the textproto that `message` came from, for line
+// numbers.
+DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std::string_view file,
+                                        std::string_view text);
+void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message);
+
+}  // namespace orrery

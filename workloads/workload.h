@@ -1,0 +1,181 @@
+// What is trained: a graph of operators with their parameters, FLOPs and activations.
+//
+// Figures are per *row*. A transformer's row is one token; another model's row is one sample. A sample has
+// `rows_per_sample` rows (the sequence length, or 1).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::proto {
+class Workload;
+}
+
+namespace orrery {
+
+enum class OperatorKind : std::uint8_t {
+  embedding,      // token (and position, and type) lookup
+  norm,           // layer norm, RMS norm
+  linear,         // matrix product
+  attention,      // scores, softmax, context: no parameters
+  activation,     // GELU, SiLU-and-multiply, ReLU
+  residual,       // bias of the row-split product before it, plus the residual stream
+  router,         // scores of the experts and the top-k choice
+  dispatch,       // tokens to their experts
+  expert_linear,  // grouped product, one weight per expert
+  combine,        // outputs back to their tokens, weighted
+  head,           // product with the vocabulary
+  loss_max,       // row maximum of the local logits
+  loss_sum,       // sum of exponentials and target logit of the local logits
+  loss,           // cross entropy and the gradient of the logits
+  conv,           // convolution as a product
+  batch_norm,
+  pool,
+  elementwise,
+  interaction,  // DLRM's pairwise dot products
+};
+
+// How tensor parallelism splits an operator.
+enum class TensorSplit : std::uint8_t {
+  replicated,  // same on every tensor-parallel rank; sharded along the sequence with sequence parallelism
+  column,      // output features split: input must be whole, output is a shard
+  row,         // input features split: output is a partial sum to be reduced
+  heads,       // attention heads split
+  vocabulary,  // rows of the embedding or of the head split
+};
+
+struct ParameterTensor {
+  std::string name;  // Hugging Face name ("transformer.h.0.attn.c_attn.weight") where there is one
+  std::vector<std::int64_t> shape;
+  int split_dim = -1;   // dimension that tensor parallelism shards; -1: replicated
+  int split_parts = 1;  // fused tensors (q|k|v, gate|up): each of this many equal parts is split by itself
+  bool expert = false;  // leading dimension is the expert
+  std::string tied_to;  // name of the tensor that this is an alias of; counted once
+  std::int64_t elements() const;
+};
+
+// A product of (rows * rows_per_row) x k by k x n.
+struct MatmulShape {
+  double rows_per_row = 1;  // output pixels of a convolution; 1 otherwise
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t groups = 1;
+};
+
+struct AttentionShape {
+  int heads = 0;
+  int kv_heads = 0;
+  int qk_head_dim = 0;
+  int v_head_dim = 0;
+  bool causal = true;
+  int window = 0;  // 0: none
+};
+
+struct Operator {
+  OperatorKind kind = OperatorKind::elementwise;
+  TensorSplit split = TensorSplit::replicated;
+  std::string name;  // "h.3.mlp_up"
+  int layer =
+      -1;  // block that it belongs to: the unit of pipeline cuts and recomputation; -1 first, layers last
+  std::vector<int> inputs;  // operators whose outputs it reads
+  std::vector<ParameterTensor> parameters;
+  std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
+  std::optional<AttentionShape> attention;
+  std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
+  std::int64_t saved_elements =
+      0;  // per row, at the compute precision, kept for backward beyond its input (masks etc.)
+  double vector_elements = 0;  // per row, read and written by memory-bound arithmetic
+  int active_experts = 0;      // dispatch, expert_linear, combine: experts per token
+  int experts = 0;
+  std::int64_t parameter_count() const;
+};
+
+struct MixtureOfExperts {
+  int experts = 0;
+  int experts_per_token = 0;
+  int expert_ffn_hidden = 0;
+  int shared_ffn_hidden = 0;
+  int first_dense_layers = 0;
+  int layer_period = 1;
+  bool shared_gate = false;
+  bool router_bias = false;
+};
+
+struct LatentAttention {
+  int q_lora_rank = 0;
+  int kv_lora_rank = 0;
+  int qk_nope_head_dim = 0;
+  int qk_rope_head_dim = 0;
+  int v_head_dim = 0;
+};
+
+enum class Activation : std::uint8_t { gelu, silu, relu };
+enum class NormKind : std::uint8_t { layer_norm, rms_norm };
+
+// A transformer by its dimensions (fields as in proto/workload.proto).
+struct Transformer {
+  std::string family;
+  int layers = 0;
+  int hidden = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int ffn_hidden = 0;
+  int vocab = 0;
+  int max_positions = 0;
+  bool learned_positions = false;
+  bool gated_ffn = false;
+  Activation activation = Activation::gelu;
+  NormKind norm = NormKind::layer_norm;
+  bool post_norm = false;
+  bool tied_embeddings = false;
+  bool qkv_bias = false;
+  bool linear_bias = false;
+  bool qk_norm = false;
+  bool parallel_residual = false;
+  bool bidirectional = false;
+  int sliding_window = 0;
+  int token_types = 0;
+  bool pooler = false;
+  bool mlm_head = false;
+  int multi_token_layers = 0;
+  std::optional<MixtureOfExperts> moe;
+  std::optional<LatentAttention> mla;
+  double rope_theta = 10000;
+  double norm_epsilon = 1e-5;
+  double rotary_fraction = 1;
+  bool final_norm = true;
+
+  bool layer_has_experts(int layer) const;
+};
+
+struct Workload {
+  std::string name;
+  std::string source;
+  std::optional<Transformer> transformer;  // absent for general graphs
+  std::vector<Operator> operators;  // topological order; pipeline stages are contiguous ranges of layers
+  int layers = 0;                   // blocks that a pipeline may cut between
+  std::int64_t published_parameters = 0;
+  int default_seq_len = 0;  // 0: the model has no sequences
+  std::vector<std::string> ignored_keys;
+
+  std::int64_t parameters() const;  // tied tensors counted once
+  // Forward FLOPs of one sample (2 per multiply-add; causal attention counted once); `model_flops` of a step
+  // are three times these. `seq_len` is ignored by models without sequences.
+  double forward_flops_per_sample(int seq_len) const;
+};
+
+// Operators of one transformer, in this order (an operator stands only where the model has it):
+//   embedding | per layer: norm1 qkv attention proj residual1 norm2 mlp_up activation mlp_down residual2
+//   (experts: norm2 router dispatch experts_up activation experts_down combine [shared_*] residual2) |
+//   final_norm head loss_max loss_sum loss
+std::vector<Operator> transformer_operators(const Transformer& model);
+
+// Throws UserError(file, line, …) on inconsistent dimensions, unknown kinds, cycles.
+Workload workload_from_proto(const proto::Workload& message, std::string_view file, std::string_view text);
+void to_proto(const Workload& workload, proto::Workload* message);
+
+}  // namespace orrery
