@@ -1,0 +1,274 @@
+#include "exec/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "exec/cuda/check.h"
+#include "exec/cuda/kernels.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = 64U << 20;  // what cuBLASLt's heuristics ask for on Hopper and later
+
+kernels::Unary unary(Activation kind) {
+  switch (kind) {
+    case Activation::gelu:
+      return kernels::Unary::gelu;
+    case Activation::silu:
+      return kernels::Unary::silu;
+    case Activation::relu:
+      return kernels::Unary::relu;
+  }
+  return kernels::Unary::gelu;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  ORRERY_CUDA(cudaSetDevice(index));
+  ORRERY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  ORRERY_CUBLAS(cublasLtCreate(&blas_));
+  ORRERY_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+  void* scalar = nullptr;
+  ORRERY_CUDA(cudaMalloc(&scalar, sizeof(double)));
+  scalar_ = static_cast<double*>(scalar);
+  ORRERY_CUDA(cudaMemset(scalar_, 0, sizeof(double)));
+  cudaMemPool_t pool = nullptr;
+  ORRERY_CUDA(cudaDeviceGetDefaultMemPool(&pool, index));
+  std::uint64_t keep = UINT64_MAX;  // a step releases and takes the same sizes again
+  ORRERY_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+}
+
+CudaDevice::~CudaDevice() {
+  cudaStreamSynchronize(stream_);
+  for (auto& [key, plan] : gemm_plans_) {
+    cublasLtMatrixLayoutDestroy(plan.a);
+    cublasLtMatrixLayoutDestroy(plan.b);
+    cublasLtMatrixLayoutDestroy(plan.c);
+    cublasLtMatmulDescDestroy(plan.operation);
+  }
+  cudaFree(scalar_);
+  cudaFree(workspace_);
+  cublasLtDestroy(blas_);
+  cudaStreamDestroy(stream_);
+}
+
+std::string CudaDevice::name() const {
+  cudaDeviceProp properties{};
+  ORRERY_CUDA(cudaGetDeviceProperties(&properties, index_));
+  return properties.name;
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  const std::size_t rounded = bytes == 0 ? 1 : bytes;
+  const cudaError_t code = cudaMallocAsync(&data, rounded, stream_);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clear it: the process may go on
+    throw NoAnswer(fmt::format("out of memory on {}: {} bytes asked for, {} in use", name(), bytes, live_));
+  }
+  ORRERY_CUDA(code);
+  sizes_[data] = rounded;
+  live_ += rounded;
+  peak_ = std::max(peak_, live_);
+  return data;
+}
+
+void CudaDevice::release(void* data) {
+  if (!data) return;
+  const auto found = sizes_.find(data);
+  ORRERY_CHECK(found != sizes_.end(), "released memory that this device did not allocate");
+  live_ -= found->second;
+  sizes_.erase(found);
+  ORRERY_CUDA(cudaFreeAsync(data, stream_));
+}
+
+void CudaDevice::copy_to_device(void* device, const void* host, std::size_t bytes) {
+  ORRERY_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+  ORRERY_CUDA(cudaStreamSynchronize(stream_));  // the host buffer is the caller's again
+}
+
+void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes) {
+  ORRERY_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+  ORRERY_CUDA(cudaStreamSynchronize(stream_));
+}
+
+void CudaDevice::synchronize() {
+  ORRERY_CUDA(cudaStreamSynchronize(stream_));
+}
+
+void CudaDevice::fill(float* data, std::size_t count, float value) {
+  kernels::fill(data, count, value, stream_);
+}
+void CudaDevice::add(float* into, const float* from, std::size_t count) {
+  kernels::add(into, from, count, stream_);
+}
+void CudaDevice::scale(float* data, std::size_t count, float factor) {
+  kernels::scale(data, count, factor, stream_);
+}
+
+double CudaDevice::read_scalar() {
+  double value = 0;
+  ORRERY_CUDA(cudaMemcpyAsync(&value, scalar_, sizeof value, cudaMemcpyDeviceToHost, stream_));
+  ORRERY_CUDA(cudaMemsetAsync(scalar_, 0, sizeof(double), stream_));
+  ORRERY_CUDA(cudaStreamSynchronize(stream_));
+  return value;
+}
+
+double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
+  kernels::sum_of_squares(data, count, scalar_, stream_);
+  return read_scalar();
+}
+
+// cuBLASLt is column-major: row-major c = op(a) op(b) is column-major c' = op(b)' op(a)', so the operands
+// swap.
+const CudaDevice::GemmPlan& CudaDevice::gemm_plan(const GemmKey& key) {
+  const auto found = gemm_plans_.find(key);
+  if (found != gemm_plans_.end()) return found->second;
+  const auto& [transpose_a, transpose_b, m, n, k] = key;
+  GemmPlan plan;
+  ORRERY_CUBLAS(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const cublasOperation_t left = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t right = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  ORRERY_CUBLAS(
+      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
+  ORRERY_CUBLAS(
+      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
+  const auto layout = [](cublasLtMatrixLayout_t* out, std::int64_t rows, std::int64_t columns) {
+    ORRERY_CUBLAS(cublasLtMatrixLayoutCreate(out, CUDA_R_32F, static_cast<std::uint64_t>(columns),
+                                             static_cast<std::uint64_t>(rows), columns));
+  };
+  layout(&plan.a, transpose_b ? n : k, transpose_b ? k : n);
+  layout(&plan.b, transpose_a ? k : m, transpose_a ? m : k);
+  layout(&plan.c, m, n);
+  cublasLtMatmulPreference_t preference = nullptr;
+  ORRERY_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
+  ORRERY_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &kWorkspaceBytes, sizeof kWorkspaceBytes));
+  cublasLtMatmulHeuristicResult_t result{};
+  int found_algorithms = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      blas_, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &result, &found_algorithms);
+  cublasLtMatmulPreferenceDestroy(preference);
+  ORRERY_CUBLAS(status);
+  if (found_algorithms == 0)
+    throw InternalError(fmt::format("cuBLASLt has no algorithm for {} x {} x {}", m, n, k));
+  plan.algorithm = result.algo;
+  return gemm_plans_.emplace(key, plan).first->second;
+}
+
+void CudaDevice::gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
+                      float alpha, const float* a, const float* b, float beta, float* c) {
+  if (m == 0 || n == 0) return;
+  const GemmPlan& plan = gemm_plan({transpose_a, transpose_b, m, n, k});
+  ORRERY_CUBLAS(cublasLtMatmul(blas_, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, c, plan.c, c,
+                               plan.c, &plan.algorithm, workspace_, kWorkspaceBytes, stream_));
+}
+
+void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns) {
+  kernels::add_bias(data, bias, rows, columns, stream_);
+}
+
+void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns) {
+  kernels::bias_gradient(gradient, out, rows, columns, stream_);
+}
+
+void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
+                              float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
+                              float epsilon) {
+  kernels::norm_forward(kind == NormKind::rms_norm, x, weight, bias, y, mean, inverse, rows, columns, epsilon,
+                        stream_);
+}
+
+void CudaDevice::norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
+                               const float* mean, const float* inverse, float* dx, float* dweight,
+                               float* dbias, std::int64_t rows, std::int64_t columns) {
+  kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, dweight, dbias, rows,
+                         columns, stream_);
+}
+
+void CudaDevice::activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
+                                    std::int64_t columns) {
+  kernels::activation_forward(unary(kind), gated, x, y, rows, columns, stream_);
+}
+
+void CudaDevice::activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
+                                     std::int64_t rows, std::int64_t columns) {
+  kernels::activation_backward(unary(kind), gated, x, dy, dx, rows, columns, stream_);
+}
+
+void CudaDevice::attention_forward(const float* qkv, float* out, float* statistics, int batch, int seq,
+                                   int heads, int kv_heads, int head_dim, bool causal) {
+  kernels::attention_forward(qkv, out, statistics, {batch, seq, heads, kv_heads, head_dim, causal}, stream_);
+}
+
+void CudaDevice::attention_backward(const float* qkv, const float* out, const float* dout,
+                                    const float* statistics, float* dqkv, int batch, int seq, int heads,
+                                    int kv_heads, int head_dim, bool causal) {
+  const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(batch) * heads * seq;
+  auto* delta = static_cast<float*>(allocate(bytes));
+  kernels::attention_backward(qkv, out, dout, statistics, delta, dqkv,
+                              {batch, seq, heads, kv_heads, head_dim, causal}, stream_);
+  release(delta);
+}
+
+void CudaDevice::rotary(float* qkv, int batch, int seq, int heads, int kv_heads, int head_dim, float theta,
+                        bool inverse) {
+  kernels::rotary(qkv, {batch, seq, heads, kv_heads, head_dim, true}, theta, inverse, stream_);
+}
+
+void CudaDevice::embedding_forward(const std::int32_t* tokens, const float* table, float* out,
+                                   std::int64_t rows, std::int64_t columns, std::int32_t first,
+                                   std::int32_t count) {
+  kernels::embedding_forward(tokens, table, out, rows, columns, first, count, stream_);
+}
+
+void CudaDevice::embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable,
+                                    std::int64_t rows, std::int64_t columns, std::int32_t first,
+                                    std::int32_t count) {
+  kernels::embedding_backward(tokens, dout, dtable, rows, columns, first, count, stream_);
+}
+
+void CudaDevice::loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns) {
+  kernels::loss_max(logits, maximum, rows, columns, stream_);
+}
+
+void CudaDevice::loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                          std::int64_t rows, std::int64_t columns, std::int32_t first) {
+  kernels::loss_sum(logits, maximum, targets, sums, rows, columns, first, stream_);
+}
+
+double CudaDevice::loss_gradient(float* logits, const float* maximum, const float* sums,
+                                 const std::int32_t* targets, float scale, std::int64_t rows,
+                                 std::int64_t columns, std::int32_t first) {
+  kernels::loss_gradient(logits, maximum, sums, targets, scale, rows, columns, first, scalar_, stream_);
+  return read_scalar();
+}
+
+void CudaDevice::sgd(float* weight, const float* gradient, std::size_t count, float rate) {
+  kernels::sgd(weight, gradient, count, rate, stream_);
+}
+
+void CudaDevice::momentum(float* weight, const float* gradient, float* velocity, std::size_t count,
+                          float rate, float factor) {
+  kernels::momentum(weight, gradient, velocity, count, rate, factor, stream_);
+}
+
+void CudaDevice::adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
+                      float rate, float beta1, float beta2, float epsilon, float weight_decay,
+                      std::int64_t step) {
+  const auto correction = [step](float beta) {
+    return static_cast<float>(1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step)));
+  };
+  kernels::adam(weight, gradient, first, second, count,
+                {rate, beta1, beta2, epsilon, weight_decay, correction(beta1), correction(beta2)}, stream_);
+}
+
+std::unique_ptr<Device> make_cuda_device(int index) {
+  return std::make_unique<CudaDevice>(index);
+}
+
+}  // namespace orrery::exec

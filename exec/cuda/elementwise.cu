@@ -1,0 +1,195 @@
+// Element-wise kernels, reductions and optimizers.
+#include "exec/cuda/check.h"
+#include "exec/cuda/kernels.h"
+
+namespace orrery::exec::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+int blocks_for(std::size_t count) {
+  const std::size_t wanted = (count + kThreads - 1) / kThreads;
+  return static_cast<int>(wanted < 65535 ? wanted : 65535);
+}
+
+// Runs body(i) for i in [0, count): a grid-stride loop, so that one launch covers any count.
+template <class Body>
+__global__ void each_kernel(std::size_t count, Body body) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+    body(i);
+}
+
+template <class Body>
+void each(std::size_t count, cudaStream_t stream, Body body) {
+  if (count == 0) return;
+  each_kernel<<<blocks_for(count), kThreads, 0, stream>>>(count, body);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+__global__ void sum_of_squares_kernel(const float* data, std::size_t count, double* result) {
+  double sum = 0;
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+    sum += static_cast<double>(data[i]) * data[i];
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xffffffffU, sum, offset);
+  if (threadIdx.x % 32 == 0) atomicAdd(result, sum);
+}
+
+// One block per 32 columns; 8 row lanes each sum a stride of rows, then meet in shared memory.
+__global__ void bias_gradient_kernel(const float* gradient, float* out, std::int64_t rows,
+                                     std::int64_t columns) {
+  __shared__ float part[8][33];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  float sum = 0;
+  if (column < columns)
+    for (std::int64_t row = threadIdx.y; row < rows; row += 8) sum += gradient[row * columns + column];
+  part[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int i = 1; i < 8; ++i) sum += part[i][threadIdx.x];
+  out[column] += sum;
+}
+
+constexpr float kGeluScale = 0.7978845608028654F;  // sqrt(2 / pi): GPT-2's tanh approximation
+constexpr float kGeluCubic = 0.044715F;
+
+__device__ float apply(Unary kind, float x) {
+  switch (kind) {
+    case Unary::gelu:
+      return 0.5F * x * (1.0F + tanhf(kGeluScale * (x + kGeluCubic * x * x * x)));
+    case Unary::silu:
+      return x / (1.0F + expf(-x));
+    case Unary::relu:
+      return x > 0 ? x : 0;
+  }
+  return 0;
+}
+
+__device__ float derivative(Unary kind, float x) {
+  switch (kind) {
+    case Unary::gelu: {
+      const float t = tanhf(kGeluScale * (x + kGeluCubic * x * x * x));
+      return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCubic * x * x);
+    }
+    case Unary::silu: {
+      const float s = 1.0F / (1.0F + expf(-x));
+      return s * (1.0F + x * (1.0F - s));
+    }
+    case Unary::relu:
+      return x > 0 ? 1 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void fill(float* data, std::size_t count, float value, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) { data[i] = value; });
+}
+
+void add(float* into, const float* from, std::size_t count, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) { into[i] += from[i]; });
+}
+
+void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) { data[i] *= factor; });
+}
+
+void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
+  if (count == 0) return;
+  sum_of_squares_kernel<<<blocks_for(count) < 1024 ? blocks_for(count) : 1024, kThreads, 0, stream>>>(
+      data, count, result);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream,
+       [=] __device__(std::size_t i) { data[i] += bias[i % static_cast<std::size_t>(columns)]; });
+}
+
+void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
+                   cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return;
+  bias_gradient_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(gradient, out,
+                                                                                               rows, columns);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
+                        std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    if (!gated) {
+      y[i] = apply(kind, x[i]);
+      return;
+    }
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    const float* gate = x + row * 2 * columns;
+    y[i] = apply(kind, gate[column]) * gate[columns + column];
+  });
+}
+
+void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
+                         std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    if (!gated) {
+      dx[i] = dy[i] * derivative(kind, x[i]);
+      return;
+    }
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t gate = row * 2 * columns + column;
+    const std::int64_t up = gate + columns;
+    const float upstream = dy[i];
+    const float g = x[gate];
+    const float u = x[up];
+    dx[gate] = upstream * u * derivative(kind, g);
+    dx[up] = upstream * apply(kind, g);
+  });
+}
+
+void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
+                       std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int32_t token = tokens[row] - first;
+    out[i] = token >= 0 && token < count ? table[token * columns + column] : 0;
+  });
+}
+
+void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
+                        std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int32_t token = tokens[row] - first;
+    if (token >= 0 && token < count) atomicAdd(dtable + token * columns + column, dout[i]);
+  });
+}
+
+void sgd(float* weight, const float* gradient, std::size_t count, float rate, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) { weight[i] -= rate * gradient[i]; });
+}
+
+void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,
+              float factor, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) {
+    velocity[i] = factor * velocity[i] + gradient[i];
+    weight[i] -= rate * velocity[i];
+  });
+}
+
+void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
+          const AdamStep& step, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) {
+    const float g = gradient[i];
+    const float m = first[i] = step.beta1 * first[i] + (1 - step.beta1) * g;
+    const float v = second[i] = step.beta2 * second[i] + (1 - step.beta2) * g * g;
+    const float update = (m / step.correction1) / (sqrtf(v / step.correction2) + step.epsilon);
+    weight[i] -= step.rate * (update + step.weight_decay * weight[i]);
+  });
+}
+
+}  // namespace orrery::exec::kernels

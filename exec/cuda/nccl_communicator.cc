@@ -1,0 +1,229 @@
+#include "exec/cuda/nccl_communicator.h"
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/error.h"
+#include "exec/cuda/check.h"
+
+namespace orrery::exec {
+namespace {
+
+void check_nccl(ncclResult_t code, const char* call, int rank) {
+  if (code == ncclSuccess || code == ncclInProgress) return;
+  throw InternalError(fmt::format("{} on rank {}: {}", call, rank, ncclGetErrorString(code)));
+}
+
+ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::fp32:
+    case DType::tf32:
+      return ncclFloat32;
+    case DType::fp16:
+      return ncclFloat16;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::fp8:
+      return ncclFloat8e4m3;
+    case DType::int8:
+      return ncclInt8;
+    case DType::int32:
+      return ncclInt32;
+    case DType::int64:
+      return ncclInt64;
+  }
+  return ncclFloat32;
+}
+
+ncclRedOp_t nccl_op(Reduction op) {
+  return op == Reduction::max ? ncclMax : ncclSum;
+}
+
+// The NCCL communicator with its stream; shared by the requests under way, which may outlive a moved
+// Communicator.
+struct Channel {
+  CudaDevice* device = nullptr;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  int rank = 0;
+  int size = 1;
+
+  ~Channel() {
+    if (stream) cudaStreamSynchronize(stream);
+    if (comm) ncclCommDestroy(comm);
+    if (stream) cudaStreamDestroy(stream);
+  }
+
+  // Ends the job's communication when NCCL met an error behind our back.
+  void look_for_errors() {
+    ncclResult_t state = ncclSuccess;
+    check_nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", rank);
+    if (state == ncclSuccess || state == ncclInProgress) return;
+    ncclCommAbort(comm);
+    comm = nullptr;
+    throw InternalError(
+        fmt::format("NCCL lost its communication on rank {}: {}", rank, ncclGetErrorString(state)));
+  }
+};
+
+class NcclRequest final : public Request {
+ public:
+  explicit NcclRequest(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {
+    ORRERY_CUDA(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+    ORRERY_CUDA(cudaEventRecord(done_, channel_->stream));
+  }
+  ~NcclRequest() override {
+    cudaEventSynchronize(done_);
+    cudaEventDestroy(done_);
+  }
+  void wait() override { ORRERY_CUDA(cudaStreamWaitEvent(channel_->device->stream(), done_)); }
+  bool test() override {
+    const cudaError_t state = cudaEventQuery(done_);
+    if (state == cudaSuccess) return true;
+    if (state != cudaErrorNotReady) ORRERY_CUDA(state);
+    channel_->look_for_errors();
+    return false;
+  }
+
+ private:
+  std::shared_ptr<Channel> channel_;
+  cudaEvent_t done_ = nullptr;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  explicit NcclCommunicator(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {
+    ORRERY_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
+  }
+  ~NcclCommunicator() override { cudaEventDestroy(ready_); }
+
+  int rank() const override { return channel_->rank; }
+  int size() const override { return channel_->size; }
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    int color = NCCL_SPLIT_NOCOLOR;
+    int key = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i] != rank()) continue;
+      color = members.front();
+      key = static_cast<int>(i);
+    }
+    auto part = std::make_shared<Channel>();
+    part->device = channel_->device;
+    part->rank = key;
+    part->size = static_cast<int>(members.size());
+    check_nccl(ncclCommSplit(channel_->comm, color, key, &part->comm, nullptr), "ncclCommSplit", rank());
+    if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
+    ORRERY_CUDA(cudaStreamCreateWithFlags(&part->stream, cudaStreamNonBlocking));
+    return std::make_unique<NcclCommunicator>(std::move(part));
+  }
+
+  std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
+                                      Reduction op) override {
+    return issue("ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllReduce(send, receive, count, nccl_type(type), nccl_op(op), comm, stream);
+    });
+  }
+  std::unique_ptr<Request> reduce_scatter(const void* send, void* receive, std::size_t count_per_rank,
+                                          DType type, Reduction op) override {
+    return issue("ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclReduceScatter(send, receive, count_per_rank, nccl_type(type), nccl_op(op), comm, stream);
+    });
+  }
+  std::unique_ptr<Request> all_gather(const void* send, void* receive, std::size_t count_per_rank,
+                                      DType type) override {
+    return issue("ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllGather(send, receive, count_per_rank, nccl_type(type), comm, stream);
+    });
+  }
+  std::unique_ptr<Request> all_to_all(const void* send, std::span<const std::size_t> send_counts,
+                                      void* receive, std::span<const std::size_t> receive_counts,
+                                      DType type) override {
+    return issue("ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
+      const auto width = static_cast<std::size_t>(bytes_of(type));
+      std::size_t sent = 0;
+      std::size_t received = 0;
+      ncclResult_t code = ncclGroupStart();
+      for (int peer = 0; peer < size() && code == ncclSuccess; ++peer) {
+        const std::size_t out = send_counts[static_cast<std::size_t>(peer)];
+        const std::size_t in = receive_counts[static_cast<std::size_t>(peer)];
+        code =
+            ncclSend(static_cast<const char*>(send) + sent * width, out, nccl_type(type), peer, comm, stream);
+        if (code == ncclSuccess)
+          code = ncclRecv(static_cast<char*>(receive) + received * width, in, nccl_type(type), peer, comm,
+                          stream);
+        sent += out;
+        received += in;
+      }
+      const ncclResult_t end = ncclGroupEnd();
+      return code == ncclSuccess ? end : code;
+    });
+  }
+  std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) override {
+    return issue("ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclBroadcast(data, data, count, nccl_type(type), root, comm, stream);
+    });
+  }
+  std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
+                                  Reduction op, int root) override {
+    return issue("ncclReduce", [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclReduce(send, receive, count, nccl_type(type), nccl_op(op), root, comm, stream);
+    });
+  }
+  std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
+    // NCCL matches by order, not by tag: both sides list an exchange's messages with one peer in tag order.
+    return issue("ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
+      ncclResult_t code = ncclGroupStart();
+      for (const MessageSpec& message : messages) {
+        if (code != ncclSuccess) break;
+        code = message.send ? ncclSend(message.data, message.bytes, ncclChar, message.peer, comm, stream)
+                            : ncclRecv(message.data, message.bytes, ncclChar, message.peer, comm, stream);
+      }
+      const ncclResult_t end = ncclGroupEnd();
+      return code == ncclSuccess ? end : code;
+    });
+  }
+  void barrier() override {
+    auto* flag = static_cast<float*>(channel_->device->allocate(sizeof(float)));
+    channel_->device->fill(flag, 1, 0);
+    const auto request = all_reduce(flag, flag, 1, DType::fp32, Reduction::sum);
+    while (!request->test()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    channel_->device->release(flag);
+  }
+
+ private:
+  template <class Call>
+  std::unique_ptr<Request> issue(const char* what, Call call) {
+    ORRERY_CHECK(channel_->comm != nullptr, "the NCCL communicator was aborted");
+    ORRERY_CUDA(cudaEventRecord(ready_, channel_->device->stream()));
+    ORRERY_CUDA(cudaStreamWaitEvent(channel_->stream, ready_));
+    check_nccl(call(channel_->comm, channel_->stream), what, rank());
+    return std::make_unique<NcclRequest>(channel_);
+  }
+
+  std::shared_ptr<Channel> channel_;
+  cudaEvent_t ready_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device, Communicator* bootstrap) {
+  auto channel = std::make_shared<Channel>();
+  channel->device = &device;
+  channel->rank = bootstrap ? bootstrap->rank() : 0;
+  channel->size = bootstrap ? bootstrap->size() : 1;
+  ncclUniqueId id{};
+  if (channel->rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
+  if (bootstrap) bootstrap->broadcast(&id, sizeof id, DType::int8, 0)->wait();
+  ORRERY_CUDA(cudaSetDevice(device.index()));
+  check_nccl(ncclCommInitRank(&channel->comm, channel->size, id, channel->rank), "ncclCommInitRank",
+             channel->rank);
+  ORRERY_CUDA(cudaStreamCreateWithFlags(&channel->stream, cudaStreamNonBlocking));
+  return std::make_unique<NcclCommunicator>(std::move(channel));
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,179 @@
+// Kernels that reduce over a row: norms and cross entropy. One block a row; threads stride over its columns.
+#include <cfloat>
+
+#include "exec/cuda/check.h"
+#include "exec/cuda/kernels.h"
+
+namespace orrery::exec::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <bool Max>
+__device__ float reduce_block(float value) {
+  __shared__ float part[kThreads / 32];
+  __syncthreads();  // `part` may still be read from the call before
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const float other = __shfl_xor_sync(0xffffffffU, value, offset);
+    value = Max ? fmaxf(value, other) : value + other;
+  }
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = part[0];
+  for (int i = 1; i < kThreads / 32; ++i) value = Max ? fmaxf(value, part[i]) : value + part[i];
+  return value;
+}
+
+__global__ void norm_forward_kernel(bool rms, const float* x, const float* weight, const float* bias,
+                                    float* y, float* mean, float* inverse, std::int64_t columns,
+                                    float epsilon) {
+  const std::int64_t row = blockIdx.x;
+  x += row * columns;
+  y += row * columns;
+  float sum = 0;
+  if (!rms) {
+    for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) sum += x[i];
+    sum = reduce_block<false>(sum) / static_cast<float>(columns);
+  }
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) squares += (x[i] - sum) * (x[i] - sum);
+  squares = reduce_block<false>(squares) / static_cast<float>(columns);
+  const float scale = rsqrtf(squares + epsilon);
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
+    y[i] = (x[i] - sum) * scale * weight[i] + (bias ? bias[i] : 0);
+  if (threadIdx.x == 0) {
+    if (!rms) mean[row] = sum;
+    inverse[row] = scale;
+  }
+}
+
+// dx += inverse * (w*dy - mean(w*dy) - xhat * mean(w*dy * xhat)); RMS norm has no mean term.
+__global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, const float* weight,
+                                     const float* mean, const float* inverse, float* dx,
+                                     std::int64_t columns) {
+  const std::int64_t row = blockIdx.x;
+  dy += row * columns;
+  x += row * columns;
+  dx += row * columns;
+  const float center = rms ? 0 : mean[row];
+  const float scale = inverse[row];
+  float sum = 0;
+  float dot = 0;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    const float g = dy[i] * weight[i];
+    sum += g;
+    dot += g * (x[i] - center) * scale;
+  }
+  sum = rms ? 0 : reduce_block<false>(sum) / static_cast<float>(columns);
+  dot = reduce_block<false>(dot) / static_cast<float>(columns);
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
+    dx[i] += scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
+}
+
+__global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x, const float* mean,
+                                       const float* inverse, float* dweight, float* dbias, std::int64_t rows,
+                                       std::int64_t columns) {
+  __shared__ float weights[8][33];
+  __shared__ float biases[8][33];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  float dw = 0;
+  float db = 0;
+  if (column < columns) {
+    for (std::int64_t row = threadIdx.y; row < rows; row += 8) {
+      const float g = dy[row * columns + column];
+      dw += g * (x[row * columns + column] - (rms ? 0 : mean[row])) * inverse[row];
+      db += g;
+    }
+  }
+  weights[threadIdx.y][threadIdx.x] = dw;
+  biases[threadIdx.y][threadIdx.x] = db;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int i = 1; i < 8; ++i) {
+    dw += weights[i][threadIdx.x];
+    db += biases[i][threadIdx.x];
+  }
+  dweight[column] += dw;
+  if (dbias) dbias[column] += db;
+}
+
+__global__ void loss_max_kernel(const float* logits, float* maximum, std::int64_t columns) {
+  const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+  float value = -FLT_MAX;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) value = fmaxf(value, row[i]);
+  value = reduce_block<true>(value);
+  if (threadIdx.x == 0) maximum[blockIdx.x] = value;
+}
+
+__global__ void loss_sum_kernel(const float* logits, const float* maximum, const std::int32_t* targets,
+                                float* sums, std::int64_t columns, std::int32_t first) {
+  const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+  const float top = maximum[blockIdx.x];
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) sum += expf(row[i] - top);
+  sum = reduce_block<false>(sum);
+  if (threadIdx.x != 0) return;
+  const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
+  sums[2 * blockIdx.x] = sum;
+  sums[2 * blockIdx.x + 1] = target >= 0 && target < columns ? row[target] : 0;
+}
+
+__global__ void loss_gradient_kernel(float* logits, const float* maximum, const float* sums,
+                                     const std::int32_t* targets, float scale, std::int64_t columns,
+                                     std::int32_t first, double* loss) {
+  float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+  const float top = maximum[blockIdx.x];
+  const float sum = sums[2 * blockIdx.x];
+  const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
+    row[i] = scale * (expf(row[i] - top) / sum - (i == target ? 1.0F : 0.0F));
+  if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) + top - sums[2 * blockIdx.x + 1]);
+}
+
+}  // namespace
+
+void norm_forward(bool rms, const float* x, const float* weight, const float* bias, float* y, float* mean,
+                  float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,
+                  cudaStream_t stream) {
+  if (rows == 0) return;
+  norm_forward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(rms, x, weight, bias, y, mean,
+                                                                            inverse, columns, epsilon);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
+                   const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
+                   std::int64_t columns, cudaStream_t stream) {
+  if (rows == 0) return;
+  norm_backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(rms, dy, x, weight, mean,
+                                                                             inverse, dx, columns);
+  norm_parameters_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(
+      rms, dy, x, mean, inverse, dweight, dbias, rows, columns);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+              cudaStream_t stream) {
+  if (rows == 0) return;
+  loss_max_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, columns);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+              std::int64_t rows, std::int64_t columns, std::int32_t first, cudaStream_t stream) {
+  if (rows == 0) return;
+  loss_sum_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, targets, sums,
+                                                                        columns, first);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void loss_gradient(float* logits, const float* maximum, const float* sums, const std::int32_t* targets,
+                   float scale, std::int64_t rows, std::int64_t columns, std::int32_t first, double* loss,
+                   cudaStream_t stream) {
+  if (rows == 0) return;
+  loss_gradient_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, sums, targets,
+                                                                             scale, columns, first, loss);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+}  // namespace orrery::exec::kernels

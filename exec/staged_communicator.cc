@@ -1,0 +1,164 @@
+#include "exec/staged_communicator.h"
+
+#include <numeric>
+#include <utility>
+
+namespace orrery::exec {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+struct CopyBack {
+  void* device_data = nullptr;
+  std::size_t offset = 0;  // in the receive buffer
+  std::size_t bytes = 0;
+};
+
+class StagedRequest final : public Request {
+ public:
+  StagedRequest(Device& device, Bytes send, Bytes receive, std::vector<CopyBack> results)
+      : device_(device), send_(std::move(send)), receive_(std::move(receive)), results_(std::move(results)) {}
+  ~StagedRequest() override { inner_.reset(); }  // before the buffers that it uses
+
+  std::byte* send_data() { return send_.data(); }
+  std::byte* receive_data() { return receive_.data(); }
+  void start(std::unique_ptr<Request> inner) { inner_ = std::move(inner); }
+
+  void wait() override {
+    if (inner_) inner_->wait();
+    finish();
+  }
+  bool test() override {
+    if (inner_ && !inner_->test()) return false;
+    finish();
+    return true;
+  }
+
+ private:
+  void finish() {
+    inner_.reset();
+    for (const CopyBack& result : std::exchange(results_, {}))
+      device_.copy_to_device(result.device_data, receive_.data() + result.offset, result.bytes);
+  }
+
+  Device& device_;
+  Bytes send_;
+  Bytes receive_;
+  std::vector<CopyBack> results_;
+  std::unique_ptr<Request> inner_;
+};
+
+class StagedCommunicator final : public Communicator {
+ public:
+  StagedCommunicator(Device& device, std::unique_ptr<Communicator> host)
+      : device_(device), host_(std::move(host)) {}
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    auto part = host_->split(members);
+    if (!part) return nullptr;
+    return std::make_unique<StagedCommunicator>(device_, std::move(part));
+  }
+
+  std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
+                                      Reduction op) override {
+    const std::size_t bytes = count * width(type);
+    auto request = stage(send, bytes, receive, bytes);
+    request->start(host_->all_reduce(request->send_data(), request->receive_data(), count, type, op));
+    return request;
+  }
+  std::unique_ptr<Request> reduce_scatter(const void* send, void* receive, std::size_t count_per_rank,
+                                          DType type, Reduction op) override {
+    const std::size_t bytes = count_per_rank * width(type);
+    auto request = stage(send, bytes * static_cast<std::size_t>(size()), receive, bytes);
+    request->start(
+        host_->reduce_scatter(request->send_data(), request->receive_data(), count_per_rank, type, op));
+    return request;
+  }
+  std::unique_ptr<Request> all_gather(const void* send, void* receive, std::size_t count_per_rank,
+                                      DType type) override {
+    const std::size_t bytes = count_per_rank * width(type);
+    auto request = stage(send, bytes, receive, bytes * static_cast<std::size_t>(size()));
+    request->start(host_->all_gather(request->send_data(), request->receive_data(), count_per_rank, type));
+    return request;
+  }
+  std::unique_ptr<Request> all_to_all(const void* send, std::span<const std::size_t> send_counts,
+                                      void* receive, std::span<const std::size_t> receive_counts,
+                                      DType type) override {
+    const auto total = [&](std::span<const std::size_t> counts) {
+      return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * width(type);
+    };
+    auto request = stage(send, total(send_counts), receive, total(receive_counts));
+    request->start(
+        host_->all_to_all(request->send_data(), send_counts, request->receive_data(), receive_counts, type));
+    return request;
+  }
+  std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) override {
+    const std::size_t bytes = count * width(type);
+    auto request = stage(nullptr, 0, data, bytes);
+    if (rank() == root) device_.copy_to_host(request->receive_data(), data, bytes);
+    request->start(host_->broadcast(request->receive_data(), count, type, root));
+    return request;
+  }
+  std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
+                                  Reduction op, int root) override {
+    const std::size_t bytes = count * width(type);
+    auto request = stage(send, bytes, receive, rank() == root ? bytes : 0);
+    request->start(host_->reduce(request->send_data(), request->receive_data(), count, type, op, root));
+    return request;
+  }
+  std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
+    std::size_t out = 0;
+    std::size_t in = 0;
+    for (const MessageSpec& message : messages) (message.send ? out : in) += message.bytes;
+    Bytes sent(out);
+    std::vector<CopyBack> results;
+    std::vector<std::size_t> offsets;
+    out = in = 0;
+    for (const MessageSpec& message : messages) {
+      std::size_t& offset = message.send ? out : in;
+      offsets.push_back(offset);
+      if (message.send)
+        device_.copy_to_host(sent.data() + offset, message.data, message.bytes);
+      else
+        results.push_back({message.data, offset, message.bytes});
+      offset += message.bytes;
+    }
+    auto request = std::make_unique<StagedRequest>(device_, std::move(sent), Bytes(in), std::move(results));
+    std::vector<MessageSpec> staged(messages.begin(), messages.end());
+    for (std::size_t i = 0; i < staged.size(); ++i)
+      staged[i].data = (staged[i].send ? request->send_data() : request->receive_data()) + offsets[i];
+    request->start(host_->exchange(staged));
+    return request;
+  }
+  void barrier() override {
+    device_.synchronize();
+    host_->barrier();
+  }
+
+ private:
+  static std::size_t width(DType type) { return static_cast<std::size_t>(bytes_of(type)); }
+
+  // A request whose send buffer holds `send` already and whose receive buffer goes to `receive` when it ends.
+  std::unique_ptr<StagedRequest> stage(const void* send, std::size_t send_bytes, void* receive,
+                                       std::size_t receive_bytes) {
+    Bytes sent(send_bytes);
+    if (send_bytes > 0) device_.copy_to_host(sent.data(), send, send_bytes);
+    std::vector<CopyBack> results;
+    if (receive_bytes > 0) results.push_back({receive, 0, receive_bytes});
+    return std::make_unique<StagedRequest>(device_, std::move(sent), Bytes(receive_bytes),
+                                           std::move(results));
+  }
+
+  Device& device_;
+  std::unique_ptr<Communicator> host_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_staged_communicator(Device& device, std::unique_ptr<Communicator> host) {
+  return std::make_unique<StagedCommunicator>(device, std::move(host));
+}
+
+}  // namespace orrery::exec
