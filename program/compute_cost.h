@@ -1,33 +1,63 @@
 // Seconds of one compute instruction on one device. Pure: profile in, seconds out.
+//
+// Whoever measures a device (exec's calibrate) takes FLOPs and bytes from operator_work and divides by time:
+// then prediction and measurement count alike.
 #pragma once
 
-#include <unordered_map>
+#include <string_view>
+#include <vector>
 
 #include "program/operator_work.h"
 
 namespace orrery {
 
-// proto/device_profile.proto has the formulas.
+// proto/device_profile.proto has the formulas. `precision` is the type the product computes in.
 double product_seconds(const Product& product, DType precision, const DeviceProfile& device);
+// `flops`: causal counted once; backward twice the forward.
 double attention_seconds(double flops, double seq_len, DType precision, bool fused, bool backward,
                          const DeviceProfile& device);
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
+double optimizer_seconds(double bytes, const DeviceProfile& device);
+// Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
+// "residual" "softmax" (unfused attention) "router" "dispatch" "loss" "batch_norm" "pool" "elementwise"
+// "interaction" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
+// "optimizer" and "copy" are of no operator.
+std::string_view vector_family(OperatorKind kind);
+
+// Device time of one operator's work, kernels back to back, without the host's launches.
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime);
 
 // Costs of all compute instructions of one plan on one device profile, each distinct operator evaluated once.
+// Keeps references: `plan`'s job and `device` must outlive it. Speeds of single devices (Cluster::overrides)
+// are the simulator's to apply.
 class ComputeCost {
  public:
   ComputeCost(const Plan& plan, const DeviceProfile& device);
+  // Device seconds of one operator, without launches.
   double operator_seconds(int op, ComputeKind kind) const;
+  double operator_kernels(int op, ComputeKind kind) const;
+  // Seconds of operators [begin, end) run as one instruction: the host launches ahead of the device, so the
+  // longer of device time and launches counts. O(1).
+  double range_seconds(int begin, int end, ComputeKind kind) const;
+  // Seconds of updating `elements` parameters (of this rank, after ZeRO).
+  double update_seconds(double elements) const;
   // Seconds of a compute, pack, unpack or copy instruction of `program`, launch overheads included.
   double seconds(const Program& program, const Instruction& instruction) const;
 
+  const Shard& shard() const { return shard_; }
+
  private:
+  double slowed(double device_s, double kernels) const;
+
   const Plan* plan_;
   const DeviceProfile* device_;
   Shard shard_;
-  std::vector<double> cache_;  // [op][kind]
+  double launch_s_ = 0;  // host time per kernel
+  double keep_ = 1;      // fraction of its speed that the device keeps beside its busy neighbours
+  // Sums over operators [0, i), by kind: seconds and kernels.
+  std::vector<std::array<double, 6>> seconds_before_;
+  std::vector<std::array<double, 6>> kernels_before_;
 };
 
 }  // namespace orrery

@@ -1,4 +1,8 @@
 // What one operator costs on one rank, before any device is known: products, FLOPs, bytes, kernels.
+//
+// Conventions: a multiply-add is 2 FLOPs; causal attention counts the half of the square that is needed;
+// its backward counts twice its forward (scores that a fused kernel computes again are a matter of
+// efficiency). "Row" is workloads/workload.h's. All figures are of one micro-batch on one rank.
 #pragma once
 
 #include <vector>
@@ -24,9 +28,10 @@ struct Shard {
   double capacity_factor = 0;
 };
 
-struct Product {  // m x k times k x n, `count` times
+struct Product {  // m x k times k x n, `count` times (separate kernels unless `batched`)
   double m = 0, n = 0, k = 0;
   double count = 1;
+  bool batched = false;  // one launch for all of `count`
 };
 
 struct OperatorWork {
@@ -38,15 +43,36 @@ struct OperatorWork {
   double kernels = 0;          // launches
 };
 
+// Type that activations, weights and gradients are stored in when computing in `precision`: fp8 trains on
+// bf16 tensors, tf32 on fp32 ones.
+DType storage_type(DType precision);
+// Type that an operator's products compute in: the precision, but the head, the router and attention of an
+// fp8 run stay in bf16 (Transformer Engine's recipe).
+DType product_type(OperatorKind kind, DType precision);
+
 Shard shard_of(const Plan& plan);
+// `optimizer` counts kernels and bytes of updating all local parameters of the operator (before ZeRO).
+// The attention core of an unfused run has both `attention_flops` (for devices with a model of the whole
+// core) and the two batched products with the softmax's `vector_bytes` (for devices without).
 OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& shard,
                            const RuntimeProfile& runtime);
 
 // Bytes of the operator's output on one rank, and of what it keeps for the backward pass (Korthikanti et al.,
-// arXiv 2205.05198, section 4), for one micro-batch.
+// arXiv 2205.05198, section 4), for one micro-batch. `saved_bytes` counts the operator's input where the
+// backward needs it (transformer operators; general graphs: what is beyond the input).
 double output_bytes(const Operator& op, const Shard& shard);
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
-// Elements of the operator's parameters that one rank holds (before ZeRO).
+// The same over operators [begin, end) with tensors that several operators keep counted once, and without
+// what selective recomputation brings back (the attention core's scores, softmax and mask).
+double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
+                   const Shard& shard, const RuntimeProfile& runtime);
+
+// Elements of the operator's parameters that one rank holds (before ZeRO). A vocabulary that `tp` does not
+// divide is padded to the next multiple, as every rank holds ceil(vocab / tp) rows; tied aliases count 0.
 std::int64_t local_parameters(const Operator& op, const Shard& shard);
+
+// Bytes that the optimizer reads and writes per parameter: the runtime profile's, or counted from the states
+// (gradient and states read, states and weights written).
+double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime);
 
 }  // namespace orrery

@@ -27,6 +27,9 @@ struct RuntimeProfile {
   bool sequence_parallel = true;
   int default_zero = 1;
   bool clip_gradients = true;
+  bool dropout = false;
+  bool fused_gradient_accumulation = false;
+  bool fused_loss = false;
   double kernel_launch_s = 0;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
@@ -39,6 +42,7 @@ struct RuntimeProfile {
   std::vector<std::string> frameworks;
 };
 
+// Fills defaults (efficiencies 1 where 0) and checks ranges. Throws UserError(file, line of the field, …).
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, std::string_view file,
                                           std::string_view text);
 void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);

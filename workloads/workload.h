@@ -57,7 +57,7 @@ struct ParameterTensor {
   std::int64_t elements() const;
 };
 
-// A product of (rows * rows_per_row) x k by k x n.
+// A product of (rows * rows_per_row) x k by k x n; grouped: n / groups columns and k rows each.
 struct MatmulShape {
   double rows_per_row = 1;  // output pixels of a convolution; 1 otherwise
   std::int64_t n = 0;
@@ -87,8 +87,13 @@ struct Operator {
   std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
   std::int64_t saved_elements =
       0;  // per row, at the compute precision, kept for backward beyond its input (masks etc.)
-  double vector_elements = 0;  // per row, read and written by memory-bound arithmetic
-  int active_experts = 0;      // dispatch, expert_linear, combine: experts per token
+  // Per row, of the whole (unsplit) operator: elements that its memory-bound forward arithmetic reads plus
+  // writes when it is one kernel: norm 2h, activation in + out (2f; gated 3f), residual 3h, embedding 2h,
+  // loss_max V, loss_sum V, loss 2V, dispatch and combine (1 + experts per token) h. 0: none (products).
+  double vector_elements = 0;
+  // dispatch, expert_linear, the activation between two of these, combine: experts per token, experts.
+  // Figures per row are then over all chosen experts (dispatch's output is experts per token x h).
+  int active_experts = 0;
   int experts = 0;
   std::int64_t parameter_count() const;
 };

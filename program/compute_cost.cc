@@ -1,0 +1,222 @@
+#include "program/compute_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kComputeKinds = 6;
+
+bool is_backward(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_input ||
+         kind == ComputeKind::backward_weight;
+}
+
+double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {
+  for (const VectorModel& model : device.vector) {
+    if (model.operator_name != family) continue;
+    return backward && model.backward_bytes_per_s > 0 ? model.backward_bytes_per_s
+                                                      : model.forward_bytes_per_s;
+  }
+  return device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
+}
+
+// The model of the type, or of the type the device computes in in its stead.
+DType supported(DType type, const DeviceProfile& device) {
+  const auto has = [&](DType t) { return device.peak_flops_per_s[static_cast<int>(t)] > 0; };
+  if (has(type)) return type;
+  if (type == DType::fp8 && has(DType::bf16)) return DType::bf16;
+  if ((type == DType::fp8 || type == DType::bf16) && has(DType::fp16)) return DType::fp16;
+  if (type == DType::fp16 && has(DType::bf16)) return DType::bf16;
+  return DType::fp32;
+}
+
+// Seconds of `tiles` output tiles of depth k: whole waves over the multiprocessors.
+double main_loop_seconds(const Product& p, const MatmulModel& model, double peak, int multiprocessors) {
+  const double tiles = std::ceil(p.m / model.tile_m) * std::ceil(p.n / model.tile_n) * p.count;
+  const double waves = multiprocessors > 0 ? std::ceil(tiles / multiprocessors) * multiprocessors : tiles;
+  const double flops = 2 * waves * model.tile_m * model.tile_n * (p.k + model.half_k);
+  return flops / (model.efficiency * peak);
+}
+
+}  // namespace
+
+double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+  if (product.m <= 0 || product.n <= 0 || product.k <= 0 || product.count <= 0) return 0;
+  const DType type = supported(precision, device);
+  const MatmulModel& model = device.matmul[static_cast<int>(type)];
+  const double bytes = product.count * ((product.m * product.k + product.k * product.n) * bytes_of(type) +
+                                        product.m * product.n * bytes_of(storage_type(type)));
+  const double compute = main_loop_seconds(product, model, device.peak(type), device.multiprocessors);
+  const double memory = bytes / (device.memory_efficiency * device.memory_bandwidth_bytes_per_s);
+  return std::max(compute, memory) + model.kernel_overhead_s * (product.batched ? 1 : product.count);
+}
+
+double attention_seconds(double flops, double seq_len, DType precision, bool fused, bool backward,
+                         const DeviceProfile& device) {
+  if (flops <= 0) return 0;
+  const DType type = supported(product_type(OperatorKind::attention, precision), device);
+  const AttentionModel& model = device.attention[static_cast<int>(type)][fused ? 1 : 0];
+  const double efficiency =
+      backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;
+  const double ramp = seq_len > 0 ? seq_len / (seq_len + model.half_sequence) : 1;
+  return flops / (efficiency * ramp * device.peak(type));
+}
+
+std::string_view vector_family(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::embedding:
+      return "embedding";
+    case OperatorKind::norm:
+      return "norm";
+    case OperatorKind::attention:
+      return "softmax";
+    case OperatorKind::activation:
+      return "activation";
+    case OperatorKind::residual:
+      return "residual";
+    case OperatorKind::router:
+      return "router";
+    case OperatorKind::dispatch:
+    case OperatorKind::combine:
+      return "dispatch";
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+      return "loss";
+    case OperatorKind::batch_norm:
+      return "batch_norm";
+    case OperatorKind::pool:
+      return "pool";
+    case OperatorKind::elementwise:
+      return "elementwise";
+    case OperatorKind::interaction:
+      return "interaction";
+    case OperatorKind::linear:
+    case OperatorKind::expert_linear:
+    case OperatorKind::head:
+    case OperatorKind::conv:
+      return "accumulate";
+  }
+  return "elementwise";
+}
+
+double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device) {
+  return bytes <= 0 ? 0 : bytes / rate_of(vector_family(kind), backward, device);
+}
+
+double optimizer_seconds(double bytes, const DeviceProfile& device) {
+  return bytes <= 0 ? 0 : bytes / rate_of("optimizer", false, device);
+}
+
+double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
+                    const DeviceProfile& device, const RuntimeProfile& runtime) {
+  if (compute == ComputeKind::optimizer)
+    return optimizer_seconds(work.vector_bytes, device) / runtime.memory_bound_efficiency;
+  const bool backward = is_backward(compute);
+  double seconds = 0;
+  // A processor's calibration measures the unfused core as a whole; on a GPU it is its kernels.
+  const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
+  if (work.attention_flops > 0 && whole_core)
+    seconds += attention_seconds(work.attention_flops, shard.seq_len, shard.precision, shard.fused_attention,
+                                 backward, device) /
+               runtime.attention_efficiency;
+  if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
+  const DType type = product_type(kind, shard.precision);
+  for (const Product& product : work.products)
+    seconds += product_seconds(product, type, device) / runtime.matmul_efficiency;
+  seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
+  return seconds;
+}
+
+ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
+    : plan_(&plan), device_(&device), shard_(shard_of(plan)) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  launch_s_ = device.kind == DeviceKind::gpu
+                  ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
+                  : 0;
+  if (!device.concurrency_scale.empty()) {
+    const NodeType& node = plan.job->cluster.groups.front().node;
+    int busy = std::min(plan.choices.world(), std::max(1, node.devices));
+    if (node.shared_cores > 0) busy = std::min(busy, node.shared_cores);
+    busy = std::clamp(busy, 1, static_cast<int>(device.concurrency_scale.size()));
+    keep_ = device.concurrency_scale[busy - 1];
+  }
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  seconds_before_.resize(operators.size() + 1);
+  kernels_before_.resize(operators.size() + 1);
+  for (std::size_t i = 0; i < operators.size(); ++i) {
+    for (int k = 0; k < kComputeKinds; ++k) {
+      const auto kind = static_cast<ComputeKind>(k);
+      const OperatorWork work = operator_work(operators[i], kind, shard_, runtime);
+      const double seconds = work_seconds(work, operators[i].kind, kind, shard_, device, runtime);
+      seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds;
+      kernels_before_[i + 1][k] = kernels_before_[i][k] + work.kernels;
+    }
+  }
+}
+
+double ComputeCost::operator_seconds(int op, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  return (seconds_before_[op + 1][k] - seconds_before_[op][k]) / keep_;
+}
+
+double ComputeCost::operator_kernels(int op, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  return kernels_before_[op + 1][k] - kernels_before_[op][k];
+}
+
+double ComputeCost::slowed(double device_s, double kernels) const {
+  return std::max(device_s / keep_, kernels * launch_s_);
+}
+
+double ComputeCost::range_seconds(int begin, int end, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  if (end <= begin) return 0;
+  return slowed(seconds_before_[end][k] - seconds_before_[begin][k],
+                kernels_before_[end][k] - kernels_before_[begin][k]);
+}
+
+double ComputeCost::update_seconds(double elements) const {
+  const Job& job = *plan_->job;
+  const double traffic =
+      optimizer_traffic_per_parameter(job.training.optimizer, job.training.precision, job.runtime);
+  return optimizer_seconds(elements * traffic, *device_) / job.runtime.memory_bound_efficiency / keep_;
+}
+
+double ComputeCost::seconds(const Program& program, const Instruction& instruction) const {
+  switch (instruction.op) {
+    case Op::compute: {
+      if (instruction.compute != ComputeKind::optimizer)
+        return range_seconds(instruction.op_begin, instruction.op_end, instruction.compute);
+      const Choices& c = plan_->choices;
+      const double group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
+      double elements = 0;
+      for (int b = instruction.op_begin; b < instruction.op_end; ++b) {
+        const Bucket& bucket = program.buckets[b];
+        double shards = 1;
+        // With ZeRO each rank updates its share of the bucket.
+        if (c.zero >= 1 && bucket.group >= 0)
+          shards = c.shard_group > 0 ? group : static_cast<double>(program.groups[bucket.group].ranks.size());
+        elements += static_cast<double>(bucket.elements) / shards;
+      }
+      return std::max(update_seconds(elements), launch_s_);
+    }
+    case Op::pack:
+    case Op::unpack:
+    case Op::copy:
+      return slowed(instruction.bytes / rate_of("copy", false, *device_), 1);
+    case Op::collective:
+    case Op::exchange:
+    case Op::receive_any:
+    case Op::load:
+    case Op::save:
+      break;
+  }
+  throw InternalError("compute cost asked for an instruction that computes nothing");
+}
+
+}  // namespace orrery

@@ -1,0 +1,93 @@
+#include "program/operator_shard.h"
+
+#include <algorithm>
+
+namespace orrery::internal {
+
+double expert_load(const Shard& shard) {
+  return shard.capacity_factor > 0 ? shard.capacity_factor : 1;
+}
+
+bool of_experts(const Operator& op) {
+  return op.active_experts > 0 &&
+         (op.kind == OperatorKind::dispatch || op.kind == OperatorKind::expert_linear ||
+          op.kind == OperatorKind::activation || op.kind == OperatorKind::combine);
+}
+
+double sequence_split(const Shard& shard) {
+  return shard.sequence_parallel ? shard.tp : 1;
+}
+
+double local_rows(const Operator& op, const Shard& shard) {
+  if (of_experts(op)) {
+    // Each of the etp ranks that share an expert sees the tokens of all of them.
+    const double spread = sequence_split(shard) / std::min<double>(shard.etp, sequence_split(shard));
+    return shard.rows / spread * expert_load(shard);
+  }
+  if (op.kind == OperatorKind::embedding || op.kind == OperatorKind::attention) return shard.rows;
+  if (op.split == TensorSplit::replicated) return shard.rows / sequence_split(shard);
+  return shard.rows;
+}
+
+double output_split(const Operator& op, const Shard& shard) {
+  const double ranks = of_experts(op) ? shard.etp : shard.tp;
+  switch (op.split) {
+    case TensorSplit::column:
+    case TensorSplit::heads:
+      return ranks;
+    case TensorSplit::vocabulary:
+      return op.kind == OperatorKind::head ? ranks : 1;
+    case TensorSplit::replicated:
+    case TensorSplit::row:
+      return 1;
+  }
+  return 1;
+}
+
+double input_split(const Operator& op, const Shard& shard) {
+  const double ranks = of_experts(op) ? shard.etp : shard.tp;
+  return op.split == TensorSplit::row || op.split == TensorSplit::heads ? ranks : 1;
+}
+
+double vector_elements(const Operator& op) {
+  if (op.vector_elements > 0) return op.vector_elements;
+  const auto out = static_cast<double>(op.output_elements);
+  switch (op.kind) {
+    case OperatorKind::embedding:
+    case OperatorKind::norm:
+    case OperatorKind::activation:
+    case OperatorKind::elementwise:
+    case OperatorKind::pool:
+    case OperatorKind::interaction:
+      return 2 * out;
+    case OperatorKind::residual:
+    case OperatorKind::batch_norm:  // statistics, then read and write
+      return 3 * out;
+    case OperatorKind::dispatch:
+      return out + out / std::max(1, op.active_experts);
+    case OperatorKind::combine:
+      return out + out * std::max(1, op.active_experts);
+    case OperatorKind::router:
+      return 4 * out;  // softmax, top-k, normalisation over the experts
+    case OperatorKind::linear:
+    case OperatorKind::attention:
+    case OperatorKind::expert_linear:
+    case OperatorKind::head:
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+    case OperatorKind::conv:
+      return 0;
+  }
+  return 0;
+}
+
+double attended_keys(const AttentionShape& shape, int seq_len) {
+  const double s = std::max(1, seq_len);
+  const double window = shape.window > 0 ? std::min<double>(shape.window, s) : s;
+  if (!shape.causal) return shape.window > 0 ? std::min(2 * window, s) : s;
+  // Query i sees min(i, window) keys: window - window^2 / 2s on average, s / 2 without a window.
+  return window - window * window / (2 * s);
+}
+
+}  // namespace orrery::internal

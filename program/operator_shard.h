@@ -1,0 +1,26 @@
+// How much of an operator one rank holds: shared by the counting of work and of bytes.
+#pragma once
+
+#include "program/operator_work.h"
+
+namespace orrery::internal {
+
+// Figures of an operator per token over all its chosen experts stand for this many tokens' worth of rows.
+double expert_load(const Shard& shard);  // capacity factor, or 1
+bool of_experts(const Operator& op);     // between dispatch and combine, these included
+
+// Rows that the operator runs on: whole where tensor parallelism splits its features, a sequence shard where
+// it is replicated under sequence parallelism or belongs to experts that are not tensor-sharded.
+double local_rows(const Operator& op, const Shard& shard);
+// Ranks that share the operator's output features, and its input features.
+double output_split(const Operator& op, const Shard& shard);
+double input_split(const Operator& op, const Shard& shard);
+// Ranks over which sequence parallelism spreads a tensor that is whole where it is used.
+double sequence_split(const Shard& shard);
+
+// Elements per row of memory-bound arithmetic, by the operator's own figure or by its kind's.
+double vector_elements(const Operator& op);
+// Mean number of keys that one query attends to.
+double attended_keys(const AttentionShape& shape, int seq_len);
+
+}  // namespace orrery::internal

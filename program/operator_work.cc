@@ -1,0 +1,365 @@
+#include "program/operator_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "program/operator_shard.h"
+
+namespace orrery {
+namespace {
+
+using internal::attended_keys;
+using internal::expert_load;
+using internal::local_rows;
+using internal::of_experts;
+using internal::sequence_split;
+
+// Which halves of a step's work a kind does.
+bool does_forward(ComputeKind kind) {
+  return kind == ComputeKind::forward || kind == ComputeKind::recompute;
+}
+bool does_input_gradient(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_input;
+}
+bool does_weight_gradient(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_weight;
+}
+
+double gradient_bytes(const Shard& shard, const RuntimeProfile& runtime) {
+  return runtime.fp32_gradients ? 4 : bytes_of(storage_type(shard.precision));
+}
+
+double product_bytes(const Product& p, DType type, DType storage) {
+  return p.count * ((p.m * p.k + p.k * p.n) * bytes_of(type) + p.m * p.n * bytes_of(storage));
+}
+
+void add_product(OperatorWork* work, const Product& p, DType type, DType storage) {
+  if (p.m <= 0 || p.n <= 0 || p.k <= 0 || p.count <= 0) return;
+  work->products.push_back(p);
+  work->flops += 2 * p.m * p.n * p.k * p.count;
+  work->bytes += product_bytes(p, type, storage);
+  work->kernels += p.batched ? 1 : p.count;
+}
+
+// The product of one shape of the operator as this rank computes it in the forward pass.
+Product forward_product(const Operator& op, const MatmulShape& shape, const Shard& shard) {
+  const auto groups = static_cast<double>(std::max<std::int64_t>(1, shape.groups));
+  Product p;
+  p.k = static_cast<double>(shape.k);
+  p.n = static_cast<double>(shape.n);
+  if (op.kind == OperatorKind::expert_linear) {
+    // Tokens of ep ranks meet on experts / ep experts: evenly, as balanced routing has it.
+    const double experts = std::max(1, op.experts);
+    p.count = std::max(1.0, experts / shard.ep);
+    p.m = local_rows(op, shard) * std::max(1, op.active_experts) / p.count;
+    p.batched = true;
+    if (op.split == TensorSplit::column) p.n /= shard.etp;
+    if (op.split == TensorSplit::row) p.k /= shard.etp;
+    return p;
+  }
+  p.m = local_rows(op, shard) * shape.rows_per_row;
+  p.count = groups;
+  p.batched = groups > 1;
+  p.n /= groups;
+  switch (op.split) {
+    case TensorSplit::column:
+    case TensorSplit::heads:
+      p.n /= shard.tp;
+      break;
+    case TensorSplit::vocabulary:
+      p.n = std::ceil(p.n / shard.tp);
+      break;
+    case TensorSplit::row:
+      p.k /= shard.tp;
+      break;
+    case TensorSplit::replicated:
+      break;
+  }
+  return p;
+}
+
+void add_products(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
+                  OperatorWork* work) {
+  const DType type = product_type(op.kind, shard.precision);
+  const DType storage = storage_type(shard.precision);
+  for (const MatmulShape& shape : op.matmuls) {
+    const Product p = forward_product(op, shape, shard);
+    if (does_forward(kind)) add_product(work, p, type, storage);
+    // dX = dY W^T; what reads the batch itself needs no gradient of its input.
+    if (does_input_gradient(kind) && !op.inputs.empty())
+      add_product(work, {p.m, p.k, p.n, p.count, p.batched}, type, storage);
+    // dW = X^T dY
+    if (does_weight_gradient(kind) && !op.parameters.empty())
+      add_product(work, {p.k, p.n, p.m, p.count, p.batched}, type, storage);
+    if (type == DType::fp8) {
+      // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
+      const double elements = p.m * p.count *
+                              (does_forward(kind)          ? p.k
+                               : does_input_gradient(kind) ? p.n
+                                                           : 0);
+      work->vector_bytes += elements * (bytes_of(storage) + 2.0 * bytes_of(DType::fp8));
+      work->kernels += elements > 0 ? 1 : 0;
+    }
+  }
+  if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
+    const auto parameters = static_cast<double>(local_parameters(op, shard));
+    if (!runtime.fused_gradient_accumulation) {
+      work->vector_bytes += parameters * (bytes_of(storage) + 2 * gradient_bytes(shard, runtime));
+      work->kernels += 1;
+    }
+    if (op.parameters.size() > 1) work->kernels += 1;  // bias: a reduction over the rows
+  }
+}
+
+// Scores, softmax, dropout and context of an unfused core as PyTorch runs them: the whole square, causal or
+// not, in memory.
+void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const Shard& shard,
+                           const RuntimeProfile& runtime, OperatorWork* work) {
+  const DType type = product_type(OperatorKind::attention, shard.precision);
+  const DType storage = storage_type(shard.precision);
+  const double keys = shard.seq_len;
+  const double queries = keys / std::max(1, shard.cp);
+  const double batch = shard.rows / std::max(1.0, queries) * shape.heads / shard.tp;
+  const double scores = batch * queries * keys;
+  const double element = bytes_of(storage);
+  const Product score{queries, keys, static_cast<double>(shape.qk_head_dim), batch, true};
+  const Product context{queries, static_cast<double>(shape.v_head_dim), keys, batch, true};
+  const double attention_flops = work->flops;
+  if (does_forward(kind)) {
+    add_product(work, score, type, storage);
+    add_product(work, context, type, storage);
+    work->vector_bytes += scores * 2 * element;                             // masked softmax
+    if (runtime.dropout) work->vector_bytes += scores * (2 * element + 1);  // dropout and its mask
+    work->kernels += 4 + (runtime.dropout ? 1 : 0);  // softmax, layout changes of q, k, v
+  }
+  if (does_input_gradient(kind)) {
+    for (const Product& p : {score, context}) {
+      add_product(work, {p.m, p.k, p.n, p.count, true}, type, storage);
+      add_product(work, {p.k, p.n, p.m, p.count, true}, type, storage);
+    }
+    work->vector_bytes += scores * 3 * element;
+    if (runtime.dropout) work->vector_bytes += scores * (2 * element + 1);
+    work->kernels += 5 + (runtime.dropout ? 1 : 0);
+  }
+  work->flops = attention_flops;  // the model's FLOPs are counted once, by attention_flops
+}
+
+void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
+                   OperatorWork* work) {
+  if (!op.attention || kind == ComputeKind::backward_weight) return;
+  const AttentionShape& shape = *op.attention;
+  const double factor = does_forward(kind) ? 1 : 2;
+  work->attention_flops = factor * 2 * shard.rows * attended_keys(shape, shard.seq_len) *
+                          (static_cast<double>(shape.heads) / shard.tp) *
+                          (shape.qk_head_dim + shape.v_head_dim);
+  work->flops += work->attention_flops;
+  if (!shard.fused_attention) {
+    add_unfused_attention(shape, kind, shard, runtime, work);
+    return;
+  }
+  const double element = bytes_of(storage_type(shard.precision));
+  const double tensors = (static_cast<double>(shape.heads) * (shape.qk_head_dim + shape.v_head_dim) +
+                          static_cast<double>(shape.kv_heads) * (shape.qk_head_dim + shape.v_head_dim)) /
+                         shard.tp;
+  work->bytes += factor * shard.rows * tensors * element;
+  work->kernels += does_forward(kind) ? 1 : 3;  // backward: row sums, the core, the queries' gradient
+  // Rotary positions and the like, where the operator has them.
+  work->vector_bytes += shard.rows * internal::vector_elements(op) / shard.tp * element;
+  if (op.vector_elements > 0) work->kernels += 2;
+}
+
+// Passes over the logits, in bytes per logit: Megatron's vocabulary-parallel cross entropy casts to fp32,
+// subtracts the maximum, exponentiates, sums and divides in kernels of their own; a fused one reads the
+// logits once for each of maximum and sum, and writes the gradient once.
+double loss_bytes_per_logit(OperatorKind kind, bool backward, double element, bool fused) {
+  if (backward) {
+    if (kind != OperatorKind::loss) return 0;
+    return fused ? 2 * element : 2 * 4 + 4 + element;
+  }
+  switch (kind) {
+    case OperatorKind::loss_max:
+      return fused ? element : element + 4 + 4;
+    case OperatorKind::loss_sum:
+      return fused ? element : 8 + 8 + 4;
+    case OperatorKind::loss:
+      return fused ? 0 : 8;
+    default:
+      return 0;
+  }
+}
+
+void add_loss(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
+              OperatorWork* work) {
+  const double passes = op.kind == OperatorKind::loss ? 2 : 1;
+  const double logits =
+      shard.rows * (op.vector_elements > 0 ? op.vector_elements / passes / shard.tp : op.output_elements);
+  const double element = bytes_of(storage_type(shard.precision));
+  const bool backward = does_input_gradient(kind);
+  if (!backward && !does_forward(kind)) return;
+  const double bytes = logits * loss_bytes_per_logit(op.kind, backward, element, runtime.fused_loss);
+  work->vector_bytes += bytes;
+  if (bytes > 0) work->kernels += runtime.fused_loss ? 1 : 3;
+}
+
+// Bytes and kernels of element-wise operators, per pass of the forward's: what fusion saves and what the
+// backward adds.
+struct Passes {
+  double forward = 1, backward = 1;  // times the forward's fused traffic
+  double forward_kernels = 1, backward_kernels = 1;
+};
+
+Passes passes_of(OperatorKind kind, bool fused) {
+  switch (kind) {
+    case OperatorKind::norm:
+      // Back: x, dy read, dx written, and dx added to the residual stream's gradient (3 more).
+      return {1, 3, 1, 3};
+    case OperatorKind::activation:
+      // Back: x, dy read, dx written. Unfused: the bias is added in a kernel of its own.
+      return fused ? Passes{1, 1.5, 1, 1} : Passes{2, 2.5, 2, 2};
+    case OperatorKind::residual:
+      // Bias, dropout and addition in one (3 h), or a kernel each (2 h + 2 h + 3 h). Back: the branch's
+      // gradient is read and written once.
+      return fused ? Passes{1, 2.0 / 3, 1, 1} : Passes{7.0 / 3, 4.0 / 3, 3, 2};
+    case OperatorKind::batch_norm:
+      return {1, 5.0 / 3, 2, 2};
+    case OperatorKind::router:
+      return {1, 2, 6, 6};
+    case OperatorKind::dispatch:
+    case OperatorKind::combine:
+      return {1, 1, 2, 2};
+    case OperatorKind::embedding:
+      return {1, 1, 2, 2};
+    default:
+      return {1, 1.5, 1, 1};
+  }
+}
+
+void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
+                     OperatorWork* work) {
+  if (kind == ComputeKind::backward_weight) return;
+  const Passes passes = passes_of(op.kind, runtime.fused_elementwise);
+  const double element = bytes_of(storage_type(shard.precision));
+  const double rows = local_rows(op, shard);
+  const double split = op.kind == OperatorKind::embedding ? 1 : internal::output_split(op, shard);
+  const double elements = rows * internal::vector_elements(op) / split;
+  const bool forward = does_forward(kind);
+  if (elements <= 0) return;
+  work->vector_bytes += elements * element * (forward ? passes.forward : passes.backward);
+  work->kernels += forward ? passes.forward_kernels : passes.backward_kernels;
+  const bool masked =
+      runtime.dropout && (op.kind == OperatorKind::residual || op.kind == OperatorKind::embedding);
+  if (masked) work->vector_bytes += rows * static_cast<double>(op.output_elements) / split;
+}
+
+// The gradient of a table of embeddings is dense: zeros are written, touched rows added, the whole
+// accumulated.
+void add_embedding_gradient(const Operator& op, const Shard& shard, const RuntimeProfile& runtime,
+                            OperatorWork* work) {
+  const double element = bytes_of(storage_type(shard.precision));
+  work->vector_bytes +=
+      static_cast<double>(local_parameters(op, shard)) * (2 * element + 2 * gradient_bytes(shard, runtime));
+  work->kernels += 3;
+}
+
+}  // namespace
+
+DType storage_type(DType precision) {
+  switch (precision) {
+    case DType::fp8:
+      return DType::bf16;
+    case DType::tf32:
+      return DType::fp32;
+    default:
+      return precision;
+  }
+}
+
+DType product_type(OperatorKind kind, DType precision) {
+  if (precision == DType::fp8 && kind != OperatorKind::linear && kind != OperatorKind::expert_linear)
+    return DType::bf16;
+  return precision;
+}
+
+Shard shard_of(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const Training& t = plan.job->training;
+  Shard shard;
+  shard.samples = c.micro_batch;
+  shard.seq_len = t.seq_len;
+  shard.rows = static_cast<double>(c.micro_batch) * std::max(1, t.seq_len) / c.cp;
+  shard.tp = c.tp;
+  shard.cp = c.cp;
+  shard.ep = c.ep;
+  shard.etp = c.etp;
+  shard.sequence_parallel = c.sequence_parallel && c.tp > 1;
+  shard.precision = t.precision;
+  shard.fused_attention = t.fused_attention;
+  shard.capacity_factor = c.capacity_factor;
+  return shard;
+}
+
+OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& shard,
+                           const RuntimeProfile& runtime) {
+  OperatorWork work;
+  if (kind == ComputeKind::optimizer) {
+    work.vector_bytes = static_cast<double>(local_parameters(op, shard)) *
+                        optimizer_traffic_per_parameter(Optimizer::adam, shard.precision, runtime);
+    work.kernels = op.parameters.empty() ? 0 : 1;
+    work.bytes = work.vector_bytes;
+    return work;
+  }
+  add_products(op, kind, shard, runtime, &work);
+  switch (op.kind) {
+    case OperatorKind::attention:
+      add_attention(op, kind, shard, runtime, &work);
+      break;
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+      add_loss(op, kind, shard, runtime, &work);
+      break;
+    case OperatorKind::embedding:
+      // Its backward is all weights.
+      if (does_forward(kind)) add_elementwise(op, kind, shard, runtime, &work);
+      if (does_weight_gradient(kind)) add_embedding_gradient(op, shard, runtime, &work);
+      break;
+    default:
+      add_elementwise(op, kind, shard, runtime, &work);
+      break;
+  }
+  work.bytes += work.vector_bytes;
+  return work;
+}
+
+std::int64_t local_parameters(const Operator& op, const Shard& shard) {
+  std::int64_t total = 0;
+  for (const ParameterTensor& tensor : op.parameters) {
+    if (!tensor.tied_to.empty()) continue;
+    std::int64_t elements = 1;
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+      std::int64_t size = tensor.shape[d];
+      if (tensor.expert && d == 0) {
+        size = (size + shard.ep - 1) / shard.ep;
+      } else if (static_cast<int>(d) == tensor.split_dim) {
+        const std::int64_t ranks = tensor.expert ? shard.etp : shard.tp;
+        const std::int64_t parts = std::max(1, tensor.split_parts);
+        size = parts * ((size / parts + ranks - 1) / ranks);
+      }
+      elements *= size;
+    }
+    total += elements;
+  }
+  return total;
+}
+
+double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime) {
+  if (runtime.optimizer_bytes_per_parameter > 0) return runtime.optimizer_bytes_per_parameter;
+  const DType storage = storage_type(precision);
+  const double gradient = runtime.fp32_gradients ? 4 : bytes_of(storage);
+  // States of 4 bytes each, read and written; then the weights: the fp32 master is read and written, and the
+  // copy in the storage type written where that is another.
+  const double states = optimizer == Optimizer::sgd ? 0 : optimizer == Optimizer::momentum ? 1 : 2;
+  return gradient + 8 * states + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
+}
+
+}  // namespace orrery
