@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "program/group_shape.h"
 #include "program/program.h"
-#include "topologies/network.h"
 
 namespace orrery {
 
@@ -19,28 +19,16 @@ enum class Algorithm : std::uint8_t {
   pairwise,
   hierarchical,
   recursive_doubling,
-  direct
+  direct,
+  pat,
+  rabenseifner,
+  binomial,
 };
 enum class Protocol : std::uint8_t { ll, ll128, simple, mpi_eager, mpi_rendezvous };
 
 std::string_view name_of(Algorithm);
 std::string_view name_of(Protocol);
 Algorithm algorithm_from_name(std::string_view);  // throws UserError
-
-// A group as the model sees it: which devices, how they are spread over nodes.
-struct GroupShape {
-  int ranks = 1;
-  int nodes = 1;
-  int ranks_per_node = 1;  // of the fullest node
-  PathClass intra = PathClass::self;
-  double intra_bandwidth_bytes_per_s = 0;  // a device's, one direction
-  double intra_latency_s = 0;
-  double inter_bandwidth_bytes_per_s =
-      0;  // of the ports that the group's members of one node can use, together
-  double inter_latency_s = 0;
-  bool in_network_reduction = false;
-};
-GroupShape group_shape(const Network& network, const std::vector<int>& devices);
 
 struct CollectivePlan {
   Algorithm algorithm = Algorithm::ring;
@@ -49,6 +37,7 @@ struct CollectivePlan {
   double bandwidth_bytes_per_s = 0;  // algorithm bandwidth: seconds = latency + bytes / this
   double wire_bytes_per_edge =
       0;  // bytes that one ring or tree edge carries in all, per byte of the collective
+  // At the size that it was planned for. Nearby sizes: the same algorithm's line through that point.
   double seconds(double bytes) const {
     return latency_s + (bandwidth_bytes_per_s > 0 ? bytes / bandwidth_bytes_per_s : 0);
   }

@@ -1,0 +1,41 @@
+// A group of devices as a collective's cost model sees it: how the members are spread over nodes, and what
+// the links between them carry.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topologies/network.h"
+
+namespace orrery {
+
+struct GroupShape {
+  int ranks = 1;
+  int nodes = 1;
+  int ranks_per_node = 1;      // of the fullest node
+  int min_ranks_per_node = 1;  // of the emptiest node
+  PathClass intra = PathClass::self;
+  double intra_bandwidth_bytes_per_s = 0;  // a device's, one direction
+  double intra_latency_s = 0;
+  double inter_bandwidth_bytes_per_s =
+      0;  // of the ports that the group's members of one node can use, together
+  double inter_latency_s = 0;
+  double port_bandwidth_bytes_per_s = 0;  // of one member's own port, one direction
+  bool direct = true;                     // the ports read device memory (GPUDirect), no staging in the host
+  bool in_network_reduction = false;
+  std::string generation;  // of the members' devices; empty where they differ
+  int cores_per_node = 0;  // > 0: members are processes that share this many processor cores
+};
+
+// Shape of the group `devices` (repeats allowed: ranks that share a device). The narrowest node, port and
+// uplink decide, for a ring through all members waits for them. A hybrid mesh's bandwidth is that of the
+// link-disjoint rings through the members, as NCCL's topology search finds them.
+// O(members); routes are asked for between neighbouring nodes only. Throws NoAnswer where a dead port cuts a
+// member off.
+GroupShape group_shape(const Network& network, const std::vector<int>& devices);
+
+// Links of a mesh that a bidirectional set of link-disjoint rings through `members` uses at each device, in
+// one direction: 2 x the number of rings. Two members: the links between them. 0: no ring over these links.
+int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members);
+
+}  // namespace orrery
