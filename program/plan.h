@@ -94,8 +94,17 @@ struct Plan {
   std::shared_ptr<const Job> job;  // shared: a search holds many plans of one job
   Choices choices;
 
-  std::int64_t micro_batches() const;  // of one replica: global_batch / (dp * micro_batch)
+  // Of one replica: global_batch / (dp * micro_batch); with uneven replica_batches, of the fullest.
+  std::int64_t micro_batches() const;
+  std::int64_t micro_batches_of(int replica) const;  // of the replica with this dp coordinate
   int stages() const { return choices.pp; }
+
+  // Element types of activations and of their gradients, of the parameters that kernels read, and of the
+  // gradients that are accumulated and reduced.
+  DType activation_type() const;
+  DType parameter_type() const;
+  DType gradient_type() const;
+  double bucket_bytes() const;  // chosen, or the runtime profile's; 0: one bucket for everything
 };
 
 // Layers [begin, end) of model chunk `chunk` (0 unless interleaved) of pipeline stage `stage`. Embedding and

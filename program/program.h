@@ -24,16 +24,20 @@ namespace orrery {
 
 enum class Stream : std::uint8_t {
   compute,
-  tensor,             // tensor-parallel collectives (and the loss's)
-  data,               // gradient reduction, parameter gathering
-  pipeline_forward,   // activations to the next stage
-  pipeline_backward,  // gradients to the previous stage
-  expert,             // all-to-all
-  context,            // ring attention
-  input,              // data loading, host to device
-  storage,            // checkpoints
+  tensor,                     // tensor-parallel collectives (and the loss's)
+  data,                       // gradient reduction, parameter gathering
+  pipeline_forward,           // sends of activations to the next stage
+  pipeline_backward,          // sends of gradients to the previous stage
+  expert,                     // all-to-all
+  context,                    // ring attention
+  input,                      // data loading, host to device
+  storage,                    // checkpoints
+  pipeline_forward_receive,   // receives of activations from the previous stage
+  pipeline_backward_receive,  // receives of gradients from the next stage
 };
-constexpr int kStreamCount = 9;
+constexpr int kStreamCount = 11;
+// Receives have streams of their own: a receive that waits for its sender must not hold up this stage's
+// sends.
 
 enum class Op : std::uint8_t { compute, collective, exchange, receive_any, pack, unpack, copy, load, save };
 
@@ -72,8 +76,9 @@ enum class TensorKind : std::uint8_t {
   loss,                 // of the micro-batch
   gradient_norm,        // one scalar
   tied_gradient,        // index: operator; gradient of a tensor shared by two stages
-  replicated_gradient,  // gradients of parameters that are replicated under sequence parallelism, all of a
-                        // stage
+  replicated_gradient,  // gradients, partial on each tensor rank, of parameters that every tensor rank holds
+  key_value,  // index: attention operator; the block of keys and values that ring attention passes on
+  key_value_gradient,  // index: attention operator; its gradient, passed on with it
 };
 
 // Micro-batch -1: not of any micro-batch.
@@ -103,6 +108,7 @@ struct Instruction {
       0;  // operators [op_begin, op_end) of the workload; backward kinds run them in reverse.
   std::int32_t op_end = 0;  // optimizer: buckets [op_begin, op_end) of this rank's Program
   std::int32_t micro_batch = -1;
+  std::int32_t block = -1;  // ring attention: of the block of keys and values (docs/program.md); else -1
   double flops = 0;
   double bytes = 0;  // compute: touched in device memory. collective: size as nccl-tests defines it (below)
   // collective

@@ -1,0 +1,314 @@
+// What makes a plan impossible, option by option. Every message names the option at fault and what would do.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "program/plan.h"
+
+namespace orrery {
+namespace {
+
+[[noreturn]] void reject(const std::string& what, const std::string& expected) {
+  throw UserError(what, "expected " + expected);
+}
+
+void check_at_least(std::string_view option, std::int64_t value, std::int64_t least) {
+  if (value < least) reject(fmt::format("{} {}", option, value), fmt::format("at least {}", least));
+}
+
+void check_divides(std::string_view option, std::int64_t value, std::int64_t count, std::string_view of_what,
+                   std::string_view expected) {
+  if (count % value != 0) {
+    reject(fmt::format("{} {}: does not divide {} {}", option, value, count, of_what), std::string(expected));
+  }
+}
+
+void check_batch(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Training& training = plan.job->training;
+  check_at_least("--global-batch", training.global_batch, 1);
+  check_at_least("--micro-batch", choices.micro_batch, 1);
+  if (choices.replica_batches.empty()) {
+    const std::int64_t share = static_cast<std::int64_t>(choices.dp) * choices.micro_batch;
+    if (training.global_batch % share != 0) {
+      reject(fmt::format("--global-batch {}: does not divide by dp {} x micro-batch {}",
+                         training.global_batch, choices.dp, choices.micro_batch),
+             fmt::format("a multiple of {}", share));
+    }
+    return;
+  }
+  const auto& batches = choices.replica_batches;
+  if (static_cast<int>(batches.size()) != choices.dp) {
+    reject(fmt::format("{} replica batches", batches.size()),
+           fmt::format("one for each of the {} replicas", choices.dp));
+  }
+  for (const std::int64_t batch : batches) {
+    if (batch < choices.micro_batch || batch % choices.micro_batch != 0) {
+      reject(fmt::format("a replica batch of {}", batch),
+             fmt::format("a positive multiple of the micro-batch {}", choices.micro_batch));
+    }
+  }
+  const auto total = std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
+  if (total != training.global_batch) {
+    reject(fmt::format("replica batches add up to {}", total),
+           fmt::format("the global batch {}", training.global_batch));
+  }
+  const bool even =
+      std::all_of(batches.begin(), batches.end(), [&](auto batch) { return batch == batches[0]; });
+  if (!even && choices.zero >= 2) {
+    reject(fmt::format("--zero {} with uneven replica batches", choices.zero),
+           "--zero 0 or 1: ZeRO 2 and 3 communicate in every micro-batch, so replicas need equally many");
+  }
+  if (!even && choices.ep > 1) {
+    reject(fmt::format("--ep {} with uneven replica batches", choices.ep),
+           "--ep 1: experts are exchanged in every micro-batch, so replicas need equally many");
+  }
+}
+
+void check_tensor(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Workload& workload = plan.job->workload;
+  const Training& training = plan.job->training;
+  if (choices.sequence_parallel && choices.tp == 1) {
+    reject("--sequence-parallel on with --tp 1",
+           "--tp of at least 2, whose group the sequence is split over");
+  }
+  if (choices.tp == 1) return;
+  if (!workload.transformer) {
+    const bool splits = std::any_of(workload.operators.begin(), workload.operators.end(),
+                                    [](const Operator& op) { return op.split != TensorSplit::replicated; });
+    if (!splits) {
+      reject(fmt::format("--tp {}: {} has no operator that tensor parallelism splits", choices.tp,
+                         workload.name),
+             "--tp 1");
+    }
+  } else {
+    const Transformer& model = *workload.transformer;
+    if (model.heads % choices.tp != 0) {
+      reject(fmt::format("--tp {}: does not divide the {} attention heads", choices.tp, model.heads),
+             fmt::format("a divisor of heads and kv heads, {} and {}", model.heads, model.kv_heads));
+    }
+    if (!model.mla && model.kv_heads % choices.tp != 0) {
+      reject(fmt::format("--tp {}: does not divide the {} key-value heads", choices.tp, model.kv_heads),
+             fmt::format("a divisor of heads and kv heads, {} and {}", model.heads, model.kv_heads));
+    }
+    if (model.ffn_hidden > 0) {
+      check_divides("--tp", choices.tp, model.ffn_hidden, "hidden features of the MLP",
+                    "a divisor of the MLP's width");
+    }
+    if (model.moe && model.moe->shared_ffn_hidden > 0) {
+      check_divides("--tp", choices.tp, model.moe->shared_ffn_hidden, "hidden features of the shared experts",
+                    "a divisor of the shared experts' width");
+    }
+  }
+  if (choices.sequence_parallel) {
+    const std::int64_t rows =
+        static_cast<std::int64_t>(choices.micro_batch) * std::max(training.seq_len, 1) / choices.cp;
+    if (rows % choices.tp != 0) {
+      reject(fmt::format("--sequence-parallel on: {} rows of a micro-batch do not divide by --tp {}", rows,
+                         choices.tp),
+             "micro-batch x sequence length / cp to be a multiple of tp");
+    }
+  }
+}
+
+void check_experts(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Workload& workload = plan.job->workload;
+  const bool has_experts = workload.transformer && workload.transformer->moe;
+  if (choices.ep > 1) {
+    if (!has_experts) {
+      reject(fmt::format("--ep {}: {} has no experts", choices.ep, workload.name), "--ep 1");
+    }
+    const int experts = workload.transformer->moe->experts;
+    check_divides("--ep", choices.ep, experts, "experts", "a divisor of the experts");
+    const int replicas = choices.dp * choices.cp;
+    if (replicas % choices.ep != 0) {
+      reject(fmt::format("--ep {}: does not divide dp x cp = {}", choices.ep, replicas),
+             "a divisor of dp x cp, inside which experts are spread");
+    }
+  }
+  if (choices.etp != 1) {
+    reject(fmt::format("--etp {} has no lowering yet", choices.etp),
+           "--etp 1: experts are whole on their rank");
+  }
+  if (choices.capacity_factor < 0 || !std::isfinite(choices.capacity_factor)) {
+    reject(fmt::format("--capacity-factor {}", choices.capacity_factor), "0 (dropless) or a positive factor");
+  }
+}
+
+void check_pipeline(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Workload& workload = plan.job->workload;
+  const int parts = choices.pp * choices.interleave;
+  if (choices.schedule == Schedule::interleaved) {
+    if (choices.interleave < 2) {
+      reject("--schedule interleaved with --interleave 1", "--interleave of at least 2 model chunks a stage");
+    }
+    if (choices.pp < 2) reject("--schedule interleaved with --pp 1", "--pp of at least 2");
+    for (int replica = 0; replica < choices.dp; ++replica) {
+      const std::int64_t count = plan.micro_batches_of(replica);
+      if (count % choices.pp != 0) {
+        reject(fmt::format("--schedule interleaved: {} micro-batches do not divide by --pp {}", count,
+                           choices.pp),
+               "a number of micro-batches that is a multiple of pp");
+      }
+    }
+  } else if (choices.interleave != 1) {
+    reject(fmt::format("--interleave {} with --schedule {}", choices.interleave, name_of(choices.schedule)),
+           "--schedule interleaved");
+  }
+  if (parts > std::max(workload.layers, 1)) {
+    reject(fmt::format("--pp {}{}: more parts than the {} layers of {}", choices.pp,
+                       choices.interleave > 1 ? fmt::format(" --interleave {}", choices.interleave) : "",
+                       workload.layers, workload.name),
+           fmt::format("at most {}", std::max(workload.layers, 1)));
+  }
+  for (int stage = 0; stage < choices.pp; ++stage) {
+    for (int chunk = 0; chunk < choices.interleave; ++chunk) {
+      const LayerRange range = operators_of(plan, stage, chunk);  // throws where stage_layers do not add up
+      if (range.begin == range.end) {
+        reject(fmt::format("--stage-layers: stage {} has no layer", stage), "at least one layer a stage");
+      }
+    }
+  }
+}
+
+void check_sharding(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  if (choices.zero < 0 || choices.zero > 3) reject(fmt::format("--zero {}", choices.zero), "0, 1, 2 or 3");
+  if (choices.shard_group != 0) {
+    check_at_least("--shard-group", choices.shard_group, 1);
+    if (choices.zero == 0) {
+      reject(fmt::format("--shard-group {} with --zero 0", choices.shard_group),
+             "--zero 1, 2 or 3, whose states are sharded");
+    }
+    const int replicas = choices.dp * choices.cp;
+    if (replicas % choices.shard_group != 0) {
+      reject(fmt::format("--shard-group {}: does not divide dp x cp = {}", choices.shard_group, replicas),
+             "a divisor of dp x cp");
+    }
+  }
+  if (choices.bucket_bytes < 0 || !std::isfinite(choices.bucket_bytes)) {
+    reject(fmt::format("--bucket-bytes {}", choices.bucket_bytes), "a size in bytes");
+  }
+}
+
+void check_context(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Workload& workload = plan.job->workload;
+  if (choices.cp == 1) return;
+  const bool has_attention = std::any_of(workload.operators.begin(), workload.operators.end(),
+                                         [](const Operator& op) { return op.attention.has_value(); });
+  if (!has_attention) {
+    reject(fmt::format("--cp {}: {} has no attention", choices.cp, workload.name), "--cp 1");
+  }
+  const int seq_len = plan.job->training.seq_len;
+  if (seq_len % (2 * choices.cp) != 0) {
+    reject(fmt::format("--cp {}: sequences of {} tokens", choices.cp, seq_len),
+           fmt::format("a multiple of 2 x cp = {} (each rank takes one early and one late part)",
+                       2 * choices.cp));
+  }
+}
+
+void check_synchronisation(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  if (choices.sync != Sync::all_reduce) {
+    reject(fmt::format("--sync {} has no lowering yet", name_of(choices.sync)), "--sync all-reduce");
+  }
+  if (choices.servers != 0) {
+    reject(fmt::format("--servers {} with --sync all-reduce", choices.servers), "a parameter server");
+  }
+  if (choices.staleness != 0) {
+    reject(fmt::format("--staleness {} with --sync {}", choices.staleness, name_of(choices.sync)),
+           "--sync async-parameter-server");
+  }
+}
+
+// Forms whose lowering is being written.
+void check_lowered(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  if (choices.zero >= 2) reject(fmt::format("--zero {} has no lowering yet", choices.zero), "--zero 0 or 1");
+  if (choices.shard_group != 0 && choices.shard_group != choices.dp * choices.cp) {
+    reject(fmt::format("--shard-group {} has no lowering yet", choices.shard_group), "no --shard-group");
+  }
+  if (choices.schedule == Schedule::zero_bubble) {
+    reject("--schedule zero-bubble has no lowering yet", "gpipe, 1f1b or interleaved");
+  }
+  if (choices.ep > 1) reject(fmt::format("--ep {} has no lowering yet", choices.ep), "--ep 1");
+  if (choices.cp > 1) reject(fmt::format("--cp {} has no lowering yet", choices.cp), "--cp 1");
+  if (choices.grad_compression != Compression::none) {
+    reject(fmt::format("--grad-compression {} has no lowering yet", name_of(choices.grad_compression)),
+           "none");
+  }
+}
+
+void check_world(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Cluster& cluster = plan.job->cluster;
+  const std::int64_t world = static_cast<std::int64_t>(choices.tp) * choices.pp * choices.dp * choices.cp;
+  const bool shared = std::all_of(cluster.groups.begin(), cluster.groups.end(),
+                                  [](const NodeGroup& group) { return group.node.shared_cores > 0; });
+  // Ranks on shared cores may outnumber them (placement.h); a GPU is one rank's.
+  if (world > cluster.devices() && !shared) {
+    reject(fmt::format("tp {} x pp {} x dp {} x cp {} = {} ranks on the {} devices of {}", choices.tp,
+                       choices.pp, choices.dp, choices.cp, world, cluster.devices(), cluster.name),
+           "no more ranks than devices");
+  }
+  if (world < cluster.devices() && !shared) {
+    reject(
+        fmt::format("tp {} x pp {} x dp {} x cp {} = {} ranks leave devices of {} idle, which has {}",
+                    choices.tp, choices.pp, choices.dp, choices.cp, world, cluster.name, cluster.devices()),
+        "a world of all the devices; --nodes or --gpus takes fewer");
+  }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const std::array<std::pair<std::string_view, int>, 8> counts = {{{"--tp", choices.tp},
+                                                                   {"--pp", choices.pp},
+                                                                   {"--dp", choices.dp},
+                                                                   {"--cp", choices.cp},
+                                                                   {"--ep", choices.ep},
+                                                                   {"--etp", choices.etp},
+                                                                   {"--micro-batch", choices.micro_batch},
+                                                                   {"--interleave", choices.interleave}}};
+  for (const auto& [option, value] : counts) check_at_least(option, value, 1);
+  constexpr int kMostRanks = 1 << 22;  // far beyond any machine, and no product below overflows
+  for (const auto& [option, value] : counts) {
+    if (value > kMostRanks)
+      reject(fmt::format("{} {}", option, value), fmt::format("at most {}", kMostRanks));
+  }
+  auto order = choices.order;
+  std::sort(order.begin(), order.end());
+  if (std::adjacent_find(order.begin(), order.end()) != order.end()) {
+    reject("--order names a dimension twice", "each of tp, cp, ep, dp, pp once, innermost first");
+  }
+  if (plan.job->workload.operators.empty()) reject("the workload has no operators", "a model");
+  if (plan.job->workload.default_seq_len > 0) check_at_least("--seq-len", plan.job->training.seq_len, 1);
+  if (choices.recompute_layers < 0) {
+    reject(fmt::format("--recompute full:{}", choices.recompute_layers), "a number of layers");
+  }
+  if (choices.recompute_layers > 0 && choices.recompute != Recompute::full) {
+    reject(fmt::format("{} recomputed layers with --recompute {}", choices.recompute_layers,
+                       name_of(choices.recompute)),
+           "--recompute full:K");
+  }
+  check_world(plan);
+  check_batch(plan);
+  check_context(plan);
+  check_tensor(plan);
+  check_experts(plan);
+  check_pipeline(plan);
+  check_sharding(plan);
+  check_synchronisation(plan);
+  check_lowered(plan);
+}
+
+}  // namespace orrery

@@ -1,0 +1,183 @@
+#include "program/placement.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+int size_of(const Choices& choices, Dimension dimension) {
+  switch (dimension) {
+    case Dimension::tp:
+      return choices.tp;
+    case Dimension::cp:
+      return choices.cp;
+    case Dimension::dp:
+      return choices.dp;
+    case Dimension::pp:
+      return choices.pp;
+    case Dimension::ep:
+      break;
+  }
+  return 1;  // ep does not multiply the world
+}
+
+int& digit_of(Coordinates& at, Dimension dimension) {
+  switch (dimension) {
+    case Dimension::tp:
+      return at.tp;
+    case Dimension::cp:
+      return at.cp;
+    case Dimension::dp:
+      return at.dp;
+    case Dimension::pp:
+      return at.pp;
+    case Dimension::ep:
+      break;
+  }
+  return at.ep;
+}
+
+std::ptrdiff_t position_in(const Choices& choices, Dimension dimension) {
+  return std::find(choices.order.begin(), choices.order.end(), dimension) - choices.order.begin();
+}
+
+bool context_inside_data(const Choices& choices) {
+  return position_in(choices, Dimension::cp) < position_in(choices, Dimension::dp);
+}
+
+bool experts_outermost(const Choices& choices) {
+  const auto ep = position_in(choices, Dimension::ep);
+  return ep > position_in(choices, Dimension::cp) && ep > position_in(choices, Dimension::dp);
+}
+
+// Position in the data group: of the digits cp and dp, the one that stands first in the order varies faster.
+int data_position(const Choices& choices, const Coordinates& at) {
+  return context_inside_data(choices) ? at.cp + choices.cp * at.dp : at.dp + choices.dp * at.cp;
+}
+
+Coordinates at_data_position(const Choices& choices, Coordinates at, int position) {
+  if (context_inside_data(choices)) {
+    at.cp = position % choices.cp;
+    at.dp = position / choices.cp;
+  } else {
+    at.dp = position % choices.dp;
+    at.cp = position / choices.dp;
+  }
+  return at;
+}
+
+int expert_of_position(const Choices& choices, int position) {
+  const int replicas = choices.dp * choices.cp;
+  return experts_outermost(choices) ? position / (replicas / choices.ep) : position % choices.ep;
+}
+
+// Members of the data group whose position satisfies `is_member`, in increasing position.
+template <typename Predicate>
+Group select_data(const Plan& plan, int rank, GroupKind kind, Predicate is_member) {
+  const Choices& choices = plan.choices;
+  const Coordinates at = coordinates_of(plan, rank);
+  Group group{kind, {}};
+  for (int position = 0; position < choices.dp * choices.cp; ++position) {
+    if (is_member(position)) group.ranks.push_back(rank_of(plan, at_data_position(choices, at, position)));
+  }
+  return group;
+}
+
+int shard_size(const Choices& choices) {
+  return choices.shard_group > 0 ? choices.shard_group : choices.dp * choices.cp;
+}
+
+}  // namespace
+
+Coordinates coordinates_of(const Plan& plan, int rank) {
+  const Choices& choices = plan.choices;
+  ORRERY_CHECK(rank >= 0 && rank < choices.world(), "rank " + std::to_string(rank));
+  Coordinates at;
+  for (const Dimension dimension : choices.order) {
+    if (dimension == Dimension::ep) continue;
+    const int size = size_of(choices, dimension);
+    digit_of(at, dimension) = rank % size;
+    rank /= size;
+  }
+  at.ep = expert_of_position(choices, data_position(choices, at));
+  return at;
+}
+
+int rank_of(const Plan& plan, const Coordinates& at) {
+  Coordinates digits = at;
+  int rank = 0;
+  int weight = 1;
+  for (const Dimension dimension : plan.choices.order) {
+    if (dimension == Dimension::ep) continue;
+    rank += weight * digit_of(digits, dimension);
+    weight *= size_of(plan.choices, dimension);
+  }
+  return rank;
+}
+
+Group tensor_group(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Group group{GroupKind::tensor, {}};
+  for (at.tp = 0; at.tp < plan.choices.tp; ++at.tp) group.ranks.push_back(rank_of(plan, at));
+  return group;
+}
+
+Group data_group(const Plan& plan, int rank) {
+  return select_data(plan, rank, GroupKind::data, [](int) { return true; });
+}
+
+Group expert_group(const Plan& plan, int rank) {
+  const Choices& choices = plan.choices;
+  const int own = data_position(choices, coordinates_of(plan, rank));
+  const int stride = choices.dp * choices.cp / choices.ep;
+  return select_data(plan, rank, GroupKind::expert, [&](int position) {
+    return experts_outermost(choices) ? position % stride == own % stride
+                                      : position / choices.ep == own / choices.ep;
+  });
+}
+
+Group expert_data_group(const Plan& plan, int rank) {
+  const Choices& choices = plan.choices;
+  const int own = coordinates_of(plan, rank).ep;
+  return select_data(plan, rank, GroupKind::expert_data,
+                     [&](int position) { return expert_of_position(choices, position) == own; });
+}
+
+Group context_group(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Group group{GroupKind::context, {}};
+  for (at.cp = 0; at.cp < plan.choices.cp; ++at.cp) group.ranks.push_back(rank_of(plan, at));
+  return group;
+}
+
+Group shard_group(const Plan& plan, int rank) {
+  const int size = shard_size(plan.choices);
+  const int own = data_position(plan.choices, coordinates_of(plan, rank));
+  return select_data(plan, rank, GroupKind::shard,
+                     [&](int position) { return position / size == own / size; });
+}
+
+Group replicate_group(const Plan& plan, int rank) {
+  const int size = shard_size(plan.choices);
+  const int own = data_position(plan.choices, coordinates_of(plan, rank));
+  return select_data(plan, rank, GroupKind::replicate,
+                     [&](int position) { return position % size == own % size; });
+}
+
+Group embedding_group(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Group group{GroupKind::embedding, {}};
+  at.pp = 0;
+  group.ranks.push_back(rank_of(plan, at));
+  at.pp = plan.choices.pp - 1;
+  if (at.pp > 0) group.ranks.push_back(rank_of(plan, at));
+  return group;
+}
+
+int device_of(const Plan& plan, int rank) {
+  return rank % plan.job->cluster.devices();
+}
+
+}  // namespace orrery
