@@ -50,7 +50,8 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
   const double bytes = product.count * ((product.m * product.k + product.k * product.n) * bytes_of(type) +
                                         product.m * product.n * bytes_of(storage_type(type)));
-  const double compute = main_loop_seconds(product, model, device.peak(type), device.multiprocessors);
+  const double compute = main_loop_seconds(product, model, device.peak_flops_per_s[static_cast<int>(type)],
+                                           device.multiprocessors);
   const double memory = bytes / (device.memory_efficiency * device.memory_bandwidth_bytes_per_s);
   return std::max(compute, memory) + model.kernel_overhead_s * (product.batched ? 1 : product.count);
 }
@@ -63,7 +64,7 @@ double attention_seconds(double flops, double seq_len, DType precision, bool fus
   const double efficiency =
       backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;
   const double ramp = seq_len > 0 ? seq_len / (seq_len + model.half_sequence) : 1;
-  return flops / (efficiency * ramp * device.peak(type));
+  return flops / (efficiency * ramp * device.peak_flops_per_s[static_cast<int>(type)]);
 }
 
 std::string_view vector_family(OperatorKind kind) {

@@ -1,0 +1,252 @@
+#include "program/operator_work.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/random.h"
+#include "tests/support/gpt_layer.h"
+
+using namespace orrery;
+
+namespace {
+
+// Megatron 22B (arXiv 2205.05198, table 3): h 6144, a 64, s 2048, micro-batch 4.
+constexpr double kS = 2048, kB = 4, kH = 6144, kA = 64;
+
+Shard shard(int tp, bool sequence_parallel) {
+  Shard s;
+  s.samples = kB;
+  s.seq_len = static_cast<int>(kS);
+  s.rows = kS * kB;
+  s.tp = tp;
+  s.sequence_parallel = sequence_parallel;
+  s.precision = DType::fp16;
+  s.fused_attention = false;
+  return s;
+}
+
+std::vector<Operator> model() {
+  return test::gpt_operators({6144, 64, 51200, 1});
+}
+
+RuntimeProfile megatron() {
+  return catalog_runtime("megatron-lm-2022");
+}
+
+// Operators 1 to 11 of `model()` are its one layer.
+double layer_bytes(const Shard& s, bool selective) {
+  return saved_bytes(model(), 1, 11, selective, s, megatron());
+}
+
+}  // namespace
+
+TEST_CASE("a layer keeps what Korthikanti et al. table 2 says") {
+  const double sbh = kS * kB * kH;
+  const double as_h = kA * kS / kH;
+  CHECK(layer_bytes(shard(1, false), false) == Approx(sbh * (34 + 5 * as_h)));
+  for (const int t : {2, 4, 8}) {
+    CHECK(layer_bytes(shard(t, false), false) == Approx(sbh * (10 + 24.0 / t + 5 * as_h / t)));
+    CHECK(layer_bytes(shard(t, true), false) == Approx(sbh / t * (34 + 5 * as_h)));
+    CHECK(layer_bytes(shard(t, false), true) == Approx(sbh * (10 + 24.0 / t)));
+    CHECK(layer_bytes(shard(t, true), true) == Approx(sbh * 34 / t));
+  }
+}
+
+TEST_CASE("full recomputation keeps a layer's input, 2 sbh, or its sequence shard") {
+  const auto ops = model();
+  CHECK(output_bytes(ops[10], shard(8, false)) == Approx(2 * kS * kB * kH));
+  CHECK(output_bytes(ops[10], shard(8, true)) == Approx(2 * kS * kB * kH / 8));
+}
+
+TEST_CASE("embedding, final norm, head and loss keep what section 4.3 says") {
+  const auto ops = model();
+  const double sbh = kS * kB * kH, v = 51200;
+  const int t = 8;
+  const Shard s = shard(t, true);
+  CHECK(saved_bytes(ops[0], s, megatron()) == Approx(sbh / t));  // dropout mask
+  const double head = saved_bytes(ops, 11, 16, false, s, megatron());
+  CHECK(head == Approx(4 * sbh / t * (1 + v / kH)));  // 4sbh/t (1 + v/h)
+}
+
+TEST_CASE("a fused attention keeps row sums instead of scores") {
+  const auto ops = model();
+  Shard s = shard(1, false);
+  s.fused_attention = true;
+  CHECK(saved_bytes(ops[3], s, megatron()) == Approx(6 * kS * kB * kH + 4 * kA * kS * kB));
+}
+
+TEST_CASE("FLOPs of a layer are Narayanan et al.'s 24 s b h^2 (1 + s / 12h), causal counted once") {
+  const auto ops = model();
+  const RuntimeProfile runtime = megatron();
+  double forward = 0, backward = 0, input = 0, weight = 0;
+  for (int i = 1; i < 11; ++i) {
+    forward += operator_work(ops[i], ComputeKind::forward, shard(1, false), runtime).flops;
+    backward += operator_work(ops[i], ComputeKind::backward, shard(1, false), runtime).flops;
+    input += operator_work(ops[i], ComputeKind::backward_input, shard(1, false), runtime).flops;
+    weight += operator_work(ops[i], ComputeKind::backward_weight, shard(1, false), runtime).flops;
+  }
+  // 24 Bsh^2 of products and 2 B s^2 h of attention (half of 4 B s^2 h).
+  CHECK(forward == Approx(24 * kB * kS * kH * kH + 2 * kB * kS * kS * kH));
+  CHECK(backward == Approx(2 * forward));
+  CHECK(input + weight == Approx(backward));
+  CHECK(weight == Approx(24 * kB * kS * kH * kH));
+}
+
+TEST_CASE("tensor parallelism divides products, attention and parameters evenly") {
+  const auto ops = model();
+  const RuntimeProfile runtime = megatron();
+  for (const ComputeKind kind : {ComputeKind::forward, ComputeKind::backward}) {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const double whole = operator_work(ops[i], kind, shard(1, false), runtime).flops;
+      const double part = operator_work(ops[i], kind, shard(8, false), runtime).flops;
+      CHECK(part == Approx(whole / 8));
+    }
+  }
+  // qkv 3h^2 + 3h, proj h^2 + h (bias whole), up 4h^2 + 4h, down 4h^2 + h; norms 4h whole.
+  std::int64_t local = 0;
+  for (int i = 1; i < 11; ++i) local += local_parameters(ops[i], shard(8, false));
+  CHECK(local == static_cast<std::int64_t>(12 * kH * kH / 8 + (3 * kH + 4 * kH) / 8 + 2 * kH + 4 * kH));
+}
+
+TEST_CASE("a vocabulary that does not divide is padded to the next multiple") {
+  const auto ops = test::gpt_operators({64, 4, 50257, 1});
+  const Shard s = shard(8, false);
+  CHECK(local_parameters(ops[0], s) == 6283 * 64);  // ceil(50257 / 8) rows
+  const OperatorWork head = operator_work(ops[12], ComputeKind::forward, s, megatron());
+  REQUIRE(head.products.size() == 1);
+  CHECK(head.products[0].n == 6283);
+}
+
+TEST_CASE("sequence parallelism shares out norms and residuals, not products") {
+  const auto ops = model();
+  const RuntimeProfile runtime = megatron();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const OperatorWork plain = operator_work(ops[i], ComputeKind::forward, shard(4, false), runtime);
+    const OperatorWork shared = operator_work(ops[i], ComputeKind::forward, shard(4, true), runtime);
+    CHECK(shared.flops == Approx(plain.flops));
+    const bool replicated = ops[i].split == TensorSplit::replicated;
+    CHECK(shared.vector_bytes == Approx(plain.vector_bytes / (replicated ? 4 : 1))
+                                     .margin(ops[i].name == "embedding" ? kS * kB * kH : 0));
+  }
+}
+
+TEST_CASE("grouped-query attention keeps fewer keys but computes as many scores") {
+  Operator op = test::make(OperatorKind::attention, TensorSplit::heads, "attention", 0, 4096, 0);
+  op.attention = AttentionShape{32, 8, 128, 128, true, 0};
+  Shard s = shard(1, false);
+  s.rows = 8192;
+  s.seq_len = 8192;
+  s.fused_attention = true;
+  const OperatorWork work = operator_work(op, ComputeKind::forward, s, megatron());
+  CHECK(work.attention_flops == Approx(2.0 * 8192 * 8192 * 4096));
+  CHECK(saved_bytes(op, s, megatron()) == Approx(8192.0 * (32 + 16) * 128 * 2 + 8192.0 * 32 * 4));
+  op.attention->window = 4096;  // queries beyond the window see 4096 keys: w - w^2 / 2s = 3072 of 4096
+  CHECK(operator_work(op, ComputeKind::forward, s, megatron()).attention_flops ==
+        Approx(0.75 * 2.0 * 8192 * 8192 * 4096));
+}
+
+TEST_CASE("context parallelism divides rows, and every rank still attends to the whole sequence") {
+  const auto ops = model();
+  Shard whole = shard(1, false);
+  Shard part = whole;
+  part.cp = 4;
+  part.rows = whole.rows / 4;
+  for (const bool fused : {false, true}) {
+    whole.fused_attention = part.fused_attention = fused;
+    for (const Operator& op : ops) {
+      const OperatorWork a = operator_work(op, ComputeKind::forward, whole, megatron());
+      const OperatorWork b = operator_work(op, ComputeKind::forward, part, megatron());
+      CHECK(b.flops == Approx(a.flops / 4));
+    }
+  }
+}
+
+TEST_CASE("experts: each rank computes its tokens' share on its own experts") {
+  // Mixtral: 8 experts, 2 a token, h 4096, f 14336; gate and up in one product.
+  Operator up = test::make(OperatorKind::expert_linear, TensorSplit::column, "experts_up", 0, 2 * 28672, 0);
+  up.matmuls = {{1, 28672, 4096, 1}};
+  ParameterTensor w = test::tensor("w13", {8, 4096, 28672}, 2, 2);
+  w.expert = true;
+  up.parameters = {w};
+  up.inputs = {0};
+  up.experts = 8;
+  up.active_experts = 2;
+  Shard s;
+  s.rows = 4096;
+  s.seq_len = 4096;
+  s.samples = 1;
+  const RuntimeProfile runtime = catalog_runtime("megatron-core");
+  for (const int ep : {1, 2, 4, 8}) {
+    s.ep = ep;
+    const OperatorWork work = operator_work(up, ComputeKind::forward, s, runtime);
+    CHECK(work.flops == Approx(2.0 * 4096 * 2 * 28672 * 4096));
+    REQUIRE(work.products.size() == 1);
+    CHECK(work.products[0].count == 8.0 / ep);
+    CHECK(local_parameters(up, s) == 8LL / ep * 4096 * 28672);
+  }
+  s.capacity_factor = 1.25;
+  CHECK(operator_work(up, ComputeKind::forward, s, runtime).flops ==
+        Approx(1.25 * 2.0 * 8192 * 28672 * 4096));
+}
+
+TEST_CASE("convolution as an implicit product: ResNet-50's first layer") {
+  Operator conv = test::make(OperatorKind::conv, TensorSplit::replicated, "conv1", 0, 112 * 112 * 64, 0);
+  conv.matmuls = {{112.0 * 112, 64, 147, 1}};
+  conv.parameters = {test::tensor("conv1.weight", {64, 3, 7, 7}, -1)};
+  Shard s;
+  s.rows = s.samples = 32;
+  s.precision = DType::fp32;
+  const RuntimeProfile runtime = catalog_runtime("pytorch-ddp");
+  // 118 MFLOPs of multiply-adds an image.
+  CHECK(operator_work(conv, ComputeKind::forward, s, runtime).flops == Approx(32 * 2 * 118013952.0));
+  // No gradient of the image.
+  CHECK(operator_work(conv, ComputeKind::backward, s, runtime).flops == Approx(32 * 2 * 118013952.0));
+}
+
+TEST_CASE("optimizer traffic counts states, gradient and weights") {
+  RuntimeProfile runtime;
+  runtime.fp32_gradients = true;
+  // Adam over fp16: gradient 4, m and v read and written 16, master 8, weights 2.
+  CHECK(optimizer_traffic_per_parameter(Optimizer::adam, DType::fp16, runtime) == 30);
+  CHECK(optimizer_traffic_per_parameter(Optimizer::sgd, DType::fp32, runtime) == 12);
+  CHECK(optimizer_traffic_per_parameter(Optimizer::momentum, DType::fp32, runtime) == 20);
+}
+
+TEST_CASE("work is finite, never negative and grows with rows, on random extreme shapes") {
+  const CounterRandom random(7, 1);
+  std::uint64_t draw = 0;
+  const auto pick = [&](int low, int high) {
+    const double x = random.uniform(draw++);
+    return static_cast<int>(std::exp(std::log(low) + x * (std::log(high) - std::log(low))));
+  };
+  for (int trial = 0; trial < 300; ++trial) {
+    const int heads = pick(1, 256);
+    const auto ops = test::gpt_operators({heads * pick(1, 300), heads, pick(1, 500000), 1});
+    Shard s;
+    s.seq_len = pick(1, 1000000);
+    s.samples = pick(1, 4096);
+    s.rows = s.seq_len * s.samples;
+    s.tp = pick(1, 64);
+    s.sequence_parallel = trial % 2 == 0;
+    s.fused_attention = trial % 3 == 0;
+    s.precision = trial % 5 == 0 ? DType::fp8 : DType::bf16;
+    Shard twice = s;
+    twice.rows *= 2;
+    twice.samples *= 2;
+    for (const Operator& op : ops) {
+      for (const ComputeKind kind : {ComputeKind::forward, ComputeKind::backward, ComputeKind::backward_input,
+                                     ComputeKind::backward_weight, ComputeKind::recompute}) {
+        const OperatorWork a = operator_work(op, kind, s, megatron());
+        const OperatorWork b = operator_work(op, kind, twice, megatron());
+        for (const double x : {a.flops, a.bytes, a.kernels, a.vector_bytes, a.attention_flops}) {
+          REQUIRE(std::isfinite(x));
+          REQUIRE(x >= 0);
+        }
+        REQUIRE(b.flops >= a.flops);
+        REQUIRE(b.bytes >= a.bytes);
+      }
+      REQUIRE(std::isfinite(saved_bytes(op, s, megatron())));
+      REQUIRE(saved_bytes(op, twice, megatron()) >= saved_bytes(op, s, megatron()));
+    }
+  }
+}
