@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/dtype.h"
+#include "program/collective_cost.h"
 #include "program/program.h"
 
 namespace orrery::exec {
@@ -28,27 +30,39 @@ struct MessageSpec {
   bool send = false;
 };
 
-// Buffers belong to the caller and must live until the request has finished. Counts are elements. In-place
-// where `send == receive`. Errors of the library become InternalError naming the call and the rank.
+// The algorithm for a collective of so many bytes (nccl-tests' size), so that what is simulated is executed.
+using AlgorithmChoice = std::function<Algorithm(CollectiveKind, double bytes)>;
+
+// Buffers belong to the caller and must live until the request has finished. Counts are elements. Operations
+// start in the order of the calls on every member; several may be under way at once. In place: all_reduce and
+// reduce where send == receive, all_gather where send is the member's own part of receive; reduce_scatter's
+// receive may lie anywhere inside send. Errors of the library become InternalError naming the call and the
+// rank.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::unique_ptr<Communicator> split(
-      const std::vector<int>& members) = 0;  // collective over this one
+  // Collective over `members` (in the order of their new ranks), of which this rank is one. `key` tells apart
+  // groups with the same members.
+  virtual std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) = 0;
+  // Before the first collective, the same on all members; without it, by size.
+  virtual void set_algorithms(AlgorithmChoice choice) = 0;
+
   virtual std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
                                               Reduction op) = 0;
   virtual std::unique_ptr<Request> reduce_scatter(const void* send, void* receive, std::size_t count_per_rank,
                                                   DType type, Reduction op) = 0;
   virtual std::unique_ptr<Request> all_gather(const void* send, void* receive, std::size_t count_per_rank,
                                               DType type) = 0;
+  // send_counts and receive_counts: one a member, in elements; parts follow each other without gaps.
   virtual std::unique_ptr<Request> all_to_all(const void* send, std::span<const std::size_t> send_counts,
                                               void* receive, std::span<const std::size_t> receive_counts,
                                               DType type) = 0;
   virtual std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) = 0;
   virtual std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
                                           Reduction op, int root) = 0;
+  // Messages between a pair with the same tag arrive in order; exchanges never meet collectives.
   virtual std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) = 0;
   virtual void barrier() = 0;
 };

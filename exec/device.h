@@ -1,8 +1,9 @@
-// The layers' mathematics on one device: CPU (OpenBLAS, oneDNN) or CUDA (cuBLASLt and small kernels).
+// The layers' mathematics on one device: CPU (OpenBLAS and vectorised loops) or CUDA (cuBLASLt and small
+// kernels).
 //
-// All matrices are row-major and contiguous; `rows` are tokens. Arithmetic is fp32 unless the type says
-// otherwise. Calls are asynchronous on CUDA (one compute stream) and immediate on the CPU. Pointers are the
-// device's memory.
+// All matrices are row-major; `rows` are tokens, sample by sample. Arithmetic is fp32. Calls are asynchronous
+// on CUDA (one compute stream, in order) and immediate on the CPU. Pointers are the device's memory unless
+// said otherwise; they may not overlap unless said otherwise. A count of 0 rows or elements is a no-op.
 #pragma once
 
 #include <cstddef>
@@ -15,87 +16,138 @@
 
 namespace orrery::exec {
 
+// The shape of one softmax attention. qkv is batch*seq rows x (heads + 2*kv_heads)*head_dim, laid out q | k |
+// v; query head h reads key and value head h / (heads / kv_heads).
+struct AttentionSize {
+  int batch = 0;
+  int seq = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool causal = true;
+  int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// Constants of Adam (Kingma & Ba, arXiv 1412.6980); `decoupled`: AdamW (Loshchilov & Hutter, arXiv
+// 1711.05101).
+struct AdamConstants {
+  float rate = 0;
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float weight_decay = 0;
+  bool decoupled = false;
+};
+
+// A point in the compute stream (see mark()).
+using Mark = std::uint64_t;
+
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
   virtual bool host_memory() const = 0;  // pointers can be read by the host (and by MPI)
 
-  virtual void* allocate(std::size_t bytes) = 0;  // throws NoAnswer("out of memory …")
-  virtual void release(void* data) = 0;
-  virtual std::size_t peak_bytes() const = 0;  // most allocated at once
-  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
-  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void* allocate(std::size_t bytes) = 0;  // 64-byte aligned; throws NoAnswer("out of memory …")
+  virtual void release(void* data) = 0;           // null is allowed
+  virtual std::size_t peak_bytes() const = 0;     // most allocated at once
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;  // ordered, may return
+                                                                                       // before it is done;
+                                                                                       // host may be reused
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;    // synchronises
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;                // within the device
   virtual void synchronize() = 0;
+
+  // Timing without stopping the stream: the time at which the device passes this point.
+  virtual Mark mark() = 0;
+  // On the host's steady clock, in seconds since its epoch; waits for the point.
+  virtual double seconds_of(Mark mark) = 0;
+  virtual void release_marks() = 0;  // all marks so far are forgotten
 
   virtual void fill(float* data, std::size_t count, float value) = 0;
   virtual void add(float* into, const float* from, std::size_t count) = 0;  // into += from
   virtual void scale(float* data, std::size_t count, float factor) = 0;
   virtual double sum_of_squares(const float* data, std::size_t count) = 0;  // synchronises
 
-  // c = alpha * op(a) op(b) + beta * c; op(a) is m x k, op(b) k x n.
+  // c = alpha * op(a) op(b) + beta * c; op(a) is m x k, op(b) k x n. lda, ldb, ldc: elements from one row to
+  // the next as stored. beta == 0 never reads c.
   virtual void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                    float alpha, const float* a, const float* b, float beta, float* c) = 0;
-  virtual void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns) = 0;
+                    float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
+                    float beta, float* c, std::int64_t ldc) = 0;
+  // `stride`: elements from one row of `data` to the next.
+  virtual void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+                        std::int64_t stride) = 0;
+  // Adds the column sums of `gradient` to `bias_gradient`.
   virtual void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows,
-                             std::int64_t columns) = 0;  // accumulates
+                             std::int64_t columns, std::int64_t stride) = 0;
+  // out = branch + bias (may be null) + stream. out may be branch or stream.
+  virtual void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+                                std::int64_t rows, std::int64_t columns) = 0;
 
-  // Layer norm (bias may be null) or RMS norm. `mean` (unused by RMS) and `inverse` hold one value a row for
-  // backward.
+  // Layer norm (bias may be null) or RMS norm over each row. `mean` (null for RMS) and `inverse` keep one
+  // value a row for backward.
   virtual void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
                             float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                             float epsilon) = 0;
-  // dx is added to; dweight and dbias (may be null) accumulate.
+  // dx is set, or added to with `accumulate`; dweight and dbias (may be null) are added to.
   virtual void norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
-                             const float* mean, const float* inverse, float* dx, float* dweight, float* dbias,
-                             std::int64_t rows, std::int64_t columns) = 0;
+                             const float* mean, const float* inverse, float* dx, bool accumulate,
+                             float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) = 0;
 
-  // y = f(x); gated: x is rows x 2*columns (gate | up), y = f(gate) * up.
+  // y = f(x), rows x columns; gated: x is rows x 2*columns (gate | up), y = f(gate) * up. GELU is the tanh
+  // approximation (Hendrycks & Gimpel, arXiv 1606.08415), which GPT-2 was trained with.
   virtual void activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
                                   std::int64_t columns) = 0;
   virtual void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
                                    std::int64_t rows, std::int64_t columns) = 0;
 
-  // Softmax attention over `batch` sequences of `seq` tokens. qkv is rows x (heads + 2*kv_heads) * head_dim,
-  // laid out q | k | v; out is rows x heads * head_dim. `statistics` holds batch*heads*seq log-sum-exps for
-  // backward.
-  virtual void attention_forward(const float* qkv, float* out, float* statistics, int batch, int seq,
-                                 int heads, int kv_heads, int head_dim, bool causal) = 0;
-  virtual void attention_backward(const float* qkv, const float* out, const float* dout,
-                                  const float* statistics, float* dqkv, int batch, int seq, int heads,
-                                  int kv_heads, int head_dim, bool causal) = 0;
-  // Rotary embedding of q and k inside qkv, in place; `inverse` undoes it on gradients.
-  virtual void rotary(float* qkv, int batch, int seq, int heads, int kv_heads, int head_dim, float theta,
-                      bool inverse) = 0;
+  // Softmax attention, scaled by 1/sqrt(head_dim). out: batch*seq rows x heads*head_dim. `statistics` keeps
+  // batch*heads*seq log-sum-exps (of the scaled scores) for backward.
+  virtual void attention_forward(const AttentionSize& size, const float* qkv, float* out,
+                                 float* statistics) = 0;
+  virtual void attention_backward(const AttentionSize& size, const float* qkv, const float* out,
+                                  const float* dout, const float* statistics, float* dqkv) = 0;
+  // Rotary embedding (Su et al., arXiv 2104.09864; halves rotated together, as Hugging Face's Llama and
+  // GPT-NeoX do) of the first `rotary_dim` of each q and k head, in place; `inverse` undoes it on gradients.
+  virtual void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) = 0;
 
   // Rows of `table` for tokens in [first, first + count) of the vocabulary, zero for others (vocabulary
   // split).
   virtual void embedding_forward(const std::int32_t* tokens, const float* table, float* out,
                                  std::int64_t rows, std::int64_t columns, std::int32_t first,
                                  std::int32_t count) = 0;
+  // dtable is added to.
   virtual void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable,
                                   std::int64_t rows, std::int64_t columns, std::int32_t first,
                                   std::int32_t count) = 0;
+  // Row r has position r % seq: out += table[position]; dtable[position] += dout.
+  virtual void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+                                 int seq) = 0;
+  virtual void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+                                  int seq) = 0;
 
   // Cross entropy in three parts, so that a split vocabulary can reduce between them (Megatron-LM, arXiv
-  // 1909.08053).
-  virtual void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns) = 0;
-  // sums: rows x 2: sum of exp(logit - maximum), and the target's logit where it is in [first, first +
-  // columns).
-  virtual void loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
-                        std::int64_t rows, std::int64_t columns, std::int32_t first) = 0;
-  // Turns logits into their gradient times `scale`, in place; returns the sum of the rows' losses
-  // (synchronises).
-  virtual double loss_gradient(float* logits, const float* maximum, const float* sums,
-                               const std::int32_t* targets, float scale, std::int64_t rows,
-                               std::int64_t columns, std::int32_t first) = 0;
+  // 1909.08053). logits: rows x columns (this rank's part of the vocabulary, which starts at `first`);
+  // `stride` elements from row to row: columns [columns, stride) are padding.
+  virtual void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+                        std::int64_t stride) = 0;
+  // sums: rows x 2: sum of exp(logit - maximum), and logit - maximum of the target where it is in [first,
+  // first + columns), else 0. Turns logits into exp(logit - maximum), in place.
+  virtual void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                        std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) = 0;
+  // Turns loss_sum's exponentials into the gradient of the logits times `scale`, in place (padding: 0); adds
+  // the sum of the rows' losses to *loss (device memory, 8-byte aligned).
+  virtual void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
+                             std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
+                             double* loss) = 0;
 
   virtual void sgd(float* weight, const float* gradient, std::size_t count, float rate) = 0;
+  // velocity = momentum * velocity + gradient; weight -= rate * velocity.
   virtual void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,
                         float momentum) = 0;
+  // `step` counts from 1.
   virtual void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
-                    float rate, float beta1, float beta2, float epsilon, float weight_decay,
-                    std::int64_t step) = 0;
+                    const AdamConstants& constants, std::int64_t step) = 0;
 };
 
 std::unique_ptr<Device> make_cpu_device();

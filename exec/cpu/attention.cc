@@ -1,0 +1,114 @@
+#include "exec/cpu/attention.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "exec/cpu/kernels.h"
+
+namespace orrery::exec::cpu {
+namespace {
+
+// Queries a block: large enough for the products, small enough that a block of scores stays in the
+// second-level cache and that little above the diagonal is computed in vain.
+constexpr int kQueryBlock = 64;
+
+void product(bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
+             const float* b, int ldb, float beta, float* c, int ldc) {
+  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+              m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+// Pointers into one sequence's rows, and one head's columns of them.
+struct Head {
+  const float* q;
+  const float* k;
+  const float* v;
+};
+
+Head head_of(const AttentionSize& s, const float* qkv, int batch, int head) {
+  const std::int64_t row = static_cast<std::int64_t>(batch) * s.seq * s.qkv_columns();
+  const int shared = head / (s.heads / s.kv_heads);
+  return {qkv + row + static_cast<std::int64_t>(head) * s.head_dim,
+          qkv + row + static_cast<std::int64_t>(s.heads + shared) * s.head_dim,
+          qkv + row + static_cast<std::int64_t>(s.heads + s.kv_heads + shared) * s.head_dim};
+}
+
+}  // namespace
+
+void attention_forward(const AttentionSize& s, const float* qkv, float* out, float* statistics) {
+  const int stride = s.qkv_columns();
+  const int width = s.heads * s.head_dim;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
+  for (int b = 0; b < s.batch; ++b) {
+    for (int h = 0; h < s.heads; ++h) {
+      const Head head = head_of(s, qkv, b, h);
+      float* statistic = statistics + (static_cast<std::int64_t>(b) * s.heads + h) * s.seq;
+      float* result = out + static_cast<std::int64_t>(b) * s.seq * width + h * s.head_dim;
+      for (int begin = 0; begin < s.seq; begin += kQueryBlock) {
+        const int queries = std::min(kQueryBlock, s.seq - begin);
+        const int keys = s.causal ? begin + queries : s.seq;
+        product(false, true, queries, keys, s.head_dim, scale,
+                head.q + static_cast<std::int64_t>(begin) * stride, stride, head.k, stride, 0, scores.data(),
+                keys);
+        for (int i = 0; i < queries; ++i)
+          statistic[begin + i] = softmax_row(scores.data() + static_cast<std::int64_t>(i) * keys,
+                                             s.causal ? begin + i + 1 : keys, keys);
+        product(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v, stride, 0,
+                result + static_cast<std::int64_t>(begin) * width, width);
+      }
+    }
+  }
+}
+
+void attention_backward(const AttentionSize& s, const float* qkv, const float* out, const float* dout,
+                        const float* statistics, float* dqkv) {
+  const int stride = s.qkv_columns();
+  const int width = s.heads * s.head_dim;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
+  std::vector<float> dscores(scores.size());
+  // Keys and values collect from every block and query head; queries are set.
+  const std::int64_t rows = static_cast<std::int64_t>(s.batch) * s.seq;
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::memset(dqkv + r * stride + width, 0,
+                sizeof(float) * 2 * static_cast<std::size_t>(s.kv_heads) * s.head_dim);
+  for (int b = 0; b < s.batch; ++b) {
+    for (int h = 0; h < s.heads; ++h) {
+      const Head head = head_of(s, qkv, b, h);
+      const Head at = head_of(s, dqkv, b, h);
+      auto* dq = const_cast<float*>(at.q);
+      auto* dk = const_cast<float*>(at.k);
+      auto* dv = const_cast<float*>(at.v);
+      const float* statistic = statistics + (static_cast<std::int64_t>(b) * s.heads + h) * s.seq;
+      const std::int64_t base = static_cast<std::int64_t>(b) * s.seq * width + h * s.head_dim;
+      for (int begin = 0; begin < s.seq; begin += kQueryBlock) {
+        const int queries = std::min(kQueryBlock, s.seq - begin);
+        const int keys = s.causal ? begin + queries : s.seq;
+        const float* q = head.q + static_cast<std::int64_t>(begin) * stride;
+        const float* o = out + base + static_cast<std::int64_t>(begin) * width;
+        const float* d = dout + base + static_cast<std::int64_t>(begin) * width;
+        product(false, true, queries, keys, s.head_dim, scale, q, stride, head.k, stride, 0, scores.data(),
+                keys);
+        product(false, true, queries, keys, s.head_dim, 1, d, width, head.v, stride, 0, dscores.data(), keys);
+        for (int i = 0; i < queries; ++i) {
+          const std::int64_t row = static_cast<std::int64_t>(i) * width;
+          const auto delta = static_cast<float>(dot(o + row, d + row, s.head_dim));
+          softmax_backward_row(scores.data() + static_cast<std::int64_t>(i) * keys,
+                               dscores.data() + static_cast<std::int64_t>(i) * keys, statistic[begin + i],
+                               delta, scale, s.causal ? begin + i + 1 : keys, keys);
+        }
+        product(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv, stride);
+        product(true, false, keys, s.head_dim, queries, 1, dscores.data(), keys, q, stride, 1, dk, stride);
+        product(false, false, queries, s.head_dim, keys, 1, dscores.data(), keys, head.k, stride, 0,
+                dq + static_cast<std::int64_t>(begin) * stride, stride);
+      }
+    }
+  }
+}
+
+}  // namespace orrery::exec::cpu

@@ -1,0 +1,255 @@
+// Device on one processor core: OpenBLAS for products, exec/cpu/kernels for the rest.
+#include <cblas.h>
+#include <sys/mman.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "exec/cpu/attention.h"
+#include "exec/cpu/kernels.h"
+#include "exec/device.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr std::size_t kHugePage = 2U << 20;
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice() { openblas_set_num_threads(1); }
+  ~CpuDevice() override {
+    for (const auto& [data, bytes] : allocated_) std::free(data);
+  }
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
+
+  std::string name() const override { return "cpu"; }
+  bool host_memory() const override { return true; }
+
+  void* allocate(std::size_t bytes) override {
+    const bool large = bytes >= 2 * kHugePage;
+    const std::size_t alignment = large ? kHugePage : 64;
+    const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    void* data = std::aligned_alloc(alignment, rounded);
+    if (data == nullptr)
+      throw NoAnswer("out of memory: " + human_bytes(static_cast<double>(bytes)) + " more than the " +
+                     human_bytes(static_cast<double>(current_)) + " already allocated cannot be had");
+    if (large) madvise(data, rounded, MADV_HUGEPAGE);
+    allocated_[data] = bytes;
+    current_ += bytes;
+    peak_ = std::max(peak_, current_);
+    return data;
+  }
+  void release(void* data) override {
+    if (data == nullptr) return;
+    const auto found = allocated_.find(data);
+    ORRERY_CHECK(found != allocated_.end(), "released twice");
+    current_ -= found->second;
+    allocated_.erase(found);
+    std::free(data);
+  }
+  std::size_t peak_bytes() const override { return peak_; }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    copy(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void synchronize() override {}
+
+  Mark mark() override {
+    using std::chrono::steady_clock;
+    return std::bit_cast<Mark>(std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count());
+  }
+  double seconds_of(Mark mark) override { return std::bit_cast<double>(mark); }
+  void release_marks() override {}
+
+  void fill(float* data, std::size_t count, float value) override { cpu::fill(data, count, value); }
+  void add(float* into, const float* from, std::size_t count) override { cpu::add(into, from, count); }
+  void scale(float* data, std::size_t count, float factor) override { cpu::scale(data, count, factor); }
+  double sum_of_squares(const float* data, std::size_t count) override {
+    return cpu::sum_of_squares(data, count);
+  }
+
+  void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+            const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
+            std::int64_t ldc) override {
+    if (m == 0 || n == 0) return;
+    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+                transpose_b ? CblasTrans : CblasNoTrans, static_cast<blasint>(m), static_cast<blasint>(n),
+                static_cast<blasint>(k), alpha, a, static_cast<blasint>(lda), b, static_cast<blasint>(ldb),
+                beta, c, static_cast<blasint>(ldc));
+  }
+  void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+                std::int64_t stride) override {
+    cpu::add_bias(data, bias, rows, columns, stride);
+  }
+  void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
+                     std::int64_t stride) override {
+    cpu::bias_gradient(gradient, bias_gradient, rows, columns, stride);
+  }
+  void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+                        std::int64_t rows, std::int64_t columns) override {
+    cpu::residual(branch, bias, stream, out, rows, columns);
+  }
+
+  void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
+                    float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
+                    float epsilon) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t at = r * columns;
+      if (kind == NormKind::layer_norm)
+        cpu::layer_norm_row(x + at, weight, bias, y + at, mean + r, inverse + r, columns, epsilon);
+      else
+        cpu::rms_norm_row(x + at, weight, y + at, inverse + r, columns, epsilon);
+    }
+  }
+  void norm_backward(NormKind kind, const float* dy, const float* x, const float* weight, const float* mean,
+                     const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                     std::int64_t rows, std::int64_t columns) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t at = r * columns;
+      if (kind == NormKind::layer_norm)
+        cpu::layer_norm_backward_row(dy + at, x + at, weight, mean[r], inverse[r], dx + at, accumulate,
+                                     dweight, dbias, columns);
+      else
+        cpu::rms_norm_backward_row(dy + at, x + at, weight, inverse[r], dx + at, accumulate, dweight,
+                                   columns);
+    }
+  }
+
+  void activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
+                          std::int64_t columns) override {
+    if (!gated) {
+      cpu::activation(kind, x, nullptr, y, rows * columns);
+      return;
+    }
+    for (std::int64_t r = 0; r < rows; ++r)
+      cpu::activation(kind, x + 2 * r * columns, x + (2 * r + 1) * columns, y + r * columns, columns);
+  }
+  void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
+                           std::int64_t rows, std::int64_t columns) override {
+    if (!gated) {
+      cpu::activation_gradient(kind, x, nullptr, dy, dx, nullptr, rows * columns);
+      return;
+    }
+    for (std::int64_t r = 0; r < rows; ++r)
+      cpu::activation_gradient(kind, x + 2 * r * columns, x + (2 * r + 1) * columns, dy + r * columns,
+                               dx + 2 * r * columns, dx + (2 * r + 1) * columns, columns);
+  }
+
+  void attention_forward(const AttentionSize& size, const float* qkv, float* out,
+                         float* statistics) override {
+    cpu::attention_forward(size, qkv, out, statistics);
+  }
+  void attention_backward(const AttentionSize& size, const float* qkv, const float* out, const float* dout,
+                          const float* statistics, float* dqkv) override {
+    cpu::attention_backward(size, qkv, out, dout, statistics, dqkv);
+  }
+  void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override {
+    const int half = rotary_dim / 2;
+    std::vector<float> cosine(half);
+    std::vector<float> sine(half);
+    for (int position = 0; position < size.seq; ++position) {
+      for (int i = 0; i < half; ++i) {
+        const double angle = position * std::pow(static_cast<double>(theta), -2.0 * i / rotary_dim);
+        cosine[i] = static_cast<float>(std::cos(angle));
+        sine[i] = static_cast<float>(inverse ? -std::sin(angle) : std::sin(angle));
+      }
+      for (int b = 0; b < size.batch; ++b) {
+        float* row = qkv + (static_cast<std::int64_t>(b) * size.seq + position) * size.qkv_columns();
+        for (int h = 0; h < size.heads + size.kv_heads; ++h)
+          cpu::rotate_pairs(row + static_cast<std::int64_t>(h) * size.head_dim, cosine.data(), sine.data(),
+                            half);
+      }
+    }
+  }
+
+  void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
+                         std::int64_t columns, std::int32_t first, std::int32_t count) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int32_t token = tokens[r] - first;
+      if (token >= 0 && token < count)
+        std::memcpy(out + r * columns, table + token * columns, sizeof(float) * columns);
+      else
+        std::memset(out + r * columns, 0, sizeof(float) * columns);
+    }
+  }
+  void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
+                          std::int64_t columns, std::int32_t first, std::int32_t count) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int32_t token = tokens[r] - first;
+      if (token >= 0 && token < count) cpu::add(dtable + token * columns, dout + r * columns, columns);
+    }
+  }
+  void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+                         int seq) override {
+    for (std::int64_t r = 0; r < rows; ++r) cpu::add(out + r * columns, table + (r % seq) * columns, columns);
+  }
+  void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+                          int seq) override {
+    for (std::int64_t r = 0; r < rows; ++r)
+      cpu::add(dtable + (r % seq) * columns, dout + r * columns, columns);
+  }
+
+  void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+                std::int64_t stride) override {
+    for (std::int64_t r = 0; r < rows; ++r) maximum[r] = cpu::row_maximum(logits + r * stride, columns);
+  }
+  void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) override {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* row = logits + r * stride;
+      const std::int64_t target = static_cast<std::int64_t>(targets[r]) - first;
+      sums[2 * r + 1] = target >= 0 && target < columns ? row[target] - maximum[r] : 0.0F;
+      sums[2 * r] = cpu::exponentials_row(row, maximum[r], columns);
+    }
+  }
+  void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
+                     std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
+                     double* loss) override {
+    double total = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* row = logits + r * stride;
+      cpu::scale(row, columns, scale / sums[2 * r]);
+      for (std::int64_t c = columns; c < stride; ++c) row[c] = 0;
+      const std::int64_t target = static_cast<std::int64_t>(targets[r]) - first;
+      if (target >= 0 && target < columns) row[target] -= scale;
+      total += std::log(static_cast<double>(sums[2 * r])) - static_cast<double>(sums[2 * r + 1]);
+    }
+    *loss += total;
+  }
+
+  void sgd(float* weight, const float* gradient, std::size_t count, float rate) override {
+    cpu::sgd(weight, gradient, count, rate);
+  }
+  void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,
+                float momentum) override {
+    cpu::momentum(weight, gradient, velocity, count, rate, momentum);
+  }
+  void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
+            const AdamConstants& constants, std::int64_t step) override {
+    cpu::adam(weight, gradient, first, second, count, constants, step);
+  }
+
+ private:
+  std::unordered_map<void*, std::size_t> allocated_;
+  std::size_t current_ = 0;
+  std::size_t peak_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() {
+  return std::make_unique<CpuDevice>();
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,160 @@
+#include "exec/mpi/mpi_transport.h"
+
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+
+namespace orrery::exec {
+namespace {
+
+// MPI counts are int: longer messages go in pieces.
+constexpr std::size_t kMaxPiece = 1U << 30;
+
+void check(int code, const char* call, int rank) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw InternalError(std::string(call) + " failed on rank " + std::to_string(rank) + ": " +
+                      std::string(text.data(), static_cast<std::size_t>(length)));
+}
+
+// More ranks here than cores: whoever waits must give way at once.
+bool oversubscribed(MPI_Comm comm) {
+  MPI_Comm node = MPI_COMM_NULL;
+  if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) return true;
+  int local = 1;
+  MPI_Comm_size(node, &local);
+  MPI_Comm_free(&node);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return true;
+  return local > CPU_COUNT(&cores);
+}
+
+class MpiTransport : public PointToPoint {
+ public:
+  // Owns `comm`.
+  MpiTransport(MPI_Comm comm, bool yields) : comm_(comm), yields_(yields) {
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  }
+  ~MpiTransport() override { MPI_Comm_free(&comm_); }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Ticket send(int peer, const void* data, std::size_t bytes, int tag) override {
+    return start(bytes, [&](std::size_t offset, int count, MPI_Request* request) {
+      check(MPI_Isend(static_cast<const char*>(data) + offset, count, MPI_BYTE, peer, tag, comm_, request),
+            "MPI_Isend", rank_);
+    });
+  }
+  Ticket receive(int peer, void* data, std::size_t bytes, int tag) override {
+    return start(bytes, [&](std::size_t offset, int count, MPI_Request* request) {
+      check(MPI_Irecv(static_cast<char*>(data) + offset, count, MPI_BYTE, peer, tag, comm_, request),
+            "MPI_Irecv", rank_);
+    });
+  }
+  bool done(Ticket ticket) override {
+    std::vector<MPI_Request>& pieces = pending_[static_cast<std::size_t>(ticket)];
+    int finished = 0;
+    check(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &finished, MPI_STATUSES_IGNORE),
+          "MPI_Testall", rank_);
+    if (finished == 0) return false;
+    pieces.clear();
+    free_.push_back(ticket);
+    return true;
+  }
+  void idle() override {
+    if (yields_ || ++polls_ % 64 == 0) sched_yield();
+  }
+  std::unique_ptr<PointToPoint> split(const std::vector<int>& members, int key) override {
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    MPI_Comm made = MPI_COMM_NULL;
+    check(MPI_Comm_group(comm_, &all), "MPI_Comm_group", rank_);
+    check(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some), "MPI_Group_incl",
+          rank_);
+    check(MPI_Comm_create_group(comm_, some, key, &made), "MPI_Comm_create_group", rank_);
+    MPI_Group_free(&all);
+    MPI_Group_free(&some);
+    return std::make_unique<MpiTransport>(made, yields_);
+  }
+
+ private:
+  template <typename Start>
+  Ticket start(std::size_t bytes, Start start_piece) {
+    Ticket ticket = static_cast<Ticket>(pending_.size());
+    if (free_.empty()) {
+      pending_.emplace_back();
+    } else {
+      ticket = free_.back();
+      free_.pop_back();
+    }
+    std::vector<MPI_Request>& pieces = pending_[static_cast<std::size_t>(ticket)];
+    std::size_t offset = 0;
+    do {
+      const std::size_t piece = std::min(bytes - offset, kMaxPiece);
+      start_piece(offset, static_cast<int>(piece), &pieces.emplace_back(MPI_REQUEST_NULL));
+      offset += piece;
+    } while (offset < bytes);
+    return ticket;
+  }
+
+  MPI_Comm comm_;
+  bool yields_;
+  int rank_ = 0;
+  int size_ = 1;
+  unsigned polls_ = 0;
+  std::vector<std::vector<MPI_Request>> pending_;  // by ticket
+  std::vector<Ticket> free_;
+};
+
+}  // namespace
+
+MpiWorld::MpiWorld(int* argc, char*** argv) {
+  int provided = 0;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+    throw InternalError("MPI_Init_thread failed");
+}
+
+MpiWorld::~MpiWorld() {
+  MPI_Finalize();
+}
+
+std::unique_ptr<PointToPoint> MpiWorld::transport() const {
+  MPI_Comm world = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup", rank());
+  return std::make_unique<MpiTransport>(world, oversubscribed(MPI_COMM_WORLD));
+}
+
+int MpiWorld::rank() const {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+std::string MpiWorld::library() const {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string whole(text.data(), static_cast<std::size_t>(length));
+  return whole.substr(0, whole.find_first_of(",\n"));
+}
+
+void MpiWorld::abort(int code) const {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::abort();
+}
+
+}  // namespace orrery::exec
