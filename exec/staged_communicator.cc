@@ -55,11 +55,10 @@ class StagedCommunicator final : public Communicator {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
-    auto part = host_->split(members);
-    if (!part) return nullptr;
-    return std::make_unique<StagedCommunicator>(device_, std::move(part));
+  std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
+    return std::make_unique<StagedCommunicator>(device_, host_->split(members, key));
   }
+  void set_algorithms(AlgorithmChoice choice) override { host_->set_algorithms(std::move(choice)); }
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
                                       Reduction op) override {

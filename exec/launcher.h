@@ -1,0 +1,46 @@
+// Starting the executor: ranks are started by what clusters already have (mpirun, srun), never by a launcher
+// of our own. Links neither MPI nor SimGrid, so that `orrery` may use it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery {
+
+enum class MpiLibrary { openmpi, mpich };
+std::string_view name_of(MpiLibrary);                     // "openmpi" "mpich"
+MpiLibrary mpi_library_from_name(std::string_view name);  // throws UserError
+
+// This process is one rank of a job that a launcher started (mpirun, mpiexec.hydra, srun).
+bool under_launcher();
+// Its rank there; 0 outside a launcher.
+int launcher_rank();
+// The library that the launcher speaks to, or, outside one, the first whose executor and mpirun are there
+// (Open MPI first). Throws UserError where there is none.
+MpiLibrary detect_mpi_library();
+
+// The program orrery-exec-<mpi> beside this program. Throws UserError where it was not built.
+std::filesystem::path executor_of(MpiLibrary mpi);
+
+// Processor cores that this process may use.
+int usable_cores();
+
+struct LaunchOptions {
+  MpiLibrary mpi = MpiLibrary::openmpi;
+  int ranks = 1;
+  int cores = 1;         // where ranks outnumber them, waiting ranks yield
+  bool root = false;     // Open MPI wants to be told
+  bool one_host = true;  // shared memory alone carries messages
+};
+// `mpirun … program arguments…` with the flags that this MPI needs.
+std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
+                                        const std::vector<std::string>& arguments);
+
+// What `orrery run`, `validate` and `calibrate` do: outside a launcher, runs the executor with `arguments` on
+// `ranks` ranks under mpirun and returns its exit code (128 + signal where one killed it); under a launcher,
+// becomes the executor and does not return. One compute thread a rank.
+int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments);
+
+}  // namespace orrery
