@@ -2,24 +2,13 @@
 #include <algorithm>
 
 #include "planner/evaluation.h"
+#include "planner/memory_model.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
-
-// Operators between two layers' ends, of one model chunk.
-struct Span {
-  int begin = 0, end = 0;
-};
-
-// What one micro-batch leaves on a chunk until its backward, and what its backward needs for a moment.
-struct ChunkActivations {
-  double kept = 0;       // every micro-batch in flight
-  double edge = 0;       // of embedding, head and loss
-  double transient = 0;  // the largest layer that is computed again, or whose gradients flow
-};
 
 struct StateBytes {
   double weight = 0, gradient = 0, optimizer = 0;  // per parameter
@@ -45,69 +34,117 @@ StateBytes state_bytes(const Plan& plan) {
   return bytes;
 }
 
-// Parameters of operators [begin, end): dense and expert ones. A stage that holds only the alias of a tied
-// tensor holds a copy of it.
+// Least memory, and most context, of the devices that a stage's ranks run on.
+const DeviceProfile& smallest_device(const Plan& plan, int stage) {
+  const Cluster& cluster = plan.job->cluster;
+  if (cluster.profiles.size() == 1) return cluster.profiles.front();
+  const DeviceProfile* smallest = nullptr;
+  for (int rank = 0; rank < plan.choices.world(); ++rank) {
+    if (coordinates_of(plan, rank).pp != stage) continue;
+    const DeviceProfile& device = cluster.profile_of(device_of(plan, rank));
+    if (smallest == nullptr || device.memory_bytes < smallest->memory_bytes) smallest = &device;
+  }
+  return *smallest;
+}
+
 struct Parameters {
   double dense = 0, expert = 0;
 };
 
-Parameters parameters_of(const std::vector<Operator>& operators, Span span, const Shard& shard,
-                         bool alias_is_copy) {
-  Parameters sum;
-  for (int i = span.begin; i < span.end; ++i) {
-    const Operator& op = operators[i];
-    if (op.parameters.empty()) continue;
-    const bool expert = op.parameters.front().expert;
-    double elements = static_cast<double>(local_parameters(op, shard));
-    if (alias_is_copy) {
-      Operator alone = op;
-      for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
-      elements = static_cast<double>(local_parameters(alone, shard));
-    }
-    (expert ? sum.expert : sum.dense) += elements;
-  }
-  return sum;
+Parameters parameters_of(const Operator& op, const Shard& shard) {
+  if (op.parameters.empty()) return {};
+  const auto elements = static_cast<double>(local_parameters(op, shard));
+  return op.parameters.front().expert ? Parameters{0, elements} : Parameters{elements, 0};
 }
 
-ChunkActivations activations_of(const Plan& plan, Span span, const Shard& shard) {
-  const Job& job = *plan.job;
-  const std::vector<Operator>& operators = job.workload.operators;
+}  // namespace
+
+// What one micro-batch leaves on a chunk until its backward, and what its backward needs for a moment.
+struct MemoryModel::Activations {
+  double kept = 0;       // every micro-batch in flight
+  double edge = 0;       // of embedding, head and loss
+  double transient = 0;  // the largest layer that is computed again, or whose gradients flow
+};
+
+MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
+    : job_(std::move(job)), parts_(layer_parts(job_->workload)) {}
+
+MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) const {
+  const std::vector<Operator>& operators = job_->workload.operators;
+  const int begin = parts_.begin[part];
+  const int end = parts_.begin[part + 1];
+  PartBytes bytes;
+  bytes.saved = saved_bytes(operators, begin, end, false, shard, job_->runtime);
+  bytes.saved_selective = saved_bytes(operators, begin, end, true, shard, job_->runtime);
+  for (int i = begin; i < end; ++i) {
+    const Operator& op = operators[i];
+    bytes.last = output_bytes(op, shard);
+    bytes.widest = std::max(bytes.widest, bytes.last);
+    const Parameters own = parameters_of(op, shard);
+    bytes.dense += own.dense;
+    bytes.expert += own.expert;
+    const bool tied = std::any_of(op.parameters.begin(), op.parameters.end(),
+                                  [](const ParameterTensor& tensor) { return !tensor.tied_to.empty(); });
+    Parameters copy = own;
+    if (tied) {
+      Operator alone = op;
+      for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
+      copy = parameters_of(alone, shard);
+    }
+    bytes.dense_copy += copy.dense;
+    bytes.expert_copy += copy.expert;
+  }
+  return bytes;
+}
+
+const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const std::array<int, 6> key = {c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel};
+  const auto [entry, fresh] = tables_.try_emplace(key);
+  if (fresh) {
+    const Shard shard = shard_of(plan);
+    Table& table = entry->second;
+    for (int part = 0; part < parts_.count(); ++part) {
+      const int twin = parts_.twin[part];
+      table.push_back(twin < part ? table[twin] : part_bytes(part, shard));
+    }
+  }
+  return entry->second;
+}
+
+MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin, int end,
+                                                     const Table& parts) const {
   const Choices& c = plan.choices;
   const bool selective = c.recompute == Recompute::selective;
-  ChunkActivations out;
+  Activations out;
   int layer_of_chunk = 0;
-  for (int begin = span.begin; begin < span.end;) {
-    const int layer = operators[begin].layer;
-    int end = begin;
-    while (end < span.end && operators[end].layer == layer) ++end;
-    const bool edge = layer < 0 || layer >= job.workload.layers;
-    const double all = saved_bytes(operators, begin, end, false, shard, job.runtime);
+  for (int part = begin; part < end; ++part) {
+    if (parts_.begin[part] == parts_.begin[part + 1]) continue;
+    const PartBytes& bytes = parts[part];
+    const bool edge = part == 0 || part == parts_.count() - 1;
     const bool again = c.recompute == Recompute::full && !edge &&
                        (c.recompute_layers == 0 || layer_of_chunk < c.recompute_layers);
-    double widest = 0;  // gradients of the widest output stand beside its input's
-    for (int i = begin; i < end; ++i) widest = std::max(widest, output_bytes(operators[i], shard));
+    // Gradients of the widest output stand beside its input's.
     if (edge) {
-      out.edge += all;
-      out.transient = std::max(out.transient, 2 * widest);
+      out.edge += bytes.saved;
+      out.transient = std::max(out.transient, 2 * bytes.widest);
     } else if (again) {
       // The layer's input is the output of the operator before it, in this chunk or received.
-      out.kept += begin > 0 ? output_bytes(operators[begin - 1], shard) : 0;
-      out.transient = std::max(out.transient, all + 2 * widest);
+      out.kept += parts_.begin[part] > 0 ? parts[part - 1].last : 0;
+      out.transient = std::max(out.transient, bytes.saved + 2 * bytes.widest);
     } else {
-      const double kept = selective ? saved_bytes(operators, begin, end, true, shard, job.runtime) : all;
+      const double kept = selective ? bytes.saved_selective : bytes.saved;
       out.kept += kept;
-      out.transient = std::max(out.transient, all - kept + 2 * widest);
+      out.transient = std::max(out.transient, bytes.saved - kept + 2 * bytes.widest);
     }
     if (!edge) ++layer_of_chunk;
-    begin = end;
   }
   return out;
 }
 
-Memory stage_memory(const Plan& plan, int stage, const Shard& shard, double capacity) {
+Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const {
   const Job& job = *plan.job;
   const Choices& c = plan.choices;
-  const std::vector<Operator>& operators = job.workload.operators;
   Memory memory;
   memory.stage = stage;
   memory.capacity = capacity;
@@ -115,26 +152,24 @@ Memory stage_memory(const Plan& plan, int stage, const Shard& shard, double capa
   Parameters parameters;
   double largest_layer = 0;  // parameters, for ZeRO-3's gathered copies
   double kept = 0, edge = 0, transient = 0;
+  double sent = 0;  // one micro-batch's output of the first chunk
+  const bool copy = c.pp > 1 && stage == c.pp - 1;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
-    const LayerRange range = operators_of(plan, stage, chunk);
-    const Span span{range.begin, range.end};
-    const bool alias_is_copy = c.pp > 1 && stage == c.pp - 1;
-    const Parameters p = parameters_of(operators, span, shard, alias_is_copy);
-    parameters.dense += p.dense;
-    parameters.expert += p.expert;
-    const ChunkActivations a = activations_of(plan, span, shard);
+    const LayerRange layers = layers_of(plan, stage, chunk);
+    const bool first = stage == 0 && chunk == 0;
+    const bool last = stage == c.pp - 1 && chunk == c.interleave - 1;
+    const int begin = first ? 0 : 1 + layers.begin;
+    const int end = last ? parts_.count() : 1 + layers.end;
+    for (int part = begin; part < end; ++part) {
+      parameters.dense += copy ? parts[part].dense_copy : parts[part].dense;
+      parameters.expert += copy ? parts[part].expert_copy : parts[part].expert;
+      if (c.zero >= 3) largest_layer = std::max(largest_layer, parts[part].dense + parts[part].expert);
+      if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sent = parts[part].last;
+    }
+    const Activations a = activations_of(plan, begin, end, parts);
     kept += a.kept;
     edge += a.edge;
     transient = std::max(transient, a.transient);
-    if (c.zero >= 3) {
-      for (int begin = span.begin; begin < span.end;) {
-        int end = begin;
-        while (end < span.end && operators[end].layer == operators[begin].layer) ++end;
-        const Parameters layer = parameters_of(operators, {begin, end}, shard, false);
-        largest_layer = std::max(largest_layer, layer.dense + layer.expert);
-        begin = end;
-      }
-    }
   }
 
   const StateBytes bytes = state_bytes(plan);
@@ -160,39 +195,21 @@ Memory stage_memory(const Plan& plan, int stage, const Shard& shard, double capa
 
   // Gathered weights of the layer at work and the next, and its unsharded gradient (FSDP).
   if (c.zero >= 3) memory.buffers += largest_layer * (2 * bytes.weight + bytes.gradient);
-  if (c.pp > 1) {
-    // One tensor each being received and sent.
-    const LayerRange range = operators_of(plan, stage, 0);
-    if (range.end > range.begin) memory.buffers += 2 * output_bytes(operators[range.end - 1], shard);
-  }
+  if (c.pp > 1) memory.buffers += 2 * sent;  // one tensor each being received and sent
   const double allocated =
       memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
   memory.total = allocated * (1 + job.runtime.allocator_margin);
   return memory;
 }
 
-// Least memory, and most context, of the devices that a stage's ranks run on.
-const DeviceProfile& smallest_device(const Plan& plan, int stage) {
-  const Cluster& cluster = plan.job->cluster;
-  if (cluster.profiles.size() == 1) return cluster.profiles.front();
-  const DeviceProfile* smallest = nullptr;
-  for (int rank = 0; rank < plan.choices.world(); ++rank) {
-    if (coordinates_of(plan, rank).pp != stage) continue;
-    const DeviceProfile& device = cluster.profile_of(device_of(plan, rank));
-    if (smallest == nullptr || device.memory_bytes < smallest->memory_bytes) smallest = &device;
-  }
-  return *smallest;
-}
-
-}  // namespace
-
-Memory predict_memory(const Plan& plan) {
-  const Shard shard = shard_of(plan);
+Memory MemoryModel::predict(const Choices& choices) {
+  const Plan plan{job_, choices};
+  const Table& parts = table(plan);
   Memory fullest;
   double least_room = 0;
   for (int stage = 0; stage < plan.choices.pp; ++stage) {
     const DeviceProfile& device = smallest_device(plan, stage);
-    Memory memory = stage_memory(plan, stage, shard, device.memory_bytes);
+    Memory memory = stage_memory(plan, stage, parts, device.memory_bytes);
     memory.total += device.context_bytes;
     const double room = memory.capacity - memory.total;
     if (stage == 0 || room < least_room) {
@@ -201,6 +218,10 @@ Memory predict_memory(const Plan& plan) {
     }
   }
   return fullest;
+}
+
+Memory predict_memory(const Plan& plan) {
+  return MemoryModel(plan.job).predict(plan.choices);
 }
 
 }  // namespace orrery::planner

@@ -1,0 +1,46 @@
+// predict_memory for many plans of one job: what depends on the layers alone is computed once for each
+// (tp, cp, ep, micro-batch, …) and added up by stage.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "planner/evaluation.h"
+#include "planner/layer_kinds.h"
+#include "program/operator_work.h"
+
+namespace orrery::planner {
+
+class MemoryModel {
+ public:
+  explicit MemoryModel(std::shared_ptr<const Job> job);
+
+  // Of the fullest device; planner/evaluation.h has the formula. The choices must have passed check_plan.
+  Memory predict(const Choices& choices);
+
+ private:
+  // Of one part of the model (layer_kinds.h), for one micro-batch on one rank.
+  struct PartBytes {
+    double saved = 0;                        // kept for the backward pass
+    double saved_selective = 0;              // the same without what selective recomputation brings back
+    double widest = 0;                       // largest output of an operator
+    double last = 0;                         // output of the last operator
+    double dense = 0, expert = 0;            // parameters; tied aliases count 0
+    double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
+  };
+  using Table = std::vector<PartBytes>;
+  struct Activations;
+
+  const Table& table(const Plan& plan);
+  PartBytes part_bytes(int part, const Shard& shard) const;
+  Activations activations_of(const Plan& plan, int begin, int end, const Table& parts) const;
+  Memory stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const;
+
+  std::shared_ptr<const Job> job_;
+  LayerParts parts_;
+  std::map<std::array<int, 6>, Table> tables_;  // by tp, cp, ep, etp, micro-batch, sequence parallel
+};
+
+}  // namespace orrery::planner
