@@ -14,8 +14,9 @@ namespace orrery {
 void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message);
 void read_textproto(const std::filesystem::path& path, google::protobuf::Message* message);
 
-// The 1-based line on which the field stands, by its path of field names from the top
-// ("groups.node.devices"); the first occurrence for repeated fields; 0 when it is not written in `text`.
+// The 1-based line on which the field stands, by its path of field names from the top ("groups.node.devices",
+// or "groups[1].node.devices" for the second of a repeated field; without an index the first that matches);
+// 0 when it is not written in `text`.
 int line_of_field(std::string_view text, std::string_view field_path);
 
 std::string to_textproto(const google::protobuf::Message& message);

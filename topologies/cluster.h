@@ -15,6 +15,11 @@ class Cluster;
 
 namespace orrery {
 
+// What a description may hold: more is a mistyped figure.
+constexpr int kMaxNodes = 4'000'000;
+constexpr int kMaxDevices = 16'000'000;
+constexpr int kMaxDevicesPerNode = 4096;
+
 enum class IntraKind { nvswitch, nvlink_mesh, pcie, shared_memory };
 
 struct IntraNode {
@@ -23,6 +28,8 @@ struct IntraNode {
   double latency_s = 0;
   std::vector<int> mesh_links;  // devices x devices, row-major
   int devices_per_bridge = 0;
+  // pcie: of one bridge into the CPU interconnect, each direction. shared_memory: of all ranks of the host
+  // together; 0: every core at the full rate at once.
   double bridge_bandwidth_bytes_per_s = 0;
   bool in_network_reduction = false;
 };
@@ -89,7 +96,7 @@ struct CommunicationProfile {
   double eager_bytes = 0;
 };
 
-enum class OverrideTarget { device, nic, node };
+enum class OverrideTarget { device, nic, node };  // node: all its devices
 
 struct Override {
   int node = 0;
@@ -124,18 +131,26 @@ struct Cluster {
   const DeviceProfile& profile_of(int device) const {
     return profiles[groups[place(device).group].node.profile];
   }
-  double device_speed(int device) const;       // fraction of nominal, from the overrides
+  // Fraction of nominal, from the overrides of the device and of its node: of its compute rate.
+  double device_speed(int device) const;
   double nic_speed(int node, int port) const;  // fraction of nominal; 0: dead
 };
 
 // Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
-// from the message first and the catalog second. Throws UserError(file, line of the field, …).
-Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text);
+// from the message first and the catalog second. Throws UserError(file, line of the field, …). `text` is the
+// textproto that `message` came from, and `path` where in it the message stands ("cluster"; empty: it is the
+// whole). Defaults are filled in: to_proto writes them, and reading that back gives the same cluster exactly.
+Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text,
+                           std::string_view path = {});
 void to_proto(const Cluster& cluster, proto::Cluster* message);
 
-// The same cluster with `nodes` nodes of its (single) node type. Throws UserError where it has several types.
+// The same cluster with `nodes` nodes of its (single) node type. The fabric follows: a fat tree gets the
+// leaves it needs, a torus the most even dimensions of the same number, a dragonfly the groups it needs.
+// Overrides and host names of nodes that are gone are dropped. Throws UserError where it has several types,
+// or one node type without network ports and `nodes` > 1.
 Cluster with_nodes(Cluster cluster, int nodes);
-// Whole nodes, or the first `devices` devices of one node; on shared cores, `devices` ranks.
+// Whole nodes, or the first `devices` devices of one node; on shared cores, `devices` ranks, which share the
+// host's memory evenly. Throws UserError where `devices` is neither.
 Cluster with_devices(Cluster cluster, int devices);
 
 }  // namespace orrery

@@ -60,16 +60,25 @@ struct DeviceProfile {
   double overlap_slowdown = 0;
   double price_usd_per_hour = 0;
 
-  // Peak of the type, or of the type the device would use in its stead (tf32 and fp8 fall back to the next
-  // wider type that it has). Never 0 for a checked profile.
+  // Peak of the type, or of the type the device would use in its stead (compute_type). Never 0 for a checked
+  // profile.
   double peak(DType type) const;
+  // `type` where the device computes in it, else the next wider type that it has: fp8 -> fp16 -> fp32,
+  // bf16 -> fp32 (V100 has no bf16 units), tf32 -> fp32.
+  DType compute_type(DType type) const;
 };
 
-// Checks every figure and fills defaults: the "datasheet" efficiency models where none is given.
-// Throws UserError(file, line of the field, …). `text` is the textproto that `message` came from, for line
-// numbers.
+// The efficiency models that stand in for a calibration; what they rest on is said in device_profile.cc.
+double default_memory_efficiency(DeviceKind kind);
+MatmulModel default_matmul(DeviceKind kind, DType type);
+AttentionModel default_attention(DeviceKind kind, bool fused);
+
+// Checks every figure and fills defaults: the "datasheet" efficiency models of default_matmul() and
+// default_attention() where none is given. Throws UserError(file, line of the field, …). `text` is the
+// textproto that `message` came from, for line numbers, and `path` where in it the message stands
+// ("devices[1]"; empty: it is the whole).
 DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std::string_view file,
-                                        std::string_view text);
+                                        std::string_view text, std::string_view path = {});
 void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message);
 
 }  // namespace orrery

@@ -1,0 +1,65 @@
+#include "base/suggest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kMaxSuggestions = 3;
+constexpr std::size_t kMaxCompared = 64;  // longer names are no misspelling of ours
+
+std::string lower(std::string_view text) {
+  std::string result(text.substr(0, kMaxCompared));
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+// Levenshtein's distance.
+std::size_t edits(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
+  struct Near {
+    std::size_t distance;
+    std::string name;
+  };
+  const std::string wanted = lower(name);
+  std::vector<Near> near;
+  for (const std::string& candidate : known) {
+    const std::string other = lower(candidate);
+    const bool inside = wanted.size() >= 3 && other.size() >= 3 &&
+                        (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
+    const std::size_t distance = edits(wanted, other);
+    if (inside || distance <= std::max<std::size_t>(1, wanted.size() / 3))
+      near.push_back({distance, candidate});
+  }
+  if (near.empty()) return fmt::format("expected one of {}", fmt::join(known, ", "));
+  std::stable_sort(near.begin(), near.end(),
+                   [](const Near& a, const Near& b) { return a.distance < b.distance; });
+  std::string text = "did you mean ";
+  const std::size_t shown = std::min(near.size(), kMaxSuggestions);
+  for (std::size_t i = 0; i < shown; ++i)
+    text += fmt::format("{}'{}'", i == 0 ? "" : i + 1 == shown ? " or " : ", ", near[i].name);
+  return text + "?";
+}
+
+}  // namespace orrery

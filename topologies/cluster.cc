@@ -1,0 +1,199 @@
+#include "topologies/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+NodeGroup& single_group(Cluster& cluster, std::string_view what) {
+  if (cluster.groups.size() != 1)
+    throw UserError(fmt::format("cluster '{}' has {} kinds of node: {} cannot be chosen", cluster.name,
+                                cluster.groups.size(), what),
+                    "expected a cluster of one kind");
+  return cluster.groups[0];
+}
+
+// The most even factorisation of `nodes` into `dimensions` factors, largest first: each factor is the divisor
+// of what remains that is nearest above its even share.
+std::vector<int> even_torus(int nodes, std::size_t dimensions) {
+  std::vector<int> torus;
+  for (std::size_t left = dimensions; left > 1; --left) {
+    const double share = std::pow(nodes, 1.0 / static_cast<double>(left));
+    int factor = static_cast<int>(std::floor(share + 1e-9));
+    factor = std::max(factor, 1);
+    while (nodes % factor != 0) ++factor;
+    torus.push_back(factor);
+    nodes /= factor;
+  }
+  torus.push_back(nodes);
+  std::sort(torus.rbegin(), torus.rend());
+  return torus;
+}
+
+void fit_fabric(Fabric& fabric, int nodes) {
+  if (fabric.kind == FabricKind::torus) {
+    const auto product = std::accumulate(fabric.torus.begin(), fabric.torus.end(), 1LL, std::multiplies<>());
+    if (product != nodes) fabric.torus = even_torus(nodes, std::max<std::size_t>(fabric.torus.size(), 1));
+  } else if (fabric.kind == FabricKind::dragonfly) {
+    const int per_group = fabric.routers * fabric.nodes_per_router;
+    fabric.groups = (nodes + per_group - 1) / per_group;
+  }
+}
+
+// The first `devices` devices of a mesh keep the rate of each of their links.
+void cut_mesh(IntraNode& intra, int from, int devices) {
+  const auto widest = [](const std::vector<int>& links, int n) {
+    int most = 0;
+    for (int i = 0; i < n; ++i)
+      most = std::max(most, std::accumulate(links.begin() + i * n, links.begin() + (i + 1) * n, 0));
+    return most;
+  };
+  std::vector<int> links;
+  for (int i = 0; i < devices; ++i)
+    links.insert(links.end(), intra.mesh_links.begin() + i * from,
+                 intra.mesh_links.begin() + i * from + devices);
+  const int before = widest(intra.mesh_links, from);
+  const int after = widest(links, devices);
+  if (after > 0) intra.bandwidth_bytes_per_s *= static_cast<double>(after) / before;
+  intra.mesh_links = std::move(links);
+}
+
+void cut_node(NodeType& node, int devices) {
+  if (node.intra.kind == IntraKind::nvlink_mesh) cut_mesh(node.intra, node.devices, devices);
+  if (node.intra.kind == IntraKind::pcie)
+    node.intra.devices_per_bridge = std::min(node.intra.devices_per_bridge, devices);
+  if (!node.nic.of_device.empty()) node.nic.of_device.resize(devices);
+  node.devices = devices;
+}
+
+Cluster with_ranks(Cluster cluster, int ranks) {
+  NodeType& node = cluster.groups[0].node;
+  const int before = node.devices;
+  node.devices = ranks;
+  for (int d = 0; d < ranks && node.nic.count > 0; ++d) {
+    if (d >= before) node.nic.of_device.push_back(d % node.nic.count);
+  }
+  node.nic.of_device.resize(node.nic.count > 0 ? ranks : 0);
+  DeviceProfile& profile = cluster.profiles[node.profile];
+  const double memory = node.host_memory_bytes > 0 ? node.host_memory_bytes : profile.memory_bytes * before;
+  profile.memory_bytes = memory / ranks;
+  std::erase_if(cluster.overrides,
+                [&](const Override& o) { return o.target == OverrideTarget::device && o.device >= ranks; });
+  return cluster;
+}
+
+}  // namespace
+
+int Cluster::nodes() const {
+  int total = 0;
+  for (const NodeGroup& group : groups) total += group.count;
+  return total;
+}
+
+int Cluster::devices() const {
+  int total = 0;
+  for (const NodeGroup& group : groups) total += group.count * group.node.devices;
+  return total;
+}
+
+DevicePlace Cluster::place(int device) const {
+  int node = 0;
+  int left = device;
+  for (std::size_t g = 0; g < groups.size() && left >= 0; ++g) {
+    const int per_node = groups[g].node.devices;
+    if (left < groups[g].count * per_node)
+      return {node + left / per_node, left % per_node, static_cast<int>(g)};
+    left -= groups[g].count * per_node;
+    node += groups[g].count;
+  }
+  throw InternalError(fmt::format("device {} of a cluster of {}", device, devices()));
+}
+
+int Cluster::first_device(int node) const {
+  int first = 0;
+  int left = node;
+  for (const NodeGroup& group : groups) {
+    if (left < group.count) return first + left * group.node.devices;
+    left -= group.count;
+    first += group.count * group.node.devices;
+  }
+  throw InternalError(fmt::format("node {} of a cluster of {}", node, nodes()));
+}
+
+const NodeType& Cluster::node_type(int node) const {
+  int left = node;
+  for (const NodeGroup& group : groups) {
+    if (left < group.count) return group.node;
+    left -= group.count;
+  }
+  throw InternalError(fmt::format("node {} of a cluster of {}", node, nodes()));
+}
+
+double Cluster::device_speed(int device) const {
+  if (overrides.empty()) return 1;
+  const DevicePlace at = place(device);
+  double speed = 1;
+  for (const Override& o : overrides) {
+    if (o.node != at.node) continue;
+    if (o.target == OverrideTarget::node || (o.target == OverrideTarget::device && o.device == at.local))
+      speed *= o.speed;
+  }
+  return speed;
+}
+
+double Cluster::nic_speed(int node, int port) const {
+  for (const Override& o : overrides) {
+    if (o.target == OverrideTarget::nic && o.node == node && o.port == port) return o.speed;
+  }
+  return 1;
+}
+
+Cluster with_nodes(Cluster cluster, int nodes) {
+  NodeGroup& group = single_group(cluster, "the number of nodes");
+  if (nodes < 1 || nodes > kMaxNodes)
+    throw UserError(fmt::format("{} nodes", nodes), fmt::format("expected from 1 to {}", kMaxNodes));
+  if (static_cast<double>(nodes) * group.node.devices > kMaxDevices)
+    throw UserError(fmt::format("{} nodes of {} devices are too many", nodes, group.node.devices),
+                    fmt::format("expected at most {} devices", kMaxDevices));
+  if (nodes > 1 && group.node.nic.count == 0)
+    throw UserError(fmt::format("nodes of '{}' have no network port, so {} of them are not connected",
+                                cluster.name, nodes),
+                    "expected one node");
+  if (nodes < group.count && !group.node.hosts.empty()) group.node.hosts.resize(nodes);
+  if (nodes > group.count) group.node.hosts.clear();
+  group.count = nodes;
+  fit_fabric(cluster.fabric, nodes);
+  std::erase_if(cluster.overrides, [&](const Override& o) { return o.node >= nodes; });
+  return cluster;
+}
+
+Cluster with_devices(Cluster cluster, int devices) {
+  if (devices == cluster.devices()) return cluster;
+  NodeGroup& group = single_group(cluster, "the number of devices");
+  const int per_node = group.node.devices;
+  if (devices < 1 || devices > kMaxDevices)
+    throw UserError(fmt::format("{} devices", devices), fmt::format("expected from 1 to {}", kMaxDevices));
+  if (group.node.shared_cores > 0 && group.count == 1) {
+    if (devices > kMaxDevicesPerNode)
+      throw UserError(fmt::format("{} ranks on one host", devices),
+                      fmt::format("expected at most {}", kMaxDevicesPerNode));
+    return with_ranks(std::move(cluster), devices);
+  }
+  if (devices % per_node == 0) return with_nodes(std::move(cluster), devices / per_node);
+  if (devices > per_node)
+    throw UserError(fmt::format("{} devices are not whole nodes of {}", devices, per_node),
+                    fmt::format("expected at most {} or a multiple of it", per_node));
+  cluster = with_nodes(std::move(cluster), 1);
+  cut_node(cluster.groups[0].node, devices);
+  std::erase_if(cluster.overrides,
+                [&](const Override& o) { return o.target == OverrideTarget::device && o.device >= devices; });
+  return cluster;
+}
+
+}  // namespace orrery

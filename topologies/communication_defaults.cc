@@ -1,0 +1,48 @@
+#include "topologies/communication_defaults.h"
+
+namespace orrery {
+namespace {
+
+// Fraction of the signalling rate of a port that long messages of user data get.
+// TCP over Ethernet: 1448 bytes of data in a frame of 1538 on the wire. RoCEv2: 4096 in 4096 + 58 headers +
+// 24 Ethernet. InfiniBand: 4096 in 4096 + 30 headers. NCCL's own tuner reckons with the whole port rate.
+double payload_fraction(Transport transport) {
+  switch (transport) {
+    case Transport::tcp:
+      return 1448.0 / 1538.0;
+    case Transport::roce:
+      return 4096.0 / (4096.0 + 58 + 24);
+    case Transport::infiniband:
+      return 4096.0 / (4096.0 + 30);
+    case Transport::host:
+      return 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+CommunicationProfile default_communication(CommunicationLibrary library, Transport transport) {
+  CommunicationProfile profile;
+  profile.library = library;
+  profile.network_efficiency = payload_fraction(transport);
+  if (library == CommunicationLibrary::nccl) {
+    profile.source = "NCCL 2.28's tuner constants (src/graph/topo.h, tuning.cc)";
+    // NVLink's rate in NCCL's topology (SM70 and SM80: 20 GB/s of 25 a link; SM90: 20.6 of 25; SM100: 40.1 of
+    // 50).
+    profile.intra_efficiency = 0.8;
+    return profile;
+  }
+  profile.source =
+      "typical figures of Open MPI 4.1 over shared memory; `orrery calibrate` measures this machine's";
+  profile.point_to_point_latency_s = 1e-6;
+  profile.point_to_point_bytes_per_s = 5e9;
+  profile.reduce_bytes_per_s = 5e9;
+  profile.network_latency_s = transport == Transport::tcp ? 30e-6 : 2e-6;
+  profile.intra_efficiency = 1;
+  profile.collective_overhead_s = 2e-6;
+  profile.eager_bytes = 4096;  // btl_vader_eager_limit
+  return profile;
+}
+
+}  // namespace orrery

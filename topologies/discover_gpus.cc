@@ -1,0 +1,6 @@
+#include "topologies/discover.h"
+namespace orrery {
+std::optional<Cluster> discover_gpus() {
+  return std::nullopt;
+}
+}  // namespace orrery

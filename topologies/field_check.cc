@@ -1,0 +1,62 @@
+#include "topologies/field_check.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "proto/textproto.h"
+
+namespace orrery {
+
+std::string FieldCheck::full(std::string_view field) const {
+  return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
+}
+
+FieldCheck FieldCheck::inside(std::string_view field, int index) const {
+  std::string path = full(field);
+  if (index >= 0) path += fmt::format("[{}]", index);
+  return {file_, text_, std::move(path)};
+}
+
+void FieldCheck::fail(std::string_view field, std::string_view what, std::string_view expected) const {
+  std::string path = full(field);
+  int line = line_of_field(text_, path);
+  while (line == 0 && path.find('.') != std::string::npos) {
+    path.resize(path.rfind('.'));
+    line = line_of_field(text_, path);
+  }
+  throw UserError(file_, line, what, expected);
+}
+
+double FieldCheck::positive(std::string_view field, double value) const {
+  if (!(std::isfinite(value) && value > 0))
+    fail(field, fmt::format("{} is {}", full(field), value), "expected a positive, finite number");
+  return value;
+}
+
+double FieldCheck::not_negative(std::string_view field, double value) const {
+  if (!(std::isfinite(value) && value >= 0))
+    fail(field, fmt::format("{} is {}", full(field), value), "expected a finite number, zero or more");
+  return value;
+}
+
+double FieldCheck::fraction(std::string_view field, double value) const {
+  if (!(value > 0 && value <= 1))
+    fail(field, fmt::format("{} is {}", full(field), value), "expected a fraction above 0 and up to 1");
+  return value;
+}
+
+int FieldCheck::within(std::string_view field, int value, int lowest, int highest) const {
+  if (value < lowest || value > highest)
+    fail(field, fmt::format("{} is {}", full(field), value),
+         fmt::format("expected a count from {} to {}", lowest, highest));
+  return value;
+}
+
+const std::string& FieldCheck::named(std::string_view field, const std::string& value) const {
+  if (value.empty()) fail(field, fmt::format("{} is missing", full(field)), "expected a name");
+  return value;
+}
+
+}  // namespace orrery
