@@ -83,6 +83,8 @@ struct Inside {
   PathClass path = PathClass::self;
   double bandwidth_bytes_per_s = 0;
   double latency_s = 0;
+  double bridge_bandwidth_bytes_per_s = 0;
+  int under_bridge = 0;
 };
 
 PathClass path_of(IntraKind kind) {
@@ -121,12 +123,13 @@ Inside inside(const Cluster& cluster, int node, const NodeMembers& members) {
       // the two.
       result.bandwidth_bytes_per_s /= most;
     }
-  } else if (type.intra.kind == IntraKind::pcie && type.intra.devices_per_bridge > 0) {
-    const int first = locals.front() / type.intra.devices_per_bridge;
-    const int last = locals.back() / type.intra.devices_per_bridge;
-    if (first != last && type.intra.bridge_bandwidth_bytes_per_s > 0) {
-      result.bandwidth_bytes_per_s =
-          std::min(result.bandwidth_bytes_per_s, type.intra.bridge_bandwidth_bytes_per_s);
+  } else if (type.intra.kind == IntraKind::pcie && type.intra.devices_per_bridge > 0 &&
+             type.intra.bridge_bandwidth_bytes_per_s > 0) {
+    std::map<int, int> under;
+    for (const int local : locals) ++under[local / type.intra.devices_per_bridge];
+    if (under.size() > 1) {
+      result.bridge_bandwidth_bytes_per_s = type.intra.bridge_bandwidth_bytes_per_s;
+      for (const auto& [bridge, count] : under) result.under_bridge = std::max(result.under_bridge, count);
     }
   }
   return result;
@@ -227,6 +230,13 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
             std::min(shape.intra_bandwidth_bytes_per_s, here.bandwidth_bytes_per_s);
       }
       shape.intra_latency_s = std::max(shape.intra_latency_s, here.latency_s);
+      if (here.bridge_bandwidth_bytes_per_s > 0) {
+        shape.bridge_bandwidth_bytes_per_s =
+            shape.bridge_bandwidth_bytes_per_s > 0
+                ? std::min(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s)
+                : here.bridge_bandwidth_bytes_per_s;
+        shape.ranks_per_bridge = std::max(shape.ranks_per_bridge, here.under_bridge);
+      }
     }
     if (shape.nodes > 1) {
       const Ports here = ports(cluster, node, members);

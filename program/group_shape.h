@@ -17,6 +17,9 @@ struct GroupShape {
   PathClass intra = PathClass::self;
   double intra_bandwidth_bytes_per_s = 0;  // a device's, one direction
   double intra_latency_s = 0;
+  double bridge_bandwidth_bytes_per_s =
+      0;                     // PCIe: between host bridges, where members sit under several; else 0
+  int ranks_per_bridge = 0;  // of the fullest bridge
   double inter_bandwidth_bytes_per_s =
       0;  // of the ports that the group's members of one node can use, together
   double inter_latency_s = 0;

@@ -39,6 +39,7 @@ constexpr double kLlShare = 0.5;      // flags take half of each 8-byte store
 constexpr double kLl128Share = 0.92;  // 120 of 128 bytes, and a little
 constexpr double kTreeShare = 0.92;
 constexpr double kPatShare = 0.75;
+constexpr int kNvlsRanks = 6;
 
 // Tree's bandwidth correction at 64 B x 2^i, all-reduce, {LL, LL128, Simple} (2.19 to 2.30).
 constexpr double kTreeCorrection[3][24] = {
@@ -61,13 +62,15 @@ double tree_correction(int protocol, double bytes) {
 // ---- Fitted to ../shared/published/collectives; docs/collectives.md has the errors
 // --------------------------
 
+// The order of the fields is NcclProfile's.
 constexpr NcclProfile kProfiles[] = {
-    // name, link_efficiency, copy_steps, base, hop, simple, ramp, p2p_efficiency, nvls_efficiency, nvls
-    {"volta nvlink", 0.90, 0.3, 12e-6, 2.0e-6, 8e-6, 2e-6, 0.80, 0, 0},
-    {"ampere nvlink", 0.79, 0.4, 8e-6, 1.0e-6, 10e-6, 2e-6, 0.71, 0, 0},
-    {"hopper nvlink", 0.82, 0.3, 4.4e-6, 0.85e-6, 8e-6, 2e-6, 0.73, 0.69, 22e-6},
-    {"blackwell nvlink", 0.77, 0.5, 8e-6, 1.2e-6, 10e-6, 2e-6, 0.72, 0.60, 22e-6},
-    {"pcie", 0.80, 0.3, 6e-6, 1.5e-6, 10e-6, 2e-6, 0.60, 0, 0},
+    {"volta nvlink", 0.92, 0.45, 23.6e-6, 1.81e-6, 15e-6, 30e-6, 40e-6, 15e-6, 4e-6, 0.85, 0, 0, 0},
+    {"ampere nvlink", 0.733, 0.44, 8.3e-6, 1.8e-6, 15e-6, 30e-6, 0.05e-6, 11.2e-6, 18.5e-6, 0.736, 0, 0, 0},
+    {"hopper nvlink", 0.843, 0.435, 4.7e-6, 0.88e-6, 11.3e-6, 4.1e-6, 3.5e-6, 8.1e-6, 0.5e-6, 0.804, 0.693,
+     25e-6, 20e-6},
+    {"blackwell nvlink", 0.876, 0.705, 7.7e-6, 1.31e-6, 15e-6, 1.9e-6, 5.5e-6, 10e-6, 0.5e-6, 0.744, 0.53,
+     40e-6, 40e-6},
+    {"pcie", 0.612, 0.1, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 7e-6, 0.73, 0, 0, 0},
 };
 
 int generation_of(const GroupShape& shape) {
@@ -95,7 +98,11 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   const CommunicationProfile& fabric = cluster.communication;
   const bool inside = shape.ranks_per_node > 1;
   r.intra_nominal = inside ? shape.intra_bandwidth_bytes_per_s : 0;
-  r.intra = r.intra_nominal * r.profile->link_efficiency * fabric.intra_efficiency;
+  const double efficiency = fabric.calibrated ? fabric.intra_efficiency : r.profile->link_efficiency;
+  r.intra =
+      (shape.bridge_bandwidth_bytes_per_s > 0 ? std::min(r.intra_nominal, shape.bridge_bandwidth_bytes_per_s)
+                                              : r.intra_nominal) *
+      efficiency;
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.scale = shape.nodes == 1 ? kOneNode : shape.nodes == 2 ? kTwoNodes : kManyNodes;
@@ -113,12 +120,8 @@ bool ll128_works(const GroupShape& shape) {
 
 double intra_hop(const GroupShape& shape, const Rates& r, Protocol protocol) {
   const auto& more = shape.intra == PathClass::nvlink ? kRingNvlink : kRingPcie;
-  double hop = r.profile->hop_s;
-  // Simple's and LL128's hops inside one node are in the fitted simple_s and ramp; across nodes NCCL's own.
-  if (shape.nodes > 1) {
-    hop += more[index_of(protocol)];
-    hop = std::max(hop, kNetOverhead * (protocol == Protocol::simple ? 3 : 1));
-  }
+  double hop = r.profile->hop_s + more[index_of(protocol)];
+  if (shape.nodes > 1) hop = std::max(hop, kNetOverhead * (protocol == Protocol::simple ? 3 : 1));
   return std::max(hop, shape.intra_latency_s);
 }
 
@@ -130,12 +133,17 @@ double inter_hop(const GroupShape& shape, double constant, Protocol protocol) {
 double base_of(const Rates& r, Protocol protocol) {
   const double fitted = r.profile->base_s;
   if (protocol == Protocol::simple) return fitted + r.profile->simple_s;
-  return protocol == Protocol::ll128 ? fitted + 0.3 * r.profile->simple_s : fitted;
+  return protocol == Protocol::ll128 ? fitted + r.profile->ll128_s : fitted;
+}
+
+// The best cut of a message into chunks leaves sqrt(chunk overhead x time on the link) of pipeline to fill.
+double filled(double on_link, double ramp_s) {
+  return on_link + std::sqrt(ramp_s * on_link);
 }
 
 // Seconds of `on_link` bytes-over-rate under a protocol, pipeline fill included.
 double ramped(const Rates& r, Protocol protocol, double on_link) {
-  return protocol == Protocol::simple ? on_link + std::sqrt(r.profile->ramp_s * on_link) : on_link;
+  return protocol == Protocol::simple ? filled(on_link, r.profile->ramp_s) : on_link;
 }
 
 double protocol_rate(const Rates& r, const GroupShape& shape, Protocol protocol, double rate) {
@@ -214,10 +222,10 @@ double nvls_on_link(CollectiveKind kind, double bytes, const GroupShape& shape, 
 
 std::optional<Candidate> nvls(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r) {
   if (!shape.in_network_reduction || r.profile->nvls_efficiency <= 0 || shape.nodes > 1) return std::nullopt;
-  if (!reduces_all(kind) && !shards(kind)) return std::nullopt;
+  if (!reduces_all(kind) || shape.ranks < kNvlsRanks) return std::nullopt;
   Candidate c{Algorithm::nvls, Protocol::simple, r.profile->nvls_s, 0, 1.0};
   c.latency_s = std::max(c.latency_s, shape.intra_latency_s);
-  c.seconds = c.latency_s + ramped(r, Protocol::simple, nvls_on_link(kind, bytes, shape, r));
+  c.seconds = c.latency_s + filled(nvls_on_link(kind, bytes, shape, r), r.profile->nvls_ramp_s);
   return c;
 }
 
@@ -233,7 +241,7 @@ std::optional<Candidate> nvls_tree(CollectiveKind kind, double bytes, const Grou
                 2 * depth * inter_hop(shape, kNvlsTreeNet, Protocol::simple);
   const double passes = shape.nodes == 2 ? 1 : 2;
   const double on_link = std::max(nvls_on_link(kind, bytes, shape, r), passes * bytes / r.inter);
-  c.seconds = c.latency_s + ramped(r, Protocol::simple, on_link);
+  c.seconds = c.latency_s + filled(on_link, r.profile->nvls_ramp_s);
   return c;
 }
 
@@ -253,10 +261,11 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
                 Protocol protocol) {
   const double n = shape.ranks;
   const bool all = kind == CollectiveKind::all_to_all;
-  Candidate c{all ? Algorithm::pairwise : Algorithm::direct, protocol, base_of(r, protocol), 0, 1 / n};
+  Candidate c{all ? Algorithm::pairwise : Algorithm::direct, protocol, r.profile->p2p_s, 0, 1 / n};
+  if (protocol == Protocol::simple) c.latency_s += r.profile->p2p_simple_s;
   // Eight peers are served at once; each further round of eight adds a hop.
   const double rounds = std::ceil((n - 1) / 8);
-  double hop = r.intra > 0 ? intra_hop(shape, r, protocol) : 0;
+  double hop = r.intra > 0 ? std::max(r.profile->hop_s, shape.intra_latency_s) : 0;
   if (shape.nodes > 1) hop = std::max(hop, inter_hop(shape, kRingNet[index_of(protocol)], protocol));
   c.latency_s += rounds * hop;
 
@@ -266,6 +275,13 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
     const double rate = r.intra_nominal * r.profile->p2p_efficiency;
     on_link =
         bytes * (local - 1 + (all ? r.profile->copy_steps : 0)) / n / protocol_rate(r, shape, protocol, rate);
+    // All members under one host bridge share its way to the others.
+    if (shape.bridge_bandwidth_bytes_per_s > 0 && all) {
+      const double under = shape.ranks_per_bridge;
+      const double bridge = shape.bridge_bandwidth_bytes_per_s * r.profile->p2p_efficiency;
+      const double leaving = bytes * under * (local - under) / n;
+      on_link = std::max(on_link, leaving / protocol_rate(r, shape, protocol, bridge));
+    }
   }
   if (shape.nodes > 1) {
     // All members of a node leave through its ports together; a root alone through its own.
@@ -339,7 +355,7 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
       rate = r.port;
     } else {
       c.latency_s += intra_hop(shape, r, protocol);
-      rate = r.intra_nominal * r.profile->p2p_efficiency * cluster.communication.intra_efficiency;
+      rate = r.intra_nominal * r.profile->p2p_efficiency;
     }
     c.seconds = c.latency_s + ramped(r, protocol, bytes / protocol_rate(r, shape, protocol, rate));
     if (!best || c.seconds < best->seconds) best = c;

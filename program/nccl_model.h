@@ -17,11 +17,15 @@ struct NcclProfile {
   double copy_steps = 0;       // the local copy of a rank's own part, in steps of the ring
   double base_s = 0;           // launch and first step, LL protocol
   double hop_s = 0;            // each step inside a node, LL protocol
+  double ll128_s = 0;          // what the LL128 protocol adds to base_s
   double simple_s = 0;         // what the Simple protocol adds to base_s
   double ramp_s = 0;           // pipeline fill, Simple: adds sqrt(ramp_s x time on the link)
+  double p2p_s = 0;            // launch of a group of sends and receives, LL
+  double p2p_simple_s = 0;     // what the Simple protocol adds to it
   double p2p_efficiency = 0;   // all-to-all and send/recv, long messages
   double nvls_efficiency = 0;  // NVLink SHARP, of the link's nominal rate; 0: none
   double nvls_s = 0;           // latency of an NVLS collective
+  double nvls_ramp_s = 0;      // pipeline fill of NVLS, as ramp_s
 };
 
 const NcclProfile& nccl_profile(const GroupShape& shape);
