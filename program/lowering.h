@@ -10,9 +10,12 @@ namespace orrery {
 // Deterministic and free of communication. `plan` must have passed check_plan. O(instructions).
 Program lower(const Plan& plan, int rank);
 
-// An independent checker of Programs: every send has its receive (peer, tag, bytes), all members of a group
-// issue its collectives in the same order with the same kind and bytes, dependencies point backwards, no
-// deadlock under the stream semantics. Throws InternalError naming rank and instruction.
+// An independent checker of Programs, of all ranks of a world: every send has its receive (peer, tag, bytes,
+// tensor), all members of a group issue its collectives in the same order with the same kind and bytes,
+// dependencies point backwards, two instructions of a rank that touch the same tensor (one writing) are
+// ordered by `after` and the compute stream alone, and nothing deadlocks, neither under the stream semantics
+// nor when instructions are issued one by one (docs/program.md). Throws InternalError naming rank and
+// instruction.
 void verify_programs(const std::vector<Program>& programs);
 
 }  // namespace orrery

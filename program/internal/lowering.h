@@ -1,0 +1,145 @@
+// The workbench on which the forms of parallelism compose.
+//
+// A micro-batch's way through a model chunk is a Pass: instructions whose micro-batch is left open, built
+// once and stamped for every micro-batch. Forms that communicate inside a pass (tensor, expert, context
+// parallelism) say what stands before and after an operator; recomputation adds work to the backward pass;
+// the pipeline stamps passes in its schedule's order; data parallelism and ZeRO hang on the moments at which
+// a pass needs a bucket's parameters and has finished its gradients.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "program/operator_work.h"
+#include "program/plan.h"
+#include "program/program.h"
+
+namespace orrery::internal {
+
+constexpr std::int32_t kOpenMicroBatch = -2;  // in a pattern: replaced by the micro-batch that is stamped
+
+struct Pattern {
+  Instruction instruction;     // `after` empty, micro-batches open
+  std::vector<int> after;      // patterns of the same pass
+  bool at_entry = false;       // waits for what the pass as a whole waits for
+  std::vector<int> needs;      // buckets whose parameters it reads (compute only)
+  std::vector<int> completes;  // buckets whose gradients are complete in this pass once it has run
+};
+
+struct Pass {
+  std::vector<Pattern> patterns;
+  std::vector<int> exit;  // patterns whose end is the pass's result
+};
+
+struct Chunk {
+  int index = 0;
+  LayerRange operators;
+  bool first = false;  // of the whole model
+  bool last = false;
+  Pass forward;
+  Pass backward;         // input gradients only where the schedule splits the backward pass
+  Pass backward_weight;  // empty unless it does
+};
+
+// What several forms want to know of the operator graph.
+struct OperatorUse {
+  int last_consumer = -1;          // highest index of an operator that reads its output
+  int first_column_consumer = -1;  // of those that tensor parallelism splits by column (the head included)
+  int last_column_consumer = -1;
+};
+
+class Lowering {
+ public:
+  Lowering(const Plan& plan, int rank);
+
+  const Plan& plan() const { return plan_; }
+  const Choices& choices() const { return plan_.choices; }
+  const Operator& op(int index) const {
+    return plan_.job->workload.operators[static_cast<std::size_t>(index)];
+  }
+  int op_count() const { return static_cast<int>(plan_.job->workload.operators.size()); }
+  const Shard& shard() const { return shard_; }
+  const OperatorUse& use(int op) const { return uses_[static_cast<std::size_t>(op)]; }
+  double activation_bytes(int op) const;  // of the whole micro-batch's rows on this rank's context part
+
+  // Index of the group in the program; -1 where it has one member. Made at first use.
+  int group(GroupKind kind);
+  const Group& group_at(int index) const { return program.groups[static_cast<std::size_t>(index)]; }
+
+  std::uint32_t emit(Instruction&& instruction);  // numbers collectives
+  // The last instruction emitted on the compute stream.
+  bool has_compute() const { return last_compute_ >= 0; }
+  std::uint32_t last_compute() const { return static_cast<std::uint32_t>(last_compute_); }
+
+  Program program;
+  std::vector<Chunk> chunks;
+  std::vector<std::vector<int>> bucket_of;     // [op][parameter]; -1: of another stage
+  std::vector<bool> tied_bucket;               // shared with another stage
+  std::vector<std::int64_t> partial_elements;  // by bucket: elements summed over the tensor group as well
+
+ private:
+  const Plan& plan_;
+  Shard shard_;
+  std::vector<OperatorUse> uses_;
+  std::array<int, 10> groups_;  // by GroupKind: -2 not made yet
+  std::vector<std::int64_t> sequences_;
+  std::int64_t last_compute_ = -1;
+};
+
+// Builds one pass: computations join into the longest instruction that nothing interrupts.
+class PassBuilder {
+ public:
+  explicit PassBuilder(Lowering& lowering) : lowering_(lowering) {}
+
+  void compute(int op, ComputeKind kind);
+  void communicate(Instruction&& instruction);
+  void cut();  // what follows is another instruction
+  Pass finish();
+
+ private:
+  void close();
+  int add(Pattern&& pattern);
+
+  Lowering& lowering_;
+  Pass pass_;
+  bool open_ = false;
+  ComputeKind kind_ = ComputeKind::forward;
+  int begin_ = 0;
+  int end_ = 0;
+  int last_compute_ = -1;
+  std::vector<int> pending_;  // communication since the last computation
+};
+
+using Communications = std::vector<Instruction>;
+
+// lower_chunk.cc
+Chunk build_chunk(Lowering& lowering, int index);
+void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind);
+
+// lower_tensor.cc: what stands before and after an operator.
+void tensor_before_forward(Lowering& lowering, int op, Communications* out);
+void tensor_after_forward(Lowering& lowering, int op, Communications* out);
+void tensor_before_backward(Lowering& lowering, int op, Communications* out);
+void tensor_after_backward(Lowering& lowering, int op, Communications* out);
+bool splits_columns(const Operator& op);
+// Elements of a parameter on this rank; partial: the tensor ranks' gradients are parts of a sum.
+std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
+bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+
+// lower_recompute.cc
+bool recomputes_layer(const Lowering& lowering, int chunk, int layer);
+bool recomputes_operator(const Lowering& lowering, int op);  // selective
+
+// lower_data.cc
+void lay_out_buckets(Lowering& lowering);
+// Reduces the gradients of one bucket; returns the instructions that the optimizer must wait for.
+std::uint32_t reduce_bucket(Lowering& lowering, int bucket, std::int32_t micro_batch, std::uint32_t after);
+void finish_step(Lowering& lowering, const std::vector<std::int64_t>& reduced);
+
+// lower_pipeline.cc: everything from the first load to the last backward. Returns, by bucket, the instruction
+// that reduced it, or -1.
+std::vector<std::int64_t> run_schedule(Lowering& lowering);
+
+}  // namespace orrery::internal

@@ -1,0 +1,350 @@
+// Data parallelism: which gradients are reduced together and when, and what ends a step.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "program/internal/lowering.h"
+
+namespace orrery::internal {
+namespace {
+
+struct Owner {
+  int op = 0;
+  int parameter = 0;
+};
+
+std::vector<LayerRange> local_ranges(const Lowering& lowering) {
+  std::vector<LayerRange> ranges;
+  for (int chunk = 0; chunk < lowering.choices().interleave; ++chunk) {
+    ranges.push_back(operators_of(lowering.plan(), lowering.program.at.pp, chunk));
+  }
+  return ranges;
+}
+
+bool is_local(const std::vector<LayerRange>& ranges, int op) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [op](const LayerRange& range) { return op >= range.begin && op < range.end; });
+}
+
+// Tensors with an alias: by name, the operator that owns it and the operators that use it.
+struct Tie {
+  Owner owner;
+  std::vector<Owner> aliases;
+};
+
+std::map<std::string, Tie> find_ties(const Lowering& lowering) {
+  std::map<std::string, Tie> ties;
+  for (int i = 0; i < lowering.op_count(); ++i) {
+    const auto& parameters = lowering.op(i).parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (!parameters[p].tied_to.empty()) {
+        ties[parameters[p].tied_to].aliases.push_back({i, static_cast<int>(p)});
+      }
+    }
+  }
+  for (int i = 0; i < lowering.op_count() && !ties.empty(); ++i) {
+    const auto& parameters = lowering.op(i).parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const auto tie = ties.find(parameters[p].name);
+      if (tie != ties.end() && parameters[p].tied_to.empty()) tie->second.owner = {i, static_cast<int>(p)};
+    }
+  }
+  return ties;
+}
+
+// Where a parameter of this rank lives: `alias` parameters share another's place; `shared` ones are held by
+// another stage too.
+struct Residence {
+  Owner place;
+  bool shared = false;
+};
+
+class BucketLayout {
+ public:
+  BucketLayout(Lowering& lowering) : lowering_(lowering), ranges_(local_ranges(lowering)) {
+    lowering_.bucket_of.resize(static_cast<std::size_t>(lowering_.op_count()));
+    for (int i = 0; i < lowering_.op_count(); ++i) {
+      lowering_.bucket_of[static_cast<std::size_t>(i)].assign(lowering_.op(i).parameters.size(), -1);
+    }
+    for (const auto& [name, tie] : find_ties(lowering_)) resolve(tie);
+  }
+
+  void run() {
+    for (int chunk = lowering_.choices().interleave - 1; chunk >= 0; --chunk) {
+      lay_out_chunk(chunk, /*expert=*/false);
+      lay_out_chunk(chunk, /*expert=*/true);
+      for (const Owner& at : shared_) {
+        if (at.op < ranges_[static_cast<std::size_t>(chunk)].begin ||
+            at.op >= ranges_[static_cast<std::size_t>(chunk)].end) {
+          continue;
+        }
+        append(at, chunk);
+        close(/*shared=*/true);
+      }
+    }
+    for (const auto& [alias, place] : aliases_) {
+      lowering_.bucket_of[static_cast<std::size_t>(alias.first)][static_cast<std::size_t>(alias.second)] =
+          lowering_.bucket_of[static_cast<std::size_t>(place.op)][static_cast<std::size_t>(place.parameter)];
+    }
+  }
+
+ private:
+  void resolve(const Tie& tie) {
+    const bool owned_here = is_local(ranges_, tie.owner.op);
+    bool used_elsewhere = !owned_here;
+    bool held = owned_here;
+    Owner place = tie.owner;
+    for (const Owner& alias : tie.aliases) {
+      if (!is_local(ranges_, alias.op)) {
+        used_elsewhere = true;
+        continue;
+      }
+      if (!held) {
+        place = alias;
+        held = true;
+      } else {
+        aliases_[{alias.op, alias.parameter}] = place;
+      }
+    }
+    if (held && used_elsewhere) shared_.push_back(place);
+  }
+
+  void lay_out_chunk(int chunk, bool expert) {
+    const LayerRange range = ranges_[static_cast<std::size_t>(chunk)];
+    for (int i = range.end - 1; i >= range.begin; --i) {
+      // FSDP's unit is the layer: what is gathered together is used together.
+      const bool enters_layer = i + 1 < range.end && lowering_.op(i + 1).layer != lowering_.op(i).layer;
+      if (lowering_.choices().zero == 3 && enters_layer) close(false);
+      for (std::size_t p = 0; p < lowering_.op(i).parameters.size(); ++p) {
+        const Owner at{i, static_cast<int>(p)};
+        const bool is_shared = std::any_of(shared_.begin(), shared_.end(), [&](const Owner& other) {
+          return other.op == at.op && other.parameter == at.parameter;
+        });
+        if (lowering_.op(i).parameters[p].expert != expert || is_shared ||
+            aliases_.count({at.op, at.parameter}) != 0) {
+          continue;
+        }
+        const double limit = lowering_.choices().zero == 3 ? 0 : lowering_.plan().bucket_bytes();
+        const auto elements = local_elements(lowering_.op(i).parameters[p], lowering_.shard());
+        const double element_bytes = bytes_of(lowering_.plan().gradient_type());
+        if (limit > 0 && !bucket_.parameters.empty() &&
+            static_cast<double>(bucket_.elements + elements) * element_bytes > limit) {
+          close(false);
+        }
+        expert_ = expert;
+        append(at, chunk);
+      }
+    }
+    close(false);
+  }
+
+  void append(const Owner& at, int chunk) {
+    const Operator& op = lowering_.op(at.op);
+    const ParameterTensor& tensor = op.parameters[static_cast<std::size_t>(at.parameter)];
+    const std::int64_t elements = local_elements(tensor, lowering_.shard());
+    bucket_.chunk = chunk;
+    bucket_.parameters.push_back({at.op, at.parameter, bucket_.elements, elements});
+    bucket_.elements += elements;
+    if (gradient_is_partial(op, tensor, lowering_.shard())) {
+      partial_.push_back({at.op, at.parameter, bucket_.parameters.back().offset, elements});
+    }
+    lowering_.bucket_of[static_cast<std::size_t>(at.op)][static_cast<std::size_t>(at.parameter)] =
+        static_cast<int>(lowering_.program.buckets.size());
+  }
+
+  void close(bool shared) {
+    if (bucket_.parameters.empty()) return;
+    bucket_.group = gradient_group(lowering_, expert_);
+    const std::int64_t members =
+        bucket_.group < 0 ? 1 : static_cast<std::int64_t>(lowering_.group_at(bucket_.group).ranks.size());
+    bucket_.elements = (bucket_.elements + members - 1) / members * members;
+    lowering_.partial_elements.push_back(owned_partial(members));
+    lowering_.program.buckets.push_back(std::move(bucket_));
+    lowering_.tied_bucket.push_back(shared);
+    bucket_ = {};
+    partial_.clear();
+    expert_ = false;
+  }
+
+  // Elements of partial gradients in what this rank owns of the bucket once it is reduced.
+  std::int64_t owned_partial(std::int64_t members) const {
+    std::int64_t begin = 0;
+    std::int64_t end = bucket_.elements;
+    if (lowering_.choices().zero >= 1 && members > 1) {
+      const auto& ranks = lowering_.group_at(bucket_.group).ranks;
+      const auto position = std::find(ranks.begin(), ranks.end(), lowering_.program.rank) - ranks.begin();
+      begin = bucket_.elements / members * position;
+      end = begin + bucket_.elements / members;
+    }
+    std::int64_t elements = 0;
+    for (const BucketParameter& slice : partial_) {
+      elements += std::max<std::int64_t>(
+          0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
+    }
+    return elements;
+  }
+
+  static int gradient_group(Lowering& lowering, bool expert) {
+    const Choices& choices = lowering.choices();
+    if (expert) return lowering.group(GroupKind::expert_data);
+    const bool whole = choices.shard_group == 0 || choices.shard_group == choices.dp * choices.cp;
+    return lowering.group(whole ? GroupKind::data : GroupKind::shard);
+  }
+
+  Lowering& lowering_;
+  std::vector<LayerRange> ranges_;
+  std::map<std::pair<int, int>, Owner> aliases_;
+  std::vector<Owner> shared_;
+  Bucket bucket_;
+  bool expert_ = false;
+  std::vector<BucketParameter> partial_;
+};
+
+Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double elements, DType type) {
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::data;
+  instruction.collective = kind;
+  instruction.group = group;
+  instruction.dtype = type;
+  instruction.bytes = elements * bytes_of(type);
+  instruction.micro_batch = tensor.micro_batch;
+  instruction.reads.push_back(tensor);
+  instruction.writes.push_back(tensor);
+  return instruction;
+}
+
+}  // namespace
+
+void lay_out_buckets(Lowering& lowering) {
+  BucketLayout(lowering).run();
+}
+
+std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_batch, std::uint32_t after) {
+  const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(index)];
+  Instruction instruction =
+      on_bucket(lowering.choices().zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                bucket.group, {TensorKind::gradients, index, -1}, static_cast<double>(bucket.elements),
+                lowering.plan().gradient_type());
+  instruction.micro_batch = micro_batch;
+  instruction.after.push_back(after);
+  return lowering.emit(std::move(instruction));
+}
+
+namespace {
+
+// Tensors that the first and the last stage share: the sum of both stages' gradients, then the data group's.
+void reduce_shared(Lowering& lowering, std::vector<std::int64_t>* reduced) {
+  for (std::size_t i = 0; i < lowering.program.buckets.size(); ++i) {
+    if (!lowering.tied_bucket[i]) continue;
+    const Bucket& bucket = lowering.program.buckets[i];
+    Instruction instruction =
+        on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::embedding),
+                  {TensorKind::tied_gradient, bucket.parameters.front().op, -1},
+                  static_cast<double>(bucket.elements), lowering.plan().gradient_type());
+    const TensorRef gradients{TensorKind::gradients, static_cast<std::int32_t>(i), -1};
+    instruction.reads.push_back(gradients);
+    instruction.writes.push_back(gradients);
+    instruction.after.push_back(lowering.last_compute());
+    const std::uint32_t summed = lowering.emit(std::move(instruction));
+    (*reduced)[i] = bucket.group < 0 ? summed : reduce_bucket(lowering, static_cast<int>(i), -1, summed);
+  }
+}
+
+// What the optimizer waits for: every reduction.
+std::vector<std::uint32_t> ends_of(const std::vector<std::int64_t>& reduced) {
+  std::vector<std::uint32_t> ends;
+  for (const std::int64_t index : reduced) {
+    if (index >= 0) ends.push_back(static_cast<std::uint32_t>(index));
+  }
+  std::sort(ends.begin(), ends.end());
+  return ends;
+}
+
+}  // namespace
+
+void finish_step(Lowering& lowering, const std::vector<std::int64_t>& before) {
+  std::vector<std::int64_t> reduced = before;
+  const auto buckets = static_cast<std::int32_t>(lowering.program.buckets.size());
+  if (!lowering.choices().overlap_grad_reduce) {
+    for (std::int32_t i = 0; i < buckets; ++i) {
+      const bool reduces = lowering.program.buckets[static_cast<std::size_t>(i)].group >= 0;
+      if (reduces && !lowering.tied_bucket[static_cast<std::size_t>(i)]) {
+        reduced[static_cast<std::size_t>(i)] = reduce_bucket(lowering, i, -1, lowering.last_compute());
+      }
+    }
+  }
+  reduce_shared(lowering, &reduced);
+  std::vector<std::uint32_t> ends = ends_of(reduced);
+
+  std::int64_t partial = 0;
+  for (const std::int64_t elements : lowering.partial_elements) partial += elements;
+  if (partial > 0) {
+    Instruction instruction = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::tensor),
+                                        {TensorKind::replicated_gradient, 0, -1},
+                                        static_cast<double>(partial), lowering.plan().gradient_type());
+    instruction.stream = Stream::tensor;
+    for (std::int32_t i = 0; i < buckets; ++i) {
+      if (lowering.partial_elements[static_cast<std::size_t>(i)] == 0) continue;
+      instruction.reads.push_back({TensorKind::gradients, i, -1});
+      instruction.writes.push_back({TensorKind::gradients, i, -1});
+    }
+    instruction.after = ends;
+    instruction.after.push_back(lowering.last_compute());
+    std::sort(instruction.after.begin(), instruction.after.end());
+    ends.push_back(lowering.emit(std::move(instruction)));
+  }
+
+  if (lowering.plan().job->runtime.clip_gradients) {
+    const int world = lowering.group(GroupKind::world);
+    if (world >= 0) {
+      Instruction instruction =
+          on_bucket(CollectiveKind::all_reduce, world, {TensorKind::gradient_norm, 0, -1}, 1, DType::fp32);
+      for (std::int32_t i = 0; i < buckets; ++i) instruction.reads.push_back({TensorKind::gradients, i, -1});
+      instruction.after = ends;
+      instruction.after.push_back(lowering.last_compute());
+      std::sort(instruction.after.begin(), instruction.after.end());
+      ends.assign(1, lowering.emit(std::move(instruction)));
+    }
+  }
+
+  Instruction optimizer;
+  optimizer.op = Op::compute;
+  optimizer.stream = Stream::compute;
+  optimizer.compute = ComputeKind::optimizer;
+  optimizer.op_begin = 0;
+  optimizer.op_end = buckets;
+  optimizer.dtype = DType::fp32;
+  optimizer.after = ends;
+  const Training& training = lowering.plan().job->training;
+  for (std::int32_t i = 0; i < buckets; ++i) {
+    const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
+    double elements = static_cast<double>(bucket.elements);
+    if (lowering.choices().zero >= 1 && bucket.group >= 0) {
+      elements /= static_cast<double>(lowering.group_at(bucket.group).ranks.size());
+    }
+    optimizer.bytes += elements * optimizer_traffic_per_parameter(training.optimizer, training.precision,
+                                                                  lowering.plan().job->runtime);
+    for (const TensorKind kind :
+         {TensorKind::gradients, TensorKind::optimizer_state, TensorKind::parameters}) {
+      optimizer.reads.push_back({kind, i, -1});
+    }
+    optimizer.writes.push_back({TensorKind::optimizer_state, i, -1});
+    optimizer.writes.push_back({TensorKind::parameters, i, -1});
+  }
+  const std::uint32_t updated = lowering.emit(std::move(optimizer));
+
+  if (lowering.choices().zero < 1) return;
+  for (std::int32_t i = 0; i < buckets; ++i) {
+    const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
+    if (bucket.group < 0) continue;
+    Instruction instruction =
+        on_bucket(CollectiveKind::all_gather, bucket.group, {TensorKind::parameters, i, -1},
+                  static_cast<double>(bucket.elements), lowering.plan().parameter_type());
+    instruction.after.push_back(updated);
+    lowering.emit(std::move(instruction));
+  }
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,210 @@
+// The step's body: the pipeline schedule's slots, each a stamped pass, with what crosses stage boundaries
+// around it and the gradients' reduction hung on the last of them.
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/internal/lowering.h"
+#include "program/placement.h"
+#include "program/schedule.h"
+
+namespace orrery::internal {
+namespace {
+
+struct Boundary {
+  std::vector<int> operators;  // whose outputs cross it
+  int peer = -1;
+  int upstream_chunk = 0;  // chunk on the earlier side: numbers the messages
+};
+
+class ScheduleRun {
+ public:
+  explicit ScheduleRun(Lowering& lowering) : lowering_(lowering) {
+    const Choices& choices = lowering_.choices();
+    slots_ = schedule_slots(choices.schedule, at().pp, choices.pp, choices.interleave,
+                            static_cast<int>(lowering_.plan().micro_batches_of(at().dp)));
+    received_.assign(slots_.size(), -1);
+    reduced_.assign(lowering_.program.buckets.size(), -1);
+    last_backward_.assign(static_cast<std::size_t>(choices.interleave), -1);
+    std::size_t size = 64;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].kind != SlotKind::forward)
+        last_backward_[static_cast<std::size_t>(slots_[i].chunk)] = static_cast<int>(i);
+      size += pass_of(slots_[i]).patterns.size() + 4;
+    }
+    for (const Chunk& chunk : lowering_.chunks) {
+      incoming_.push_back(boundary(chunk, /*incoming=*/true));
+      outgoing_.push_back(boundary(chunk, /*incoming=*/false));
+    }
+    lowering_.program.instructions.reserve(size + 2 * reduced_.size());
+  }
+
+  std::vector<std::int64_t> run() {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      receive(i);
+      if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
+      run_slot(i);
+    }
+    return std::move(reduced_);
+  }
+
+ private:
+  const Coordinates& at() const { return lowering_.program.at; }
+  const Chunk& chunk_of(const Slot& slot) const {
+    return lowering_.chunks[static_cast<std::size_t>(slot.chunk)];
+  }
+
+  const Pass& pass_of(const Slot& slot) const {
+    const Chunk& chunk = chunk_of(slot);
+    switch (slot.kind) {
+      case SlotKind::forward:
+        return chunk.forward;
+      case SlotKind::backward_weight:
+        return chunk.backward_weight;
+      case SlotKind::backward:
+      case SlotKind::backward_input:
+        break;
+    }
+    return chunk.backward;
+  }
+
+  Boundary boundary(const Chunk& chunk, bool incoming) const {
+    Boundary result;
+    if (incoming ? chunk.first : chunk.last) return result;
+    const int cut = incoming ? chunk.operators.begin : chunk.operators.end;
+    for (int i = 0; i < cut; ++i) {
+      if (lowering_.use(i).last_consumer >= cut) result.operators.push_back(i);
+    }
+    const int stages = lowering_.choices().pp;
+    Coordinates other = at();
+    other.pp = (at().pp + (incoming ? stages - 1 : 1)) % stages;
+    result.peer = rank_of(lowering_.plan(), other);
+    result.upstream_chunk = incoming && at().pp == 0 ? chunk.index - 1 : chunk.index;
+    return result;
+  }
+
+  // One message for each tensor that crosses.
+  Instruction exchange(const Boundary& boundary, bool send, bool backward, int micro_batch) const {
+    Instruction instruction;
+    instruction.op = Op::exchange;
+    instruction.stream = backward ? (send ? Stream::pipeline_backward : Stream::pipeline_backward_receive)
+                                  : (send ? Stream::pipeline_forward : Stream::pipeline_forward_receive);
+    instruction.micro_batch = micro_batch;
+    instruction.dtype = lowering_.plan().activation_type();
+    const auto crossing = static_cast<int>(boundary.operators.size());
+    instruction.transfers.reserve(boundary.operators.size());
+    for (int j = 0; j < crossing; ++j) {
+      const int op = boundary.operators[static_cast<std::size_t>(j)];
+      const TensorRef tensor{backward ? TensorKind::activation_gradient : TensorKind::activation, op,
+                             micro_batch};
+      const int message =
+          2 * (micro_batch * lowering_.choices().interleave + boundary.upstream_chunk) + (backward ? 1 : 0);
+      const double bytes = output_bytes(lowering_.op(op), lowering_.shard());
+      instruction.transfers.push_back({boundary.peer, bytes, message * crossing + j, send, tensor});
+      instruction.bytes += bytes;
+      (send ? instruction.reads : instruction.writes).push_back(tensor);
+    }
+    return instruction;
+  }
+
+  void receive(std::size_t index) {
+    const Slot& slot = slots_[index];
+    if (slot.kind == SlotKind::backward_weight || received_[index] >= 0) return;
+    const bool backward = slot.kind != SlotKind::forward;
+    const Boundary& boundary = (backward ? outgoing_ : incoming_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.peer < 0) return;
+    received_[index] = lowering_.emit(exchange(boundary, /*send=*/false, backward, slot.micro_batch));
+  }
+
+  void send(const Slot& slot, std::vector<std::uint32_t> after) {
+    const bool backward = slot.kind != SlotKind::forward;
+    const Boundary& boundary = (backward ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.peer < 0) return;
+    Instruction instruction = exchange(boundary, /*send=*/true, backward, slot.micro_batch);
+    instruction.after = std::move(after);
+    lowering_.emit(std::move(instruction));
+  }
+
+  // The micro-batch's tokens on the first stage, its labels on the last.
+  std::int64_t load(const Chunk& chunk, int micro_batch) {
+    if (!chunk.first && !chunk.last) return -1;
+    Instruction instruction;
+    instruction.op = Op::load;
+    instruction.stream = Stream::input;
+    instruction.micro_batch = micro_batch;
+    instruction.dtype = DType::int32;
+    if (lowering_.plan().job->workload.transformer) {
+      instruction.bytes =
+          lowering_.shard().rows * bytes_of(DType::int32) * (chunk.first && chunk.last ? 2 : 1);
+    }
+    instruction.writes.push_back({TensorKind::batch, 0, micro_batch});
+    return lowering_.emit(std::move(instruction));
+  }
+
+  void run_slot(std::size_t index) {
+    const Slot& slot = slots_[index];
+    std::vector<std::uint32_t> entry;
+    if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
+    if (slot.kind == SlotKind::forward) {
+      const std::int64_t loaded = load(chunk_of(slot), slot.micro_batch);
+      if (loaded >= 0) entry.push_back(static_cast<std::uint32_t>(loaded));
+    }
+    const bool reduces = last_backward_[static_cast<std::size_t>(slot.chunk)] == static_cast<int>(index);
+    std::vector<std::uint32_t> ends = stamp(pass_of(slot), slot.micro_batch, entry, reduces);
+    if (slot.kind != SlotKind::backward_weight) send(slot, std::move(ends));
+  }
+
+  // Emits the pass for one micro-batch; returns the instructions that end it.
+  std::vector<std::uint32_t> stamp(const Pass& pass, int micro_batch, const std::vector<std::uint32_t>& entry,
+                                   bool reduces) {
+    emitted_.clear();
+    for (const Pattern& pattern : pass.patterns) {
+      Instruction instruction = pattern.instruction;
+      instruction.micro_batch = micro_batch;
+      for (TensorRef& tensor : instruction.reads) {
+        if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = micro_batch;
+      }
+      for (TensorRef& tensor : instruction.writes) {
+        if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = micro_batch;
+      }
+      instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
+      for (const int other : pattern.after)
+        instruction.after.push_back(emitted_[static_cast<std::size_t>(other)]);
+      if (pattern.at_entry) {
+        instruction.after.insert(instruction.after.end(), entry.begin(), entry.end());
+        // Communication that opens a pass works on what earlier computations left behind.
+        if (instruction.stream != Stream::compute && lowering_.has_compute()) {
+          instruction.after.push_back(lowering_.last_compute());
+        }
+      }
+      std::sort(instruction.after.begin(), instruction.after.end());
+      const std::uint32_t index = lowering_.emit(std::move(instruction));
+      emitted_.push_back(index);
+      if (!reduces || !lowering_.choices().overlap_grad_reduce) continue;
+      for (const int bucket : pattern.completes) {
+        const auto b = static_cast<std::size_t>(bucket);
+        if (lowering_.tied_bucket[b] || lowering_.program.buckets[b].group < 0) continue;
+        reduced_[b] = reduce_bucket(lowering_, bucket, -1, index);
+      }
+    }
+    std::vector<std::uint32_t> ends;
+    for (const int last : pass.exit) ends.push_back(emitted_[static_cast<std::size_t>(last)]);
+    return ends;
+  }
+
+  Lowering& lowering_;
+  std::vector<Slot> slots_;
+  std::vector<std::int64_t> received_;  // by slot
+  std::vector<std::int64_t> reduced_;   // by bucket
+  std::vector<int> last_backward_;      // by chunk: slot after which its gradients are complete
+  std::vector<Boundary> incoming_;      // by chunk
+  std::vector<Boundary> outgoing_;
+  std::vector<std::uint32_t> emitted_;  // of the pass being stamped
+};
+
+}  // namespace
+
+std::vector<std::int64_t> run_schedule(Lowering& lowering) {
+  return ScheduleRun(lowering).run();
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,148 @@
+// Tensor parallelism (Shoeybi et al., arXiv 1909.08053) and sequence parallelism (Korthikanti et al., arXiv
+// 2205.05198): what the tensor group says to each other around one operator.
+#include "program/internal/lowering.h"
+
+namespace orrery::internal {
+
+bool splits_columns(const Operator& op) {
+  if (op.kind == OperatorKind::expert_linear) return false;
+  return op.split == TensorSplit::column ||
+         (op.split == TensorSplit::vocabulary && op.kind == OperatorKind::head);
+}
+
+namespace {
+
+// Its output is a partial sum on each tensor rank.
+bool output_is_partial(const Operator& op) {
+  if (op.kind == OperatorKind::expert_linear) return false;  // experts are whole on their rank
+  return op.split == TensorSplit::row ||
+         (op.split == TensorSplit::vocabulary && op.kind == OperatorKind::embedding);
+}
+
+// Where an operator's whole rows enter the features' split: f and g of arXiv 1909.08053, figure 3.
+bool feeds_columns(const Lowering& lowering, int op) {
+  if (lowering.use(op).first_column_consumer < 0) return false;
+  return lowering.op(op).split == TensorSplit::replicated || output_is_partial(lowering.op(op));
+}
+
+Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor, double bytes) {
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::tensor;
+  instruction.collective = kind;
+  instruction.group = lowering.group(GroupKind::tensor);
+  instruction.dtype = lowering.plan().activation_type();
+  instruction.bytes = bytes;
+  instruction.micro_batch = kOpenMicroBatch;
+  instruction.reads.push_back(tensor);
+  instruction.writes.push_back(tensor);
+  return instruction;
+}
+
+Instruction on_activation(Lowering& lowering, CollectiveKind kind, int op) {
+  return collective(lowering, kind, {TensorKind::activation, op, kOpenMicroBatch},
+                    lowering.activation_bytes(op));
+}
+
+Instruction on_gradient(Lowering& lowering, CollectiveKind kind, int op) {
+  return collective(lowering, kind, {TensorKind::activation_gradient, op, kOpenMicroBatch},
+                    lowering.activation_bytes(op));
+}
+
+template <typename Visit>
+void for_each_input_feeding_columns(const Lowering& lowering, int op, Visit visit) {
+  if (!splits_columns(lowering.op(op))) return;
+  for (const int input : lowering.op(op).inputs) {
+    if (feeds_columns(lowering, input)) visit(input);
+  }
+}
+
+}  // namespace
+
+void tensor_before_forward(Lowering& lowering, int op, Communications* out) {
+  if (!lowering.shard().sequence_parallel) return;
+  for_each_input_feeding_columns(lowering, op, [&](int input) {
+    if (lowering.use(input).first_column_consumer == op) {
+      out->push_back(on_activation(lowering, CollectiveKind::all_gather, input));
+    }
+  });
+}
+
+void tensor_after_forward(Lowering& lowering, int op, Communications* out) {
+  if (lowering.shard().tp == 1) return;
+  const Operator& self = lowering.op(op);
+  if (output_is_partial(self) && lowering.use(op).last_consumer >= 0) {
+    out->push_back(on_activation(
+        lowering,
+        lowering.shard().sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+        op));
+  }
+  if (self.kind == OperatorKind::loss_max || self.kind == OperatorKind::loss_sum) {
+    const bool maximum = self.kind == OperatorKind::loss_max;
+    Instruction instruction =
+        collective(lowering, CollectiveKind::all_reduce,
+                   {maximum ? TensorKind::loss_max : TensorKind::loss_sum, op, kOpenMicroBatch},
+                   lowering.shard().rows * (maximum ? 1 : 2) * bytes_of(DType::fp32));
+    instruction.dtype = DType::fp32;
+    instruction.reduction = maximum ? Reduction::max : Reduction::sum;
+    out->push_back(std::move(instruction));
+  }
+}
+
+void tensor_before_backward(Lowering& lowering, int op, Communications* out) {
+  if (!lowering.shard().sequence_parallel) return;
+  if (output_is_partial(lowering.op(op)) && lowering.use(op).last_consumer >= 0) {
+    out->push_back(on_gradient(lowering, CollectiveKind::all_gather, op));
+  }
+  for_each_input_feeding_columns(lowering, op, [&](int input) {
+    if (lowering.use(input).last_column_consumer == op) {
+      out->push_back(on_activation(lowering, CollectiveKind::all_gather, input));
+    }
+  });
+}
+
+void tensor_after_backward(Lowering& lowering, int op, Communications* out) {
+  if (lowering.shard().tp == 1) return;
+  for_each_input_feeding_columns(lowering, op, [&](int input) {
+    if (lowering.use(input).first_column_consumer == op) {
+      out->push_back(on_gradient(
+          lowering,
+          lowering.shard().sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+          input));
+    }
+  });
+}
+
+std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
+  std::int64_t elements = 1;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    std::int64_t size = tensor.shape[i];
+    if (tensor.expert && i == 0) {
+      size = (size + shard.ep - 1) / shard.ep;
+    } else if (static_cast<int>(i) == tensor.split_dim && !tensor.expert) {
+      // Each fused part is split by itself; a vocabulary that does not divide is padded.
+      const std::int64_t parts = tensor.split_parts > 0 ? tensor.split_parts : 1;
+      size = parts * ((size / parts + shard.tp - 1) / shard.tp);
+    }
+    elements *= size;
+  }
+  return elements;
+}
+
+bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {
+  if (shard.tp == 1 || tensor.split_dim >= 0 || tensor.expert) return false;
+  switch (op.split) {
+    case TensorSplit::column:
+    case TensorSplit::heads:
+      return true;  // a tensor that every rank applies to its own features, such as the norm of a head's
+                    // queries
+    case TensorSplit::vocabulary:
+      return false;  // the positions' gradient is that of all rows
+    case TensorSplit::row:
+    case TensorSplit::replicated:
+      return shard.sequence_parallel;
+  }
+  return false;
+}
+
+}  // namespace orrery::internal
