@@ -45,7 +45,11 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
         op.kind == OperatorKind::loss) {
       add_once(instruction.reads, {TensorKind::batch, 0, kOpenMicroBatch});
     }
-    if (lowering.use(i).last_consumer >= end) {
+    const int consumer = lowering.use(i).last_consumer;
+    // A layer's output is not forgotten: recomputation makes only what stays inside.
+    const bool kept = instruction.compute == ComputeKind::recompute && consumer >= end &&
+                      lowering.op(consumer).layer != op.layer;
+    if (consumer >= end && !kept) {
       add_once(forward ? instruction.writes : instruction.reads,
                {forward ? TensorKind::activation : TensorKind::activation_gradient, i, kOpenMicroBatch});
     }
