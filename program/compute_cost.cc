@@ -1,7 +1,9 @@
 #include "program/compute_cost.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -34,12 +36,57 @@ DType supported(DType type, const DeviceProfile& device) {
   return DType::fp32;
 }
 
-// Seconds of `tiles` output tiles of depth k: whole waves over the multiprocessors.
-double main_loop_seconds(const Product& p, const MatmulModel& model, double peak, int multiprocessors) {
-  const double tiles = std::ceil(p.m / model.tile_m) * std::ceil(p.n / model.tile_n) * p.count;
-  const double waves = multiprocessors > 0 ? std::ceil(tiles / multiprocessors) * multiprocessors : tiles;
-  const double flops = 2 * waves * model.tile_m * model.tile_n * (p.k + model.half_k);
-  return flops / (model.efficiency * peak);
+struct Tile {
+  double m, n;
+};
+// Shapes that cuBLAS's and CUTLASS's 16-bit and 8-bit kernels come in.
+constexpr std::array<Tile, 14> kTiles = {{{256, 128},
+                                          {128, 256},
+                                          {128, 128},
+                                          {128, 64},
+                                          {64, 128},
+                                          {64, 64},
+                                          {256, 64},
+                                          {64, 256},
+                                          {256, 256},
+                                          {128, 192},
+                                          {192, 128},
+                                          {256, 192},
+                                          {192, 256},
+                                          {128, 96}}};
+constexpr std::array<double, 6> kSplits = {1, 2, 3, 4, 6, 8};
+
+// Seconds of all output tiles, each of depth k, over the multiprocessors.
+double main_loop_seconds(const Product& p, Tile tile, double k, double splits, const MatmulModel& model,
+                         double peak, int multiprocessors) {
+  const double tiles = std::ceil(p.m / tile.m) * std::ceil(p.n / tile.n) * p.count * splits;
+  double slots = tiles;  // tiles and idle multiprocessors of the last wave
+  if (multiprocessors > 0) {
+    const double waves = tiles / multiprocessors;
+    slots = multiprocessors *
+            ((1 - model.wave_overlap) * std::ceil(waves) + model.wave_overlap * std::max(waves, 1.0));
+  }
+  const double efficiency = model.efficiency / (1 + model.tile_penalty * (1 / tile.m + 1 / tile.n));
+  return slots * 2 * tile.m * tile.n * (k + model.half_k) / (efficiency * peak);
+}
+
+double compute_seconds(const Product& p, const MatmulModel& model, double peak, const DeviceProfile& device) {
+  if (!model.tile_choice)
+    return main_loop_seconds(p, {model.tile_m, model.tile_n}, p.k, 1, model, peak, device.multiprocessors);
+  double best = std::numeric_limits<double>::infinity();
+  for (const double splits : kSplits) {
+    const double partial_sums = splits > 1
+                                    ? model.split_overhead_s + 8 * splits * p.count * p.m * p.n /
+                                                                   (3 * device.memory_bandwidth_bytes_per_s)
+                                    : 0;
+    if (partial_sums >= best) break;
+    for (const Tile& tile : kTiles) {
+      const double seconds =
+          main_loop_seconds(p, tile, p.k / splits, splits, model, peak, device.multiprocessors);
+      best = std::min(best, seconds + partial_sums);
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -50,10 +97,17 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
   const double bytes = product.count * ((product.m * product.k + product.k * product.n) * bytes_of(type) +
                                         product.m * product.n * bytes_of(storage_type(type)));
-  const double compute = main_loop_seconds(product, model, device.peak_flops_per_s[static_cast<int>(type)],
-                                           device.multiprocessors);
-  const double memory = bytes / (device.memory_efficiency * device.memory_bandwidth_bytes_per_s);
-  return std::max(compute, memory) + model.kernel_overhead_s * (product.batched ? 1 : product.count);
+  const double peak = device.peak_flops_per_s[static_cast<int>(type)];
+  const double compute = compute_seconds(product, model, peak, device);
+  const double reached = model.memory_efficiency > 0 ? model.memory_efficiency : device.memory_efficiency;
+  const double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
+  const double longer = std::max(compute, memory);
+  const double seconds =
+      model.sharpness > 0
+          ? longer * std::pow(1 + std::pow(std::min(compute, memory) / longer, model.sharpness),
+                              1 / model.sharpness)
+          : longer;
+  return seconds + model.kernel_overhead_s * (product.batched ? 1 : product.count);
 }
 
 double attention_seconds(double flops, double seq_len, DType precision, bool fused, bool backward,

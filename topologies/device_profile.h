@@ -23,6 +23,12 @@ struct MatmulModel {
   double tile_m = 1;
   double tile_n = 1;
   double kernel_overhead_s = 0;
+  bool tile_choice = false;
+  double tile_penalty = 0;
+  double wave_overlap = 0;
+  double split_overhead_s = 0;
+  double sharpness = 0;
+  double memory_efficiency = 0;
 };
 
 struct VectorModel {
