@@ -57,6 +57,13 @@ void read_matmul(const proto::DeviceProfile& message, const FieldCheck& check, D
     model.tile_m = from.tile_m() == 0 ? 1 : at.positive("tile_m", from.tile_m());
     model.tile_n = from.tile_n() == 0 ? 1 : at.positive("tile_n", from.tile_n());
     model.kernel_overhead_s = at.not_negative("kernel_overhead_s", from.kernel_overhead_s());
+    model.tile_choice = from.tile_choice();
+    model.tile_penalty = at.not_negative("tile_penalty", from.tile_penalty());
+    model.wave_overlap = from.wave_overlap() == 0 ? 0 : at.fraction("wave_overlap", from.wave_overlap());
+    model.split_overhead_s = at.not_negative("split_overhead_s", from.split_overhead_s());
+    model.sharpness = at.not_negative("sharpness", from.sharpness());
+    model.memory_efficiency =
+        from.memory_efficiency() == 0 ? 0 : at.fraction("memory_efficiency", from.memory_efficiency());
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (!seen[type] && profile.peak_flops_per_s[type] > 0)
@@ -220,6 +227,12 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
     matmul->set_tile_m(profile.matmul[type].tile_m);
     matmul->set_tile_n(profile.matmul[type].tile_n);
     matmul->set_kernel_overhead_s(profile.matmul[type].kernel_overhead_s);
+    matmul->set_tile_choice(profile.matmul[type].tile_choice);
+    matmul->set_tile_penalty(profile.matmul[type].tile_penalty);
+    matmul->set_wave_overlap(profile.matmul[type].wave_overlap);
+    matmul->set_split_overhead_s(profile.matmul[type].split_overhead_s);
+    matmul->set_sharpness(profile.matmul[type].sharpness);
+    matmul->set_memory_efficiency(profile.matmul[type].memory_efficiency);
     for (const bool fused : {false, true}) {
       auto* attention = message->add_attention();
       attention->set_dtype(name);
