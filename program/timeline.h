@@ -11,6 +11,8 @@
 
 namespace orrery {
 
+// On the virtual clock an exchange or a collective starts when its last participant does: waiting for peers
+// is nobody's communication. The real clock can only say when the call was issued and when it had ended.
 struct TimelineEvent {
   std::int32_t rank = 0;
   std::int32_t step = 0;
@@ -20,7 +22,7 @@ struct TimelineEvent {
 };
 
 struct Timeline {
-  std::vector<TimelineEvent> events;  // by (rank, step, instruction)
+  std::vector<TimelineEvent> events;  // sorted by (rank, step, instruction)
 };
 
 // The contract's breakdown of one step of one rank: every instant counted once, adds up to `step_time_s`.

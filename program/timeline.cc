@@ -1,0 +1,256 @@
+#include "program/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+struct Span {
+  double start_s = 0;
+  double end_s = 0;
+  bool recorded = false;
+};
+
+// By instruction, of one rank and step.
+std::vector<Span> spans_of(const Program& program, const Timeline& timeline, int step) {
+  std::vector<Span> spans(program.instructions.size());
+  const auto key = [](const TimelineEvent& event) { return std::pair(event.rank, event.step); };
+  const std::pair wanted(program.rank, static_cast<std::int32_t>(step));
+  const auto begin = std::partition_point(timeline.events.begin(), timeline.events.end(),
+                                          [&](const TimelineEvent& event) { return key(event) < wanted; });
+  for (auto event = begin; event != timeline.events.end() && key(*event) == wanted; ++event) {
+    if (event->instruction < spans.size()) spans[event->instruction] = {event->start_s, event->end_s, true};
+  }
+  return spans;
+}
+
+double& category_of(Breakdown& breakdown, const Instruction& instruction) {
+  const std::string_view kind = kind_of(instruction);
+  if (kind == "forward" || kind == "backward") return breakdown.compute;
+  if (kind == "recompute") return breakdown.recompute;
+  if (kind == "optimizer") return breakdown.optimizer;
+  if (kind == "tensor_comm") return breakdown.tensor_comm;
+  if (kind == "data_comm") return breakdown.data_comm;
+  if (kind == "pipeline_comm") return breakdown.pipeline_comm;
+  if (kind == "expert_comm") return breakdown.expert_comm;
+  if (kind == "context_comm") return breakdown.context_comm;
+  if (kind == "input") return breakdown.input;
+  return breakdown.other;
+}
+
+class GapExplainer {
+ public:
+  GapExplainer(const Program& program, const std::vector<Span>& spans, Breakdown& breakdown)
+      : program_(program), spans_(spans), breakdown_(breakdown), previous_(program.instructions.size(), -1) {
+    std::array<std::int64_t, kStreamCount> last{};
+    last.fill(-1);
+    for (std::size_t i = 0; i < previous_.size(); ++i) {
+      auto& on_stream = last[static_cast<std::size_t>(program.instructions[i].stream)];
+      previous_[i] = on_stream;
+      on_stream = static_cast<std::int64_t>(i);
+    }
+  }
+
+  // [begin_s, end_s) passes before `instruction` starts: back along what it waited for, and what that waited
+  // for, as long as it communicated inside the gap.
+  void before(std::int64_t instruction, double begin_s, double end_s) {
+    std::int64_t reason = last_predecessor(static_cast<std::size_t>(instruction));
+    follow(reason, begin_s, end_s);
+  }
+
+  // The step ends: what ended last is what it waited for.
+  void at_end(double begin_s, double end_s) {
+    std::int64_t reason = -1;
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      if (!spans_[i].recorded || program_.instructions[i].stream == Stream::compute) continue;
+      if (reason < 0 || spans_[i].end_s > spans_[static_cast<std::size_t>(reason)].end_s) {
+        reason = static_cast<std::int64_t>(i);
+      }
+    }
+    follow(reason, begin_s, end_s);
+  }
+
+ private:
+  std::int64_t last_predecessor(std::size_t instruction) const {
+    std::int64_t result = -1;
+    const auto consider = [&](std::int64_t other) {
+      if (other < 0 || !spans_[static_cast<std::size_t>(other)].recorded) return;
+      if (result < 0 ||
+          spans_[static_cast<std::size_t>(other)].end_s > spans_[static_cast<std::size_t>(result)].end_s) {
+        result = other;
+      }
+    };
+    for (const std::uint32_t other : program_.instructions[instruction].after) consider(other);
+    consider(previous_[instruction]);
+    return result;
+  }
+
+  void follow(std::int64_t reason, double begin_s, double end_s) {
+    double at_s = end_s;
+    while (at_s > begin_s) {
+      const bool explains = reason >= 0 && spans_[static_cast<std::size_t>(reason)].end_s > begin_s &&
+                            program_.instructions[static_cast<std::size_t>(reason)].stream != Stream::compute;
+      if (!explains) {
+        breakdown_.bubble += at_s - begin_s;
+        return;
+      }
+      const Span& span = spans_[static_cast<std::size_t>(reason)];
+      if (span.end_s < at_s) {  // everything was there, and yet it did not start: peers were late
+        breakdown_.bubble += at_s - span.end_s;
+        at_s = span.end_s;
+      }
+      const double from_s = std::clamp(span.start_s, begin_s, at_s);
+      category_of(breakdown_, program_.instructions[static_cast<std::size_t>(reason)]) += at_s - from_s;
+      at_s = from_s;
+      reason = last_predecessor(static_cast<std::size_t>(reason));
+    }
+  }
+
+  const Program& program_;
+  const std::vector<Span>& spans_;
+  Breakdown& breakdown_;
+  std::vector<std::int64_t> previous_;  // on the same stream
+};
+
+}  // namespace
+
+Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s,
+                    double end_s) {
+  const std::vector<Span> spans = spans_of(program, timeline, step);
+  Breakdown result;
+  GapExplainer explain(program, spans, result);
+  double at_s = begin_s;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    if (!spans[i].recorded || program.instructions[i].stream != Stream::compute) continue;
+    const double start_s = std::clamp(spans[i].start_s, at_s, std::max(at_s, end_s));
+    const double stop_s = std::clamp(spans[i].end_s, start_s, std::max(start_s, end_s));
+    if (start_s > at_s) explain.before(static_cast<std::int64_t>(i), at_s, start_s);
+    category_of(result, program.instructions[i]) += stop_s - start_s;
+    at_s = stop_s;
+  }
+  if (end_s > at_s) explain.at_end(at_s, end_s);
+  // The parts are differences of times; their sum may miss the step by rounding.
+  const double rest = (end_s - begin_s) - result.total();
+  (result.bubble > 0 ? result.bubble : result.other) += rest;
+  return result;
+}
+
+std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step) {
+  std::map<std::string, double> busy;
+  const std::vector<Span> spans = spans_of(program, timeline, step);
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    if (spans[i].recorded)
+      busy[std::string(kind_of(program.instructions[i]))] += spans[i].end_s - spans[i].start_s;
+  }
+  return busy;
+}
+
+namespace {
+
+class TraceWriter {
+ public:
+  explicit TraceWriter(const std::vector<Program>& programs) : programs_(programs) {
+    text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  }
+
+  std::string write(const Timeline& timeline) {
+    for (const Program& program : programs_) name_tracks(program);
+    for (std::size_t p = 0; p < programs_.size(); ++p) programs_by_rank_[programs_[p].rank] = p;
+    for (const TimelineEvent& event : timeline.events) {
+      const auto at = programs_by_rank_.find(event.rank);
+      if (at == programs_by_rank_.end()) continue;
+      const Program& program = programs_[at->second];
+      if (event.instruction >= program.instructions.size()) continue;
+      slice(program, event);
+    }
+    for (const auto& [key, flow] : flows_) arrow(flow);
+    text_ += "\n]}\n";
+    return std::move(text_);
+  }
+
+ private:
+  using FlowKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;  // step, from, to, tag
+  struct End {
+    const TimelineEvent* event = nullptr;
+    Stream stream = Stream::compute;
+  };
+  using Flow = std::pair<End, End>;
+
+  void line() {
+    text_ += first_ ? "\n" : ",\n";
+    first_ = false;
+  }
+
+  void name_tracks(const Program& program) {
+    line();
+    fmt::format_to(
+        std::back_inserter(text_),
+        R"j({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"rank {} (stage {}, dp {}, tp {})"}}}})j",
+        program.rank, program.rank, program.at.pp, program.at.dp, program.at.tp);
+    std::array<bool, kStreamCount> used{};
+    for (const Instruction& instruction : program.instructions)
+      used[static_cast<std::size_t>(instruction.stream)] = true;
+    for (int stream = 0; stream < kStreamCount; ++stream) {
+      if (!used[static_cast<std::size_t>(stream)]) continue;
+      line();
+      fmt::format_to(std::back_inserter(text_),
+                     R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
+                     program.rank, stream, name_of(static_cast<Stream>(stream)));
+    }
+  }
+
+  void slice(const Program& program, const TimelineEvent& event) {
+    const Instruction& instruction = program.instructions[event.instruction];
+    line();
+    fmt::format_to(
+        std::back_inserter(text_),
+        R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"instruction":{},"step":{},"flops":{:.0f},"bytes":{:.0f}}}}})",
+        label_of(program, event.instruction), kind_of(instruction), event.rank,
+        static_cast<int>(instruction.stream), event.start_s * 1e6, (event.end_s - event.start_s) * 1e6,
+        event.instruction, event.step, instruction.flops, instruction.bytes);
+    for (const Transfer& transfer : instruction.transfers) {
+      const std::int32_t from = transfer.send ? event.rank : transfer.peer;
+      const std::int32_t to = transfer.send ? transfer.peer : event.rank;
+      Flow& flow = flows_[{event.step, from, to, transfer.tag}];
+      (transfer.send ? flow.first : flow.second) = {&event, instruction.stream};
+    }
+  }
+
+  void arrow(const Flow& flow) {
+    const auto& [from, to] = flow;
+    if (from.event == nullptr || to.event == nullptr) return;
+    const double start_s = from.event->start_s;
+    // Inside the receiving slice, and not before the arrow starts.
+    const double end_s = (std::max(start_s, to.event->start_s) + std::max(start_s, to.event->end_s)) / 2;
+    ++arrows_;
+    line();
+    fmt::format_to(std::back_inserter(text_),
+                   R"({{"ph":"s","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
+                   arrows_, from.event->rank, static_cast<int>(from.stream), start_s * 1e6);
+    line();
+    fmt::format_to(
+        std::back_inserter(text_),
+        R"({{"ph":"f","bp":"e","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
+        arrows_, to.event->rank, static_cast<int>(to.stream), end_s * 1e6);
+  }
+
+  const std::vector<Program>& programs_;
+  std::map<std::int32_t, std::size_t> programs_by_rank_;
+  std::map<FlowKey, Flow> flows_;
+  std::string text_;
+  bool first_ = true;
+  std::int64_t arrows_ = 0;
+};
+
+}  // namespace
+
+std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline) {
+  return TraceWriter(programs).write(timeline);
+}
+
+}  // namespace orrery
