@@ -39,21 +39,11 @@ DType supported(DType type, const DeviceProfile& device) {
 struct Tile {
   double m, n;
 };
-// Shapes that cuBLAS's and CUTLASS's 16-bit and 8-bit kernels come in.
-constexpr std::array<Tile, 14> kTiles = {{{256, 128},
-                                          {128, 256},
-                                          {128, 128},
-                                          {128, 64},
-                                          {64, 128},
-                                          {64, 64},
-                                          {256, 64},
-                                          {64, 256},
-                                          {256, 256},
-                                          {128, 192},
-                                          {192, 128},
-                                          {256, 192},
-                                          {192, 256},
-                                          {128, 96}}};
+// Shapes that cuBLAS's kernels commonly come in. More of them make the model too hopeful: cuBLAS chooses by a
+// heuristic, not by trial (on A100 the median error of shapes left out rises from 4.4% to 5.3% with
+// fourteen).
+constexpr std::array<Tile, 8> kTiles = {
+    {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
 constexpr std::array<double, 6> kSplits = {1, 2, 3, 4, 6, 8};
 
 // Seconds of all output tiles, each of depth k, over the multiprocessors.
