@@ -51,7 +51,7 @@ constexpr double kTreeCorrection[3][24] = {
 // within a doubling).
 double tree_correction(int protocol, double bytes) {
   const double position = std::log2(std::max(bytes, 64.0) / 64.0);
-  if (position >= 23) return 1;
+  if (position >= 24) return 1;
   const int below = static_cast<int>(position);
   const double share = position - below;
   const double at = kTreeCorrection[protocol][below];
@@ -65,7 +65,7 @@ double tree_correction(int protocol, double bytes) {
 // The order of the fields is NcclProfile's.
 constexpr NcclProfile kProfiles[] = {
     {"volta nvlink", 0.92, 0.45, 23.6e-6, 1.81e-6, 15e-6, 30e-6, 40e-6, 15e-6, 4e-6, 0.85, 0, 0, 0},
-    {"ampere nvlink", 0.733, 0.44, 8.3e-6, 1.8e-6, 15e-6, 30e-6, 0.05e-6, 11.2e-6, 18.5e-6, 0.736, 0, 0, 0},
+    {"ampere nvlink", 0.785, 0.6, 8.3e-6, 1.8e-6, 15e-6, 30e-6, 0.05e-6, 11.2e-6, 18.5e-6, 0.736, 0, 0, 0},
     {"hopper nvlink", 0.843, 0.435, 4.7e-6, 0.88e-6, 11.3e-6, 4.1e-6, 3.5e-6, 8.1e-6, 0.5e-6, 0.804, 0.693,
      25e-6, 20e-6},
     {"blackwell nvlink", 0.876, 0.705, 7.7e-6, 1.31e-6, 15e-6, 1.9e-6, 5.5e-6, 10e-6, 0.5e-6, 0.744, 0.53,
