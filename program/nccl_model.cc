@@ -38,6 +38,7 @@ constexpr double kLlMax[4][3] = {{39.0 * kGiga, 39.0 * kGiga, 20.4 * kGiga},
 constexpr double kLlShare = 0.5;      // flags take half of each 8-byte store
 constexpr double kLl128Share = 0.92;  // 120 of 128 bytes, and a little
 constexpr double kTreeShare = 0.92;
+constexpr double kTreeAcross = 0.85;  // NCCL_TOPO_PATTERN_TREE
 constexpr double kPatShare = 0.75;
 constexpr int kNvlsRanks = 6;
 
@@ -64,13 +65,13 @@ double tree_correction(int protocol, double bytes) {
 
 // The order of the fields is NcclProfile's.
 constexpr NcclProfile kProfiles[] = {
-    {"volta nvlink", 0.92, 0.45, 23.6e-6, 1.81e-6, 15e-6, 30e-6, 40e-6, 15e-6, 4e-6, 0.85, 0, 0, 0},
-    {"ampere nvlink", 0.785, 0.6, 8.3e-6, 1.8e-6, 15e-6, 30e-6, 0.05e-6, 11.2e-6, 18.5e-6, 0.736, 0, 0, 0},
-    {"hopper nvlink", 0.843, 0.435, 4.7e-6, 0.88e-6, 11.3e-6, 4.1e-6, 3.5e-6, 8.1e-6, 0.5e-6, 0.804, 0.693,
+    {"volta nvlink", 0.92, 0.45, 23.6e-6, 1.81e-6, 15e-6, 30e-6, 40e-6, 15e-6, 4e-6, 0.85, 0.3, 0, 0, 0},
+    {"ampere nvlink", 0.785, 0.6, 7.8e-6, 1.9e-6, 15e-6, 18e-6, 0.6e-6, 11.3e-6, 20e-6, 0.695, 0.23, 0, 0, 0},
+    {"hopper nvlink", 0.87, 0.52, 4.7e-6, 0.9e-6, 11.8e-6, 2.6e-6, 4.6e-6, 8.1e-6, 0.5e-6, 0.75, 0.1, 0.693,
      25e-6, 20e-6},
-    {"blackwell nvlink", 0.876, 0.705, 7.7e-6, 1.31e-6, 15e-6, 1.9e-6, 5.5e-6, 10e-6, 0.5e-6, 0.744, 0.53,
-     40e-6, 40e-6},
-    {"pcie", 0.612, 0.1, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 7e-6, 0.73, 0, 0, 0},
+    {"blackwell nvlink", 0.857, 0.62, 7.8e-6, 1.3e-6, 15e-6, 2.1e-6, 5.2e-6, 10e-6, 0.5e-6, 0.765, 0.8, 0.51,
+     50e-6, 50e-6},
+    {"pcie", 0.618, 0.13, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 8.7e-6, 0.72, 0.02, 0, 0, 0},
 };
 
 int generation_of(const GroupShape& shape) {
@@ -202,7 +203,9 @@ Candidate tree(double bytes, const GroupShape& shape, const Rates& r, Protocol p
   }
   double on_link = 0;
   if (r.intra > 0) {
-    on_link = 2 * bytes / protocol_rate(r, shape, protocol, kTreeShare * r.intra);
+    // Across nodes the chains of the two trees share links with those that leave the node.
+    const double share = shape.nodes > 1 ? kTreeShare * kTreeAcross : kTreeShare;
+    on_link = 2 * bytes / protocol_rate(r, shape, protocol, share * r.intra);
   }
   if (shape.nodes > 1) {
     const double passes = shape.nodes == 2 ? 1 : 2;
@@ -273,8 +276,8 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   double on_link = 0;
   if (r.intra > 0) {
     const double rate = r.intra_nominal * r.profile->p2p_efficiency;
-    on_link =
-        bytes * (local - 1 + (all ? r.profile->copy_steps : 0)) / n / protocol_rate(r, shape, protocol, rate);
+    on_link = bytes * (local - 1 + (all ? r.profile->p2p_copy_steps : 0)) / n /
+              protocol_rate(r, shape, protocol, rate);
     // All members under one host bridge share its way to the others.
     if (shape.bridge_bandwidth_bytes_per_s > 0 && all) {
       const double under = shape.ranks_per_bridge;

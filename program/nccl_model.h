@@ -23,6 +23,7 @@ struct NcclProfile {
   double p2p_s = 0;            // launch of a group of sends and receives, LL
   double p2p_simple_s = 0;     // what the Simple protocol adds to it
   double p2p_efficiency = 0;   // all-to-all and send/recv, long messages
+  double p2p_copy_steps = 0;   // the local copy of an all-to-all, as copy_steps
   double nvls_efficiency = 0;  // NVLink SHARP, of the link's nominal rate; 0: none
   double nvls_s = 0;           // latency of an NVLS collective
   double nvls_ramp_s = 0;      // pipeline fill of NVLS, as ramp_s
