@@ -14,7 +14,7 @@ bool has(const std::string& text, std::string_view part) {
 
 // What a GPU is linked by inside its node. Rates are one direction of one device, from NVIDIA's datasheets:
 // NVLink 2: 6 x 25 GB/s, NVLink 3: 12 x 25, NVLink 4: 18 x 25, NVLink 5: 18 x 50; PCIe 4.0 and 5.0 x16:
-// 31.5 and 63 GB/s.
+// what they give to data, as in the catalog of clusters (26.3 of 31.5 GB/s, and twice that).
 struct Gpu {
   std::string_view word;
   std::string_view generation;
@@ -40,10 +40,10 @@ constexpr std::array<Gpu, 16> kGpus = {{
     {"B200", "blackwell", IntraKind::nvswitch, 900e9, true},
     {"B300", "blackwell", IntraKind::nvswitch, 900e9, true},
     {"RTX 2080 Ti", "volta", IntraKind::nvlink_mesh, 50e9, false},
-    {"RTX 4090", "ada", IntraKind::pcie, 31.5e9, false},
-    {"RTX 5090", "blackwell", IntraKind::pcie, 63e9, false},
-    {"RTX PRO 6000", "blackwell", IntraKind::pcie, 63e9, false, 0, 43e9},
-    {"L40S", "ada", IntraKind::pcie, 31.5e9, false},
+    {"RTX 4090", "ada", IntraKind::pcie, 26.3e9, false},
+    {"RTX 5090", "blackwell", IntraKind::pcie, 52.6e9, false},
+    {"RTX PRO 6000", "blackwell", IntraKind::pcie, 52.6e9, false, 0, 29e9},
+    {"L40S", "ada", IntraKind::pcie, 26.3e9, false},
 }};
 
 const Gpu* gpu_of(const std::string& name) {
@@ -139,7 +139,7 @@ std::optional<Cluster> published_machine(const PublishedMachine& machine, std::s
   node.devices = per_node;
   node.intra.kind = gpu->kind;
   node.intra.bandwidth_bytes_per_s = gpu->bandwidth_bytes_per_s;
-  node.intra.latency_s = gpu->kind == IntraKind::pcie ? 1e-6 : 0.5e-6;
+  node.intra.latency_s = gpu->kind == IntraKind::pcie ? 2e-6 : 1e-6;
   node.intra.in_network_reduction = gpu->in_network_reduction;
   if (gpu->kind == IntraKind::nvlink_mesh) node.intra.mesh_links = mesh_of(*gpu, per_node);
   if (gpu->kind == IntraKind::pcie) {

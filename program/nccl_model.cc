@@ -71,7 +71,7 @@ constexpr NcclProfile kProfiles[] = {
      25e-6, 20e-6},
     {"blackwell nvlink", 0.857, 0.62, 7.8e-6, 1.3e-6, 15e-6, 2.1e-6, 5.2e-6, 10e-6, 0.5e-6, 0.765, 0.8, 0.51,
      50e-6, 50e-6},
-    {"pcie", 0.618, 0.13, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 8.7e-6, 0.72, 0.02, 0, 0, 0},
+    {"pcie", 0.74, 0.13, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 8.7e-6, 0.862, 0.02, 0, 0, 0},
 };
 
 int generation_of(const GroupShape& shape) {
@@ -100,10 +100,9 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   const bool inside = shape.ranks_per_node > 1;
   r.intra_nominal = inside ? shape.intra_bandwidth_bytes_per_s : 0;
   const double efficiency = fabric.calibrated ? fabric.intra_efficiency : r.profile->link_efficiency;
-  r.intra =
-      (shape.bridge_bandwidth_bytes_per_s > 0 ? std::min(r.intra_nominal, shape.bridge_bandwidth_bytes_per_s)
-                                              : r.intra_nominal) *
-      efficiency;
+  r.intra = r.intra_nominal * efficiency;
+  // A ring crosses each bridge once each way.
+  if (shape.bridge_bandwidth_bytes_per_s > 0) r.intra = std::min(r.intra, shape.bridge_bandwidth_bytes_per_s);
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.scale = shape.nodes == 1 ? kOneNode : shape.nodes == 2 ? kTwoNodes : kManyNodes;
@@ -119,11 +118,20 @@ bool ll128_works(const GroupShape& shape) {
   return shape.intra == PathClass::nvlink && !shape.generation.empty() && (shape.nodes == 1 || shape.direct);
 }
 
+// The fitted hops are those of links of these latencies (as the catalog has them); longer links add the rest.
+constexpr double kNominalNvlink = 1 * kMicro;
+constexpr double kNominalPcie = 2 * kMicro;
+
+double beyond_nominal(const GroupShape& shape) {
+  const double nominal = shape.intra == PathClass::nvlink ? kNominalNvlink : kNominalPcie;
+  return std::max(0.0, shape.intra_latency_s - nominal);
+}
+
 double intra_hop(const GroupShape& shape, const Rates& r, Protocol protocol) {
   const auto& more = shape.intra == PathClass::nvlink ? kRingNvlink : kRingPcie;
   double hop = r.profile->hop_s + more[index_of(protocol)];
   if (shape.nodes > 1) hop = std::max(hop, kNetOverhead * (protocol == Protocol::simple ? 3 : 1));
-  return std::max(hop, shape.intra_latency_s);
+  return hop + beyond_nominal(shape);
 }
 
 double inter_hop(const GroupShape& shape, double constant, Protocol protocol) {
@@ -227,7 +235,7 @@ std::optional<Candidate> nvls(CollectiveKind kind, double bytes, const GroupShap
   if (!shape.in_network_reduction || r.profile->nvls_efficiency <= 0 || shape.nodes > 1) return std::nullopt;
   if (!reduces_all(kind) || shape.ranks < kNvlsRanks) return std::nullopt;
   Candidate c{Algorithm::nvls, Protocol::simple, r.profile->nvls_s, 0, 1.0};
-  c.latency_s = std::max(c.latency_s, shape.intra_latency_s);
+  c.latency_s += beyond_nominal(shape);
   c.seconds = c.latency_s + filled(nvls_on_link(kind, bytes, shape, r), r.profile->nvls_ramp_s);
   return c;
 }
@@ -240,8 +248,8 @@ std::optional<Candidate> nvls_tree(CollectiveKind kind, double bytes, const Grou
   }
   Candidate c{Algorithm::nvls_tree, Protocol::simple, r.profile->nvls_s, 0, 1.0};
   const double depth = std::ceil(std::log2(static_cast<double>(shape.nodes)));
-  c.latency_s = std::max(c.latency_s, shape.intra_latency_s) +
-                2 * depth * inter_hop(shape, kNvlsTreeNet, Protocol::simple);
+  c.latency_s =
+      c.latency_s + beyond_nominal(shape) + 2 * depth * inter_hop(shape, kNvlsTreeNet, Protocol::simple);
   const double passes = shape.nodes == 2 ? 1 : 2;
   const double on_link = std::max(nvls_on_link(kind, bytes, shape, r), passes * bytes / r.inter);
   c.seconds = c.latency_s + filled(on_link, r.profile->nvls_ramp_s);
@@ -268,7 +276,7 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   if (protocol == Protocol::simple) c.latency_s += r.profile->p2p_simple_s;
   // Eight peers are served at once; each further round of eight adds a hop.
   const double rounds = std::ceil((n - 1) / 8);
-  double hop = r.intra > 0 ? std::max(r.profile->hop_s, shape.intra_latency_s) : 0;
+  double hop = r.intra > 0 ? r.profile->hop_s + beyond_nominal(shape) : 0;
   if (shape.nodes > 1) hop = std::max(hop, inter_hop(shape, kRingNet[index_of(protocol)], protocol));
   c.latency_s += rounds * hop;
 
@@ -281,7 +289,7 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
     // All members under one host bridge share its way to the others.
     if (shape.bridge_bandwidth_bytes_per_s > 0 && all) {
       const double under = shape.ranks_per_bridge;
-      const double bridge = shape.bridge_bandwidth_bytes_per_s * r.profile->p2p_efficiency;
+      const double bridge = shape.bridge_bandwidth_bytes_per_s;
       const double leaving = bytes * under * (local - under) / n;
       on_link = std::max(on_link, leaving / protocol_rate(r, shape, protocol, bridge));
     }
