@@ -107,7 +107,7 @@ TEST_CASE("group shape: one member is a group of its own") {
 
 TEST_CASE("collectives: every catalog cluster has every collective at every size") {
   for (const CatalogEntry& entry : catalog_clusters()) {
-    if (entry.name == "localhost") continue;
+    if (entry.name.starts_with("localhost")) continue;
     for (const int nodes : {1, 2, 3}) {
       const Cluster cluster = with_nodes(load_cluster(entry.name), nodes);
       const Network network(cluster);
