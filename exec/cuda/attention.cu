@@ -21,7 +21,7 @@ constexpr unsigned kAll = 0xffffffffU;
 
 // Where q, k, v of one (batch, head) stand in the packed rows of (heads + 2 * kv_heads) * head_dim.
 struct View {
-  const AttentionLayout layout;
+  const AttentionSize layout;
   __host__ __device__ std::int64_t row() const {
     return static_cast<std::int64_t>(layout.heads + 2 * layout.kv_heads) * layout.head_dim;
   }
@@ -244,11 +244,10 @@ __global__ void dkv_kernel(const float* qkv, const float* dout, const float* sta
   }
 }
 
-// Rotates pairs (e, e + dim/2) of q and k by position * theta^(-2e/dim) (Su et al., arXiv 2104.09864, "rotate
-// half").
-__global__ void rotary_kernel(float* qkv, View view, float theta, bool inverse) {
+// Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
+__global__ void rotary_kernel(float* qkv, View view, int rotary_dim, float theta, bool inverse) {
   const auto& l = view.layout;
-  const int half = l.head_dim / 2;
+  const int half = rotary_dim / 2;
   const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * (l.heads + l.kv_heads) * half;
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
@@ -258,7 +257,7 @@ __global__ void rotary_kernel(float* qkv, View view, float theta, bool inverse) 
     const int s = static_cast<int>(position % l.seq);
     float* x = qkv + view.q(static_cast<int>(position / l.seq), h, s);
     const float angle =
-        static_cast<float>(s) * powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(l.head_dim));
+        static_cast<float>(s) * powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
     float sine;
     float cosine;
     sincosf(inverse ? -angle : angle, &sine, &cosine);
@@ -282,7 +281,7 @@ unsigned blocks_of(int count) {
   return static_cast<unsigned>((count + kWarps - 1) / kWarps);
 }
 
-void check_layout(const AttentionLayout& l) {
+void check_layout(const AttentionSize& l) {
   if (l.head_dim > kMaxHeadDim || l.head_dim <= 0)
     throw UserError(
         "head dimension " + std::to_string(l.head_dim) + " is not supported by the CUDA attention",
@@ -291,7 +290,7 @@ void check_layout(const AttentionLayout& l) {
 
 }  // namespace
 
-void attention_forward(const float* qkv, float* out, float* statistics, const AttentionLayout& l,
+void attention_forward(const float* qkv, float* out, float* statistics, const AttentionSize& l,
                        cudaStream_t stream) {
   check_layout(l);
   if (l.batch == 0 || l.seq == 0) return;
@@ -303,7 +302,7 @@ void attention_forward(const float* qkv, float* out, float* statistics, const At
 }
 
 void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
-                        float* delta, float* dqkv, const AttentionLayout& l, cudaStream_t stream) {
+                        float* delta, float* dqkv, const AttentionSize& l, cudaStream_t stream) {
   check_layout(l);
   if (l.batch == 0 || l.seq == 0) return;
   const float scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
@@ -318,9 +317,10 @@ void attention_backward(const float* qkv, const float* out, const float* dout, c
   ORRERY_CUDA(cudaGetLastError());
 }
 
-void rotary(float* qkv, const AttentionLayout& l, float theta, bool inverse, cudaStream_t stream) {
-  if (l.batch == 0 || l.seq == 0) return;
-  rotary_kernel<<<1024, 256, 0, stream>>>(qkv, View{l}, theta, inverse);
+void rotary(float* qkv, const AttentionSize& l, int rotary_dim, float theta, bool inverse,
+            cudaStream_t stream) {
+  if (l.batch == 0 || l.seq == 0 || rotary_dim < 2) return;
+  rotary_kernel<<<1024, 256, 0, stream>>>(qkv, View{l}, rotary_dim, theta, inverse);
   ORRERY_CUDA(cudaGetLastError());
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -12,6 +13,10 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = 64U << 20;  // what cuBLASLt's heuristics ask for on Hopper and later
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 kernels::Unary unary(Activation kind) {
   switch (kind) {
@@ -38,6 +43,10 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   ORRERY_CUDA(cudaMemset(scalar_, 0, sizeof(double)));
   cudaMemPool_t pool = nullptr;
   ORRERY_CUDA(cudaDeviceGetDefaultMemPool(&pool, index));
+  ORRERY_CUDA(cudaEventCreate(&origin_));
+  ORRERY_CUDA(cudaEventRecord(origin_, stream_));
+  ORRERY_CUDA(cudaEventSynchronize(origin_));
+  origin_s_ = steady_seconds();
   std::uint64_t keep = UINT64_MAX;  // a step releases and takes the same sizes again
   ORRERY_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
 }
@@ -50,6 +59,8 @@ CudaDevice::~CudaDevice() {
     cublasLtMatrixLayoutDestroy(plan.c);
     cublasLtMatmulDescDestroy(plan.operation);
   }
+  for (cudaEvent_t event : marks_) cudaEventDestroy(event);
+  cudaEventDestroy(origin_);
   cudaFree(scalar_);
   cudaFree(workspace_);
   cublasLtDestroy(blas_);
@@ -96,6 +107,36 @@ void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes)
   ORRERY_CUDA(cudaStreamSynchronize(stream_));
 }
 
+void CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
+  ORRERY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+}
+
+Mark CudaDevice::mark() {
+  if (marks_used_ == marks_.size()) {
+    cudaEvent_t event = nullptr;
+    ORRERY_CUDA(cudaEventCreate(&event));
+    marks_.push_back(event);
+  }
+  ORRERY_CUDA(cudaEventRecord(marks_[marks_used_], stream_));
+  return marks_used_++;
+}
+
+double CudaDevice::seconds_of(Mark mark) {
+  ORRERY_CHECK(mark < marks_used_, "a mark of a step that was forgotten");
+  ORRERY_CUDA(cudaEventSynchronize(marks_[mark]));
+  float milliseconds = 0;
+  ORRERY_CUDA(cudaEventElapsedTime(&milliseconds, origin_, marks_[mark]));
+  return origin_s_ + static_cast<double>(milliseconds) * 1e-3;
+}
+
+void CudaDevice::release_marks() {
+  marks_used_ = 0;
+  // Elapsed times are floats: a new origin keeps microseconds resolved over long runs.
+  ORRERY_CUDA(cudaEventRecord(origin_, stream_));
+  ORRERY_CUDA(cudaEventSynchronize(origin_));
+  origin_s_ = steady_seconds();
+}
+
 void CudaDevice::synchronize() {
   ORRERY_CUDA(cudaStreamSynchronize(stream_));
 }
@@ -110,17 +151,12 @@ void CudaDevice::scale(float* data, std::size_t count, float factor) {
   kernels::scale(data, count, factor, stream_);
 }
 
-double CudaDevice::read_scalar() {
-  double value = 0;
-  ORRERY_CUDA(cudaMemcpyAsync(&value, scalar_, sizeof value, cudaMemcpyDeviceToHost, stream_));
-  ORRERY_CUDA(cudaMemsetAsync(scalar_, 0, sizeof(double), stream_));
-  ORRERY_CUDA(cudaStreamSynchronize(stream_));
-  return value;
-}
-
 double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
+  ORRERY_CUDA(cudaMemsetAsync(scalar_, 0, sizeof(double), stream_));
   kernels::sum_of_squares(data, count, scalar_, stream_);
-  return read_scalar();
+  double value = 0;
+  copy_to_host(&value, scalar_, sizeof value);
+  return value;
 }
 
 // cuBLASLt is column-major: row-major c = op(a) op(b) is column-major c' = op(b)' op(a)', so the operands
@@ -128,7 +164,7 @@ double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
 const CudaDevice::GemmPlan& CudaDevice::gemm_plan(const GemmKey& key) {
   const auto found = gemm_plans_.find(key);
   if (found != gemm_plans_.end()) return found->second;
-  const auto& [transpose_a, transpose_b, m, n, k] = key;
+  const auto& [transpose_a, transpose_b, m, n, k, lda, ldb, ldc] = key;
   GemmPlan plan;
   ORRERY_CUBLAS(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t left = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -137,13 +173,14 @@ const CudaDevice::GemmPlan& CudaDevice::gemm_plan(const GemmKey& key) {
       cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
   ORRERY_CUBLAS(
       cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
-  const auto layout = [](cublasLtMatrixLayout_t* out, std::int64_t rows, std::int64_t columns) {
+  const auto layout = [](cublasLtMatrixLayout_t* out, std::int64_t rows, std::int64_t columns,
+                         std::int64_t stride) {
     ORRERY_CUBLAS(cublasLtMatrixLayoutCreate(out, CUDA_R_32F, static_cast<std::uint64_t>(columns),
-                                             static_cast<std::uint64_t>(rows), columns));
+                                             static_cast<std::uint64_t>(rows), stride));
   };
-  layout(&plan.a, transpose_b ? n : k, transpose_b ? k : n);
-  layout(&plan.b, transpose_a ? k : m, transpose_a ? m : k);
-  layout(&plan.c, m, n);
+  layout(&plan.a, transpose_b ? n : k, transpose_b ? k : n, ldb);
+  layout(&plan.b, transpose_a ? k : m, transpose_a ? m : k, lda);
+  layout(&plan.c, m, n, ldc);
   cublasLtMatmulPreference_t preference = nullptr;
   ORRERY_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
   ORRERY_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -161,19 +198,27 @@ const CudaDevice::GemmPlan& CudaDevice::gemm_plan(const GemmKey& key) {
 }
 
 void CudaDevice::gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                      float alpha, const float* a, const float* b, float beta, float* c) {
+                      float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
+                      float beta, float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
-  const GemmPlan& plan = gemm_plan({transpose_a, transpose_b, m, n, k});
+  const GemmPlan& plan = gemm_plan({transpose_a, transpose_b, m, n, k, lda, ldb, ldc});
   ORRERY_CUBLAS(cublasLtMatmul(blas_, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, c, plan.c, c,
                                plan.c, &plan.algorithm, workspace_, kWorkspaceBytes, stream_));
 }
 
-void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns) {
-  kernels::add_bias(data, bias, rows, columns, stream_);
+void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+                          std::int64_t stride) {
+  kernels::add_bias(data, bias, rows, columns, stride, stream_);
 }
 
-void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns) {
-  kernels::bias_gradient(gradient, out, rows, columns, stream_);
+void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
+                               std::int64_t stride) {
+  kernels::bias_gradient(gradient, out, rows, columns, stride, stream_);
+}
+
+void CudaDevice::residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+                                  std::int64_t rows, std::int64_t columns) {
+  kernels::residual_forward(branch, bias, stream, out, rows, columns, stream_);
 }
 
 void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
@@ -184,10 +229,10 @@ void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight
 }
 
 void CudaDevice::norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
-                               const float* mean, const float* inverse, float* dx, float* dweight,
-                               float* dbias, std::int64_t rows, std::int64_t columns) {
-  kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, dweight, dbias, rows,
-                         columns, stream_);
+                               const float* mean, const float* inverse, float* dx, bool accumulate,
+                               float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) {
+  kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, accumulate, dweight,
+                         dbias, rows, columns, stream_);
 }
 
 void CudaDevice::activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
@@ -200,24 +245,22 @@ void CudaDevice::activation_backward(Activation kind, bool gated, const float* x
   kernels::activation_backward(unary(kind), gated, x, dy, dx, rows, columns, stream_);
 }
 
-void CudaDevice::attention_forward(const float* qkv, float* out, float* statistics, int batch, int seq,
-                                   int heads, int kv_heads, int head_dim, bool causal) {
-  kernels::attention_forward(qkv, out, statistics, {batch, seq, heads, kv_heads, head_dim, causal}, stream_);
+void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
+                                   float* statistics) {
+  kernels::attention_forward(qkv, out, statistics, size, stream_);
 }
 
-void CudaDevice::attention_backward(const float* qkv, const float* out, const float* dout,
-                                    const float* statistics, float* dqkv, int batch, int seq, int heads,
-                                    int kv_heads, int head_dim, bool causal) {
-  const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(batch) * heads * seq;
-  auto* delta = static_cast<float*>(allocate(bytes));
-  kernels::attention_backward(qkv, out, dout, statistics, delta, dqkv,
-                              {batch, seq, heads, kv_heads, head_dim, causal}, stream_);
+void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
+                                    const float* dout, const float* statistics, float* dqkv) {
+  const std::size_t rows = static_cast<std::size_t>(size.batch) * static_cast<std::size_t>(size.heads) *
+                           static_cast<std::size_t>(size.seq);
+  auto* delta = static_cast<float*>(allocate(sizeof(float) * rows));
+  kernels::attention_backward(qkv, out, dout, statistics, delta, dqkv, size, stream_);
   release(delta);
 }
 
-void CudaDevice::rotary(float* qkv, int batch, int seq, int heads, int kv_heads, int head_dim, float theta,
-                        bool inverse) {
-  kernels::rotary(qkv, {batch, seq, heads, kv_heads, head_dim, true}, theta, inverse, stream_);
+void CudaDevice::rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) {
+  kernels::rotary(qkv, size, rotary_dim, theta, inverse, stream_);
 }
 
 void CudaDevice::embedding_forward(const std::int32_t* tokens, const float* table, float* out,
@@ -232,20 +275,30 @@ void CudaDevice::embedding_backward(const std::int32_t* tokens, const float* dou
   kernels::embedding_backward(tokens, dout, dtable, rows, columns, first, count, stream_);
 }
 
-void CudaDevice::loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns) {
-  kernels::loss_max(logits, maximum, rows, columns, stream_);
+void CudaDevice::positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+                                   int seq) {
+  kernels::positions_forward(table, out, rows, columns, seq, stream_);
 }
 
-void CudaDevice::loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
-                          std::int64_t rows, std::int64_t columns, std::int32_t first) {
-  kernels::loss_sum(logits, maximum, targets, sums, rows, columns, first, stream_);
+void CudaDevice::positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+                                    int seq) {
+  kernels::positions_backward(dout, dtable, rows, columns, seq, stream_);
 }
 
-double CudaDevice::loss_gradient(float* logits, const float* maximum, const float* sums,
-                                 const std::int32_t* targets, float scale, std::int64_t rows,
-                                 std::int64_t columns, std::int32_t first) {
-  kernels::loss_gradient(logits, maximum, sums, targets, scale, rows, columns, first, scalar_, stream_);
-  return read_scalar();
+void CudaDevice::loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+                          std::int64_t stride) {
+  kernels::loss_max(logits, maximum, rows, columns, stride, stream_);
+}
+
+void CudaDevice::loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                          std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) {
+  kernels::loss_sum(logits, maximum, targets, sums, rows, columns, stride, first, stream_);
+}
+
+void CudaDevice::loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
+                               std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                               std::int32_t first, double* loss) {
+  kernels::loss_gradient(logits, sums, targets, scale, rows, columns, stride, first, loss, stream_);
 }
 
 void CudaDevice::sgd(float* weight, const float* gradient, std::size_t count, float rate) {
@@ -258,13 +311,12 @@ void CudaDevice::momentum(float* weight, const float* gradient, float* velocity,
 }
 
 void CudaDevice::adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
-                      float rate, float beta1, float beta2, float epsilon, float weight_decay,
-                      std::int64_t step) {
+                      const AdamConstants& constants, std::int64_t step) {
   const auto correction = [step](float beta) {
     return static_cast<float>(1.0 - std::pow(static_cast<double>(beta), static_cast<double>(step)));
   };
-  kernels::adam(weight, gradient, first, second, count,
-                {rate, beta1, beta2, epsilon, weight_decay, correction(beta1), correction(beta2)}, stream_);
+  kernels::adam(weight, gradient, first, second, count, constants, correction(constants.beta1),
+                correction(constants.beta2), stream_);
 }
 
 std::unique_ptr<Device> make_cuda_device(int index) {

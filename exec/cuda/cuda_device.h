@@ -5,9 +5,10 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <compare>
 #include <map>
-#include <tuple>
 #include <unordered_map>
+#include <vector>
 
 #include "exec/device.h"
 
@@ -32,7 +33,12 @@ class CudaDevice final : public Device {
   std::size_t peak_bytes() const override { return peak_; }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
   void synchronize() override;
+
+  Mark mark() override;
+  double seconds_of(Mark mark) override;
+  void release_marks() override;
 
   void fill(float* data, std::size_t count, float value) override;
   void add(float* into, const float* from, std::size_t count) override;
@@ -40,56 +46,66 @@ class CudaDevice final : public Device {
   double sum_of_squares(const float* data, std::size_t count) override;
 
   void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-            const float* a, const float* b, float beta, float* c) override;
-  void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns) override;
-  void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows,
-                     std::int64_t columns) override;
+            const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
+            std::int64_t ldc) override;
+  void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
+                std::int64_t stride) override;
+  void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
+                     std::int64_t stride) override;
+  void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
+                        std::int64_t rows, std::int64_t columns) override;
 
   void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
                     float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                     float epsilon) override;
   void norm_backward(NormKind kind, const float* dy, const float* x, const float* weight, const float* mean,
-                     const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
-                     std::int64_t columns) override;
+                     const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                     std::int64_t rows, std::int64_t columns) override;
   void activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
                           std::int64_t columns) override;
   void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
                            std::int64_t rows, std::int64_t columns) override;
 
-  void attention_forward(const float* qkv, float* out, float* statistics, int batch, int seq, int heads,
-                         int kv_heads, int head_dim, bool causal) override;
-  void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
-                          float* dqkv, int batch, int seq, int heads, int kv_heads, int head_dim,
-                          bool causal) override;
-  void rotary(float* qkv, int batch, int seq, int heads, int kv_heads, int head_dim, float theta,
-              bool inverse) override;
+  void attention_forward(const AttentionSize& size, const float* qkv, float* out, float* statistics) override;
+  void attention_backward(const AttentionSize& size, const float* qkv, const float* out, const float* dout,
+                          const float* statistics, float* dqkv) override;
+  void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override;
 
   void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
                          std::int64_t columns, std::int32_t first, std::int32_t count) override;
   void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
                           std::int64_t columns, std::int32_t first, std::int32_t count) override;
+  void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns,
+                         int seq) override;
+  void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns,
+                          int seq) override;
 
-  void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns) override;
-  void loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
-                std::int64_t rows, std::int64_t columns, std::int32_t first) override;
-  double loss_gradient(float* logits, const float* maximum, const float* sums, const std::int32_t* targets,
-                       float scale, std::int64_t rows, std::int64_t columns, std::int32_t first) override;
+  void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+                std::int64_t stride) override;
+  void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) override;
+  void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
+                     std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
+                     double* loss) override;
 
   void sgd(float* weight, const float* gradient, std::size_t count, float rate) override;
   void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,
                 float momentum) override;
-  void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count, float rate,
-            float beta1, float beta2, float epsilon, float weight_decay, std::int64_t step) override;
+  void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
+            const AdamConstants& constants, std::int64_t step) override;
 
  private:
-  using GemmKey = std::tuple<bool, bool, std::int64_t, std::int64_t, std::int64_t>;
+  struct GemmKey {
+    bool transpose_a = false, transpose_b = false;
+    std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
+    auto operator<=>(const GemmKey&) const = default;
+  };
   struct GemmPlan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
   };
   const GemmPlan& gemm_plan(const GemmKey& key);
-  double read_scalar();  // the accumulator, which it resets
 
   int index_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -98,6 +114,10 @@ class CudaDevice final : public Device {
   double* scalar_ = nullptr;  // device memory
   std::map<GemmKey, GemmPlan> gemm_plans_;
   std::unordered_map<void*, std::size_t> sizes_;
+  std::vector<cudaEvent_t> marks_;  // in use, then free ones for reuse
+  std::size_t marks_used_ = 0;
+  cudaEvent_t origin_ = nullptr;  // recorded when the steady clock read origin_s_
+  double origin_s_ = 0;
   std::size_t live_ = 0;
   std::size_t peak_ = 0;
 };

@@ -38,12 +38,12 @@ __global__ void sum_of_squares_kernel(const float* data, std::size_t count, doub
 
 // One block per 32 columns; 8 row lanes each sum a stride of rows, then meet in shared memory.
 __global__ void bias_gradient_kernel(const float* gradient, float* out, std::int64_t rows,
-                                     std::int64_t columns) {
+                                     std::int64_t columns, std::int64_t stride) {
   __shared__ float part[8][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
   if (column < columns)
-    for (std::int64_t row = threadIdx.y; row < rows; row += 8) sum += gradient[row * columns + column];
+    for (std::int64_t row = threadIdx.y; row < rows; row += 8) sum += gradient[row * stride + column];
   part[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
@@ -103,17 +103,28 @@ void sum_of_squares(const float* data, std::size_t count, double* result, cudaSt
   ORRERY_CUDA(cudaGetLastError());
 }
 
-void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
-  each(static_cast<std::size_t>(rows * columns), stream,
-       [=] __device__(std::size_t i) { data[i] += bias[i % static_cast<std::size_t>(columns)]; });
+void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+              cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    data[row * stride + column] += bias[column];
+  });
 }
 
 void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
-                   cudaStream_t stream) {
+                   std::int64_t stride, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
-  bias_gradient_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(gradient, out,
-                                                                                               rows, columns);
+  bias_gradient_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(
+      gradient, out, rows, columns, stride);
   ORRERY_CUDA(cudaGetLastError());
+}
+
+void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
+                      std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    out[i] = branch[i] + (bias ? bias[static_cast<std::int64_t>(i) % columns] : 0) + residual[i];
+  });
 }
 
 void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
@@ -169,6 +180,26 @@ void embedding_backward(const std::int32_t* tokens, const float* dout, float* dt
   });
 }
 
+void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns, int seq,
+                       cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto position = static_cast<std::int64_t>(i) / columns % seq;
+    out[i] += table[position * columns + static_cast<std::int64_t>(i) % columns];
+  });
+}
+
+void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns, int seq,
+                        cudaStream_t stream) {
+  // One thread an element of the table sums over the samples: no atomics, the same result each time.
+  const std::int64_t positions = rows < seq ? rows : seq;
+  each(static_cast<std::size_t>(positions * columns), stream, [=] __device__(std::size_t i) {
+    float sum = 0;
+    for (std::int64_t at = static_cast<std::int64_t>(i); at < rows * columns; at += seq * columns)
+      sum += dout[at];
+    dtable[i] += sum;
+  });
+}
+
 void sgd(float* weight, const float* gradient, std::size_t count, float rate, cudaStream_t stream) {
   each(count, stream, [=] __device__(std::size_t i) { weight[i] -= rate * gradient[i]; });
 }
@@ -182,13 +213,14 @@ void momentum(float* weight, const float* gradient, float* velocity, std::size_t
 }
 
 void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
-          const AdamStep& step, cudaStream_t stream) {
+          const AdamConstants& constants, float correction1, float correction2, cudaStream_t stream) {
+  const AdamConstants c = constants;
   each(count, stream, [=] __device__(std::size_t i) {
-    const float g = gradient[i];
-    const float m = first[i] = step.beta1 * first[i] + (1 - step.beta1) * g;
-    const float v = second[i] = step.beta2 * second[i] + (1 - step.beta2) * g * g;
-    const float update = (m / step.correction1) / (sqrtf(v / step.correction2) + step.epsilon);
-    weight[i] -= step.rate * (update + step.weight_decay * weight[i]);
+    const float g = gradient[i] + (c.decoupled ? 0 : c.weight_decay * weight[i]);
+    const float m = first[i] = c.beta1 * first[i] + (1 - c.beta1) * g;
+    const float v = second[i] = c.beta2 * second[i] + (1 - c.beta2) * g * g;
+    const float decay = c.decoupled ? c.rate * c.weight_decay * weight[i] : 0;
+    weight[i] -= c.rate * (m / correction1) / (sqrtf(v / correction2) + c.epsilon) + decay;
   });
 }
 

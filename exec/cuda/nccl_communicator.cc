@@ -43,20 +43,30 @@ ncclRedOp_t nccl_op(Reduction op) {
   return op == Reduction::max ? ncclMax : ncclSum;
 }
 
-// The NCCL communicator with its stream; shared by the requests under way, which may outlive a moved
+// One NCCL communicator with its stream; shared with the requests under way, which may outlive the
 // Communicator.
 struct Channel {
   CudaDevice* device = nullptr;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   int rank = 0;
-  int size = 1;
 
+  Channel(CudaDevice& on, Communicator* bootstrap) : device(&on), rank(bootstrap ? bootstrap->rank() : 0) {
+    ncclUniqueId id{};
+    if (rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", rank);
+    if (bootstrap) bootstrap->broadcast(&id, sizeof id, DType::int8, 0)->wait();
+    ORRERY_CUDA(cudaSetDevice(on.index()));
+    check_nccl(ncclCommInitRank(&comm, bootstrap ? bootstrap->size() : 1, id, rank), "ncclCommInitRank",
+               rank);
+    ORRERY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
   ~Channel() {
     if (stream) cudaStreamSynchronize(stream);
     if (comm) ncclCommDestroy(comm);
     if (stream) cudaStreamDestroy(stream);
   }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
 
   // Ends the job's communication when NCCL met an error behind our back.
   void look_for_errors() {
@@ -96,54 +106,51 @@ class NcclRequest final : public Request {
 
 class NcclCommunicator final : public Communicator {
  public:
-  explicit NcclCommunicator(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {
+  NcclCommunicator(CudaDevice& device, std::unique_ptr<Communicator> bootstrap)
+      : device_(device),
+        bootstrap_(std::move(bootstrap)),
+        collectives_(std::make_shared<Channel>(device, bootstrap_.get())),
+        forward_(std::make_shared<Channel>(device, bootstrap_.get())),
+        backward_(std::make_shared<Channel>(device, bootstrap_.get())) {
     ORRERY_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
   }
   ~NcclCommunicator() override { cudaEventDestroy(ready_); }
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  int rank() const override { return channel_->rank; }
-  int size() const override { return channel_->size; }
+  int rank() const override { return bootstrap_ ? bootstrap_->rank() : 0; }
+  int size() const override { return bootstrap_ ? bootstrap_->size() : 1; }
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
-    int color = NCCL_SPLIT_NOCOLOR;
-    int key = 0;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      if (members[i] != rank()) continue;
-      color = members.front();
-      key = static_cast<int>(i);
-    }
-    auto part = std::make_shared<Channel>();
-    part->device = channel_->device;
-    part->rank = key;
-    part->size = static_cast<int>(members.size());
-    check_nccl(ncclCommSplit(channel_->comm, color, key, &part->comm, nullptr), "ncclCommSplit", rank());
-    if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
-    ORRERY_CUDA(cudaStreamCreateWithFlags(&part->stream, cudaStreamNonBlocking));
-    return std::make_unique<NcclCommunicator>(std::move(part));
+  // ncclCommSplit would be collective over all of this communicator; a new one over the members is not.
+  std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
+    return std::make_unique<NcclCommunicator>(device_,
+                                              bootstrap_ ? bootstrap_->split(members, key) : nullptr);
   }
+  void set_algorithms(AlgorithmChoice) override {
+  }  // NCCL has no such call: its environment variables force them
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
                                       Reduction op) override {
-    return issue("ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllReduce(send, receive, count, nccl_type(type), nccl_op(op), comm, stream);
     });
   }
   std::unique_ptr<Request> reduce_scatter(const void* send, void* receive, std::size_t count_per_rank,
                                           DType type, Reduction op) override {
-    return issue("ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclReduceScatter(send, receive, count_per_rank, nccl_type(type), nccl_op(op), comm, stream);
     });
   }
   std::unique_ptr<Request> all_gather(const void* send, void* receive, std::size_t count_per_rank,
                                       DType type) override {
-    return issue("ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllGather(send, receive, count_per_rank, nccl_type(type), comm, stream);
     });
   }
   std::unique_ptr<Request> all_to_all(const void* send, std::span<const std::size_t> send_counts,
                                       void* receive, std::span<const std::size_t> receive_counts,
                                       DType type) override {
-    return issue("ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
       const auto width = static_cast<std::size_t>(bytes_of(type));
       std::size_t sent = 0;
       std::size_t received = 0;
@@ -164,19 +171,22 @@ class NcclCommunicator final : public Communicator {
     });
   }
   std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) override {
-    return issue("ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclBroadcast(data, data, count, nccl_type(type), root, comm, stream);
     });
   }
   std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
                                   Reduction op, int root) override {
-    return issue("ncclReduce", [&](ncclComm_t comm, cudaStream_t stream) {
+    return issue(collectives_, "ncclReduce", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclReduce(send, receive, count, nccl_type(type), nccl_op(op), root, comm, stream);
     });
   }
   std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
-    // NCCL matches by order, not by tag: both sides list an exchange's messages with one peer in tag order.
-    return issue("ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
+    // NCCL matches by order, not by tag, and a stream runs one operation after the other: activations and
+    // gradients that cross on one stream would wait for each other for ever. A tag's lowest bit is its
+    // direction (docs/program.md), and each direction has a channel.
+    const auto& channel = !messages.empty() && messages.front().tag % 2 != 0 ? backward_ : forward_;
+    return issue(channel, "ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
       ncclResult_t code = ncclGroupStart();
       for (const MessageSpec& message : messages) {
         if (code != ncclSuccess) break;
@@ -188,42 +198,36 @@ class NcclCommunicator final : public Communicator {
     });
   }
   void barrier() override {
-    auto* flag = static_cast<float*>(channel_->device->allocate(sizeof(float)));
-    channel_->device->fill(flag, 1, 0);
+    auto* flag = static_cast<float*>(device_.allocate(sizeof(float)));
+    device_.fill(flag, 1, 0);
     const auto request = all_reduce(flag, flag, 1, DType::fp32, Reduction::sum);
     while (!request->test()) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    channel_->device->release(flag);
+    device_.release(flag);
   }
 
  private:
   template <class Call>
-  std::unique_ptr<Request> issue(const char* what, Call call) {
-    ORRERY_CHECK(channel_->comm != nullptr, "the NCCL communicator was aborted");
-    ORRERY_CUDA(cudaEventRecord(ready_, channel_->device->stream()));
-    ORRERY_CUDA(cudaStreamWaitEvent(channel_->stream, ready_));
-    check_nccl(call(channel_->comm, channel_->stream), what, rank());
-    return std::make_unique<NcclRequest>(channel_);
+  std::unique_ptr<Request> issue(const std::shared_ptr<Channel>& channel, const char* what, Call call) {
+    ORRERY_CHECK(channel->comm != nullptr, "the NCCL communicator was aborted");
+    ORRERY_CUDA(cudaEventRecord(ready_, device_.stream()));
+    ORRERY_CUDA(cudaStreamWaitEvent(channel->stream, ready_));
+    check_nccl(call(channel->comm, channel->stream), what, rank());
+    return std::make_unique<NcclRequest>(channel);
   }
 
-  std::shared_ptr<Channel> channel_;
+  CudaDevice& device_;
+  std::unique_ptr<Communicator> bootstrap_;
+  std::shared_ptr<Channel> collectives_;
+  std::shared_ptr<Channel> forward_;
+  std::shared_ptr<Channel> backward_;
   cudaEvent_t ready_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device, Communicator* bootstrap) {
-  auto channel = std::make_shared<Channel>();
-  channel->device = &device;
-  channel->rank = bootstrap ? bootstrap->rank() : 0;
-  channel->size = bootstrap ? bootstrap->size() : 1;
-  ncclUniqueId id{};
-  if (channel->rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
-  if (bootstrap) bootstrap->broadcast(&id, sizeof id, DType::int8, 0)->wait();
-  ORRERY_CUDA(cudaSetDevice(device.index()));
-  check_nccl(ncclCommInitRank(&channel->comm, channel->size, id, channel->rank), "ncclCommInitRank",
-             channel->rank);
-  ORRERY_CUDA(cudaStreamCreateWithFlags(&channel->stream, cudaStreamNonBlocking));
-  return std::make_unique<NcclCommunicator>(std::move(channel));
+std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device,
+                                                     std::unique_ptr<Communicator> bootstrap) {
+  return std::make_unique<NcclCommunicator>(device, std::move(bootstrap));
 }
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Collectives over NCCL. Every operation runs on the communicator's own stream: it waits for what the
+// Collectives over NCCL. Every operation runs on a stream of the communicator's own: it waits for what the
 // device's compute stream holds at the time of the call, and Request::wait() makes the compute stream wait
 // for it.
 #pragma once
@@ -10,9 +10,11 @@
 
 namespace orrery::exec {
 
-// Collective over `bootstrap` (MPI, as nccl-tests does: it carries the unique id), whose ranks become NCCL's.
-// With a null `bootstrap` the communicator has one rank. NCCL's asynchronous errors are looked for whenever
-// the host waits, and abort the communicator, so that a lost peer ends the job instead of hanging it.
-std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device, Communicator* bootstrap);
+// Collective over `bootstrap` (MPI, as nccl-tests does: it carries NCCL's unique ids), whose ranks become
+// NCCL's; null: one rank. Algorithms are NCCL's to choose; NCCL_ALGO and NCCL_PROTO in the environment force
+// the planned ones. NCCL's asynchronous errors are looked for whenever a request is tested, and abort the
+// communicator, so that a lost peer ends the job instead of hanging it.
+std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device,
+                                                     std::unique_ptr<Communicator> bootstrap);
 
 }  // namespace orrery::exec

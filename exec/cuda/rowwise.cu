@@ -47,9 +47,9 @@ __global__ void norm_forward_kernel(bool rms, const float* x, const float* weigh
   }
 }
 
-// dx += inverse * (w*dy - mean(w*dy) - xhat * mean(w*dy * xhat)); RMS norm has no mean term.
+// dx (+)= inverse * (w*dy - mean(w*dy) - xhat * mean(w*dy * xhat)); RMS norm has no mean term.
 __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, const float* weight,
-                                     const float* mean, const float* inverse, float* dx,
+                                     const float* mean, const float* inverse, float* dx, bool accumulate,
                                      std::int64_t columns) {
   const std::int64_t row = blockIdx.x;
   dy += row * columns;
@@ -67,7 +67,7 @@ __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, 
   sum = rms ? 0 : reduce_block<false>(sum) / static_cast<float>(columns);
   dot = reduce_block<false>(dot) / static_cast<float>(columns);
   for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
-    dx[i] += scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
+    dx[i] = (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
 }
 
 __global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x, const float* mean,
@@ -97,37 +97,45 @@ __global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x
   if (dbias) dbias[column] += db;
 }
 
-__global__ void loss_max_kernel(const float* logits, float* maximum, std::int64_t columns) {
-  const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+__global__ void loss_max_kernel(const float* logits, float* maximum, std::int64_t columns,
+                                std::int64_t stride) {
+  const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * stride;
   float value = -FLT_MAX;
   for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) value = fmaxf(value, row[i]);
   value = reduce_block<true>(value);
   if (threadIdx.x == 0) maximum[blockIdx.x] = value;
 }
 
-__global__ void loss_sum_kernel(const float* logits, const float* maximum, const std::int32_t* targets,
-                                float* sums, std::int64_t columns, std::int32_t first) {
-  const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
+__global__ void loss_sum_kernel(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+                                std::int64_t columns, std::int64_t stride, std::int32_t first) {
+  float* row = logits + static_cast<std::int64_t>(blockIdx.x) * stride;
   const float top = maximum[blockIdx.x];
+  const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
+  const bool here = target >= 0 && target < columns;
+  // Read before any thread overwrites it; reduce_block's barrier keeps the order.
+  const float logit = threadIdx.x == 0 && here ? row[target] - top : 0;
+  __syncthreads();
   float sum = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) sum += expf(row[i] - top);
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    const float e = expf(row[i] - top);
+    row[i] = e;
+    sum += e;
+  }
   sum = reduce_block<false>(sum);
   if (threadIdx.x != 0) return;
-  const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
   sums[2 * blockIdx.x] = sum;
-  sums[2 * blockIdx.x + 1] = target >= 0 && target < columns ? row[target] : 0;
+  sums[2 * blockIdx.x + 1] = logit;
 }
 
-__global__ void loss_gradient_kernel(float* logits, const float* maximum, const float* sums,
-                                     const std::int32_t* targets, float scale, std::int64_t columns,
+__global__ void loss_gradient_kernel(float* logits, const float* sums, const std::int32_t* targets,
+                                     float scale, std::int64_t columns, std::int64_t stride,
                                      std::int32_t first, double* loss) {
-  float* row = logits + static_cast<std::int64_t>(blockIdx.x) * columns;
-  const float top = maximum[blockIdx.x];
+  float* row = logits + static_cast<std::int64_t>(blockIdx.x) * stride;
   const float sum = sums[2 * blockIdx.x];
   const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
-    row[i] = scale * (expf(row[i] - top) / sum - (i == target ? 1.0F : 0.0F));
-  if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) + top - sums[2 * blockIdx.x + 1]);
+  for (std::int64_t i = threadIdx.x; i < stride; i += kThreads)
+    row[i] = i < columns ? scale * (row[i] / sum - (i == target ? 1.0F : 0.0F)) : 0;
+  if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) - sums[2 * blockIdx.x + 1]);
 }
 
 }  // namespace
@@ -142,37 +150,38 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
 }
 
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
-                   const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
-                   std::int64_t columns, cudaStream_t stream) {
+                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                   std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   if (rows == 0) return;
-  norm_backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(rms, dy, x, weight, mean,
-                                                                             inverse, dx, columns);
+  norm_backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+      rms, dy, x, weight, mean, inverse, dx, accumulate, columns);
   norm_parameters_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(
       rms, dy, x, mean, inverse, dweight, dbias, rows, columns);
   ORRERY_CUDA(cudaGetLastError());
 }
 
 void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
+              std::int64_t stride, cudaStream_t stream) {
+  if (rows == 0) return;
+  loss_max_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, columns, stride);
+  ORRERY_CUDA(cudaGetLastError());
+}
+
+void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
+              std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
               cudaStream_t stream) {
   if (rows == 0) return;
-  loss_max_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, columns);
-  ORRERY_CUDA(cudaGetLastError());
-}
-
-void loss_sum(const float* logits, const float* maximum, const std::int32_t* targets, float* sums,
-              std::int64_t rows, std::int64_t columns, std::int32_t first, cudaStream_t stream) {
-  if (rows == 0) return;
   loss_sum_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, targets, sums,
-                                                                        columns, first);
+                                                                        columns, stride, first);
   ORRERY_CUDA(cudaGetLastError());
 }
 
-void loss_gradient(float* logits, const float* maximum, const float* sums, const std::int32_t* targets,
-                   float scale, std::int64_t rows, std::int64_t columns, std::int32_t first, double* loss,
-                   cudaStream_t stream) {
+void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
+                   std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
+                   double* loss, cudaStream_t stream) {
   if (rows == 0) return;
-  loss_gradient_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, sums, targets,
-                                                                             scale, columns, first, loss);
+  loss_gradient_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, sums, targets, scale,
+                                                                             columns, stride, first, loss);
   ORRERY_CUDA(cudaGetLastError());
 }
 
