@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -77,4 +78,64 @@ TEST_CASE("grids of plans pass the independent checker") {
       }
     }
   }
+}
+
+TEST_CASE("interleaved chunks, uneven cuts and every recomputation pass the checker") {
+  SmallModel model;
+  model.layers = 8;
+  for (const int chunks : {2, 4}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Choices choices = choose(2, 2, 2);
+      choices.schedule = Schedule::interleaved;
+      choices.interleave = chunks;
+      choices.recompute = recompute;
+      choices.recompute_layers = recompute == Recompute::full ? 3 : 0;
+      choices.sequence_parallel = chunks == 4;
+      choices.zero = 1;
+      CAPTURE(chunks, static_cast<int>(recompute));
+      lower_and_verify(small_plan(choices, 4, model));
+    }
+  }
+  Choices choices = choose(1, 3, 1);
+  choices.stage_layers = {1, 4, 3};
+  lower_and_verify(small_plan(choices, 4, model));
+}
+
+TEST_CASE("random plans pass the checker") {
+  const CounterRandom random(7, 0);
+  std::uint64_t at = 0;
+  const auto pick = [&](std::initializer_list<int> values) {
+    return *(values.begin() + static_cast<std::ptrdiff_t>(random.bits(at++) % values.size()));
+  };
+  int lowered = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    SmallModel model;
+    model.layers = pick({2, 3, 4, 6});
+    model.tied = pick({0, 1}) == 1;
+    Choices choices = choose(pick({1, 2, 4}), pick({1, 2, 3}), pick({1, 2, 3}));
+    choices.schedule = static_cast<Schedule>(pick({0, 1, 2}));
+    choices.interleave = choices.schedule == Schedule::interleaved ? pick({2, 3}) : 1;
+    choices.zero = pick({0, 1});
+    choices.recompute = static_cast<Recompute>(pick({0, 1, 2}));
+    choices.recompute_layers = choices.recompute == Recompute::full ? pick({0, 1, 2}) : 0;
+    choices.sequence_parallel = choices.tp > 1 && pick({0, 1}) == 1;
+    choices.overlap_grad_reduce = pick({0, 1}) == 1;
+    choices.bucket_bytes = pick({0, 1000, 10000});
+    choices.micro_batch = pick({1, 2});
+    std::shuffle(choices.order.begin(), choices.order.end(), std::minstd_rand(static_cast<unsigned>(trial)));
+    auto job = orrery::test::small_job(model, 0);
+    job->training.global_batch =
+        static_cast<std::int64_t>(choices.dp) * choices.micro_batch * pick({1, 2, 3, 4, 6});
+    job->runtime.clip_gradients = pick({0, 1}) == 1;
+    const Plan plan{job, choices};
+    try {
+      check_plan(plan);
+    } catch (const UserError&) {
+      continue;
+    }
+    CAPTURE(trial);
+    lower_and_verify(plan);
+    ++lowered;
+  }
+  CHECK(lowered > 150);
 }

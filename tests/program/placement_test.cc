@@ -1,0 +1,110 @@
+#include "program/placement.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "tests/support/small_plans.h"
+
+using namespace orrery;
+
+namespace {
+
+Plan plan_of(int tp, int cp, int dp, int pp, int ep, std::array<Dimension, 5> order) {
+  Choices choices;
+  choices.tp = tp;
+  choices.cp = cp;
+  choices.dp = dp;
+  choices.pp = pp;
+  choices.ep = ep;
+  choices.order = order;
+  return test::small_plan(choices);
+}
+
+constexpr std::array<Dimension, 5> kDefault = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                               Dimension::pp};
+
+}  // namespace
+
+TEST_CASE("by default tensor ranks are neighbours and stages are farthest apart") {
+  // Megatron-LM's example: 16 ranks, tp 2, pp 4, dp 2.
+  const Plan plan = plan_of(2, 1, 2, 4, 1, kDefault);
+  CHECK(tensor_group(plan, 5).ranks == std::vector<std::int32_t>{4, 5});
+  CHECK(data_group(plan, 5).ranks == std::vector<std::int32_t>{5, 7});
+  CHECK(embedding_group(plan, 1).ranks == std::vector<std::int32_t>{1, 13});
+  const Coordinates at = coordinates_of(plan, 14);
+  CHECK(at.tp == 0);
+  CHECK(at.dp == 1);
+  CHECK(at.pp == 3);
+}
+
+TEST_CASE("the order says which dimension is innermost") {
+  const Plan plan =
+      plan_of(2, 1, 2, 2, 1, {Dimension::pp, Dimension::dp, Dimension::tp, Dimension::cp, Dimension::ep});
+  CHECK(coordinates_of(plan, 1).pp == 1);
+  CHECK(coordinates_of(plan, 2).dp == 1);
+  CHECK(coordinates_of(plan, 4).tp == 1);
+  CHECK(tensor_group(plan, 1).ranks == std::vector<std::int32_t>{1, 5});
+}
+
+TEST_CASE("ranks and coordinates are each other's inverse in every order") {
+  std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                    Dimension::pp};
+  std::sort(order.begin(), order.end());
+  do {
+    const Plan plan = plan_of(2, 2, 3, 2, 3, order);
+    for (int rank = 0; rank < plan.choices.world(); ++rank) {
+      const Coordinates at = coordinates_of(plan, rank);
+      CHECK(rank_of(plan, at) == rank);
+      CHECK(at.ep < 3);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("groups partition the world and agree on their members") {
+  std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                    Dimension::pp};
+  std::sort(order.begin(), order.end());
+  do {
+    Plan plan = plan_of(2, 2, 4, 2, 4, order);
+    plan.choices.zero = 1;
+    plan.choices.shard_group = 4;
+    const auto check = [&](Group (*group_of)(const Plan&, int), std::size_t size) {
+      for (int rank = 0; rank < plan.choices.world(); ++rank) {
+        const Group group = group_of(plan, rank);
+        REQUIRE(group.ranks.size() == size);
+        CHECK(std::set<std::int32_t>(group.ranks.begin(), group.ranks.end()).size() == size);
+        CHECK(std::count(group.ranks.begin(), group.ranks.end(), rank) == 1);
+        for (const std::int32_t other : group.ranks) CHECK(group_of(plan, other).ranks == group.ranks);
+      }
+    };
+    check(tensor_group, 2);
+    check(data_group, 8);
+    check(context_group, 2);
+    check(expert_group, 4);
+    check(expert_data_group, 2);
+    check(shard_group, 4);
+    check(replicate_group, 2);
+    check(embedding_group, 2);
+    // An expert group holds every expert part once.
+    for (int rank = 0; rank < plan.choices.world(); ++rank) {
+      std::set<int> parts;
+      for (const std::int32_t other : expert_group(plan, rank).ranks)
+        parts.insert(coordinates_of(plan, other).ep);
+      CHECK(parts.size() == 4);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("one rank is in groups of its own") {
+  const Plan plan = plan_of(1, 1, 1, 1, 1, kDefault);
+  CHECK(tensor_group(plan, 0).ranks == std::vector<std::int32_t>{0});
+  CHECK(data_group(plan, 0).ranks == std::vector<std::int32_t>{0});
+  CHECK(embedding_group(plan, 0).ranks == std::vector<std::int32_t>{0});
+}
+
+TEST_CASE("ranks beyond the devices share them round robin") {
+  const Plan plan = plan_of(1, 1, 4, 1, 1, kDefault);  // on one core
+  CHECK(device_of(plan, 0) == 0);
+  CHECK(device_of(plan, 3) == 0);
+}
