@@ -1,6 +1,7 @@
 // Data parallelism: which gradients are reduced together and when, and what ends a step.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -252,63 +253,57 @@ void reduce_shared(Lowering& lowering, std::vector<std::int64_t>* reduced) {
   }
 }
 
-// What the optimizer waits for: every reduction.
-std::vector<std::uint32_t> ends_of(const std::vector<std::int64_t>& reduced) {
-  std::vector<std::uint32_t> ends;
-  for (const std::int64_t index : reduced) {
-    if (index >= 0) ends.push_back(static_cast<std::uint32_t>(index));
+// What makes the gradients of the given buckets what they are: their reductions, or the last computation.
+std::vector<std::uint32_t> makers_of(const Lowering& lowering, const std::vector<std::int64_t>& ready,
+                                     const std::vector<std::int32_t>& buckets) {
+  std::vector<std::uint32_t> makers;
+  for (const std::int32_t bucket : buckets) {
+    const std::int64_t maker = ready[static_cast<std::size_t>(bucket)];
+    makers.push_back(maker >= 0 ? static_cast<std::uint32_t>(maker) : lowering.last_compute());
   }
-  std::sort(ends.begin(), ends.end());
-  return ends;
+  std::sort(makers.begin(), makers.end());
+  makers.erase(std::unique(makers.begin(), makers.end()), makers.end());
+  return makers;
 }
 
-}  // namespace
+// The sums over the tensor group of gradients that its ranks hold in parts.
+void reduce_partial(Lowering& lowering, std::vector<std::int64_t>* ready) {
+  std::vector<std::int32_t> buckets;
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < lowering.partial_elements.size(); ++i) {
+    if (lowering.partial_elements[i] == 0) continue;
+    buckets.push_back(static_cast<std::int32_t>(i));
+    elements += lowering.partial_elements[i];
+  }
+  if (elements == 0) return;
+  Instruction instruction = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::tensor),
+                                      {TensorKind::replicated_gradient, 0, -1}, static_cast<double>(elements),
+                                      lowering.plan().gradient_type());
+  instruction.stream = Stream::tensor;
+  instruction.after = makers_of(lowering, *ready, buckets);
+  for (const std::int32_t bucket : buckets) {
+    instruction.reads.push_back({TensorKind::gradients, bucket, -1});
+    instruction.writes.push_back({TensorKind::gradients, bucket, -1});
+  }
+  const std::uint32_t summed = lowering.emit(std::move(instruction));
+  for (const std::int32_t bucket : buckets) (*ready)[static_cast<std::size_t>(bucket)] = summed;
+}
 
-void finish_step(Lowering& lowering, const std::vector<std::int64_t>& before) {
-  std::vector<std::int64_t> reduced = before;
+// The global norm of the gradients: one scalar over the world.
+std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& ready,
+                         const std::vector<std::int32_t>& buckets) {
+  if (!lowering.plan().job->runtime.clip_gradients) return -1;
+  const int world = lowering.group(GroupKind::world);
+  if (world < 0) return -1;
+  Instruction instruction =
+      on_bucket(CollectiveKind::all_reduce, world, {TensorKind::gradient_norm, 0, -1}, 1, DType::fp32);
+  instruction.after = makers_of(lowering, ready, buckets);
+  for (const std::int32_t bucket : buckets) instruction.reads.push_back({TensorKind::gradients, bucket, -1});
+  return lowering.emit(std::move(instruction));
+}
+
+std::uint32_t update(Lowering& lowering, std::vector<std::uint32_t> after, bool clipped) {
   const auto buckets = static_cast<std::int32_t>(lowering.program.buckets.size());
-  if (!lowering.choices().overlap_grad_reduce) {
-    for (std::int32_t i = 0; i < buckets; ++i) {
-      const bool reduces = lowering.program.buckets[static_cast<std::size_t>(i)].group >= 0;
-      if (reduces && !lowering.tied_bucket[static_cast<std::size_t>(i)]) {
-        reduced[static_cast<std::size_t>(i)] = reduce_bucket(lowering, i, -1, lowering.last_compute());
-      }
-    }
-  }
-  reduce_shared(lowering, &reduced);
-  std::vector<std::uint32_t> ends = ends_of(reduced);
-
-  std::int64_t partial = 0;
-  for (const std::int64_t elements : lowering.partial_elements) partial += elements;
-  if (partial > 0) {
-    Instruction instruction = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::tensor),
-                                        {TensorKind::replicated_gradient, 0, -1},
-                                        static_cast<double>(partial), lowering.plan().gradient_type());
-    instruction.stream = Stream::tensor;
-    for (std::int32_t i = 0; i < buckets; ++i) {
-      if (lowering.partial_elements[static_cast<std::size_t>(i)] == 0) continue;
-      instruction.reads.push_back({TensorKind::gradients, i, -1});
-      instruction.writes.push_back({TensorKind::gradients, i, -1});
-    }
-    instruction.after = ends;
-    instruction.after.push_back(lowering.last_compute());
-    std::sort(instruction.after.begin(), instruction.after.end());
-    ends.push_back(lowering.emit(std::move(instruction)));
-  }
-
-  if (lowering.plan().job->runtime.clip_gradients) {
-    const int world = lowering.group(GroupKind::world);
-    if (world >= 0) {
-      Instruction instruction =
-          on_bucket(CollectiveKind::all_reduce, world, {TensorKind::gradient_norm, 0, -1}, 1, DType::fp32);
-      for (std::int32_t i = 0; i < buckets; ++i) instruction.reads.push_back({TensorKind::gradients, i, -1});
-      instruction.after = ends;
-      instruction.after.push_back(lowering.last_compute());
-      std::sort(instruction.after.begin(), instruction.after.end());
-      ends.assign(1, lowering.emit(std::move(instruction)));
-    }
-  }
-
   Instruction optimizer;
   optimizer.op = Op::compute;
   optimizer.stream = Stream::compute;
@@ -316,16 +311,18 @@ void finish_step(Lowering& lowering, const std::vector<std::int64_t>& before) {
   optimizer.op_begin = 0;
   optimizer.op_end = buckets;
   optimizer.dtype = DType::fp32;
-  optimizer.after = ends;
+  optimizer.after = std::move(after);
+  if (clipped) optimizer.reads.push_back({TensorKind::gradient_norm, 0, -1});
   const Training& training = lowering.plan().job->training;
+  const double traffic =
+      optimizer_traffic_per_parameter(training.optimizer, training.precision, lowering.plan().job->runtime);
   for (std::int32_t i = 0; i < buckets; ++i) {
     const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
-    double elements = static_cast<double>(bucket.elements);
+    auto elements = static_cast<double>(bucket.elements);
     if (lowering.choices().zero >= 1 && bucket.group >= 0) {
       elements /= static_cast<double>(lowering.group_at(bucket.group).ranks.size());
     }
-    optimizer.bytes += elements * optimizer_traffic_per_parameter(training.optimizer, training.precision,
-                                                                  lowering.plan().job->runtime);
+    optimizer.bytes += elements * traffic;
     for (const TensorKind kind :
          {TensorKind::gradients, TensorKind::optimizer_state, TensorKind::parameters}) {
       optimizer.reads.push_back({kind, i, -1});
@@ -333,10 +330,34 @@ void finish_step(Lowering& lowering, const std::vector<std::int64_t>& before) {
     optimizer.writes.push_back({TensorKind::optimizer_state, i, -1});
     optimizer.writes.push_back({TensorKind::parameters, i, -1});
   }
-  const std::uint32_t updated = lowering.emit(std::move(optimizer));
+  return lowering.emit(std::move(optimizer));
+}
 
+}  // namespace
+
+void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
+  std::vector<std::int32_t> buckets(lowering.program.buckets.size());
+  std::iota(buckets.begin(), buckets.end(), 0);
+  if (!lowering.choices().overlap_grad_reduce) {
+    for (const std::int32_t i : buckets) {
+      const auto b = static_cast<std::size_t>(i);
+      if (lowering.program.buckets[b].group < 0 || lowering.tied_bucket[b]) continue;
+      ready[b] = reduce_bucket(lowering, i, -1, lowering.last_compute());
+    }
+  }
+  reduce_shared(lowering, &ready);
+  reduce_partial(lowering, &ready);
+  const std::int64_t norm = reduce_norm(lowering, ready, buckets);
+  std::vector<std::uint32_t> after;
+  if (norm >= 0) {
+    after.push_back(static_cast<std::uint32_t>(norm));
+  } else {
+    after = makers_of(lowering, ready, buckets);
+    std::erase(after, lowering.last_compute());  // the compute stream's own order
+  }
+  const std::uint32_t updated = update(lowering, std::move(after), norm >= 0);
   if (lowering.choices().zero < 1) return;
-  for (std::int32_t i = 0; i < buckets; ++i) {
+  for (const std::int32_t i : buckets) {
     const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
     if (bucket.group < 0) continue;
     Instruction instruction =

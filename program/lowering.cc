@@ -93,8 +93,7 @@ Program lower(const Plan& plan, int rank) {
   for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
     lowering.chunks.push_back(internal::build_chunk(lowering, chunk));
   }
-  const std::vector<std::int64_t> reduced = internal::run_schedule(lowering);
-  internal::finish_step(lowering, reduced);
+  internal::finish_step(lowering, internal::run_schedule(lowering));
   return std::move(lowering.program);
 }
 

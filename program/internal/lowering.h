@@ -136,7 +136,8 @@ bool recomputes_operator(const Lowering& lowering, int op);  // selective
 void lay_out_buckets(Lowering& lowering);
 // Reduces the gradients of one bucket; returns the instructions that the optimizer must wait for.
 std::uint32_t reduce_bucket(Lowering& lowering, int bucket, std::int32_t micro_batch, std::uint32_t after);
-void finish_step(Lowering& lowering, const std::vector<std::int64_t>& reduced);
+// `ready`: by bucket, the instruction that reduced its gradients, or -1.
+void finish_step(Lowering& lowering, std::vector<std::int64_t> ready);
 
 // lower_pipeline.cc: everything from the first load to the last backward. Returns, by bucket, the instruction
 // that reduced it, or -1.
