@@ -3,15 +3,20 @@
 #pragma once
 
 #include <boost/graph/adjacency_list.hpp>
+#include <vector>
 
 #include "workloads/workload.h"
 
 namespace orrery {
 
-// Vertex v is Workload::operators[v].
+// Vertex v is Workload::operators[v]; an edge for each input, from its producer.
 using LayerGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
 
 // Throws InternalError when `operators` is not in topological order (importers check before).
 LayerGraph layer_graph(const Workload& workload);
+
+// Operators on some cycle, in the direction of the data, the lowest first; empty: there is none. Inputs must
+// be indices of operators.
+std::vector<int> find_cycle(const std::vector<Operator>& operators);
 
 }  // namespace orrery

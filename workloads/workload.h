@@ -38,6 +38,8 @@ enum class OperatorKind : std::uint8_t {
   interaction,  // DLRM's pairwise dot products
 };
 
+std::string_view name_of(OperatorKind kind);  // "expert_linear"
+
 // How tensor parallelism splits an operator.
 enum class TensorSplit : std::uint8_t {
   replicated,  // same on every tensor-parallel rank; sharded along the sequence with sequence parallelism
@@ -47,8 +49,12 @@ enum class TensorSplit : std::uint8_t {
   vocabulary,  // rows of the embedding or of the head split
 };
 
+// A tensor with split_dim -1 inside a column-, row- or head-split operator (a row-split product's bias, the
+// norms of queries and keys in `qkv`) is held whole by every tensor-parallel rank.
 struct ParameterTensor {
-  std::string name;  // Hugging Face name ("transformer.h.0.attn.c_attn.weight") where there is one
+  // Hugging Face name ("transformer.h.0.attn.c_attn.weight") where there is one. Experts are stacked: one
+  // tensor, with `*` where Hugging Face has the number of the expert.
+  std::string name;
   std::vector<std::int64_t> shape;
   int split_dim = -1;   // dimension that tensor parallelism shards; -1: replicated
   int split_parts = 1;  // fused tensors (q|k|v, gate|up): each of this many equal parts is split by itself
@@ -57,7 +63,10 @@ struct ParameterTensor {
   std::int64_t elements() const;
 };
 
-// A product of (rows * rows_per_row) x k by k x n; grouped: n / groups columns and k rows each.
+// A product of (rows * rows_per_row) x k by k x n; grouped: n / groups columns and k rows each (k is one
+// group's). 2 * rows * rows_per_row * n * k FLOPs either way. Of `expert_linear`: one expert's product; each
+// row goes through Operator::active_experts of them. Several shapes (multi-head latent attention's queries
+// beside keys and values): each reads its own columns of the input.
 struct MatmulShape {
   double rows_per_row = 1;  // output pixels of a convolution; 1 otherwise
   std::int64_t n = 0;
@@ -65,46 +74,58 @@ struct MatmulShape {
   std::int64_t groups = 1;
 };
 
+// Forward FLOPs of a sample of s tokens: 2 * s * keys * heads * (qk_head_dim + v_head_dim), keys the mean
+// number that a query attends to: s / 2 when causal (the half of the square), w - w^2 / 2s with a window w.
 struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;
   int qk_head_dim = 0;
   int v_head_dim = 0;
   bool causal = true;
-  int window = 0;  // 0: none
+  int window = 0;  // keys back from the query, itself included; 0: none
 };
 
+// What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
+// core's as AttentionShape implies (program/operator_work.h), and saved_elements.
 struct Operator {
   OperatorKind kind = OperatorKind::elementwise;
   TensorSplit split = TensorSplit::replicated;
   std::string name;  // "h.3.mlp_up"
-  int layer =
-      -1;  // block that it belongs to: the unit of pipeline cuts and recomputation; -1 first, layers last
-  std::vector<int> inputs;  // operators whose outputs it reads
+  // Block that it belongs to, never falling: the unit of pipeline cuts and recomputation. -1: before the
+  // first (embedding), Workload::layers: after the last (final norm, head, loss, multi-token prediction).
+  int layer = -1;
+  std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
   std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
   std::optional<AttentionShape> attention;
   std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
-  std::int64_t saved_elements =
-      0;  // per row, at the compute precision, kept for backward beyond its input (masks etc.)
+  // Per row, of the whole operator, at the compute precision: kept for backward beyond its inputs (indices of
+  // a maximum, a softmax's output). Transformers' operators have none; masks of dropout are the runtime's.
+  std::int64_t saved_elements = 0;
+  // False: the backward needs no input, only what the next operator keeps anyway (ReLU in place, an addition,
+  // a reshape).
+  bool keeps_input = true;
   // Per row, of the whole (unsplit) operator: elements that its memory-bound forward arithmetic reads plus
   // writes when it is one kernel: norm 2h, activation in + out (2f; gated 3f), residual 3h, embedding 2h,
-  // loss_max V, loss_sum V, loss 2V, dispatch and combine (1 + experts per token) h. 0: none (products).
+  // loss_max V, loss_sum V, loss 2V, dispatch and combine (1 + experts per token) h, router 4 experts,
+  // attention its rotary positions (queries and keys, read and written; again for their norms); a residual of
+  // b branches (b + 2) h. 0: none (products).
   double vector_elements = 0;
   // dispatch, expert_linear, the activation between two of these, combine: experts per token, experts.
   // Figures per row are then over all chosen experts (dispatch's output is experts per token x h).
   int active_experts = 0;
   int experts = 0;
-  std::int64_t parameter_count() const;
+  std::int64_t parameter_count() const;  // without tied aliases
+  double forward_flops_per_row(int seq_len) const;
 };
 
 struct MixtureOfExperts {
-  int experts = 0;
+  int experts = 0;  // routed ones
   int experts_per_token = 0;
   int expert_ffn_hidden = 0;
-  int shared_ffn_hidden = 0;
+  int shared_ffn_hidden = 0;  // all shared experts together
   int first_dense_layers = 0;
-  int layer_period = 1;
+  int layer_period = 1;  // every n-th layer has experts
   bool shared_gate = false;
   bool router_bias = false;
 };
@@ -120,6 +141,9 @@ struct LatentAttention {
 enum class Activation : std::uint8_t { gelu, silu, relu };
 enum class NormKind : std::uint8_t { layer_norm, rms_norm };
 
+std::string_view name_of(Activation activation);
+std::string_view name_of(NormKind norm);
+
 // A transformer by its dimensions (fields as in proto/workload.proto).
 struct Transformer {
   std::string family;
@@ -132,21 +156,28 @@ struct Transformer {
   int vocab = 0;
   int max_positions = 0;
   bool learned_positions = false;
+  int position_offset = 0;  // rows of the table of positions beyond max_positions (opt: 2)
   bool gated_ffn = false;
   Activation activation = Activation::gelu;
   NormKind norm = NormKind::layer_norm;
   bool post_norm = false;
   bool tied_embeddings = false;
   bool qkv_bias = false;
-  bool linear_bias = false;
+  bool linear_bias = false;  // on the output projection and the MLP; the next two: on one of them alone
+  bool proj_bias = false;
+  bool mlp_bias = false;
+  bool head_bias = false;
   bool qk_norm = false;
   bool parallel_residual = false;
   bool bidirectional = false;
-  int sliding_window = 0;
+  bool single_norm = false;           // with parallel_residual: attention and MLP share norm1 (falcon, phi)
+  int sliding_window = 0;             // 0: none; see layer_window
+  int sliding_window_from_layer = 0;  // layers before this attend to everything (qwen2's max_window_layers)
+  int full_attention_period = 0;      // every n-th layer attends to everything (gemma2: 2); 0: none
   int token_types = 0;
   bool pooler = false;
   bool mlm_head = false;
-  int multi_token_layers = 0;
+  int multi_token_layers = 0;  // DeepSeek's multi-token prediction modules
   std::optional<MixtureOfExperts> moe;
   std::optional<LatentAttention> mla;
   double rope_theta = 10000;
@@ -155,6 +186,7 @@ struct Transformer {
   bool final_norm = true;
 
   bool layer_has_experts(int layer) const;
+  int layer_window(int layer) const;  // sliding window of this layer's attention, 0: attends to everything
 };
 
 struct Workload {
@@ -174,9 +206,27 @@ struct Workload {
 };
 
 // Operators of one transformer, in this order (an operator stands only where the model has it):
-//   embedding | per layer: norm1 qkv attention proj residual1 norm2 mlp_up activation mlp_down residual2
-//   (experts: norm2 router dispatch experts_up activation experts_down combine [shared_*] residual2) |
-//   final_norm head loss_max loss_sum loss
+//   embedding embedding_norm | per layer: norm1 qkv attention proj residual1 norm2 mlp_up activation mlp_down
+//   residual2 | final_norm head loss_max loss_sum loss
+// with these variations:
+// - experts: norm2 router dispatch experts_up activation experts_down combine [shared_up shared_activation
+//   shared_down] residual2. router: scores of all experts (and a shared gate's); a dispatch's inputs are
+//   norm2 and router, a combine's experts_down and router.
+// - gated MLP: mlp_up is gate and up in one product of 2 * ffn_hidden columns; its output is gate, then up.
+// - post_norm (BERT): norm1 follows residual1, norm2 follows residual2; no final_norm.
+// - parallel_residual: no residual1; residual2's inputs are proj, mlp_down and the stream, so their two
+// partial
+//   sums can be reduced as one. single_norm: no norm2.
+// - multi-head latent attention: for `qkv` stand qkv_down (replicated: to the low ranks, with the rotary key)
+//   latent_norm qkv (column split; queries, then keys and values). Without a low rank on queries:
+//   q kv_down latent_norm kv, and attention's inputs are q and kv.
+// - mlm_head: head_transform head_activation head_norm head. pooler: before the head, on one token of a
+// sample
+//   (rows_per_row 1 / max_positions); with mlm_head also next_sentence.
+// - multi_token_layers: before final_norm, in layer `layers` (the last stage), for each module m:
+//   mtp.m.embedding (tied) mtp.m.norm mtp.m.eh_proj, a layer's operators, mtp.m.head_norm mtp.m.head
+//   mtp.m.loss_max mtp.m.loss_sum mtp.m.loss.
+// Tied tensors: the head's names the embedding's in tied_to.
 std::vector<Operator> transformer_operators(const Transformer& model);
 
 // Throws UserError(file, line, …) on inconsistent dimensions, unknown kinds, cycles.

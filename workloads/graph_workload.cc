@@ -1,0 +1,238 @@
+#include "workloads/graph_workload.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/layer_graph.h"
+
+namespace orrery::internal {
+namespace {
+
+constexpr int kMaxOperators = 100'000;
+constexpr double kMaxFigure = 1e15;  // elements, rows, columns of one operator
+constexpr double kMaxFlops = 1e18;   // of one operator and sample
+
+constexpr std::array<std::pair<std::string_view, OperatorKind>, 10> kGraphKinds = {{
+    {"activation", OperatorKind::activation},
+    {"batch_norm", OperatorKind::batch_norm},
+    {"conv", OperatorKind::conv},
+    {"elementwise", OperatorKind::elementwise},
+    {"embedding", OperatorKind::embedding},
+    {"interaction", OperatorKind::interaction},
+    {"linear", OperatorKind::linear},
+    {"loss", OperatorKind::loss},
+    {"norm", OperatorKind::norm},
+    {"pool", OperatorKind::pool},
+}};
+
+class GraphReader {
+ public:
+  GraphReader(const proto::Graph& graph, std::string_view file, std::string_view text)
+      : graph_(graph), file_(file), text_(text) {}
+
+  Operator read(int index) const {
+    const proto::GraphOperator& p = graph_.operators(index);
+    Operator op;
+    op.name = p.name();
+    if (op.name.empty()) fail(index, "has no name", "expected a name");
+    op.kind = kind_of(index, p.kind());
+    op.keeps_input = !p.input_not_kept();
+    if (p.layer() < 0) fail(index, fmt::format("layer: {}", p.layer()), "expected 0 (found) or 1 and up");
+    for (const int input : p.inputs()) {
+      if (input < 0 || input >= graph_.operators_size())
+        fail(index, fmt::format("inputs: {} is no operator", input),
+             fmt::format("expected 0 to {}", graph_.operators_size() - 1));
+      op.inputs.push_back(input);
+    }
+    for (const proto::ParameterTensor& tensor : p.parameters())
+      op.parameters.push_back(parameter(index, tensor));
+    op.output_elements = figure(index, "output_elements", p.output_elements());
+    op.saved_elements = figure(index, "saved_elements", p.saved_elements());
+    const double factor = p.vector_bytes_factor();
+    if (!(factor >= 0 && factor <= 1e9))
+      fail(index, fmt::format("vector_bytes_factor: {}", factor), "expected 0 and up");
+    op.vector_elements = std::round(factor * static_cast<double>(op.output_elements));
+    if (p.n() != 0 || p.k() != 0 || p.rows() != 0) op.matmuls.push_back(product(index, p));
+    return op;
+  }
+
+  [[noreturn]] void fail(int index, std::string_view what, std::string_view expected) const {
+    throw UserError(file_, line_of(index),
+                    fmt::format("operator {} '{}' {}", index, graph_.operators(index).name(), what),
+                    expected);
+  }
+
+ private:
+  // Names are what tells operators apart in the text.
+  int line_of(int index) const {
+    const std::string quoted = fmt::format("\"{}\"", graph_.operators(index).name());
+    const auto at = text_.find(quoted);
+    if (at == std::string_view::npos) return line_of_field(text_, "graph.operators");
+    return 1 +
+           static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  }
+
+  OperatorKind kind_of(int index, const std::string& name) const {
+    for (const auto& [known, kind] : kGraphKinds)
+      if (known == name) return kind;
+    std::vector<std::string_view> known;
+    for (const auto& entry : kGraphKinds) known.push_back(entry.first);
+    fail(index, fmt::format("kind: '{}' is not known", name),
+         fmt::format("expected one of {}", fmt::join(known, " ")));
+  }
+
+  std::int64_t figure(int index, std::string_view field, double value) const {
+    if (!(value >= 0 && value <= kMaxFigure) || value != std::floor(value))
+      fail(index, fmt::format("{}: {}", field, value),
+           fmt::format("expected a whole number up to {:.0g}", kMaxFigure));
+    return static_cast<std::int64_t>(value);
+  }
+
+  MatmulShape product(int index, const proto::GraphOperator& p) const {
+    MatmulShape m;
+    m.n = figure(index, "n", p.n());
+    m.k = figure(index, "k", p.k());
+    m.groups = std::max<std::int64_t>(1, figure(index, "groups", p.groups()));
+    m.rows_per_row = p.rows() == 0 ? 1 : p.rows();
+    if (m.n == 0 || m.k == 0) fail(index, "has a product without n or k", "expected both");
+    if (!(m.rows_per_row > 0 && m.rows_per_row <= kMaxFigure))
+      fail(index, fmt::format("rows: {}", p.rows()), "expected a positive number");
+    if (m.n % m.groups != 0)
+      fail(index, fmt::format("groups: {} does not divide n {}", m.groups, m.n), "expected a divisor of n");
+    if (2 * m.rows_per_row * static_cast<double>(m.n) * static_cast<double>(m.k) > kMaxFlops)
+      fail(index, "has a product too large for any machine",
+           fmt::format("expected at most {:.0g} FLOPs a sample", kMaxFlops));
+    return m;
+  }
+
+  ParameterTensor parameter(int index, const proto::ParameterTensor& p) const {
+    ParameterTensor tensor;
+    tensor.name = p.name();
+    double elements = 1;
+    for (const std::int64_t size : p.shape()) {
+      if (size < 1)
+        fail(index, fmt::format("parameter '{}' has dimension {}", p.name(), size), "expected 1 and up");
+      elements *= static_cast<double>(size);
+      tensor.shape.push_back(size);
+    }
+    if (elements > kMaxFigure)
+      fail(index, fmt::format("parameter '{}' has {:.3g} elements", p.name(), elements),
+           fmt::format("expected at most {:.0g}", kMaxFigure));
+    return tensor;
+  }
+
+  const proto::Graph& graph_;
+  std::string_view file_, text_;
+};
+
+}  // namespace
+
+void read_graph(const proto::Graph& message, std::string_view file, std::string_view text,
+                Workload* workload) {
+  if (message.operators_size() == 0)
+    throw UserError(file, line_of_field(text, "graph"), "graph has no operators", "expected at least one");
+  if (message.operators_size() > kMaxOperators)
+    throw UserError(file, 0, fmt::format("graph has {} operators", message.operators_size()),
+                    fmt::format("expected at most {}", kMaxOperators));
+  const GraphReader reader(message, file, text);
+  std::vector<Operator>& operators = workload->operators;
+  double parameters = 0;
+  for (int i = 0; i < message.operators_size(); ++i) {
+    operators.push_back(reader.read(i));
+    for (const ParameterTensor& tensor : operators.back().parameters)
+      parameters += static_cast<double>(tensor.elements());
+    if (parameters > 1e17)
+      reader.fail(i, "makes the model too large", "expected at most 1e17 parameters in all");
+  }
+  if (const std::vector<int> cycle = find_cycle(operators); !cycle.empty()) {
+    std::vector<std::string_view> names;
+    for (const int v : cycle) names.push_back(operators[v].name);
+    reader.fail(cycle.front(), fmt::format("is on a cycle: {}", fmt::join(names, " -> ")),
+                "expected no cycle");
+  }
+  bool numbered = false;
+  for (int i = 0; i < message.operators_size(); ++i) {
+    for (const int input : operators[i].inputs)
+      if (input >= i)
+        reader.fail(i, fmt::format("reads operator {}, which stands after it", input),
+                    "expected topological order");
+    numbered = numbered || message.operators(i).layer() > 0;
+  }
+  if (!numbered) {
+    workload->layers = assign_layers(&operators);
+    return;
+  }
+  int last = 0;
+  for (int i = 0; i < message.operators_size(); ++i) {
+    const int layer = message.operators(i).layer() - 1;
+    if (layer < last || layer > last + 1)
+      reader.fail(i, fmt::format("layer: {} after {}", layer + 1, last + 1), "expected the same or the next");
+    operators[i].layer = last = layer;
+  }
+  workload->layers = last + 1;
+}
+
+void write_graph(const Workload& workload, proto::Graph* message) {
+  for (const Operator& op : workload.operators) {
+    proto::GraphOperator* p = message->add_operators();
+    p->set_name(op.name);
+    p->set_kind(std::string(name_of(op.kind)));
+    for (const int input : op.inputs) p->add_inputs(input);
+    for (const ParameterTensor& tensor : op.parameters) {
+      proto::ParameterTensor* t = p->add_parameters();
+      t->set_name(tensor.name);
+      for (const std::int64_t size : tensor.shape) t->add_shape(size);
+    }
+    ORRERY_CHECK(op.matmuls.size() <= 1, "an operator of a graph has one product: " + op.name);
+    for (const MatmulShape& m : op.matmuls) {
+      p->set_rows(m.rows_per_row);
+      p->set_n(static_cast<double>(m.n));
+      p->set_k(static_cast<double>(m.k));
+      p->set_groups(static_cast<double>(m.groups));
+    }
+    p->set_output_elements(static_cast<double>(op.output_elements));
+    p->set_saved_elements(static_cast<double>(op.saved_elements));
+    if (op.output_elements > 0)
+      p->set_vector_bytes_factor(op.vector_elements / static_cast<double>(op.output_elements));
+    p->set_input_not_kept(!op.keeps_input);
+    p->set_layer(op.layer + 1);
+  }
+}
+
+int assign_layers(std::vector<Operator>* operators) {
+  const int count = static_cast<int>(operators->size());
+  // The last reader of each operator's output; what is empty (shapes, indices) does not hold a cut up.
+  std::vector<int> last_reader(operators->size(), -1);
+  for (int i = 0; i < count; ++i)
+    for (const int input : (*operators)[i].inputs)
+      if ((*operators)[input].output_elements > 0) last_reader[input] = std::max(last_reader[input], i);
+  int layer = 0;
+  int crossing = 0;  // tensors made before i and read at or after it
+  std::vector<int> ending(operators->size() + 1, 0);
+  bool has_parameters = false;
+  for (int i = 0; i < count; ++i) {
+    Operator& op = (*operators)[i];
+    if (crossing == 1 && has_parameters && !op.parameters.empty() && !op.inputs.empty()) {
+      ++layer;
+      has_parameters = false;
+    }
+    op.layer = layer;
+    has_parameters = has_parameters || !op.parameters.empty();
+    if (last_reader[i] > i) {
+      ++crossing;
+      ++ending[last_reader[i]];
+    }
+    crossing -= ending[i];
+  }
+  return layer + 1;
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,104 @@
+#include "workloads/workload.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+constexpr std::array<std::pair<OperatorKind, std::string_view>, 19> kOperatorKinds = {{
+    {OperatorKind::embedding, "embedding"},
+    {OperatorKind::norm, "norm"},
+    {OperatorKind::linear, "linear"},
+    {OperatorKind::attention, "attention"},
+    {OperatorKind::activation, "activation"},
+    {OperatorKind::residual, "residual"},
+    {OperatorKind::router, "router"},
+    {OperatorKind::dispatch, "dispatch"},
+    {OperatorKind::expert_linear, "expert_linear"},
+    {OperatorKind::combine, "combine"},
+    {OperatorKind::head, "head"},
+    {OperatorKind::loss_max, "loss_max"},
+    {OperatorKind::loss_sum, "loss_sum"},
+    {OperatorKind::loss, "loss"},
+    {OperatorKind::conv, "conv"},
+    {OperatorKind::batch_norm, "batch_norm"},
+    {OperatorKind::pool, "pool"},
+    {OperatorKind::elementwise, "elementwise"},
+    {OperatorKind::interaction, "interaction"},
+}};
+
+// Mean number of keys that a query of a sequence attends to; the half of the square when causal.
+double mean_keys(const AttentionShape& shape, int seq_len) {
+  const double s = std::max(1, seq_len);
+  const double w = shape.window > 0 ? std::min<double>(shape.window, s) : s;
+  if (!shape.causal) return shape.window > 0 ? std::min(2 * w, s) : s;
+  return w - w * w / (2 * s);
+}
+
+}  // namespace
+
+std::string_view name_of(OperatorKind kind) {
+  const auto* at = std::find_if(kOperatorKinds.begin(), kOperatorKinds.end(),
+                                [kind](const auto& entry) { return entry.first == kind; });
+  ORRERY_CHECK(at != kOperatorKinds.end(), "an operator kind without a name");
+  return at->second;
+}
+
+std::string_view name_of(Activation activation) {
+  switch (activation) {
+    case Activation::gelu:
+      return "gelu";
+    case Activation::silu:
+      return "silu";
+    case Activation::relu:
+      return "relu";
+  }
+  return "gelu";
+}
+
+std::string_view name_of(NormKind norm) {
+  return norm == NormKind::layer_norm ? "layernorm" : "rmsnorm";
+}
+
+std::int64_t ParameterTensor::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product *= size;
+  return product;
+}
+
+std::int64_t Operator::parameter_count() const {
+  std::int64_t sum = 0;
+  for (const ParameterTensor& tensor : parameters) sum += tensor.tied_to.empty() ? tensor.elements() : 0;
+  return sum;
+}
+
+std::int64_t Workload::parameters() const {
+  std::int64_t sum = 0;
+  for (const Operator& op : operators) sum += op.parameter_count();
+  return sum;
+}
+
+double Operator::forward_flops_per_row(int seq_len) const {
+  double flops = 0;
+  for (const MatmulShape& shape : matmuls)
+    flops += 2 * shape.rows_per_row * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+  if (kind == OperatorKind::expert_linear) flops *= std::max(1, active_experts);
+  if (attention)
+    flops += 2 * mean_keys(*attention, seq_len) * attention->heads *
+             (static_cast<double>(attention->qk_head_dim) + attention->v_head_dim);
+  return flops;
+}
+
+double Workload::forward_flops_per_sample(int seq_len) const {
+  const int length = default_seq_len > 0 ? seq_len : 0;
+  double per_row = 0;
+  for (const Operator& op : operators) per_row += op.forward_flops_per_row(length);
+  return per_row * std::max(1, length);
+}
+
+}  // namespace orrery

@@ -1,0 +1,260 @@
+// Workload to and from its file form, with the checks that everything downstream relies on.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/checks.h"
+#include "workloads/graph_workload.h"
+#include "workloads/tensor_names.h"
+#include "workloads/workload.h"
+
+namespace orrery {
+
+using namespace internal;  // bounds
+
+namespace {
+
+// Reads fields of one message, each with its bounds and the line that it stands on.
+class Reader {
+ public:
+  Reader(std::string_view file, std::string_view text, std::string path)
+      : file_(file), text_(text), path_(std::move(path)) {}
+
+  [[noreturn]] void fail(std::string_view field, std::string_view what, std::string_view expected) const {
+    const std::string path = path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
+    int line = line_of_field(text_, path);
+    if (line == 0 && !path_.empty()) line = line_of_field(text_, path_);
+    throw UserError(file_, line, fmt::format("{}: {}", path, what), expected);
+  }
+
+  int bounded(std::string_view field, std::int64_t value, int least, int most) const {
+    if (value < least || value > most)
+      fail(field, fmt::format("{}", value), fmt::format("expected {} to {}", least, most));
+    return static_cast<int>(value);
+  }
+
+  double real(std::string_view field, double value, double least, double most) const {
+    if (!(value >= least && value <= most))
+      fail(field, fmt::format("{}", value), fmt::format("expected {} to {}", least, most));
+    return value;
+  }
+
+ private:
+  std::string_view file_, text_;
+  std::string path_;
+};
+
+Activation activation_from(const std::string& name, const Reader& read) {
+  if (name.empty() || name == "gelu") return Activation::gelu;
+  if (name == "silu") return Activation::silu;
+  if (name == "relu") return Activation::relu;
+  read.fail("activation", fmt::format("'{}' is not known", name), "expected gelu, silu or relu");
+}
+
+NormKind norm_from(const std::string& name, const Reader& read) {
+  if (name.empty() || name == "layernorm") return NormKind::layer_norm;
+  if (name == "rmsnorm") return NormKind::rms_norm;
+  read.fail("norm", fmt::format("'{}' is not known", name), "expected layernorm or rmsnorm");
+}
+
+MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& read) {
+  MixtureOfExperts m;
+  m.experts = read.bounded("experts", p.experts(), 1, kMaxExperts);
+  m.experts_per_token = read.bounded("experts_per_token", p.experts_per_token(), 1, m.experts);
+  m.expert_ffn_hidden = read.bounded("expert_ffn_hidden", p.expert_ffn_hidden(), 1, kMaxWidth);
+  m.shared_ffn_hidden = read.bounded("shared_ffn_hidden", p.shared_ffn_hidden(), 0, kMaxWidth);
+  m.first_dense_layers = read.bounded("first_dense_layers", p.first_dense_layers(), 0, kMaxLayers);
+  m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
+  m.shared_gate = p.shared_gate();
+  m.router_bias = p.router_bias();
+  return m;
+}
+
+LatentAttention read_latent(const proto::LatentAttention& p, const Reader& read) {
+  LatentAttention a;
+  a.q_lora_rank = read.bounded("q_lora_rank", p.q_lora_rank(), 0, kMaxWidth);
+  a.kv_lora_rank = read.bounded("kv_lora_rank", p.kv_lora_rank(), 1, kMaxWidth);
+  a.qk_nope_head_dim = read.bounded("qk_nope_head_dim", p.qk_nope_head_dim(), 1, kMaxHeads);
+  a.qk_rope_head_dim = read.bounded("qk_rope_head_dim", p.qk_rope_head_dim(), 0, kMaxHeads);
+  a.v_head_dim = read.bounded("v_head_dim", p.v_head_dim(), 1, kMaxHeads);
+  return a;
+}
+
+void read_dimensions(const proto::Transformer& p, const Reader& read, Transformer* t) {
+  t->layers = read.bounded("layers", p.layers(), 1, kMaxLayers);
+  t->hidden = read.bounded("hidden", p.hidden(), 1, kMaxWidth);
+  t->heads = read.bounded("heads", p.heads(), 1, kMaxHeads);
+  t->kv_heads = p.kv_heads() == 0 ? t->heads : read.bounded("kv_heads", p.kv_heads(), 1, t->heads);
+  if (t->heads % t->kv_heads != 0)
+    read.fail("kv_heads", fmt::format("{} does not divide the {} heads", t->kv_heads, t->heads),
+              "expected a divisor of heads");
+  if (p.head_dim() == 0 && !p.has_mla()) {
+    if (t->hidden % t->heads != 0)
+      read.fail("heads", fmt::format("{} does not divide hidden {}", t->heads, t->hidden),
+                "expected a divisor of hidden, or head_dim");
+    t->head_dim = t->hidden / t->heads;
+  } else {
+    t->head_dim = read.bounded("head_dim", p.head_dim(), 0, kMaxHeads);
+  }
+  t->ffn_hidden = read.bounded("ffn_hidden", p.ffn_hidden(), 0, kMaxWidth);
+  t->vocab = read.bounded("vocab", p.vocab(), 1, kMaxVocab);
+  t->max_positions = read.bounded("max_positions", p.max_positions(), 1, kMaxPositions);
+  t->position_offset = read.bounded("position_offset", p.position_offset(), 0, 1024);
+  t->sliding_window = read.bounded("sliding_window", p.sliding_window(), 0, kMaxPositions);
+  t->sliding_window_from_layer =
+      read.bounded("sliding_window_from_layer", p.sliding_window_from_layer(), 0, kMaxLayers);
+  t->full_attention_period = read.bounded("full_attention_period", p.full_attention_period(), 0, kMaxLayers);
+  t->token_types = read.bounded("token_types", p.token_types(), 0, 1024);
+  t->multi_token_layers = read.bounded("multi_token_layers", p.multi_token_layers(), 0, 64);
+}
+
+Transformer read_transformer(const proto::Transformer& p, std::string_view file, std::string_view text) {
+  const Reader read(file, text, "transformer");
+  Transformer t;
+  t.family = p.family();
+  const auto families = internal::known_families();
+  if (std::find(families.begin(), families.end(), t.family) == families.end())
+    read.fail("family", fmt::format("'{}' is not known", t.family),
+              fmt::format("expected one of {}", fmt::join(families, " ")));
+  read_dimensions(p, read, &t);
+  t.learned_positions = p.learned_positions();
+  t.gated_ffn = p.gated_ffn();
+  t.activation = activation_from(p.activation(), read);
+  t.norm = norm_from(p.norm(), read);
+  t.post_norm = p.post_norm();
+  t.tied_embeddings = p.tied_embeddings();
+  t.qkv_bias = p.qkv_bias();
+  t.linear_bias = p.linear_bias();
+  t.proj_bias = p.proj_bias();
+  t.mlp_bias = p.mlp_bias();
+  t.head_bias = p.head_bias();
+  t.qk_norm = p.qk_norm();
+  t.parallel_residual = p.parallel_residual();
+  t.single_norm = p.single_norm();
+  t.bidirectional = p.bidirectional();
+  t.pooler = p.pooler();
+  t.mlm_head = p.mlm_head();
+  if (p.has_moe()) t.moe = read_experts(p.moe(), Reader(file, text, "transformer.moe"));
+  if (p.has_mla()) t.mla = read_latent(p.mla(), Reader(file, text, "transformer.mla"));
+  if (p.rope_theta() != 0) t.rope_theta = read.real("rope_theta", p.rope_theta(), 1, 1e12);
+  if (p.norm_epsilon() != 0) t.norm_epsilon = read.real("norm_epsilon", p.norm_epsilon(), 1e-30, 1);
+  t.rotary_fraction =
+      p.rotary_fraction() == 0 ? 1 : read.real("rotary_fraction", p.rotary_fraction(), 1e-6, 1);
+  t.final_norm = !p.final_norm_absent();
+  return t;
+}
+
+void write_transformer(const Transformer& t, proto::Transformer* p) {
+  p->set_family(t.family);
+  p->set_layers(t.layers);
+  p->set_hidden(t.hidden);
+  p->set_heads(t.heads);
+  p->set_kv_heads(t.kv_heads);
+  p->set_head_dim(t.head_dim);
+  p->set_ffn_hidden(t.ffn_hidden);
+  p->set_vocab(t.vocab);
+  p->set_max_positions(t.max_positions);
+  p->set_position_offset(t.position_offset);
+  p->set_learned_positions(t.learned_positions);
+  p->set_gated_ffn(t.gated_ffn);
+  p->set_activation(std::string(name_of(t.activation)));
+  p->set_norm(std::string(name_of(t.norm)));
+  p->set_post_norm(t.post_norm);
+  p->set_tied_embeddings(t.tied_embeddings);
+  p->set_qkv_bias(t.qkv_bias);
+  p->set_linear_bias(t.linear_bias);
+  p->set_proj_bias(t.proj_bias);
+  p->set_mlp_bias(t.mlp_bias);
+  p->set_head_bias(t.head_bias);
+  p->set_qk_norm(t.qk_norm);
+  p->set_parallel_residual(t.parallel_residual);
+  p->set_single_norm(t.single_norm);
+  p->set_bidirectional(t.bidirectional);
+  p->set_sliding_window(t.sliding_window);
+  p->set_sliding_window_from_layer(t.sliding_window_from_layer);
+  p->set_full_attention_period(t.full_attention_period);
+  p->set_token_types(t.token_types);
+  p->set_pooler(t.pooler);
+  p->set_mlm_head(t.mlm_head);
+  p->set_multi_token_layers(t.multi_token_layers);
+  p->set_rope_theta(t.rope_theta);
+  p->set_norm_epsilon(t.norm_epsilon);
+  p->set_rotary_fraction(t.rotary_fraction);
+  p->set_final_norm_absent(!t.final_norm);
+  if (t.moe) {
+    proto::MixtureOfExperts* m = p->mutable_moe();
+    m->set_experts(t.moe->experts);
+    m->set_experts_per_token(t.moe->experts_per_token);
+    m->set_expert_ffn_hidden(t.moe->expert_ffn_hidden);
+    m->set_shared_ffn_hidden(t.moe->shared_ffn_hidden);
+    m->set_first_dense_layers(t.moe->first_dense_layers);
+    m->set_layer_period(t.moe->layer_period);
+    m->set_shared_gate(t.moe->shared_gate);
+    m->set_router_bias(t.moe->router_bias);
+  }
+  if (t.mla) {
+    proto::LatentAttention* a = p->mutable_mla();
+    a->set_q_lora_rank(t.mla->q_lora_rank);
+    a->set_kv_lora_rank(t.mla->kv_lora_rank);
+    a->set_qk_nope_head_dim(t.mla->qk_nope_head_dim);
+    a->set_qk_rope_head_dim(t.mla->qk_rope_head_dim);
+    a->set_v_head_dim(t.mla->v_head_dim);
+  }
+}
+
+}  // namespace
+
+Workload workload_from_proto(const proto::Workload& message, std::string_view file, std::string_view text) {
+  const Reader read(file, text, "");
+  Workload workload;
+  workload.name = message.name();
+  if (workload.name.empty()) read.fail("name", "missing", "expected the model's name");
+  workload.source = message.source();
+  workload.published_parameters = message.published_parameters();
+  if (message.published_parameters() < 0)
+    read.fail("published_parameters", fmt::format("{}", message.published_parameters()),
+              "expected 0 (not published) or a count");
+  workload.default_seq_len = read.bounded("default_seq_len", message.default_seq_len(), 0, kMaxPositions);
+  workload.ignored_keys.assign(message.ignored_keys().begin(), message.ignored_keys().end());
+  switch (message.model_case()) {
+    case proto::Workload::kTransformer: {
+      workload.transformer = read_transformer(message.transformer(), file, text);
+      check_transformer(*workload.transformer,
+                        [read = Reader(file, text, "transformer")](auto field, auto what, auto expected) {
+                          read.fail(field, what, expected);
+                        });
+      workload.layers = workload.transformer->layers;
+      workload.operators = transformer_operators(*workload.transformer);
+      if (workload.default_seq_len == 0)
+        workload.default_seq_len = std::min(workload.transformer->max_positions, kMaxDefaultSeqLen);
+      break;
+    }
+    case proto::Workload::kGraph:
+      internal::read_graph(message.graph(), file, text, &workload);
+      break;
+    case proto::Workload::MODEL_NOT_SET:
+      throw UserError(file, 0, "has neither a transformer nor a graph", "expected one of the two");
+  }
+  return workload;
+}
+
+void to_proto(const Workload& workload, proto::Workload* message) {
+  message->Clear();
+  message->set_name(workload.name);
+  message->set_source(workload.source);
+  message->set_published_parameters(workload.published_parameters);
+  message->set_default_seq_len(workload.default_seq_len);
+  for (const std::string& key : workload.ignored_keys) message->add_ignored_keys(key);
+  if (workload.transformer) {
+    write_transformer(*workload.transformer, message->mutable_transformer());
+  } else {
+    internal::write_graph(workload, message->mutable_graph());
+  }
+}
+
+}  // namespace orrery
