@@ -11,7 +11,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::array<std::pair<Algorithm, std::string_view>, 11> kAlgorithms = {{
+constexpr std::array<std::pair<Algorithm, std::string_view>, 10> kAlgorithms = {{
     {Algorithm::ring, "ring"},
     {Algorithm::tree, "tree"},
     {Algorithm::nvls, "nvls"},
@@ -21,7 +21,6 @@ constexpr std::array<std::pair<Algorithm, std::string_view>, 11> kAlgorithms = {
     {Algorithm::recursive_doubling, "recursive-doubling"},
     {Algorithm::direct, "direct"},
     {Algorithm::pat, "pat"},
-    {Algorithm::rabenseifner, "rabenseifner"},
     {Algorithm::binomial, "binomial"},
 }};
 

@@ -21,7 +21,6 @@ enum class Algorithm : std::uint8_t {
   recursive_doubling,
   direct,
   pat,
-  rabenseifner,
   binomial,
 };
 enum class Protocol : std::uint8_t { ll, ll128, simple, mpi_eager, mpi_rendezvous };

@@ -3,116 +3,137 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 
 namespace orrery {
 namespace {
 
-// One message between neighbours, and one byte of it, as the busiest rank of the group feels them.
-struct Links {
-  double latency_s = 0;
-  double seconds_per_byte = 0;         // while every rank sends to the next
-  double pair_seconds_per_byte = 0;    // one message on an idle machine
-  double reduce_seconds_per_byte = 0;  // two buffers into one
-  double overhead_s = 0;
+// Measured times of messages by size: straight lines between the points, and beyond the last at its rate.
+// Never falling, whatever noise a measurement had.
+double interpolated(const std::vector<MessageTime>& points, double MessageTime::*time, double bytes) {
+  double before_bytes = 0;
+  double before_s = points.front().*time;  // smaller messages take as long as the smallest measured
+  for (const MessageTime& point : points) {
+    const double now_s = std::max(before_s, point.*time);
+    if (bytes <= point.bytes) {
+      const double share = (bytes - before_bytes) / (point.bytes - before_bytes);
+      return before_s + share * (now_s - before_s);
+    }
+    before_bytes = point.bytes;
+    before_s = now_s;
+  }
+  return before_s * bytes / before_bytes;
+}
+
+// What one message takes on this group's links: inside a node by the measured times (or latency and rate),
+// between nodes by the network's latency and the node's share of its port.
+class Messages {
+ public:
+  Messages(const GroupShape& shape, const Cluster& cluster) : shape_(shape), profile_(cluster.communication) {
+    // Ranks beyond the cores take turns on them, in copying as in reducing.
+    if (shape.cores_per_node > 0) {
+      crowd_ = std::max(1.0, static_cast<double>(shape.ranks_per_node) / shape.cores_per_node);
+    }
+    rate_ = profile_.point_to_point_bytes_per_s > 0 ? profile_.point_to_point_bytes_per_s
+                                                    : shape.intra_bandwidth_bytes_per_s;
+    network_latency_s_ = std::max(profile_.network_latency_s, shape.inter_latency_s);
+    ORRERY_CHECK(shape.nodes == 1 || shape.inter_bandwidth_bytes_per_s > 0, "nodes without a network");
+  }
+
+  double crowd() const { return crowd_; }
+
+  // Every rank sends `bytes` to the next and receives as much; `leaving` of a node's ranks send to another
+  // node.
+  double exchange(double bytes, double leaving) const {
+    double seconds = 0;
+    if (shape_.ranks_per_node > 1) {
+      seconds =
+          crowd_ * (profile_.message_times.empty()
+                        ? profile_.point_to_point_latency_s + bytes / (rate_ * profile_.intra_efficiency)
+                        : interpolated(profile_.message_times, &MessageTime::exchange_s, bytes));
+    }
+    return shape_.nodes > 1 ? std::max(seconds, across(bytes, leaving)) : seconds;
+  }
+
+  // One message, the other ranks idle.
+  double one_way(double bytes) const {
+    if (shape_.nodes > 1) return across(bytes, 1);
+    return profile_.message_times.empty()
+               ? profile_.point_to_point_latency_s + bytes / rate_
+               : interpolated(profile_.message_times, &MessageTime::one_way_s, bytes);
+  }
+
+  double reduce(double bytes) const {
+    return profile_.reduce_bytes_per_s > 0 ? crowd_ * bytes / profile_.reduce_bytes_per_s : 0;
+  }
+
+ private:
+  double across(double bytes, double leaving) const {
+    const double network = shape_.inter_bandwidth_bytes_per_s * profile_.network_efficiency;
+    return network_latency_s_ + leaving * bytes / network;
+  }
+
+  const GroupShape& shape_;
+  const CommunicationProfile& profile_;
+  double crowd_ = 1;
+  double rate_ = 0;
+  double network_latency_s_ = 0;
 };
-
-// Ranks beyond the cores take turns on them, in copying as in reducing.
-double crowding(const GroupShape& shape) {
-  return shape.cores_per_node > 0
-             ? std::max(1.0, static_cast<double>(shape.ranks_per_node) / shape.cores_per_node)
-             : 1.0;
-}
-
-Links links_of(const GroupShape& shape, const Cluster& cluster) {
-  const CommunicationProfile& p = cluster.communication;
-  Links links;
-  links.overhead_s = p.collective_overhead_s;
-  const double crowd = crowding(shape);
-  const double rate = p.point_to_point_bytes_per_s > 0
-                          ? p.point_to_point_bytes_per_s
-                          : shape.intra_bandwidth_bytes_per_s * p.intra_efficiency;
-  if (shape.ranks_per_node > 1 && rate > 0) {
-    links.latency_s = p.point_to_point_latency_s > 0 ? p.point_to_point_latency_s : shape.intra_latency_s;
-    links.latency_s *= crowd;
-    links.pair_seconds_per_byte = 1 / rate;
-    // Shared memory is copied in by the sender's core and out by the receiver's: a rank that does both at
-    // once does each at half the rate.
-    links.seconds_per_byte = 2 / rate * crowd;
-  }
-  if (shape.nodes > 1) {
-    const double latency = p.network_latency_s > 0 ? p.network_latency_s : shape.inter_latency_s;
-    const double network = shape.inter_bandwidth_bytes_per_s * p.network_efficiency;
-    ORRERY_CHECK(network > 0, "nodes without a network between them");
-    links.latency_s = std::max(links.latency_s, std::max(latency, shape.inter_latency_s));
-    links.seconds_per_byte = std::max(links.seconds_per_byte, 1 / network);
-    links.pair_seconds_per_byte = std::max(links.pair_seconds_per_byte, 1 / network);
-  }
-  links.reduce_seconds_per_byte = p.reduce_bytes_per_s > 0 ? crowd / p.reduce_bytes_per_s : 0;
-  return links;
-}
 
 struct Candidate {
   Algorithm algorithm = Algorithm::ring;
-  double steps = 0;          // messages one after another
-  double link_bytes = 0;     // that the busiest rank sends, one after another
-  double reduced_bytes = 0;  // that it reduces
+  double rounds = 0;         // one after another
+  double message_bytes = 0;  // of each
+  double leaving = 1;        // messages of a round that leave a node at once
+  double reduced_bytes = 0;  // by one rank, over all rounds
   double wire_per_edge = 0;  // per byte of the collective
+  bool one_way = false;      // a round has one message and no answer
 };
 
-double log2_up(double n) {
-  return std::ceil(std::log2(n));
-}
-
-std::vector<Candidate> candidates_of(CollectiveKind kind, double bytes, double n) {
+std::vector<Candidate> candidates_of(CollectiveKind kind, double bytes, const GroupShape& shape) {
+  const double n = shape.ranks;
+  const double local = shape.ranks_per_node;
   const double part = bytes / n;
-  const double rounds = log2_up(n);
-  const bool power_of_two = std::exp2(rounds) == n;
-  const double extra = power_of_two ? 0 : 2;  // fold the odd ranks in, and out again
+  const double levels = std::ceil(std::log2(n));
   switch (kind) {
     case CollectiveKind::all_reduce: {
-      const double core = power_of_two ? rounds : rounds - 1;
-      return {{Algorithm::recursive_doubling, core + extra, bytes * (core + extra),
-               bytes * (core + extra / 2), 1.0},
-              {Algorithm::rabenseifner, 2 * core + extra, bytes * (2 * (1 - std::exp2(-core)) + extra),
-               bytes * (1 - std::exp2(-core) + extra / 2), 1.0},
-              {Algorithm::ring, 2 * (n - 1), 2 * (n - 1) * part, (n - 1) * part, 2 * (n - 1) / n}};
+      // Ranks beyond a power of two fold into a neighbour first and hear the result last.
+      const double power = std::exp2(std::floor(std::log2(n)));
+      const double core = std::log2(power);
+      const double extra = power == n ? 0 : 1;
+      return {{Algorithm::recursive_doubling, core + 2 * extra, bytes, local, (core + extra) * bytes,
+               core + 2 * extra},
+              {Algorithm::ring, 2 * (n - 1), part, 1, (n - 1) * part, 2 * (n - 1) / n}};
     }
     case CollectiveKind::reduce_scatter:
-      return {{Algorithm::ring, n - 1, (n - 1) * part, (n - 1) * part, (n - 1) / n},
-              {Algorithm::pairwise, n - 1, (n - 1) * part, (n - 1) * part, 1 / n}};
-    case CollectiveKind::all_gather: {
-      std::vector<Candidate> c = {{Algorithm::ring, n - 1, (n - 1) * part, 0, (n - 1) / n}};
-      if (power_of_two) c.push_back({Algorithm::recursive_doubling, rounds, (n - 1) * part, 0, 1.0});
-      return c;
-    }
+      return {{Algorithm::ring, n - 1, part, 1, (n - 1) * part, (n - 1) / n}};
+    case CollectiveKind::all_gather:
+      return {{Algorithm::ring, n - 1, part, 1, 0, (n - 1) / n}};
     case CollectiveKind::all_to_all:
-      return {{Algorithm::pairwise, n - 1, (n - 1) * part, 0, 1 / n}};
+      return {{Algorithm::pairwise, n - 1, part, local, 0, 1 / n}};
     case CollectiveKind::broadcast:
-      return {{Algorithm::binomial, rounds, rounds * bytes, 0, 1.0},
-              {Algorithm::ring, rounds + n - 1, 2 * (n - 1) * part, 0, 1.0}};  // scatter, ring all-gather
+      return {{Algorithm::binomial, levels, bytes, 1, 0, 1.0, true}};
     case CollectiveKind::reduce:
-      return {{Algorithm::binomial, rounds, rounds * bytes, rounds * bytes, 1.0},
-              {Algorithm::rabenseifner, 2 * rounds, 2 * (n - 1) * part, (n - 1) * part, 1.0}};
+      return {{Algorithm::binomial, levels, bytes, 1, levels * bytes, 1.0, true}};
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
-      return {{Algorithm::binomial, rounds, (n - 1) * part, 0, 1.0},
-              {Algorithm::direct, n - 1, (n - 1) * part, 0, 1 / n}};
+      return {{Algorithm::direct, n - 1, part, 1, 0, 1 / n, true}};
   }
   return {};
 }
 
-CollectivePlan plan_of(Algorithm algorithm, double bytes, double latency_s, double moving_s, double edge,
-                       double idle_rate, const Cluster& cluster) {
+CollectivePlan plan_of(Algorithm algorithm, double bytes, double message_bytes, double latency_s,
+                       double seconds, double wire_per_edge, const CommunicationProfile& profile) {
   CollectivePlan plan;
   plan.algorithm = algorithm;
-  plan.protocol = cluster.communication.eager_bytes > 0 && bytes <= cluster.communication.eager_bytes
-                      ? Protocol::mpi_eager
-                      : Protocol::mpi_rendezvous;
+  plan.protocol = message_bytes <= profile.eager_bytes ? Protocol::mpi_eager : Protocol::mpi_rendezvous;
   plan.latency_s = latency_s;
-  plan.bandwidth_bytes_per_s = bytes > 0 && moving_s > 0 ? bytes / moving_s : idle_rate;
-  plan.wire_bytes_per_edge = edge;
+  const double moving = seconds - latency_s;
+  // Nothing to move: any positive rate says so.
+  plan.bandwidth_bytes_per_s = bytes > 0 && moving > 0 ? bytes / moving : 1e18;
+  plan.wire_bytes_per_edge = wire_per_edge;
   return plan;
 }
 
@@ -120,29 +141,33 @@ CollectivePlan plan_of(Algorithm algorithm, double bytes, double latency_s, doub
 
 CollectivePlan mpi_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
                               const Cluster& cluster, const Algorithm* forced) {
-  const Links links = links_of(shape, cluster);
+  const CommunicationProfile& profile = cluster.communication;
+  const Messages messages(shape, cluster);
+  const auto round_s = [&](const Candidate& c, double message_bytes) {
+    return c.one_way ? messages.one_way(message_bytes) : messages.exchange(message_bytes, c.leaving);
+  };
   std::optional<CollectivePlan> best;
-  for (const Candidate& c : candidates_of(kind, bytes, shape.ranks)) {
+  for (const Candidate& c : candidates_of(kind, bytes, shape)) {
     if (forced != nullptr && c.algorithm != *forced) continue;
-    const double latency = links.overhead_s + c.steps * links.latency_s;
-    const double moving =
-        c.link_bytes * links.seconds_per_byte + c.reduced_bytes * links.reduce_seconds_per_byte;
-    const CollectivePlan plan = plan_of(c.algorithm, bytes, latency, moving, c.wire_per_edge,
-                                        1 / std::max(links.seconds_per_byte, 1e-15), cluster);
+    const double latency = profile.collective_overhead_s + c.rounds * round_s(c, 0);
+    const double seconds = profile.collective_overhead_s + c.rounds * round_s(c, c.message_bytes) +
+                           messages.reduce(c.reduced_bytes);
+    const CollectivePlan plan =
+        plan_of(c.algorithm, bytes, c.message_bytes, latency, seconds, c.wire_per_edge, profile);
     if (!best || plan.seconds(bytes) < best->seconds(bytes)) best = plan;
   }
   if (!best) {
     throw UserError("algorithm '" + std::string(name_of(*forced)) + "' cannot run " +
                         std::string(name_of(kind)) + " over MPI",
-                    "an algorithm that MPI has for it, or auto");
+                    "one that the executor has for it (docs/collectives.md), or auto");
   }
   return *best;
 }
 
 CollectivePlan mpi_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
-  const Links links = links_of(shape, cluster);
-  return plan_of(Algorithm::direct, bytes, links.latency_s, bytes * links.pair_seconds_per_byte, 1.0,
-                 1 / std::max(links.pair_seconds_per_byte, 1e-15), cluster);
+  const Messages messages(shape, cluster);
+  return plan_of(Algorithm::direct, bytes, bytes, messages.one_way(0), messages.one_way(bytes), 1.0,
+                 cluster.communication);
 }
 
 }  // namespace orrery

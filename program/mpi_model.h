@@ -1,5 +1,5 @@
-// Open MPI 4.1 and Orrery's own executor on processors: the textbook algorithms over measured latency,
-// bandwidth and reduction rate (CommunicationProfile). Formulas: docs/collectives.md.
+// The executor's own collectives over MPI point-to-point (exec/collectives.h): the algorithms that it has,
+// over measured message times and reduction rate (CommunicationProfile). Formulas: docs/collectives.md.
 #pragma once
 
 #include "program/collective_cost.h"

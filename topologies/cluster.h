@@ -82,6 +82,12 @@ struct Fabric {
 
 enum class CommunicationLibrary { nccl, mpi };
 
+struct MessageTime {
+  double bytes = 0;
+  double one_way_s = 0;
+  double exchange_s = 0;
+};
+
 struct CommunicationProfile {
   CommunicationLibrary library = CommunicationLibrary::nccl;
   std::string source;
@@ -94,6 +100,7 @@ struct CommunicationProfile {
   double intra_efficiency = 1;
   double collective_overhead_s = 0;
   double eager_bytes = 0;
+  std::vector<MessageTime> message_times;  // ascending in bytes
 };
 
 enum class OverrideTarget { device, nic, node };  // node: all its devices

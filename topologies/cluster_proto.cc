@@ -317,6 +317,16 @@ CommunicationProfile read_communication(const proto::Cluster& message, const Fie
     profile.network_efficiency = check.fraction("network_efficiency", from.network_efficiency());
   if (from.intra_efficiency() != 0)
     profile.intra_efficiency = check.fraction("intra_efficiency", from.intra_efficiency());
+  for (int i = 0; i < from.message_times_size(); ++i) {
+    const FieldCheck at = check.inside("message_times", i);
+    const proto::MessageTime& time = from.message_times(i);
+    const MessageTime read = {at.positive("bytes", time.bytes()), at.positive("one_way_s", time.one_way_s()),
+                              at.positive("exchange_s", time.exchange_s())};
+    if (!profile.message_times.empty() && read.bytes <= profile.message_times.back().bytes)
+      at.fail("bytes", "message_times are not in ascending order",
+              "expected more bytes than the entry before");
+    profile.message_times.push_back(read);
+  }
   return profile;
 }
 
@@ -417,6 +427,12 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
   to->set_intra_efficiency(profile.intra_efficiency);
   to->set_collective_overhead_s(profile.collective_overhead_s);
   to->set_eager_bytes(profile.eager_bytes);
+  for (const MessageTime& time : profile.message_times) {
+    proto::MessageTime* entry = to->add_message_times();
+    entry->set_bytes(time.bytes);
+    entry->set_one_way_s(time.one_way_s);
+    entry->set_exchange_s(time.exchange_s);
+  }
 }
 
 }  // namespace

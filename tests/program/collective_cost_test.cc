@@ -37,6 +37,7 @@ Cluster mpi() {
   p.network_latency_s = 30e-6;
   p.collective_overhead_s = 2e-6;
   p.eager_bytes = 4096;
+  p.intra_efficiency = 0.5;
   return cluster;
 }
 
@@ -286,14 +287,36 @@ TEST_CASE("collectives: a forced algorithm is taken, or refused where it cannot 
 TEST_CASE("collectives: MPI takes the formulas of docs/collectives.md") {
   const Cluster cluster = mpi();
   const GroupShape two = processes(1, 2, 2);
-  // Two ranks, 8 bytes: one exchange of recursive doubling.
+  // Two ranks, 8 bytes: the call's overhead and one exchange.
   const CollectivePlan small = plan_collective(CollectiveKind::all_reduce, 8, two, cluster);
   CHECK(small.algorithm == Algorithm::recursive_doubling);
   CHECK(small.protocol == Protocol::mpi_eager);
   CHECK(small.latency_s == Approx(2e-6 + 1e-6));
+  // Four ranks on four cores, 4 MiB on the ring: 6 messages of 1 MiB at 5 GB/s x 0.5, 3 parts reduced at 4
+  // GB/s.
+  const Algorithm ring = Algorithm::ring;
+  CHECK(plan_collective(CollectiveKind::all_reduce, 4 * kMiB, processes(1, 4, 4), cluster, &ring)
+            .seconds(4 * kMiB) == Approx(2e-6 + 6 * (1e-6 + kMiB / 2.5e9) + 3 * kMiB / 4e9));
+  // Two nodes of two ranks, all-to-all: two messages of a part at a time leave through 125 MB/s.
+  CHECK(seconds(CollectiveKind::all_to_all, 4 * kMiB, processes(2, 2, 2), cluster) ==
+        Approx(2e-6 + 3 * (50e-6 + 2 * kMiB / 125e6)));
   // Ranks that share a core take turns.
   CHECK(seconds(CollectiveKind::all_reduce, kGiB, processes(1, 4, 2), cluster) >
         seconds(CollectiveKind::all_reduce, kGiB, processes(1, 4, 4), cluster));
+}
+
+TEST_CASE("collectives: measured message times replace latency and rate") {
+  Cluster cluster = mpi();
+  cluster.communication.message_times = {
+      {1024, 2e-6, 3e-6}, {kMiB, 100e-6, 150e-6}, {4 * kMiB, 90e-6, 900e-6}};
+  const GroupShape two = processes(1, 2, 2);
+  CHECK(plan_transfer(8, two, cluster).seconds(8) == Approx(2e-6));
+  CHECK(plan_transfer(kMiB, two, cluster).seconds(kMiB) == Approx(100e-6));
+  // A measurement that fell is not believed; beyond the last point its rate goes on.
+  CHECK(plan_transfer(4 * kMiB, two, cluster).seconds(4 * kMiB) == Approx(100e-6));
+  CHECK(plan_transfer(40 * kMiB, two, cluster).seconds(40 * kMiB) == Approx(1000e-6));
+  // All-gather of 2 MiB on two ranks: one exchange of 1 MiB.
+  CHECK(seconds(CollectiveKind::all_gather, 2 * kMiB, two, cluster) == Approx(2e-6 + 150e-6));
 }
 
 TEST_CASE("collectives: bus factors are nccl-tests'") {
