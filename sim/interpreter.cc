@@ -1,0 +1,648 @@
+#include "sim/interpreter.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <queue>
+
+#include "base/error.h"
+#include "sim/bytes.h"
+#include "sim/platform.h"
+
+namespace orrery::sim {
+namespace {
+
+enum class ActivityKind : std::uint8_t { work, move, step_begin };
+
+// Something that takes time: work of a task, a payload on its way, a rank's overhead before a step.
+struct Activity {
+  ActivityKind kind = ActivityKind::work;
+  bool shared = false;      // a payload that SimGrid carries after its latency
+  bool in_simgrid = false;  // and now does
+  int owner = 0;            // work: task; move: meeting; step_begin: rank
+  int message = -1;         // of the meeting's graph
+  int blockers = 0;         // ranks that compute and so hold the payload up
+  std::uint32_t generation = 0;
+  double remaining_s = 0;  // at rate 1
+  double rate = 0;
+  double since_s = 0;
+};
+
+struct Due {
+  double time_s = 0;
+  int activity = 0;
+  std::uint32_t generation = 0;
+  bool operator>(const Due& other) const {
+    return time_s != other.time_s ? time_s > other.time_s : activity > other.activity;
+  }
+};
+
+struct RankState {
+  int step = 0;
+  std::size_t left = 0;    // tasks of this step
+  std::uint32_t next = 0;  // single-threaded: instruction to issue
+  bool computing = false;  // as last told to the payloads
+  int overlapping = 0;     // collectives under way
+  std::vector<int> works;  // activities
+  std::vector<int> moves;  // single-threaded: payloads that need this rank's thread
+};
+
+struct MeetingState {
+  int come = 0;
+  int delivered = 0;  // eager: arrived, not yet received
+  int wanted = 0;     // eager: receivers that wait
+  int messages_left = 0;
+  std::vector<int> message_waits;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Scenario& scenario, int steps) : s_(scenario), steps_(steps) {
+    base_.push_back(0);
+    for (const RankScript& rank : s_.ranks) base_.push_back(base_.back() + rank.tasks.size());
+    const std::size_t tasks = base_.back();
+    waits_.resize(tasks);
+    blocked_.resize(tasks);
+    issued_.resize(tasks);
+    meetings_left_.resize(tasks);
+    rank_of_.resize(tasks);
+    ranks_.resize(s_.ranks.size());
+    meetings_.resize(s_.meetings.size());
+    node_ranks_.resize(s_.nodes.size());
+    node_dirty_.assign(s_.nodes.size(), false);
+    rank_dirty_.assign(s_.ranks.size(), false);
+    for (std::size_t r = 0; r < s_.ranks.size(); ++r) {
+      std::fill(rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r]),
+                rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r + 1]), static_cast<int>(r));
+      node_ranks_[static_cast<std::size_t>(s_.ranks[r].node)].push_back(static_cast<int>(r));
+    }
+    trace_.events.resize(tasks * static_cast<std::size_t>(steps));
+    trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
+    trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
+    trace_.flow_bytes.assign(s_.flows.flows().size(), 0);
+    if (!s_.flows.constraints().empty()) platform_ = std::make_unique<Platform>(s_.flows);
+  }
+
+  Trace run() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) prepare_step(static_cast<int>(r));
+    pump();
+    if (platform_)
+      platform_->run(
+          [this] {
+            if (!failure_.empty()) return;
+            guarded([this] {
+              now_ = std::max(now_, platform_->now_s());
+              take_due();
+              pump();
+            });
+          },
+          [this](const std::vector<int>& tokens) {
+            if (!failure_.empty()) return;
+            guarded([&] {
+              now_ = std::max(now_, platform_->now_s());
+              for (const int token : tokens) end_move(token);
+              take_due();
+              pump();
+            });
+          });
+    if (!failure_.empty()) throw InternalError(failure_);
+    check_finished();
+    return std::move(trace_);
+  }
+
+ private:
+  // Nothing may be thrown through SimGrid.
+  template <typename Body>
+  void guarded(Body body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      failure_ = error.what();
+    }
+  }
+
+  const RankScript& script(int rank) const { return s_.ranks[static_cast<std::size_t>(rank)]; }
+  RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::size_t task_id(const TaskRef& ref) const {
+    return base_[static_cast<std::size_t>(ref.rank)] + ref.instruction;
+  }
+  const Task& task(std::size_t id) const {
+    const int rank = rank_of_[id];
+    return script(rank).tasks[id - base_[static_cast<std::size_t>(rank)]];
+  }
+  TimelineEvent& event(std::size_t id) {
+    const int rank = rank_of_[id];
+    const std::size_t first = base_[static_cast<std::size_t>(rank)];
+    const std::size_t count = script(rank).tasks.size();
+    return trace_.events[first * static_cast<std::size_t>(steps_) +
+                         static_cast<std::size_t>(state(rank).step) * count + (id - first)];
+  }
+
+  // ---- time ----
+
+  // Acts on everything that happens now, then lets time pass until SimGrid has to lead.
+  void pump() {
+    while (true) {
+      drain();
+      refresh();
+      if (!to_simgrid_.empty()) {
+        if (platform_->now_s() < now_) {
+          platform_->wake_at(now_);
+          return;
+        }
+        hand_to_simgrid();
+      }
+      if (platform_ && platform_->running() > 0) {
+        if (!due_.empty()) platform_->wake_at(due_.top().time_s);
+        return;
+      }
+      if (due_.empty()) return;
+      now_ = due_.top().time_s;
+      take_due();
+    }
+  }
+
+  void take_due() {
+    while (!due_.empty() && due_.top().time_s <= now_) {
+      const Due due = due_.top();
+      due_.pop();
+      Activity& activity = activities_[static_cast<std::size_t>(due.activity)];
+      if (activity.generation != due.generation) continue;
+      activity.remaining_s = 0;
+      ++activity.generation;
+      switch (activity.kind) {
+        case ActivityKind::work:
+          end_work(due.activity);
+          break;
+        case ActivityKind::move:
+          if (activity.shared)
+            to_simgrid_.push_back(due.activity);
+          else
+            end_move(due.activity);
+          break;
+        case ActivityKind::step_begin:
+          begin_step(activity.owner);
+          release(due.activity);
+          break;
+      }
+    }
+  }
+
+  int new_activity(ActivityKind kind, int owner, double seconds) {
+    int id = 0;
+    if (free_.empty()) {
+      id = static_cast<int>(activities_.size());
+      activities_.emplace_back();
+    } else {
+      id = free_.back();
+      free_.pop_back();
+    }
+    Activity& activity = activities_[static_cast<std::size_t>(id)];
+    const std::uint32_t generation = activity.generation;
+    activity = Activity{};
+    activity.generation = generation;
+    activity.kind = kind;
+    activity.owner = owner;
+    activity.remaining_s = seconds;
+    activity.since_s = now_;
+    return id;
+  }
+
+  void release(int id) { free_.push_back(id); }
+
+  void set_rate(int id, double rate) {
+    Activity& activity = activities_[static_cast<std::size_t>(id)];
+    if (activity.rate == rate) return;
+    activity.remaining_s = std::max(0.0, activity.remaining_s - activity.rate * (now_ - activity.since_s));
+    activity.rate = rate;
+    activity.since_s = now_;
+    ++activity.generation;
+    if (rate > 0) due_.push({now_ + activity.remaining_s / rate, id, activity.generation});
+  }
+
+  // ---- steps ----
+
+  void prepare_step(int rank) {
+    const RankScript& r = script(rank);
+    const std::size_t first = base_[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < r.tasks.size(); ++i) {
+      waits_[first + i] = r.tasks[i].waits_for;
+      blocked_[first + i] = r.tasks[i].has_predecessor;
+      issued_[first + i] = false;
+    }
+    state(rank).left = r.tasks.size();
+    state(rank).next = 0;
+    if (s_.step_overhead_s > 0)
+      set_rate(new_activity(ActivityKind::step_begin, rank, s_.step_overhead_s), 1);
+    else
+      begin_step(rank);
+  }
+
+  void begin_step(int rank) {
+    const RankScript& r = script(rank);
+    if (r.tasks.empty()) {
+      end_step(rank);
+      return;
+    }
+    if (s_.single_threaded) {
+      threads_.push_back(rank);
+      return;
+    }
+    const std::size_t first = base_[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < r.tasks.size(); ++i)
+      if (waits_[first + i] == 0 && !blocked_[first + i]) ready_.push_back(first + i);
+  }
+
+  void end_step(int rank) {
+    RankState& r = state(rank);
+    const auto step = static_cast<std::size_t>(r.step);
+    trace_.rank_step_ends_s[step][static_cast<std::size_t>(rank)] = now_;
+    trace_.step_ends_s[step] = std::max(trace_.step_ends_s[step], now_);
+    ++r.step;
+    if (r.step < steps_) prepare_step(rank);
+  }
+
+  // ---- tasks ----
+
+  void drain() {
+    while (!ready_.empty() || !threads_.empty()) {
+      while (!ready_.empty()) {
+        const std::size_t id = ready_.front();
+        ready_.pop_front();
+        start_task(id);
+      }
+      if (!threads_.empty()) {
+        const int rank = threads_.front();
+        threads_.pop_front();
+        issue(rank);
+      }
+    }
+  }
+
+  // A single-threaded rank goes on as far as it can.
+  void issue(int rank) {
+    RankState& r = state(rank);
+    const std::size_t first = base_[static_cast<std::size_t>(rank)];
+    const RankScript& s = script(rank);
+    while (r.works.empty() && r.next < s.tasks.size()) {
+      const std::size_t id = first + r.next;
+      if (waits_[id] > 0) return;
+      if (s.tasks[r.next].works && blocked_[id]) return;
+      ++r.next;
+      issued_[id] = true;
+      if (!blocked_[id]) start_task(id);
+    }
+  }
+
+  void start_task(std::size_t id) {
+    const int rank = rank_of_[id];
+    TimelineEvent& e = event(id);
+    e.rank = script(rank).rank;
+    e.step = state(rank).step;
+    e.instruction = static_cast<std::uint32_t>(id - base_[static_cast<std::size_t>(rank)]);
+    e.start_s = now_;
+    const Task& t = task(id);
+    if (t.works)
+      start_work(rank, id, t);
+    else
+      arrive(id, t);
+  }
+
+  void start_work(int rank, std::size_t id, const Task& t) {
+    const int activity = new_activity(ActivityKind::work, static_cast<int>(id), t.work_s);
+    state(rank).works.push_back(activity);
+    if (speed_varies(rank))
+      touch(rank);
+    else
+      set_rate(activity, 1);
+  }
+
+  void end_work(int id) {
+    const auto task_index = static_cast<std::size_t>(activities_[static_cast<std::size_t>(id)].owner);
+    const int rank = rank_of_[task_index];
+    std::vector<int>& works = state(rank).works;
+    works.erase(std::find(works.begin(), works.end(), id));
+    if (speed_varies(rank)) touch(rank);
+    release(id);
+    complete(task_index);
+  }
+
+  void complete(std::size_t id) {
+    event(id).end_s = now_;
+    ++trace_.activities;
+    const int rank = rank_of_[id];
+    const std::size_t first = base_[static_cast<std::size_t>(rank)];
+    const RankScript& s = script(rank);
+    const std::size_t i = id - first;
+    const std::uint32_t follower = s.tasks[i].stream_next;
+    if (follower != kNoTask) {
+      blocked_[first + follower] = false;
+      unlocked(first + follower);
+    }
+    for (std::uint32_t k = s.next_begin[i]; k < s.next_begin[i + 1]; ++k) {
+      const std::size_t next = first + s.next[k];
+      if (--waits_[next] == 0) unlocked(next);
+    }
+    if (s_.single_threaded) threads_.push_back(rank);
+    if (--state(rank).left == 0) end_step(rank);
+  }
+
+  void unlocked(std::size_t id) {
+    if (waits_[id] > 0 || blocked_[id]) return;
+    if (!s_.single_threaded || issued_[id]) ready_.push_back(id);
+  }
+
+  // ---- meetings ----
+
+  void arrive(std::size_t id, const Task& t) {
+    meetings_left_[id] = static_cast<std::uint32_t>(t.meetings.size());
+    if (t.meetings.empty()) complete(id);
+    for (const MeetingRef& ref : t.meetings) {
+      const Meeting& meeting = s_.meetings[static_cast<std::size_t>(ref.meeting)];
+      MeetingState& m = meetings_[static_cast<std::size_t>(ref.meeting)];
+      if (!meeting.eager) {
+        if (++m.come < static_cast<int>(meeting.tasks.size())) continue;
+        m.come = 0;
+        launch(ref.meeting);
+      } else if (ref.sends) {
+        launch(ref.meeting);
+        left_meeting(id);
+      } else if (m.delivered > 0) {
+        --m.delivered;
+        left_meeting(id);
+      } else {
+        ++m.wanted;
+      }
+    }
+  }
+
+  void launch(int index) {
+    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
+    if (meeting.collective) overlap(meeting, +1);
+    if (meeting.messages < 0) {
+      start_move(index, -1, meeting.payload);
+      return;
+    }
+    const std::vector<Message>& graph = s_.message_graphs[static_cast<std::size_t>(meeting.messages)];
+    MeetingState& m = meetings_[static_cast<std::size_t>(index)];
+    m.messages_left = static_cast<int>(graph.size());
+    m.message_waits.clear();
+    for (const Message& message : graph) m.message_waits.push_back(message.waits_for);
+    for (std::size_t i = 0; i < graph.size(); ++i)
+      if (graph[i].waits_for == 0) start_move(index, static_cast<int>(i), graph[i].payload);
+  }
+
+  const Payload& payload_of(const Activity& activity) const {
+    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(activity.owner)];
+    if (activity.message < 0) return meeting.payload;
+    return s_
+        .message_graphs[static_cast<std::size_t>(meeting.messages)]
+                       [static_cast<std::size_t>(activity.message)]
+        .payload;
+  }
+
+  void start_move(int index, int message, const Payload& payload) {
+    double seconds = payload.latency_s;
+    bool shared = false;
+    if (payload.flow >= 0) {
+      trace_.flow_bytes[static_cast<std::size_t>(payload.flow)] += payload.bytes;
+      shared = !s_.flows.constraints_of(payload.flow).empty();
+      if (!shared) seconds += payload.bytes / s_.flows.lone_rate(payload.flow);
+    }
+    const int id = new_activity(ActivityKind::move, index, seconds);
+    Activity& activity = activities_[static_cast<std::size_t>(id)];
+    activity.message = message;
+    activity.shared = shared;
+    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
+    if (s_.single_threaded && !meeting.eager) {
+      for_each_rank(meeting, [&](int rank) {
+        state(rank).moves.push_back(id);
+        if (state(rank).computing) ++activity.blockers;
+      });
+    }
+    if (activity.blockers == 0) set_rate(id, 1);
+  }
+
+  void end_move(int id) {
+    const Activity activity = activities_[static_cast<std::size_t>(id)];
+    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(activity.owner)];
+    if (s_.single_threaded && !meeting.eager)
+      for_each_rank(meeting, [&](int rank) {
+        std::vector<int>& moves = state(rank).moves;
+        moves.erase(std::find(moves.begin(), moves.end(), id));
+      });
+    ++activities_[static_cast<std::size_t>(id)].generation;
+    release(id);
+    ++trace_.activities;
+    if (activity.message < 0) {
+      end_meeting(activity.owner);
+      return;
+    }
+    MeetingState& m = meetings_[static_cast<std::size_t>(activity.owner)];
+    const std::vector<Message>& graph = s_.message_graphs[static_cast<std::size_t>(meeting.messages)];
+    for (const int next : graph[static_cast<std::size_t>(activity.message)].next)
+      if (--m.message_waits[static_cast<std::size_t>(next)] == 0)
+        start_move(activity.owner, next, graph[static_cast<std::size_t>(next)].payload);
+    if (--m.messages_left == 0) end_meeting(activity.owner);
+  }
+
+  void end_meeting(int index) {
+    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
+    MeetingState& m = meetings_[static_cast<std::size_t>(index)];
+    if (meeting.collective) overlap(meeting, -1);
+    if (!meeting.eager) {
+      for (const TaskRef& ref : meeting.tasks) left_meeting(task_id(ref));
+    } else if (m.wanted > 0) {
+      --m.wanted;
+      left_meeting(task_id(meeting.tasks.back()));
+    } else {
+      ++m.delivered;
+    }
+  }
+
+  void left_meeting(std::size_t id) {
+    if (--meetings_left_[id] == 0) complete(id);
+  }
+
+  template <typename Visit>
+  void for_each_rank(const Meeting& meeting, Visit visit) {
+    int last = -1;
+    for (const TaskRef& ref : meeting.tasks)
+      if (ref.rank != last) visit(last = ref.rank);
+  }
+
+  // ---- speeds ----
+
+  bool speed_varies(int rank) const {
+    const RankScript& r = script(rank);
+    const NodeCores& node = s_.nodes[static_cast<std::size_t>(r.node)];
+    return s_.single_threaded || r.overlap_slowdown > 0 || node.cores > 0 || !node.keep.empty();
+  }
+
+  void touch(int rank) {
+    if (!rank_dirty_[static_cast<std::size_t>(rank)]) {
+      rank_dirty_[static_cast<std::size_t>(rank)] = true;
+      dirty_ranks_.push_back(rank);
+    }
+    const auto node = static_cast<std::size_t>(script(rank).node);
+    const bool alone = s_.nodes[node].cores == 0 && s_.nodes[node].keep.empty();
+    if (alone || node_dirty_[node]) return;
+    node_dirty_[node] = true;
+    dirty_nodes_.push_back(static_cast<int>(node));
+  }
+
+  void overlap(const Meeting& meeting, int change) {
+    for_each_rank(meeting, [&](int rank) {
+      if (script(rank).overlap_slowdown <= 0) return;
+      RankState& r = state(rank);
+      const bool before = r.overlapping > 0;
+      r.overlapping += change;
+      if (before != (r.overlapping > 0)) touch(rank);
+    });
+  }
+
+  // At the end of an instant: who computes at which speed, and which payloads may move.
+  void refresh() {
+    for (const int node : dirty_nodes_) {
+      node_dirty_[static_cast<std::size_t>(node)] = false;
+      for (const int rank : node_ranks_[static_cast<std::size_t>(node)])
+        if (!rank_dirty_[static_cast<std::size_t>(rank)]) {
+          rank_dirty_[static_cast<std::size_t>(rank)] = true;
+          dirty_ranks_.push_back(rank);
+        }
+    }
+    dirty_nodes_.clear();
+    std::sort(dirty_ranks_.begin(), dirty_ranks_.end());
+    for (const int rank : dirty_ranks_) {
+      rank_dirty_[static_cast<std::size_t>(rank)] = false;
+      refresh_rank(rank);
+    }
+    dirty_ranks_.clear();
+  }
+
+  double node_speed(int node_index) {
+    const NodeCores& node = s_.nodes[static_cast<std::size_t>(node_index)];
+    if (node.cores == 0 && node.keep.empty()) return 1;
+    int busy = 0;
+    for (const int rank : node_ranks_[static_cast<std::size_t>(node_index)])
+      if (!state(rank).works.empty()) busy += script(rank).on_node;
+    if (busy == 0) return 1;
+    const int at_once = node.cores > 0 ? std::min(busy, node.cores) : busy;
+    double speed = static_cast<double>(at_once) / busy;
+    if (!node.keep.empty())
+      speed *= node.keep[std::min(static_cast<std::size_t>(at_once), node.keep.size()) - 1];
+    return speed;
+  }
+
+  void refresh_rank(int rank) {
+    RankState& r = state(rank);
+    if (!r.works.empty()) {
+      const double node = node_speed(script(rank).node);
+      for (const int id : r.works) {
+        const Task& t = task(static_cast<std::size_t>(activities_[static_cast<std::size_t>(id)].owner));
+        const bool slowed = t.slowed && r.overlapping > 0;
+        set_rate(id, slowed ? node / (1 + script(rank).overlap_slowdown) : node);
+      }
+    }
+    const bool computing = !r.works.empty();
+    if (!s_.single_threaded || computing == r.computing) return;
+    r.computing = computing;
+    for (const int id : r.moves) {
+      Activity& activity = activities_[static_cast<std::size_t>(id)];
+      activity.blockers += computing ? 1 : -1;
+      if (computing && activity.blockers == 1)
+        activity.in_simgrid ? platform_->suspend(id) : set_rate(id, 0);
+      else if (!computing && activity.blockers == 0)
+        activity.in_simgrid ? platform_->resume(id) : set_rate(id, 1);
+    }
+  }
+
+  void hand_to_simgrid() {
+    for (const int id : to_simgrid_) {
+      Activity& activity = activities_[static_cast<std::size_t>(id)];
+      const Payload& payload = payload_of(activity);
+      activity.in_simgrid = true;
+      platform_->start(payload.flow, payload.bytes, id);
+      if (activity.blockers > 0) platform_->suspend(id);
+    }
+    to_simgrid_.clear();
+  }
+
+  // ---- the end ----
+
+  void check_finished() {
+    std::string stuck;
+    int count = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (ranks_[r].step == steps_) continue;
+      if (++count > 4) continue;
+      const RankScript& s = s_.ranks[r];
+      for (std::size_t i = 0; i < s.tasks.size(); ++i) {
+        if (event(base_[r] + i).end_s > 0 || waits_[base_[r] + i] > 0 || blocked_[base_[r] + i]) continue;
+        stuck += (stuck.empty() ? "" : "; ") + std::string("rank ") + std::to_string(s.rank) +
+                 " at instruction " + std::to_string(i) + " (" + label_of(*s.program, i) + ")";
+        break;
+      }
+    }
+    if (count > 0)
+      throw InternalError("the simulation stalled: " + std::to_string(count) + " of " +
+                          std::to_string(ranks_.size()) + " ranks did not finish: " + stuck);
+  }
+
+  const Scenario& s_;
+  int steps_;
+  double now_ = 0;
+  Trace trace_;
+  std::string failure_;
+  std::unique_ptr<Platform> platform_;
+  std::vector<std::size_t> base_;  // first task of each rank
+  std::vector<int> rank_of_;       // by task
+  std::vector<std::uint32_t> waits_;
+  std::vector<char> blocked_;  // by the predecessor on the stream
+  std::vector<char> issued_;
+  std::vector<std::uint32_t> meetings_left_;
+  std::vector<RankState> ranks_;
+  std::vector<MeetingState> meetings_;
+  std::vector<std::vector<int>> node_ranks_;
+  std::vector<char> node_dirty_;
+  std::vector<char> rank_dirty_;
+  std::vector<int> dirty_nodes_;
+  std::vector<int> dirty_ranks_;
+  std::deque<std::size_t> ready_;
+  std::deque<int> threads_;
+  std::vector<Activity> activities_;
+  std::vector<int> free_;
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
+  std::vector<int> to_simgrid_;
+};
+
+}  // namespace
+
+Trace interpret(const Scenario& scenario, int steps) {
+  ORRERY_CHECK(steps >= 1, "no step to simulate");
+  return Interpreter(scenario, steps).run();
+}
+
+std::string to_bytes(const Trace& trace) {
+  ByteWriter out;
+  out.put(trace.step_ends_s);
+  for (const std::vector<double>& ends : trace.rank_step_ends_s) out.put(ends);
+  out.put(trace.events);
+  out.put(trace.flow_bytes);
+  out.put(trace.activities);
+  return out.take();
+}
+
+Trace trace_from_bytes(const std::string& bytes) {
+  ByteReader in(bytes);
+  Trace trace;
+  in.get(trace.step_ends_s);
+  trace.rank_step_ends_s.resize(trace.step_ends_s.size());
+  for (std::vector<double>& ends : trace.rank_step_ends_s) in.get(ends);
+  in.get(trace.events);
+  in.get(trace.flow_bytes);
+  in.get(trace.activities);
+  return trace;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,604 @@
+#include "sim/scenario.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "base/error.h"
+#include "program/collective_cost.h"
+#include "sim/collective_edges.h"
+#include "sim/message_graph.h"
+
+namespace orrery::sim {
+namespace {
+
+// Below this a flow loads no link: its time is its latency.
+constexpr double kLeastBytes = 1;
+
+std::string where(const Program& program, std::size_t instruction) {
+  return "rank " + std::to_string(program.rank) + ", instruction " + std::to_string(instruction) + " (" +
+         label_of(program, instruction) + ")";
+}
+
+bool inside_node(LinkKind kind) {
+  return kind == LinkKind::device_port || kind == LinkKind::mesh || kind == LinkKind::pcie ||
+         kind == LinkKind::bridge || kind == LinkKind::memory;
+}
+
+// Groups that stand for each other: same kind, same classes of members.
+struct GroupClass {
+  GroupKind kind = GroupKind::world;
+  Group group;                 // of the first rank that named it
+  std::vector<int> simulated;  // indices of the programs whose ranks stand for the members, ascending
+  std::vector<int> devices;
+  GroupShape shape;
+  std::vector<int> collectives;  // the meeting of each
+};
+
+// A pattern that is asked for before its loads are known: loads depend on the largest bound.
+struct PatternRequest {
+  std::vector<std::pair<std::pair<int, int>, double>>
+      own;  // (source, destination device), weight: one instance
+  std::vector<std::pair<std::pair<int, int>, double>> all;  // of all ranks that are stood for; empty: own
+  std::vector<LinkWeight> fixed;                            // storage
+  int lane = kNoLane;
+  double most_bytes_per_s = 0;  // the largest rate bound of its flows
+};
+
+class Builder {
+ public:
+  explicit Builder(const ScenarioInput& input)
+      : input_(input), network_(*input.network), cluster_(network_.cluster()) {}
+
+  Scenario build() {
+    members_of_class();
+    for (std::size_t i = 0; i < input_.programs.size(); ++i) add_rank(static_cast<int>(i));
+    check_meetings();
+    resolve_payloads();
+    result_.step_overhead_s = input_.step_overhead_s;
+    result_.single_threaded = cluster_.communication.library == CommunicationLibrary::mpi;
+    result_.ends_in_global_synchronisation = ends_in_global_synchronisation();
+    return std::move(result_);
+  }
+
+ private:
+  const Program& program(int index) const { return *input_.programs[static_cast<std::size_t>(index)]; }
+  int class_of(int rank) const { return input_.class_of[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& ranks_of_class(int index) const {
+    return members_[static_cast<std::size_t>(index)];
+  }
+  bool stands_for_others(int index) const { return ranks_of_class(index).size() > 1; }
+
+  void members_of_class() {
+    members_.resize(input_.programs.size());
+    for (std::size_t rank = 0; rank < input_.class_of.size(); ++rank)
+      members_[static_cast<std::size_t>(input_.class_of[rank])].push_back(static_cast<int>(rank));
+  }
+
+  // ---- ranks ----
+
+  void add_rank(int index) {
+    const Program& p = program(index);
+    RankScript script;
+    script.program = &p;
+    script.rank = p.rank;
+    script.ranks = static_cast<int>(ranks_of_class(index).size());
+    place(index, script);
+    std::vector<bool> started(1, false);
+    std::array<std::uint32_t, kStreamCount> last{};
+    last.fill(kNoTask);
+    std::vector<std::uint32_t> degree(p.instructions.size() + 1, 0);
+    script.tasks.resize(p.instructions.size());
+    for (std::size_t i = 0; i < p.instructions.size(); ++i) {
+      const Instruction& instruction = p.instructions[i];
+      Task& task = script.tasks[i];
+      task.stream = instruction.stream;
+      task.waits_for = static_cast<std::uint32_t>(instruction.after.size());
+      for (const std::uint32_t before : instruction.after) {
+        ORRERY_CHECK(before < i, where(p, i) + " waits for a later instruction");
+        ++degree[before];
+      }
+      std::uint32_t& previous = last[static_cast<std::size_t>(instruction.stream)];
+      if (previous != kNoTask) {
+        task.has_predecessor = true;
+        script.tasks[previous].stream_next = static_cast<std::uint32_t>(i);
+      }
+      previous = static_cast<std::uint32_t>(i);
+      add_task(index, i, instruction, task, started);
+    }
+    link_successors(p, degree, script);
+    result_.ranks.push_back(std::move(script));
+  }
+
+  void place(int index, RankScript& script) {
+    const int device = input_.device_of(script.rank);
+    const int node = cluster_.place(device).node;
+    const NodeType& type = cluster_.node_type(node);
+    const DeviceProfile& profile = cluster_.profile_of(device);
+    speed_ = cluster_.device_speed(device);
+    if (speed_ <= 0)
+      throw NoAnswer("rank " + std::to_string(script.rank) + " runs on device " + std::to_string(device) +
+                     ", which is dead");
+    script.overlap_slowdown = profile.overlap_slowdown;
+    const auto [at, added] = nodes_.try_emplace(node, static_cast<int>(result_.nodes.size()));
+    if (added) result_.nodes.push_back({type.shared_cores, relative_speeds(profile.concurrency_scale)});
+    script.node = at->second;
+    script.on_node = 0;
+    for (const int other : ranks_of_class(index))
+      if (cluster_.place(input_.device_of(other)).node == node) ++script.on_node;
+  }
+
+  // While 1, 2, … devices are busy, relative to the speed that work_s assumes.
+  std::vector<double> relative_speeds(std::vector<double> scale) const {
+    if (scale.empty()) return scale;
+    const auto assumed = static_cast<std::size_t>(std::max(1, input_.assumed_busy));
+    const double reference = scale[std::min(assumed, scale.size()) - 1];
+    for (double& speed : scale) speed /= reference;
+    return scale;
+  }
+
+  void add_task(int index, std::size_t i, const Instruction& instruction, Task& task,
+                std::vector<bool>& started) {
+    switch (instruction.op) {
+      case Op::compute:
+      case Op::pack:
+      case Op::unpack:
+      case Op::copy:
+        task.works = true;
+        task.slowed = instruction.op == Op::compute;
+        task.work_s = input_.work_s(program(index), instruction) / speed_;
+        if (instruction.op == Op::compute && instruction.compute == ComputeKind::forward &&
+            instruction.micro_batch >= 0) {
+          const auto mb = static_cast<std::size_t>(instruction.micro_batch);
+          if (mb >= started.size()) started.resize(mb + 1, false);
+          if (!started[mb]) task.work_s += input_.micro_batch_overhead_s;
+          started[mb] = true;
+        }
+        return;
+      case Op::collective:
+        add_collective(index, i, instruction, task);
+        return;
+      case Op::exchange:
+        for (std::size_t t = 0; t < instruction.transfers.size(); ++t)
+          add_transfer(index, i, instruction, static_cast<int>(t), task);
+        return;
+      case Op::load:
+      case Op::save:
+        add_storage(index, i, instruction, task);
+        return;
+      case Op::receive_any:
+        break;
+    }
+    throw InternalError("the simulator does not run " + std::string(name_of(instruction.op)) + " (" +
+                        where(program(index), i) + ")");
+  }
+
+  static void link_successors(const Program& p, const std::vector<std::uint32_t>& degree,
+                              RankScript& script) {
+    script.next_begin.assign(p.instructions.size() + 1, 0);
+    for (std::size_t i = 0; i < p.instructions.size(); ++i)
+      script.next_begin[i + 1] = script.next_begin[i] + degree[i];
+    script.next.resize(script.next_begin.back());
+    std::vector<std::uint32_t> fill(script.next_begin.begin(), script.next_begin.end() - 1);
+    for (std::size_t i = 0; i < p.instructions.size(); ++i)
+      for (const std::uint32_t before : p.instructions[i].after)
+        script.next[fill[before]++] = static_cast<std::uint32_t>(i);
+  }
+
+  // ---- collectives ----
+
+  // Ranks of the classes that the members belong to, with repetitions: equal for groups that stand for each
+  // other.
+  std::vector<int> classes_of(const Group& group) const {
+    std::vector<int> classes;
+    classes.reserve(group.ranks.size());
+    for (const int rank : group.ranks) classes.push_back(class_of(rank));
+    std::sort(classes.begin(), classes.end());
+    return classes;
+  }
+
+  int group_class(int index, int group_index) {
+    auto& known = group_class_of_[index];
+    if (known.empty()) known.assign(program(index).groups.size(), -1);
+    int& result = known.at(static_cast<std::size_t>(group_index));
+    if (result >= 0) return result;
+    const Group& group = program(index).groups[static_cast<std::size_t>(group_index)];
+    const auto [at, added] = group_classes_index_.try_emplace(std::make_pair(group.kind, classes_of(group)),
+                                                              static_cast<int>(group_classes_.size()));
+    result = at->second;
+    if (!added) return result;
+    GroupClass fresh;
+    fresh.kind = group.kind;
+    fresh.group = group;
+    fresh.simulated = at->first.second;
+    fresh.simulated.erase(std::unique(fresh.simulated.begin(), fresh.simulated.end()), fresh.simulated.end());
+    for (const int rank : group.ranks) fresh.devices.push_back(input_.device_of(rank));
+    fresh.shape = group_shape(network_, fresh.devices);
+    group_classes_.push_back(std::move(fresh));
+    return result;
+  }
+
+  void add_collective(int index, std::size_t i, const Instruction& instruction, Task& task) {
+    const int gc = group_class(index, instruction.group);
+    GroupClass& group = group_classes_[static_cast<std::size_t>(gc)];
+    std::size_t& occurrence = occurrences_[{index, gc}];
+    if (occurrence == group.collectives.size()) {
+      group.collectives.push_back(new_meeting());
+      Meeting& meeting = result_.meetings.back();
+      meeting.collective = true;
+      plan_payload(group, gc, instruction, meeting);
+    }
+    const int id = group.collectives[occurrence];
+    ++occurrence;
+    result_.meetings[static_cast<std::size_t>(id)].tasks.push_back({index, static_cast<std::uint32_t>(i)});
+    expected_.resize(result_.meetings.size(), 0);
+    expected_[static_cast<std::size_t>(id)] = static_cast<int>(group.simulated.size());
+    task.meetings.push_back({id, false});
+  }
+
+  void plan_payload(const GroupClass& group, int gc, const Instruction& instruction, Meeting& meeting) {
+    const int n = static_cast<int>(group.devices.size());
+    if (n <= 1) return;
+    const CollectivePlan plan = plan_of(gc, instruction);
+    meeting.payload.latency_s = plan.latency_s;
+    if (instruction.bytes < kLeastBytes) return;
+    const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
+    if (input_.messages) {
+      meeting.messages = message_graph_of(group, plan, instruction, bandwidth);
+      meeting.payload.latency_s = 0;
+      return;
+    }
+    const double unit = edge_unit(instruction.collective, plan.algorithm, n);
+    const EdgeShape shape = edge_shape(instruction.collective, plan.algorithm);
+    const int request = collective_request(group, gc, shape, instruction);
+    use(request, meeting_payloads_, static_cast<int>(result_.meetings.size()) - 1, unit * instruction.bytes,
+        unit * bandwidth);
+  }
+
+  CollectivePlan plan_of(int gc, const Instruction& instruction) {
+    const auto key = std::make_tuple(gc, instruction.collective, instruction.bytes);
+    const auto at = plans_.find(key);
+    if (at != plans_.end()) return at->second;
+    const GroupClass& group = group_classes_[static_cast<std::size_t>(gc)];
+    return plans_
+        .emplace(key, plan_collective(instruction.collective, instruction.bytes, group.shape, cluster_,
+                                      input_.algorithm))
+        .first->second;
+  }
+
+  int collective_request(const GroupClass& group, int gc, EdgeShape shape, const Instruction& instruction) {
+    const bool rooted = shape == EdgeShape::from_root || shape == EdgeShape::to_root;
+    const int root = rooted ? instruction.root : 0;
+    const auto key = std::make_tuple(gc, static_cast<int>(shape), root, static_cast<int>(instruction.stream));
+    const auto [at, added] = collective_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    if (!added) return at->second;
+    PatternRequest request;
+    request.lane = lane(group.simulated.front(), instruction.stream, 0);
+    add_edges(shape, root, group.group, request.own);
+    // The groups of all other ranks that the members stand for.
+    const int first = group.simulated.front();
+    if (stands_for_others(first)) {
+      std::vector<bool> seen(input_.class_of.size(), false);
+      for (const int other : ranks_of_class(first)) {
+        if (seen[static_cast<std::size_t>(other)]) continue;
+        const int member = first_member_of_class(group.group, first);
+        const Group image = input_.image_of_group(group.group, member, other);
+        for (const int rank : image.ranks) seen[static_cast<std::size_t>(rank)] = true;
+        add_edges(shape, root, image, request.all);
+      }
+    }
+    requests_.push_back(std::move(request));
+    return at->second;
+  }
+
+  int first_member_of_class(const Group& group, int index) const {
+    for (const int rank : group.ranks)
+      if (class_of(rank) == index) return rank;
+    throw InternalError("a group without its own member");
+  }
+
+  void add_edges(EdgeShape shape, int root, const Group& group,
+                 std::vector<std::pair<std::pair<int, int>, double>>& edges) const {
+    std::vector<int> devices;
+    devices.reserve(group.ranks.size());
+    for (const int rank : group.ranks) devices.push_back(input_.device_of(rank));
+    for (const Edge& edge : collective_edges(shape, root, devices, cluster_))
+      edges.push_back({{devices[static_cast<std::size_t>(edge.source)],
+                        devices[static_cast<std::size_t>(edge.destination)]},
+                       edge.share});
+  }
+
+  int message_graph_of(const GroupClass& group, const CollectivePlan& plan, const Instruction& instruction,
+                       double bandwidth) {
+    std::vector<Message> messages;
+    for (const MessageNode& node :
+         message_graph(instruction.collective, plan, instruction.root, group.devices, cluster_)) {
+      Message message;
+      message.next = node.next;
+      message.payload.latency_s = node.latency_share * plan.latency_s;
+      messages.push_back(std::move(message));
+      const int request = pair_request(node.source, node.destination);
+      use(request, message_payloads_, static_cast<int>(message_payloads_index_.size()),
+          node.share * instruction.bytes, node.rate_share * bandwidth);
+      message_payloads_index_.emplace_back(result_.message_graphs.size(), messages.size() - 1);
+    }
+    for (std::size_t m = 0; m < messages.size(); ++m)
+      for (const int next : messages[m].next) ++messages[static_cast<std::size_t>(next)].waits_for;
+    result_.message_graphs.push_back(std::move(messages));
+    return static_cast<int>(result_.message_graphs.size()) - 1;
+  }
+
+  int pair_request(int source, int destination) {
+    const auto [at, added] =
+        pair_requests_.try_emplace({source, destination}, static_cast<int>(requests_.size()));
+    if (added) {
+      PatternRequest request;
+      request.own.push_back({{source, destination}, 1});
+      requests_.push_back(std::move(request));
+    }
+    return at->second;
+  }
+
+  // ---- exchanges ----
+
+  void add_transfer(int index, std::size_t i, const Instruction& instruction, int position, Task& task) {
+    const Transfer& transfer = instruction.transfers[static_cast<std::size_t>(position)];
+    const int peer = class_of(transfer.peer);
+    const int source = transfer.send ? index : peer;
+    const int destination = transfer.send ? peer : index;
+    std::vector<int>& ids = transfers_[std::make_tuple(source, destination, transfer.tag)];
+    std::size_t& occurrence =
+        transfer_occurrences_[std::make_tuple(source, destination, transfer.tag, transfer.send)];
+    if (occurrence == ids.size()) {
+      ids.push_back(new_meeting());
+      expected_.resize(result_.meetings.size(), 2);
+    }
+    const int id = ids[occurrence];
+    ++occurrence;
+    Meeting& meeting = result_.meetings[static_cast<std::size_t>(id)];
+    const TaskRef here{index, static_cast<std::uint32_t>(i)};
+    transfer_bytes_.resize(result_.meetings.size(), -1);
+    double& bytes = transfer_bytes_[static_cast<std::size_t>(id)];
+    if (bytes >= 0 && bytes != transfer.bytes)
+      throw InternalError("sender and receiver disagree about the bytes of a transfer: " +
+                          where(program(index), i));
+    bytes = transfer.bytes;
+    task.meetings.push_back({id, transfer.send});
+    if (!transfer.send) {
+      meeting.tasks.push_back(here);
+      return;
+    }
+    meeting.tasks.insert(meeting.tasks.begin(), here);
+    const int from = program(index).rank;
+    const int source_device = input_.device_of(from);
+    const int destination_device = input_.device_of(transfer.peer);
+    const CollectivePlan plan = transfer_plan(source_device, destination_device, transfer.bytes);
+    meeting.payload.latency_s = plan.latency_s;
+    const CommunicationProfile& communication = cluster_.communication;
+    meeting.eager =
+        communication.library == CommunicationLibrary::mpi && transfer.bytes <= communication.eager_bytes;
+    if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
+    const int stream_lane = meeting.eager ? kNoLane : lane(index, instruction.stream, position);
+    const int request = transfer_request(index, transfer.peer, stream_lane);
+    use(request, meeting_payloads_, id, transfer.bytes,
+        plan.bandwidth_bytes_per_s * input_.communication_efficiency);
+  }
+
+  CollectivePlan transfer_plan(int source, int destination, double bytes) {
+    const auto key = std::make_tuple(source, destination, bytes);
+    const auto at = transfer_plans_.find(key);
+    if (at != transfer_plans_.end()) return at->second;
+    const auto [shape, added] = transfer_shapes_.try_emplace({source, destination});
+    if (added) shape->second = group_shape(network_, {source, destination});
+    return transfer_plans_.emplace(key, plan_transfer(bytes, shape->second, cluster_)).first->second;
+  }
+
+  int transfer_request(int index, int peer, int stream_lane) {
+    const auto key = std::make_tuple(index, peer, stream_lane);
+    const auto [at, added] = transfer_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    if (!added) return at->second;
+    PatternRequest request;
+    request.lane = stream_lane;
+    const int from = program(index).rank;
+    request.own.push_back({{input_.device_of(from), input_.device_of(peer)}, 1});
+    if (stands_for_others(index))
+      for (const int other : ranks_of_class(index))
+        request.all.push_back(
+            {{input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other))}, 1});
+    requests_.push_back(std::move(request));
+    return at->second;
+  }
+
+  // ---- storage ----
+
+  void add_storage(int index, std::size_t i, const Instruction& instruction, Task& task) {
+    const int id = new_meeting();
+    expected_.resize(result_.meetings.size(), 1);
+    result_.meetings.back().tasks.push_back({index, static_cast<std::uint32_t>(i)});
+    task.meetings.push_back({id, false});
+    const RankScript script = placed(index);
+    const NodeType& type = cluster_.node_type(script.node);
+    const bool load = instruction.op == Op::load;
+    const double rate = load ? type.storage_read_bytes_per_s : type.storage_write_bytes_per_s;
+    if (rate <= 0 || instruction.bytes < kLeastBytes) return;
+    const LinkId link = (load ? kStorageReadLink : kStorageWriteLink) - script.node;
+    result_.flows.set_capacity(link, rate);
+    const auto key = std::make_tuple(index, load);
+    const auto [at, added] = storage_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    if (added) {
+      PatternRequest request;
+      request.lane = lane(index, instruction.stream, 0);
+      request.fixed.push_back({link, static_cast<double>(script.on_node)});
+      requests_.push_back(std::move(request));
+    }
+    use(at->second, meeting_payloads_, id, instruction.bytes, rate);
+  }
+
+  // Real node number and how many ranks of the class are on it.
+  RankScript placed(int index) const {
+    RankScript script;
+    script.node = cluster_.place(input_.device_of(program(index).rank)).node;
+    script.on_node = 0;
+    for (const int other : ranks_of_class(index))
+      if (cluster_.place(input_.device_of(other)).node == script.node) ++script.on_node;
+    return script;
+  }
+
+  // ---- flows ----
+
+  int new_meeting() {
+    result_.meetings.emplace_back();
+    return static_cast<int>(result_.meetings.size()) - 1;
+  }
+
+  int lane(int index, Stream stream, int position) {
+    return lanes_
+        .try_emplace(std::make_tuple(index, static_cast<int>(stream), position),
+                     static_cast<int>(lanes_.size()))
+        .first->second;
+  }
+
+  struct Use {
+    int request = 0;
+    int target = 0;
+    double bytes = 0;
+    double bound = 0;
+  };
+
+  void use(int request, std::vector<Use>& uses, int target, double bytes, double bound) {
+    PatternRequest& pattern = requests_[static_cast<std::size_t>(request)];
+    pattern.most_bytes_per_s = std::max(pattern.most_bytes_per_s, bound);
+    uses.push_back({request, target, bytes, bound});
+  }
+
+  // Links of one transfer from device to device, remembered: rings of many collectives take the same routes.
+  const std::vector<LinkWeight>& route(const std::pair<int, int>& pair) {
+    const auto [at, added] = routes_.try_emplace(pair);
+    if (!added || pair.first == pair.second) return at->second;
+    for (const Link& link : network_.route(pair.first, pair.second).links) {
+      if (!result_.flows.has_capacity(link.id)) {
+        const CommunicationProfile& c = cluster_.communication;
+        const bool inside = inside_node(link.kind);
+        const double efficiency = inside ? c.intra_efficiency : c.network_efficiency;
+        result_.flows.set_capacity(link.id, link.bandwidth_bytes_per_s * (efficiency > 0 ? efficiency : 1));
+        if (inside) inside_.insert(link.id);
+      }
+      at->second.push_back({link.id, 1});
+    }
+    return at->second;
+  }
+
+  std::vector<LinkWeight> loads_of(const std::vector<std::pair<std::pair<int, int>, double>>& edges) {
+    std::vector<LinkWeight> loads;
+    for (const auto& [pair, weight] : edges)
+      for (const LinkWeight& load : route(pair)) loads.push_back({load.link, weight * load.weight});
+    return merged(std::move(loads));
+  }
+
+  // On an idle network a flow takes the time that its cost model says: where the model knows of links inside
+  // a node that the routes do not have (a mesh's disjoint rings, copies through shared memory), the routes'
+  // links count less. Ports and fabric always count in full: what a bad placement costs there is the
+  // simulator's to find.
+  int pattern_of(const PatternRequest& request) {
+    if (!request.fixed.empty()) return result_.flows.add_pattern(request.fixed, request.lane);
+    double relief = 1;
+    for (const LinkWeight& load : loads_of(request.own)) {
+      const double alone = result_.flows.capacity(load.link) / load.weight;
+      if (inside_.count(load.link) != 0) relief = std::min(relief, alone / request.most_bytes_per_s);
+    }
+    std::vector<LinkWeight> loads = loads_of(request.all.empty() ? request.own : request.all);
+    for (LinkWeight& load : loads)
+      if (inside_.count(load.link) != 0) load.weight *= relief;
+    return result_.flows.add_pattern(std::move(loads), request.lane);
+  }
+
+  void resolve_payloads() {
+    std::vector<int> patterns;
+    patterns.reserve(requests_.size());
+    for (const PatternRequest& request : requests_) patterns.push_back(pattern_of(request));
+    const auto resolve = [&](const Use& use, Payload& payload) {
+      payload.flow = result_.flows.add_flow(patterns[static_cast<std::size_t>(use.request)], use.bound);
+      payload.bytes = use.bytes;
+    };
+    for (const Use& use : meeting_payloads_)
+      resolve(use, result_.meetings[static_cast<std::size_t>(use.target)].payload);
+    for (const Use& use : message_payloads_) {
+      const auto [graph, message] = message_payloads_index_[static_cast<std::size_t>(use.target)];
+      resolve(use, result_.message_graphs[graph][message].payload);
+    }
+    result_.flows.reduce(!input_.reduce_flows);
+  }
+
+  // ---- checks ----
+
+  void check_meetings() const {
+    for (std::size_t m = 0; m < result_.meetings.size(); ++m) {
+      const Meeting& meeting = result_.meetings[m];
+      if (static_cast<int>(meeting.tasks.size()) == expected_[m]) continue;
+      const TaskRef& task = meeting.tasks.front();
+      throw InternalError(where(program(task.rank), task.instruction) + " waits for " +
+                          std::to_string(expected_[m]) + " ranks, of which " +
+                          std::to_string(meeting.tasks.size()) + " come");
+    }
+  }
+
+  // After the last collective over all ranks nobody waits for a peer but in collectives of its data group,
+  // which all start alike: the next step begins as this one did.
+  bool ends_in_global_synchronisation() const {
+    const std::size_t world = input_.class_of.size();
+    if (world == 1) return true;
+    for (const Program* p : input_.programs) {
+      bool synchronised = false;
+      for (std::size_t i = p->instructions.size(); i-- > 0 && !synchronised;) {
+        const Instruction& instruction = p->instructions[i];
+        if (instruction.op == Op::exchange) return false;
+        if (instruction.op == Op::collective)
+          synchronised = p->groups[static_cast<std::size_t>(instruction.group)].ranks.size() == world;
+      }
+      if (!synchronised) return false;
+    }
+    return true;
+  }
+
+  const ScenarioInput& input_;
+  const Network& network_;
+  const Cluster& cluster_;
+  Scenario result_;
+  double speed_ = 1;  // of the device of the rank being added
+  std::vector<std::vector<int>> members_;
+  std::map<int, int> nodes_;
+  std::map<int, std::vector<int>> group_class_of_;
+  std::map<std::pair<GroupKind, std::vector<int>>, int> group_classes_index_;
+  std::vector<GroupClass> group_classes_;
+  std::map<std::pair<int, int>, std::size_t> occurrences_;
+  std::map<std::tuple<int, CollectiveKind, double>, CollectivePlan> plans_;
+  std::map<std::tuple<int, int, double>, CollectivePlan> transfer_plans_;
+  std::map<std::pair<int, int>, GroupShape> transfer_shapes_;
+  std::map<std::tuple<int, int, int>, std::vector<int>> transfers_;
+  std::map<std::tuple<int, int, int, bool>, std::size_t> transfer_occurrences_;
+  std::vector<double> transfer_bytes_;
+  std::vector<int> expected_;
+  std::map<std::tuple<int, int, int>, int> lanes_;
+  std::vector<PatternRequest> requests_;
+  std::map<std::tuple<int, int, int, int>, int> collective_requests_;
+  std::map<std::tuple<int, int, int>, int> transfer_requests_;
+  std::map<std::tuple<int, bool>, int> storage_requests_;
+  std::map<std::pair<int, int>, int> pair_requests_;
+  std::vector<Use> meeting_payloads_;
+  std::vector<Use> message_payloads_;
+  std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
+  std::map<std::pair<int, int>, std::vector<LinkWeight>> routes_;
+  std::set<LinkId> inside_;
+};
+
+}  // namespace
+
+Scenario build_scenario(const ScenarioInput& input) {
+  return Builder(input).build();
+}
+
+}  // namespace orrery::sim

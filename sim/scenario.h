@@ -1,0 +1,126 @@
+// What the interpreter runs: Programs resolved to durations, meetings and flows. Nothing here knows of time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "program/collective_cost.h"
+#include "program/plan.h"
+#include "program/program.h"
+#include "sim/flow_system.h"
+#include "sim/folding.h"
+#include "topologies/network.h"
+
+namespace orrery::sim {
+
+// Instruction `instruction` of simulated rank `rank` (an index into Scenario::ranks).
+struct TaskRef {
+  std::int32_t rank = 0;
+  std::uint32_t instruction = 0;
+};
+
+// Bytes that go out once the meeting is complete, all transfers of the flow alike. flow -1: no time but the
+// latency.
+struct Payload {
+  int flow = -1;
+  double bytes = 0;  // of one transfer of the flow
+  double latency_s = 0;
+};
+
+// One message of a collective that is simulated message by message.
+struct Message {
+  Payload payload;
+  std::vector<int> next;  // messages that wait for this one
+  int waits_for = 0;      // number of messages that this one waits for
+};
+
+// Where simulated ranks meet: a collective, or one transfer of an exchange. All payloads go out at once when
+// everyone has come; whoever came goes on when all have arrived.
+struct Meeting {
+  std::vector<TaskRef> tasks;  // a transfer: its sender (where simulated) first
+  Payload payload;
+  int messages = -1;   // index in Scenario::message_graphs: simulated message by message instead
+  bool eager = false;  // a transfer whose sender does not wait
+  bool collective = false;
+};
+
+constexpr std::uint32_t kNoTask = ~0U;
+
+struct MeetingRef {
+  std::int32_t meeting = 0;
+  bool sends = false;
+};
+
+struct Task {
+  Stream stream = Stream::compute;
+  bool works = false;                   // occupies the device for work_s; else it meets others
+  bool slowed = false;                  // by a collective that runs beside it
+  double work_s = 0;                    // at full speed
+  std::uint32_t waits_for = 0;          // instructions in `after`
+  bool has_predecessor = false;         // on its stream
+  std::uint32_t stream_next = kNoTask;  // next on its stream
+  std::vector<MeetingRef> meetings;
+};
+
+struct RankScript {
+  const Program* program = nullptr;
+  std::int32_t rank = 0;   // global
+  std::int32_t ranks = 1;  // that it stands for
+  int node = 0;            // whose cores it shares
+  int on_node = 1;         // of the ranks that it stands for, on that node
+  double overlap_slowdown = 0;
+  std::vector<Task> tasks;
+  // Tasks that have task i in their `after`: next[next_begin[i] .. next_begin[i + 1])
+  std::vector<std::uint32_t> next_begin;
+  std::vector<std::uint32_t> next;
+};
+
+struct NodeCores {
+  int cores = 0;             // 0: a device each
+  std::vector<double> keep;  // relative speed while 1, 2, … ranks compute; empty: 1
+};
+
+struct Scenario {
+  std::vector<RankScript> ranks;
+  std::vector<NodeCores> nodes;  // by RankScript::node
+  std::vector<Meeting> meetings;
+  std::vector<std::vector<Message>> message_graphs;
+  FlowSystem flows;
+  // One thread a rank: instructions are issued one after another, and what was issued moves only while every
+  // rank of it waits (MPI without a progress thread).
+  bool single_threaded = false;
+  double step_overhead_s = 0;
+  bool ends_in_global_synchronisation = false;
+};
+
+// What the builder needs to know beside the Programs. Tests give their own.
+struct ScenarioInput {
+  const Network* network = nullptr;
+  std::vector<const Program*> programs;  // of the simulated ranks
+  std::vector<int> class_of;             // global rank -> index in `programs` of the rank that stands for it
+  std::function<int(int)> device_of;     // of a global rank
+  // Seconds at the device's nominal speed, beside `assumed_busy` busy devices of the node, itself included.
+  std::function<double(const Program&, const Instruction&)> work_s;
+  int assumed_busy = 1;
+  // The same group, and the same peer, of another rank of the class; only asked when one rank stands for
+  // several.
+  std::function<Group(const Group&, int member, int other)> image_of_group;
+  std::function<int(int rank, int peer, int other)> image_of_peer;
+  const Algorithm* algorithm = nullptr;  // of every collective, instead of the best
+  double communication_efficiency = 1;
+  double step_overhead_s = 0;
+  double micro_batch_overhead_s = 0;
+  bool messages = false;     // collectives message by message
+  bool reduce_flows = true;  // FlowSystem::reduce; tests switch it off
+};
+
+// Throws InternalError naming rank and instruction where the Programs do not fit together, NoAnswer where a
+// device or a route is dead.
+Scenario build_scenario(const ScenarioInput& input);
+
+// Storage of a node, as links of their own.
+constexpr LinkId kStorageReadLink = -1'000'000'000LL;   // minus the node
+constexpr LinkId kStorageWriteLink = -2'000'000'000LL;  // minus the node
+
+}  // namespace orrery::sim

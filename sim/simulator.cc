@@ -1,0 +1,269 @@
+#include "sim/simulator.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "program/compute_cost.h"
+#include "program/lowering.h"
+#include "program/placement.h"
+#include "sim/bytes.h"
+#include "sim/folding.h"
+#include "sim/images.h"
+#include "sim/interpreter.h"
+#include "sim/isolate.h"
+#include "sim/scenario.h"
+
+namespace orrery::sim {
+namespace {
+
+constexpr std::size_t kLinksReported = 20;
+
+// Messages are simulated for every rank.
+Folding folding_of(const Plan& plan, const SimulationOptions& options) {
+  return options.fold && options.detail == Detail::flows ? fold_ranks(plan) : no_folding(plan);
+}
+
+// A plan made ready to run: everything that is the same in parent and child.
+class Prepared {
+ public:
+  Prepared(const Plan& plan, const SimulationOptions& options)
+      : plan_(plan), cluster_(plan.job->cluster), network_(cluster_) {
+    const bool messages = options.detail == Detail::messages;
+    folding_ = folding_of(plan, options);
+    for (const DeviceProfile& profile : cluster_.profiles) costs_.emplace_back(plan, profile);
+    programs.reserve(folding_.classes.size());
+    for (const RankClass& c : folding_.classes) programs.push_back(lower(plan, c.representative));
+
+    ScenarioInput input;
+    input.network = &network_;
+    for (const Program& program : programs) input.programs.push_back(&program);
+    input.class_of = folding_.class_of;
+    input.device_of = [&](int rank) { return device_of(plan, rank); };
+    input.work_s = [&](const Program& program, const Instruction& instruction) {
+      const DevicePlace place = cluster_.place(device_of(plan, program.rank));
+      const int profile = cluster_.groups[static_cast<std::size_t>(place.group)].node.profile;
+      return costs_[static_cast<std::size_t>(profile)].seconds(program, instruction);
+    };
+    input.assumed_busy = assumed_busy();
+    const Images images(plan);
+    input.image_of_group = [&](const Group& group, int member, int other) {
+      return images.group(group, member, other);
+    };
+    input.image_of_peer = [&](int rank, int peer, int other) { return images.peer(rank, peer, other); };
+    const RuntimeProfile& runtime = plan.job->runtime;
+    if (runtime.communication_efficiency > 0)
+      input.communication_efficiency = runtime.communication_efficiency;
+    input.step_overhead_s = runtime.step_overhead_s;
+    input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
+    input.messages = messages;
+    scenario = build_scenario(input);
+    steps = options.steps > 0 ? options.steps : scenario.ends_in_global_synchronisation ? 1 : 2;
+  }
+
+  Simulation finish(Trace trace, bool keep_timeline) {
+    Simulation result;
+    result.step_ends_s = trace.step_ends_s;
+    const double end = trace.step_ends_s.back();
+    result.step_time_s = steps == 1 ? end : (end - trace.step_ends_s.front()) / (steps - 1);
+    result.ranks = plan_.choices.world();
+    result.simulated_ranks = static_cast<int>(programs.size());
+    result.events = trace.activities;
+    result.links = busiest_links(trace);
+    result.timeline.events = std::move(trace.events);
+    describe_critical_rank(trace, result);
+    if (keep_timeline)
+      result.programs = std::move(programs);
+    else
+      result.timeline.events.clear();
+    return result;
+  }
+
+  std::vector<Program> programs;
+  Scenario scenario;
+  int steps = 1;
+
+ private:
+  // As ComputeCost counts busy neighbours.
+  int assumed_busy() const {
+    const NodeType& node = cluster_.groups.front().node;
+    const int busy = std::min(plan_.choices.world(), std::max(1, node.devices));
+    return node.shared_cores > 0 ? std::min(busy, node.shared_cores) : busy;
+  }
+
+  std::vector<LinkLoad> busiest_links(const Trace& trace) const {
+    const FlowSystem& flows = scenario.flows;
+    std::vector<double> pattern_bytes(flows.patterns().size(), 0);
+    for (std::size_t f = 0; f < flows.flows().size(); ++f)
+      pattern_bytes[static_cast<std::size_t>(flows.flows()[f].pattern)] += trace.flow_bytes[f];
+    std::vector<LinkWeight> loads;
+    for (std::size_t p = 0; p < flows.patterns().size(); ++p)
+      if (pattern_bytes[p] > 0)
+        for (const LinkWeight& load : flows.patterns()[p].loads)
+          loads.push_back({load.link, load.weight * pattern_bytes[p]});
+    loads = merged(std::move(loads));
+    const double duration = trace.step_ends_s.back();
+    const auto utilization = [&](const LinkWeight& load) {
+      return duration > 0 ? load.weight / (flows.capacity(load.link) * duration) : 0;
+    };
+    std::stable_sort(loads.begin(), loads.end(), [&](const LinkWeight& a, const LinkWeight& b) {
+      return utilization(a) > utilization(b);
+    });
+    if (loads.size() > kLinksReported) loads.resize(kLinksReported);
+    std::vector<LinkLoad> result;
+    for (const LinkWeight& load : loads)
+      result.push_back({name_of_link(load.link), utilization(load), load.weight});
+    return result;
+  }
+
+  std::string name_of_link(LinkId link) const {
+    if (link > kStorageReadLink) return network_.name_of(link);
+    if (link > kStorageWriteLink) return "node" + std::to_string(kStorageReadLink - link) + ".storage.read";
+    return "node" + std::to_string(kStorageWriteLink - link) + ".storage.write";
+  }
+
+  void describe_critical_rank(const Trace& trace, Simulation& result) const {
+    std::size_t critical = 0;
+    double most = -1;
+    for (std::size_t r = 0; r < scenario.ranks.size(); ++r) {
+      double work = 0;
+      for (const Task& task : scenario.ranks[r].tasks)
+        if (task.works) work += task.work_s;
+      if (work > most * (1 + 1e-9)) {
+        most = work;
+        critical = r;
+      }
+    }
+    result.critical_rank = scenario.ranks[critical].rank;
+    const int last = steps - 1;
+    const double end = steps == 1 ? trace.step_ends_s.back()
+                                  : trace.rank_step_ends_s[static_cast<std::size_t>(last)][critical];
+    result.breakdown = breakdown(programs[critical], result.timeline, last, end - result.step_time_s, end);
+    result.busy_s = busy_seconds(programs[critical], result.timeline, last);
+  }
+
+  const Plan& plan_;
+  const Cluster& cluster_;
+  Network network_;
+  Folding folding_;
+  std::vector<ComputeCost> costs_;
+};
+
+// Everything but the Programs: those are lowered again where they are wanted.
+std::string to_bytes(const Simulation& simulation) {
+  ByteWriter out;
+  out.put(simulation.step_time_s);
+  out.put(simulation.step_ends_s);
+  out.put(simulation.timeline.events);
+  out.put(simulation.ranks);
+  out.put(simulation.simulated_ranks);
+  out.put(simulation.events);
+  out.put(static_cast<std::uint64_t>(simulation.links.size()));
+  for (const LinkLoad& link : simulation.links) {
+    out.put(link.name);
+    out.put(link.utilization);
+    out.put(link.bytes);
+  }
+  out.put(simulation.critical_rank);
+  out.put(simulation.breakdown);
+  out.put(static_cast<std::uint64_t>(simulation.busy_s.size()));
+  for (const auto& [kind, seconds] : simulation.busy_s) {
+    out.put(kind);
+    out.put(seconds);
+  }
+  return out.take();
+}
+
+Simulation simulation_from_bytes(const std::string& bytes) {
+  ByteReader in(bytes);
+  Simulation simulation;
+  in.get(simulation.step_time_s);
+  in.get(simulation.step_ends_s);
+  in.get(simulation.timeline.events);
+  in.get(simulation.ranks);
+  in.get(simulation.simulated_ranks);
+  in.get(simulation.events);
+  std::uint64_t count = 0;
+  in.get(count);
+  simulation.links.resize(count);
+  for (LinkLoad& link : simulation.links) {
+    in.get(link.name);
+    in.get(link.utilization);
+    in.get(link.bytes);
+  }
+  in.get(simulation.critical_rank);
+  in.get(simulation.breakdown);
+  in.get(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::string kind;
+    in.get(kind);
+    in.get(simulation.busy_s[kind]);
+  }
+  return simulation;
+}
+
+}  // namespace
+
+Simulation simulate(const Plan& plan, const SimulationOptions& options) {
+  Prepared prepared(plan, options);
+  const std::string bytes =
+      run_isolated([&] { return to_bytes(interpret(prepared.scenario, prepared.steps)); });
+  return prepared.finish(trace_from_bytes(bytes), options.keep_timeline);
+}
+
+std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
+                                     int jobs) {
+  const std::vector<std::string> bytes =
+      run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int index) {
+        Prepared prepared(plans[static_cast<std::size_t>(index)], options);
+        Trace trace = interpret(prepared.scenario, prepared.steps);
+        return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
+      });
+  std::vector<Simulation> results;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    results.push_back(simulation_from_bytes(bytes[i]));
+    if (!options.keep_timeline) continue;
+    for (const RankClass& c : folding_of(plans[i], options).classes)
+      results.back().programs.push_back(lower(plans[i], c.representative));
+  }
+  return results;
+}
+
+CollectiveResult simulate_collective(CollectiveKind kind, double bytes, const Cluster& cluster, int devices,
+                                     Detail detail, const Algorithm* forced) {
+  if (devices < 1 || devices > cluster.devices())
+    throw UserError("a collective over " + std::to_string(devices) + " devices",
+                    "1 to " + std::to_string(cluster.devices()) + ", which the cluster has");
+  Program program;
+  program.groups.push_back({GroupKind::world, {}});
+  for (int device = 0; device < devices; ++device) program.groups[0].ranks.push_back(device);
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::data;
+  instruction.collective = kind;
+  instruction.group = 0;
+  instruction.bytes = bytes;
+  program.instructions.push_back(std::move(instruction));
+
+  const Network network(cluster);
+  CollectiveResult result;
+  std::vector<int> all = program.groups[0].ranks;
+  result.plan = plan_collective(kind, bytes, group_shape(network, all), cluster, forced);
+  ScenarioInput input;
+  input.network = &network;
+  input.programs = {&program};  // all ranks do the same: one stands for all
+  input.class_of.assign(static_cast<std::size_t>(devices), 0);
+  input.device_of = [](int rank) { return rank; };
+  input.image_of_group = [](const Group& group, int, int) { return group; };
+  input.algorithm = forced;
+  input.messages = detail == Detail::messages;
+  input.reduce_flows = false;  // SimGrid shares all links
+  const Scenario scenario = build_scenario(input);
+  const Trace trace = trace_from_bytes(run_isolated([&] { return to_bytes(interpret(scenario, 1)); }));
+  result.time_s = trace.step_ends_s.back();
+  result.events = trace.activities;
+  return result;
+}
+
+}  // namespace orrery::sim

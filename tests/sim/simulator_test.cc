@@ -1,0 +1,223 @@
+#include "sim/simulator.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.h"
+#include "program/compute_cost.h"
+#include "sim/folding.h"
+#include "tests/support/hand_programs.h"
+#include "tests/support/small_plans.h"
+#include "topologies/catalog.h"
+
+using namespace orrery;
+using namespace orrery::test;
+using namespace orrery::sim;
+
+namespace {
+
+// A GPT of `layers` layers of width `hidden` on a catalog cluster of `nodes` nodes.
+std::shared_ptr<Job> gpt_job(const Cluster& cluster, int layers, int hidden, std::int64_t batch) {
+  SmallModel model;
+  model.layers = layers;
+  model.hidden = hidden;
+  model.heads = hidden / 128;
+  model.vocab = 51200;
+  model.seq_len = 2048;
+  const auto job = small_job(model, batch);
+  job->cluster = cluster;
+  job->training.precision = DType::bf16;
+  job->training.optimizer = Optimizer::adam;
+  job->runtime = catalog_runtime("megatron-core");
+  return job;
+}
+
+Choices choose(int tp, int pp, int dp) {
+  Choices choices;
+  choices.tp = tp;
+  choices.pp = pp;
+  choices.dp = dp;
+  choices.sequence_parallel = tp > 1;
+  return choices;
+}
+
+double simulated_s(const Plan& plan, bool fold = true, Detail detail = Detail::flows) {
+  SimulationOptions options;
+  options.fold = fold;
+  options.detail = detail;
+  return simulate(plan, options).step_time_s;
+}
+
+}  // namespace
+
+TEST_CASE("data-parallel replicas and tensor-parallel peers fold to one rank a stage") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 8);
+  const Plan plan{gpt_job(cluster, 8, 1024, 64), choose(8, 4, 2)};
+  const Folding folding = fold_ranks(plan);
+  CHECK(folding.classes.size() == 4);
+  for (const RankClass& c : folding.classes) CHECK(c.size == 16);
+  CHECK(no_folding(plan).classes.size() == 64);
+}
+
+TEST_CASE("a slow device, or a slow port, splits the classes it touches and no others") {
+  Cluster cluster = with_nodes(load_cluster("dgx-a100"), 4);
+  const auto classes = [&](const Cluster& c) {
+    return fold_ranks({gpt_job(c, 8, 1024, 64), choose(8, 1, 4)}).classes.size();
+  };
+  CHECK(classes(cluster) == 1);
+  Cluster slow = cluster;
+  Override device;
+  device.node = 1;
+  device.device = 3;
+  device.target = OverrideTarget::device;
+  device.speed = 0.5;
+  slow.overrides.push_back(device);
+  // The slow rank, its tensor-parallel peers, its data-parallel peers, all others.
+  CHECK(classes(slow) == 4);
+  slow = cluster;
+  Override port;
+  port.node = 2;
+  port.port = 5;
+  port.target = OverrideTarget::nic;
+  port.speed = 0.25;
+  slow.overrides.push_back(port);
+  CHECK(classes(slow) > 1);
+  CHECK(classes(slow) <= 8);
+}
+
+TEST_CASE("ranks of a class have the same Program up to their peers") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  for (const Choices& choices : {choose(2, 2, 4), choose(8, 2, 1), choose(4, 1, 4), choose(1, 4, 4)}) {
+    const Plan plan{gpt_job(cluster, 4, 512, 32), choices};
+    const Folding folding = fold_ranks(plan);
+    for (int rank = 0; rank < choices.world(); ++rank) {
+      const Program own = lower(plan, rank);
+      const Program other = lower(
+          plan, folding.classes[static_cast<std::size_t>(folding.class_of[static_cast<std::size_t>(rank)])]
+                    .representative);
+      REQUIRE(own.instructions.size() == other.instructions.size());
+      for (std::size_t i = 0; i < own.instructions.size(); ++i) {
+        const Instruction& a = own.instructions[i];
+        const Instruction& b = other.instructions[i];
+        CHECK((a.op == b.op && a.stream == b.stream && a.after == b.after && a.bytes == b.bytes &&
+               a.flops == b.flops && a.group == b.group && a.op_begin == b.op_begin && a.op_end == b.op_end &&
+               a.transfers.size() == b.transfers.size()));
+      }
+    }
+  }
+}
+
+TEST_CASE("folded equals unfolded over a grid of plans") {
+  for (const char* name : {"dgx-a100", "a100-eth100", "v100-ib100"}) {
+    const Cluster all = load_cluster(name);
+    const int devices = all.groups[0].node.devices;
+    for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{
+             {1, 1, 8}, {2, 2, 2}, {8, 1, 2}, {4, 2, 2}, {1, 4, 4}, {2, 4, 1}, {4, 1, 4}, {1, 2, 8}}) {
+      const int world = tp * pp * dp;
+      if (world % devices != 0) continue;
+      const Cluster cluster = with_nodes(all, world / devices);
+      for (const int zero : {0, 1}) {
+        Choices choices = choose(tp, pp, dp);
+        choices.zero = zero;
+        const Plan plan{gpt_job(cluster, 4, 1024, 4 * dp), choices};
+        CAPTURE(name, tp, pp, dp, zero);
+        CHECK(simulated_s(plan, true) == Approx(simulated_s(plan, false)).epsilon(0.01));
+      }
+    }
+  }
+}
+
+TEST_CASE("two simulations of one plan are identical to the bit") {
+  const Cluster cluster = with_nodes(load_cluster("a100-eth100"), 2);
+  const Plan plan{gpt_job(cluster, 4, 1024, 16), choose(2, 2, 4)};
+  const Simulation a = simulate(plan);
+  const Simulation b = simulate(plan);
+  CHECK(a.step_time_s == b.step_time_s);
+  REQUIRE(a.timeline.events.size() == b.timeline.events.size());
+  for (std::size_t i = 0; i < a.timeline.events.size(); ++i) {
+    CHECK(a.timeline.events[i].start_s == b.timeline.events[i].start_s);
+    CHECK(a.timeline.events[i].end_s == b.timeline.events[i].end_s);
+  }
+  const std::vector<Simulation> all = simulate_all({plan, plan, plan}, {}, 2);
+  REQUIRE(all.size() == 3);
+  for (const Simulation& one : all) {
+    CHECK(one.step_time_s == a.step_time_s);
+    CHECK(one.programs.size() == a.programs.size());
+    CHECK(one.links.front().name == a.links.front().name);
+    CHECK(one.breakdown.total() == Approx(a.step_time_s));
+  }
+}
+
+TEST_CASE("a step is never shorter than the compute of its busiest rank, and the breakdown adds up") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  for (const Choices& choices : {choose(2, 2, 4), choose(8, 2, 1), choose(1, 1, 16), choose(1, 8, 2)}) {
+    const Plan plan{gpt_job(cluster, 8, 1024, 32), choices};
+    const Simulation s = simulate(plan);
+    const ComputeCost cost(plan, plan.job->cluster.profiles[0]);
+    double most = 0;
+    for (const Program& program : s.programs) {
+      double work = 0;
+      for (const Instruction& i : program.instructions)
+        if (i.op == Op::compute) work += cost.seconds(program, i);
+      most = std::max(most, work);
+    }
+    CHECK(s.step_time_s >= most * (1 - 1e-9));
+    CHECK(s.breakdown.total() == Approx(s.step_time_s).epsilon(1e-6));
+    for (const LinkLoad& link : s.links) CHECK(link.utilization <= 1 + 1e-6);
+  }
+}
+
+TEST_CASE("more bandwidth never slows a step") {
+  double before = 1e9;
+  for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
+    Cluster cluster = with_nodes(load_cluster("a100-eth100"), 2);
+    cluster.groups[0].node.nic.bandwidth_bytes_per_s *= factor;
+    const double now = simulated_s({gpt_job(cluster, 4, 1024, 16), choose(2, 2, 4)});
+    CHECK(now <= before * (1 + 1e-6));
+    before = now;
+  }
+}
+
+TEST_CASE("a pipeline's bubble fraction is (p - 1) / (m + p - 1) and falls with more micro-batches") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 1);
+  double before = 1;
+  for (const int micro_batches : {1, 2, 4, 8, 16, 32}) {
+    for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+      Choices choices = choose(1, 8, 1);
+      choices.schedule = schedule;
+      auto job = gpt_job(cluster, 8, 2048, micro_batches);
+      job->workload.operators.erase(job->workload.operators.begin(), job->workload.operators.begin());
+      const Simulation s = simulate({job, choices});
+      const double bubble = s.breakdown.bubble / s.step_time_s;
+      CAPTURE(micro_batches, static_cast<int>(schedule));
+      if (schedule == Schedule::one_f_one_b) {
+        CHECK(bubble <= before + 1e-9);
+        before = bubble;
+      }
+    }
+  }
+}
+
+TEST_CASE("flows and messages agree on collectives of up to 64 devices") {
+  for (const char* name : {"dgx-a100", "dgx-h100", "v100-ib100"}) {
+    const Cluster all = load_cluster(name);
+    for (const int devices : {2, 4, 8}) {
+      const int per_node = all.groups[0].node.devices;
+      if (devices > per_node && devices % per_node != 0) continue;
+      const Cluster cluster = with_nodes(all, std::max(1, devices / per_node));
+      for (const CollectiveKind kind :
+           {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
+        if (devices > cluster.devices()) continue;
+        const Algorithm ring = Algorithm::ring;
+        const double bytes = 256 << 20;
+        const CollectiveResult flows =
+            simulate_collective(kind, bytes, cluster, devices, Detail::flows, &ring);
+        const CollectiveResult messages =
+            simulate_collective(kind, bytes, cluster, devices, Detail::messages, &ring);
+        CAPTURE(name, devices, std::string(name_of(kind)), flows.plan.seconds(bytes));
+        CHECK(flows.time_s == Approx(flows.plan.seconds(bytes)).epsilon(0.05));
+        CHECK(messages.time_s == Approx(flows.time_s).epsilon(0.05));
+      }
+    }
+  }
+}
