@@ -30,6 +30,7 @@ FOREIGN = {  # pattern: folders in which it may be included
     r"CLI/": {"cli", "exec"},
     r"onnx/": {"workloads"},
     r"hwloc": {"topologies"},
+    r"expat": {"topologies"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)

@@ -165,6 +165,10 @@ Cluster with_nodes(Cluster cluster, int nodes) {
     throw UserError(fmt::format("nodes of '{}' have no network port, so {} of them are not connected",
                                 cluster.name, nodes),
                     "expected one node");
+  if (nodes > 1 && cluster.fabric.transport == Transport::host)
+    throw UserError(
+        fmt::format("cluster '{}' is one host: its file names no fabric between nodes", cluster.name),
+        "expected fabric.kind and fabric.transport in it");
   if (nodes < group.count && !group.node.hosts.empty()) group.node.hosts.resize(nodes);
   if (nodes > group.count) group.node.hosts.clear();
   group.count = nodes;

@@ -72,6 +72,8 @@ struct Fabric {
   double switch_latency_s = 0;
   int nodes_per_leaf = 0;
   double oversubscription = 1;
+  // torus and dragonfly: of a local link (0: as a node's ports together). star: of the switch itself, shared
+  // by all that crosses it (0: non-blocking).
   double link_bandwidth_bytes_per_s = 0;
   std::vector<int> torus;
   int groups = 0;
@@ -150,6 +152,9 @@ struct Cluster {
 Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text,
                            std::string_view path = {});
 void to_proto(const Cluster& cluster, proto::Cluster* message);
+// What an importer built, once more through all of the checks above: UserError(file, 0, …) where the file
+// that it read describes nothing sound.
+Cluster rechecked(const Cluster& cluster, std::string_view file);
 
 // The same cluster with `nodes` nodes of its (single) node type. The fabric follows: a fat tree gets the
 // leaves it needs, a torus the most even dimensions of the same number, a dragonfly the groups it needs.

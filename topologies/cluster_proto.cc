@@ -461,6 +461,12 @@ Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file,
   return cluster;
 }
 
+Cluster rechecked(const Cluster& cluster, std::string_view file) {
+  proto::Cluster message;
+  to_proto(cluster, &message);
+  return cluster_from_proto(message, file, {});
+}
+
 void to_proto(const Cluster& cluster, proto::Cluster* message) {
   message->Clear();
   message->set_name(cluster.name);

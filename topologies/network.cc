@@ -263,6 +263,7 @@ void Network::across_fabric(const End& source, const End& to, Path& path) const 
   switch (fabric.kind) {
     case FabricKind::star:
       path.switches = 1;
+      if (fabric.link_bandwidth_bytes_per_s > 0) path.add(LinkKind::leaf_uplink, 0, 0, kUp);
       break;
     case FabricKind::fat_tree:
     case FabricKind::rail_fat_tree: {
@@ -293,7 +294,6 @@ void Network::across_torus(int from, int to, Path& path) const {
   int stride = 1;
   for (const int size : sizes) stride *= size;
   int at = from;
-  path.switches = 1;
   for (std::size_t dimension = 0; dimension < sizes.size(); ++dimension) {
     const int size = sizes[dimension];
     stride /= size;
@@ -342,6 +342,7 @@ void Network::across_dragonfly(int from, int to, Path& path) const {
 // uplinks of a full one.
 double Network::uplink_bandwidth(int leaf, int rail) const {
   const Fabric& fabric = cluster_->fabric;
+  if (fabric.kind == FabricKind::star) return fabric.link_bandwidth_bytes_per_s;
   const bool rails = fabric.kind == FabricKind::rail_fat_tree;
   const int first = leaf * fabric.nodes_per_leaf;
   const int last = first + fabric.nodes_per_leaf;

@@ -12,6 +12,8 @@
 // Every link is two directed capacities; a LinkId names one direction.
 //
 // Between nodes:
+// - Star: one switch; where it has a capacity of its own (a backbone), that is one more link, shared both
+// ways.
 // - A device uses the port of its affinity, or the next live port of its node (cyclically) when that is dead.
 // - The uplinks of a leaf count as one aggregated capacity: nodes_per_leaf times a node's ports, over the
 //   oversubscription. Routing by destination (D-mod-k) spreads the destinations of a leaf over its uplinks
@@ -21,6 +23,8 @@
 //   first crosses NVLink to a device of the source node that uses port j (what NCCL calls PXN), so that it
 //   stays on rail j; where the node has no NVLink path or no live port j, it crosses the spine.
 // - Torus: dimension by dimension, the shorter way round, upwards on ties. Row-major, last dimension fastest.
+// A
+//   switch is counted for each hop: the nodes' own are part of their ports.
 // - Dragonfly: routers of a group are joined all to all; one global link joins two groups, at router
 //   ((other - own - 1) mod groups) mod routers; routes take at most local, global, local.
 //
@@ -45,7 +49,7 @@ enum class LinkKind : std::uint8_t {
   pcie,         // device <-> PCIe bridge / NIC
   bridge,       // PCIe bridge <-> CPU interconnect
   nic,          // port <-> leaf switch
-  leaf_uplink,  // leaf <-> spine, aggregated
+  leaf_uplink,  // leaf <-> spine, aggregated; of a star: its backbone
   torus,
   dragonfly_local,
   dragonfly_global,

@@ -17,6 +17,7 @@ std::string device_name(const Cluster& cluster, int node, std::int64_t local) {
 }
 
 std::string leaf_name(const Cluster& cluster, int leaf, std::int64_t rail) {
+  if (cluster.fabric.kind == FabricKind::star) return "switch";
   if (cluster.fabric.kind == FabricKind::rail_fat_tree) return fmt::format("pod{}.leaf{}", leaf, rail);
   return fmt::format("leaf{}", leaf);
 }
@@ -84,7 +85,8 @@ LinkEnds Network::ends_of(LinkId id) const {
       ends = {fmt::format("node{}.nic{}", at.owner, at.index), attachment(*cluster_, at.owner, at.index)};
       break;
     case LinkKind::leaf_uplink:
-      ends = {leaf_name(*cluster_, at.owner, at.index), "spine"};
+      ends = {leaf_name(*cluster_, at.owner, at.index),
+              cluster_->fabric.kind == FabricKind::star ? "switch" : "spine"};
       break;
     case LinkKind::torus:
       return {fmt::format("node{}.router", at.owner),
@@ -121,6 +123,7 @@ std::string Network::name_of(LinkId id) const {
     case LinkKind::nic:
       return fmt::format("node{}.nic{}.{}", at.owner, at.index, way);
     case LinkKind::leaf_uplink:
+      if (cluster_->fabric.kind == FabricKind::star) return "switch.backbone";
       return fmt::format("{}.uplink.{}", leaf_name(*cluster_, at.owner, at.index), way);
     case LinkKind::torus:
       return fmt::format("node{}.torus{}.{}", at.owner, at.index, at.down ? "minus" : "plus");
@@ -167,7 +170,9 @@ std::vector<LinkId> Network::all_links() const {
   }
   const Fabric& fabric = cluster_->fabric;
   const bool rails = fabric.kind == FabricKind::rail_fat_tree;
-  if (nodes > 1 && (rails || fabric.kind == FabricKind::fat_tree)) {
+  if (nodes > 1 && fabric.kind == FabricKind::star && fabric.link_bandwidth_bytes_per_s > 0) {
+    links.push_back(link_id(LinkKind::leaf_uplink, 0, 0, false));
+  } else if (nodes > 1 && (rails || fabric.kind == FabricKind::fat_tree)) {
     const int leaves = (nodes + fabric.nodes_per_leaf - 1) / fabric.nodes_per_leaf;
     for (int leaf = 0; leaf < leaves && (leaves > 1 || rails); ++leaf) {
       for (int rail = 0; rail < (rails ? ports : 1); ++rail) both(LinkKind::leaf_uplink, leaf, rail);
