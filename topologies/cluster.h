@@ -26,7 +26,7 @@ struct IntraNode {
   IntraKind kind = IntraKind::nvswitch;
   double bandwidth_bytes_per_s = 0;  // one device, one direction
   double latency_s = 0;
-  std::vector<int> mesh_links;  // devices x devices, row-major
+  std::vector<int> mesh_links = {};  // devices x devices, row-major
   int devices_per_bridge = 0;
   // pcie: of one bridge into the CPU interconnect, each direction. shared_memory: of all ranks of the host
   // together; 0: every core at the full rate at once.
@@ -38,7 +38,7 @@ struct Nic {
   int count = 0;
   double bandwidth_bytes_per_s = 0;  // one port, one direction
   double latency_s = 0;
-  std::vector<int> of_device;  // one entry per local device
+  std::vector<int> of_device = {};  // one entry per local device
   bool direct = false;
   double pcie_bandwidth_bytes_per_s = 0;
 };
