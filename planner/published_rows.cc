@@ -1,0 +1,302 @@
+#include "planner/published_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <regex>
+#include <string_view>
+
+#include "base/error.h"
+#include "planner/published_models.h"
+#include "topologies/catalog.h"
+
+namespace orrery::planner {
+namespace {
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// 0 where the field is empty or no number.
+double number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end != text.c_str() && std::isfinite(value) ? value : 0;
+}
+
+class Row {
+ public:
+  Row(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
+  const std::string& text(std::string_view column) const { return table_.field(row_, column); }
+  double real(std::string_view column) const { return number(text(column)); }
+  int count(std::string_view column) const { return static_cast<int>(std::lround(real(column))); }
+
+ private:
+  const CsvTable& table_;
+  const CsvRow& row_;
+};
+
+// "~250k" is BLOOM's vocabulary (250,680 tokens, padded to 250,880).
+int vocabulary(const std::string& text) {
+  if (has(text, "250k")) return 250880;
+  return static_cast<int>(number(text));
+}
+
+// What a table calls a device, and the catalog cluster of which it is one. The first match counts.
+struct Machine {
+  std::string_view word;
+  std::string_view cluster;
+  std::string_view device;  // instead of the cluster's; empty: the cluster's
+};
+constexpr std::array<Machine, 14> kMachines = {{
+    {"A100-40GB", "dgx-a100-40g", ""},
+    {"A100", "dgx-a100", ""},
+    {"H100", "dgx-h100", ""},
+    {"H200", "dgx-h200", ""},
+    {"GB300", "gb200-nvl72", "gb300-288g"},
+    {"GB200", "gb200-nvl72", ""},
+    {"B300", "dgx-b200", "b300-sxm-288g"},
+    {"B200", "dgx-b200", ""},
+    {"V100-16GB", "dgx-v100-16g", ""},
+    {"V100-SXM2-16GB", "dgx-v100-16g", ""},
+    {"V100 16GB", "dgx-v100-16g", ""},
+    {"V100", "dgx-v100-32g", ""},
+    {"T4", "pcie-4090", "t4"},
+    {"RTX 4090", "pcie-4090", ""},
+}};
+
+// Ports of a node and bytes a second of one, as the words of the column have them.
+void read_network(const std::string& words, Cluster* cluster) {
+  NodeType& node = cluster->groups.front().node;
+  const auto set = [&](int ports, double gigabits, Transport transport) {
+    node.nic.count = ports;
+    node.nic.bandwidth_bytes_per_s = gigabits * 1e9 / 8;
+    node.nic.of_device.clear();
+    for (int d = 0; d < node.devices; ++d) node.nic.of_device.push_back(d * ports / node.devices);
+    cluster->fabric.transport = transport;
+    node.nic.direct = transport != Transport::tcp;
+  };
+  std::smatch found;
+  static const std::regex ports(R"((\d+) ?x ?(\d+) ?Gb)");
+  static const std::regex per_node(R"((\d+) Gbps/node)");
+  static const std::regex ethernet(R"((\d+) Gb/s Ethernet)");
+  static const std::regex per_gpu(R"((\d+) Gb/s RDMA per GPU)");
+  static const std::regex omni_path(R"((\d+)x Omni-Path)");
+  if (std::regex_search(words, found, ports))
+    set(std::stoi(found[1]), std::stod(found[2]), Transport::infiniband);
+  else if (std::regex_search(words, found, per_node))
+    set(node.devices, std::stod(found[1]) / node.devices, Transport::roce);
+  else if (std::regex_search(words, found, ethernet))
+    set(1, std::stod(found[1]), Transport::tcp);
+  else if (std::regex_search(words, found, per_gpu))
+    set(node.devices, std::stod(found[1]), Transport::roce);
+  else if (std::regex_search(words, found, omni_path))
+    set(std::stoi(found[1]), 100, Transport::infiniband);
+  else if (has(words, "Omni-Path"))
+    set(std::min(node.devices, 4), 100, Transport::infiniband);
+}
+
+Cluster cluster_of(const Row& row, int devices) {
+  const std::string& gpu = row.text("gpu");
+  const Machine* machine = nullptr;
+  for (const Machine& known : kMachines)
+    if (machine == nullptr && has(gpu, known.word)) machine = &known;
+  if (machine == nullptr) throw Unreadable{"no catalog cluster of the device '" + gpu + "'", false};
+  Cluster cluster = load_cluster(std::string(machine->cluster));
+  if (!machine->device.empty()) {
+    DeviceProfile device = catalog_device(machine->device);
+    cluster.profiles[cluster.groups.front().node.profile] = device;
+  }
+  NodeType& node = cluster.groups.front().node;
+  const int per_node = row.count("gpus_per_node");
+  const bool rack = has(machine->cluster, "nvl72");
+  if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) {
+    // Boards of four V100 or A100 (Jean Zay, p3.8xlarge): every pair joined alike.
+    node.nic.count = std::max(1, node.nic.count * per_node / node.devices);
+    node.nic.of_device.clear();
+    for (int d = 0; d < per_node; ++d) node.nic.of_device.push_back(d * node.nic.count / per_node);
+    node.devices = per_node;
+    if (node.intra.kind == IntraKind::nvlink_mesh) {
+      node.intra.mesh_links.assign(static_cast<std::size_t>(per_node) * per_node, 2);
+      for (int d = 0; d < per_node; ++d)
+        node.intra.mesh_links[static_cast<std::size_t>(d) * per_node + d] = 0;
+    }
+  }
+  // vTrain's large system: 64 nodes of 8 A100, four 200 Gb/s ports a node (MICRO 2024, section IV).
+  const bool vtrain = has(row.text("source"), "vTrain") || has(row.text("source_ref"), "vTrain");
+  read_network(vtrain ? "4x200Gb" : row.text("inter_link"), &cluster);
+  if (devices < node.devices || devices % node.devices == 0) {
+    cluster.groups.front().count = 1;
+    return with_devices(std::move(cluster), devices);
+  }
+  // A rack of which each job takes its part.
+  const int racks = (devices + node.devices - 1) / node.devices;
+  if (rack && devices % racks == 0) {
+    node.devices = devices / racks;
+    node.nic.count = node.devices;
+    node.nic.of_device.clear();
+    for (int d = 0; d < node.devices; ++d) node.nic.of_device.push_back(d);
+    return with_nodes(std::move(cluster), racks);
+  }
+  throw Unreadable{fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices),
+                   false};
+}
+
+// The runtime profile whose list of frameworks has the longest name that is a part of the row's.
+RuntimeProfile runtime_of(const Row& row) {
+  const std::string& framework = row.text("framework");
+  std::string best;
+  std::size_t longest = 0;
+  for (const std::string& name : catalog_runtimes()) {
+    for (const std::string& known : catalog_runtime(name).frameworks) {
+      if (known.size() <= longest || !has(framework, known)) continue;
+      longest = known.size();
+      best = name;
+    }
+  }
+  if (best.empty()) throw Unreadable{"no runtime profile of the framework '" + framework + "'", false};
+  return catalog_runtime(best);
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+DType precision_of(const Row& row) {
+  const std::string text = lower(row.text("precision"));
+  if (has(text, "fp4")) throw Unreadable{"4-bit training is not modelled", false};
+  if (has(text, "fp8") || has(text, "float8")) return DType::fp8;
+  if (has(text, "bf16")) return DType::bf16;
+  if (has(text, "fp16")) return DType::fp16;
+  if (has(text, "tf32")) return DType::tf32;
+  if (has(text, "fp32")) return DType::fp32;
+  return DType::bf16;
+}
+
+void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choices) {
+  const std::string text = lower(row.text("act_recompute"));
+  choices->sequence_parallel = runtime.sequence_parallel && choices->tp > 1;
+  if (has(text, "sequence parallel")) choices->sequence_parallel = choices->tp > 1;
+  if (has(text, "full")) {
+    choices->recompute = Recompute::full;
+    // Korthikanti's baseline is full recomputation without sequence parallelism.
+    if (runtime.name == "megatron-lm-2022") choices->sequence_parallel = false;
+  } else if (has(text, "selective")) {
+    choices->recompute = Recompute::selective;
+  }
+}
+
+void read_sharding(const Row& row, const RuntimeProfile& runtime, Choices* choices) {
+  const std::string text = row.text("dp_sharding");
+  choices->zero = runtime.default_zero;
+  std::smatch found;
+  static const std::regex fsdp(R"(FSDP=(\d+))");
+  if (std::regex_search(text, found, fsdp)) {
+    const int group = std::stoi(found[1]);
+    choices->zero = group > 1 ? 3 : runtime.default_zero == 3 ? 3 : 1;
+    if (group > 1 && group < choices->dp * choices->cp) choices->shard_group = group;
+  } else if (has(text, "SHARD_GRAD_OP") || has(text, "ZeRO-2")) {
+    choices->zero = 2;
+  } else if (has(text, "FSDP") || has(text, "ZeRO-3")) {
+    choices->zero = 3;
+  } else if (has(text, "ZeRO-1") || has(text, "distributed optimizer")) {
+    choices->zero = 1;
+  } else if (has(text, "ZeRO-0")) {
+    choices->zero = 0;
+  }
+  if (choices->dp * choices->cp == 1) choices->zero = 0;
+}
+
+double measured_seconds(const Row& row, double tokens, int devices) {
+  if (row.real("step_time_s") > 0) return row.real("step_time_s");
+  if (row.real("tokens_per_s") > 0) return tokens / row.real("tokens_per_s");
+  if (row.real("tokens_per_s_per_gpu") > 0) return tokens / row.real("tokens_per_s_per_gpu") / devices;
+  return 0;
+}
+
+}  // namespace
+
+PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
+  const Row row(table, fields);
+  PublishedModel model;
+  model.name = row.text("model");
+  model.layers = row.count("n_layers");
+  model.hidden = row.count("hidden");
+  model.heads = row.count("n_heads");
+  model.kv_heads = row.count("n_kv_heads");
+  model.ffn_hidden = row.count("ffn_hidden");
+  model.vocab = vocabulary(row.text("vocab"));
+  model.seq_len = row.count("seq_len_tokens");
+  const int devices = row.count("n_gpus");
+  const auto batch = static_cast<std::int64_t>(std::llround(row.real("gbs_sequences")));
+  if (devices <= 0) throw Unreadable{"the number of devices is not stated", true};
+  if (model.seq_len <= 0) throw Unreadable{"the sequence length is not stated", true};
+  if (batch <= 0) throw Unreadable{"the global batch is not stated", true};
+
+  PublishedStep step;
+  step.measured_s = measured_seconds(row, static_cast<double>(batch) * model.seq_len, devices);
+  // A GB of a framework's memory column is 2^30 bytes: they print PyTorch's counters so.
+  step.measured_bytes = row.real("mem_per_gpu_gb") * 1073741824.0;
+  if (step.measured_s <= 0 && step.measured_bytes <= 0)
+    throw Unreadable{"neither a step time nor a throughput is stated", true};
+  if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA"))
+    throw Unreadable{"low-rank adaptation trains no whole model", false};
+
+  auto job = std::make_shared<Job>();
+  job->workload = published_workload(model);
+  job->runtime = runtime_of(row);
+  job->training.global_batch = batch;
+  job->training.seq_len = model.seq_len;
+  job->training.precision = precision_of(row);
+  job->training.fused_attention = job->runtime.fused_attention;
+  job->cluster = cluster_of(row, devices);
+
+  Choices& c = step.plan.choices;
+  const auto at_least_one = [&](std::string_view column) { return std::max(1, row.count(column)); };
+  c.tp = at_least_one("tp");
+  c.pp = at_least_one("pp");
+  c.cp = at_least_one("cp");
+  c.ep = at_least_one("ep");
+  c.micro_batch = at_least_one("mbs_sequences");
+  // The world is tp pp dp cp: what a table calls dp is not always that.
+  if (devices % (c.tp * c.pp * c.cp) != 0)
+    throw Unreadable{fmt::format("tp {} pp {} cp {} do not divide {} devices", c.tp, c.pp, c.cp, devices),
+                     false};
+  c.dp = devices / (c.tp * c.pp * c.cp);
+  if (batch % c.dp != 0)
+    throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch), false};
+  if ((batch / c.dp) % c.micro_batch != 0)
+    throw Unreadable{
+        fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, batch / c.dp), false};
+  if ((c.dp * c.cp) % c.ep != 0)
+    throw Unreadable{fmt::format("ep {} does not divide dp cp {}", c.ep, c.dp * c.cp), false};
+  const int chunks = at_least_one("vp_interleave");
+  const std::int64_t micro_batches = batch / c.dp / c.micro_batch;
+  if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
+    c.schedule = Schedule::interleaved;
+    c.interleave = chunks;
+  }
+  if (c.pp * c.interleave > model.layers && c.pp * c.interleave > job->workload.layers)
+    throw Unreadable{fmt::format("{} model chunks of {} layers", c.pp * c.interleave, job->workload.layers),
+                     false};
+  read_recompute(row, job->runtime, &c);
+  read_sharding(row, job->runtime, &c);
+  c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;
+
+  step.group =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", table.file, row.text("framework"),
+                  row.text("date"), model.name, job->workload.layers, model.hidden, model.heads,
+                  model.ffn_hidden, model.seq_len, row.text("gpu"), devices, row.text("precision"), batch);
+  step.label =
+      fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}", c.tp, c.pp, c.dp, c.cp, c.ep, c.interleave,
+                  c.micro_batch, c.zero, name_of(c.recompute), c.sequence_parallel ? " sp" : "");
+  step.plan.job = std::move(job);
+  return step;
+}
+
+}  // namespace orrery::planner
