@@ -1,0 +1,496 @@
+#include "exec/layers.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "exec/data.h"
+
+namespace orrery::exec {
+namespace {
+
+std::size_t bytes_of_floats(std::int64_t count) {
+  return static_cast<std::size_t>(count) * sizeof(float);
+}
+
+}  // namespace
+
+void check_executable(const Plan& plan) {
+  const Workload& workload = plan.job->workload;
+  const auto refuse = [&](const std::string& what) {
+    throw UserError("cannot execute " + workload.name + ": " + what,
+                    "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
+  };
+  if (!workload.transformer) refuse("it is not a transformer");
+  const Transformer& t = *workload.transformer;
+  if (t.moe) refuse("it has mixtures of experts");
+  if (t.mla) refuse("it has latent attention");
+  if (t.post_norm || t.bidirectional || t.token_types > 0 || t.mlm_head || t.pooler)
+    refuse("it is a bidirectional encoder");
+  if (t.parallel_residual) refuse("attention and MLP are parallel branches");
+  if (t.qk_norm) refuse("queries and keys are normalised");
+  if (t.multi_token_layers > 0) refuse("it predicts several tokens");
+  if (t.sliding_window > 0 && t.sliding_window < plan.job->training.seq_len)
+    refuse("its attention has a sliding window shorter than the sequence");
+  if (!t.final_norm) refuse("it has no final norm");
+  if (t.vocab < kByteVocabulary)
+    refuse("its vocabulary is smaller than the 256 bytes it would be trained on");
+  const Training& training = plan.job->training;
+  if (training.precision != DType::fp32 && training.precision != DType::tf32)
+    throw UserError(
+        "--precision " + std::string(name_of(training.precision)) + ": the executor computes in fp32",
+        "--precision fp32");
+  if (t.learned_positions && training.seq_len > t.max_positions)
+    throw UserError("--seq-len " + std::to_string(training.seq_len) + ": " + workload.name + " has " +
+                        std::to_string(t.max_positions) + " positions",
+                    "at most that many tokens");
+}
+
+Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device,
+               Values& values, const BatchMemory& batch)
+    : plan_(plan),
+      model_(*plan.job->workload.transformer),
+      parameters_(parameters),
+      device_(device),
+      values_(values),
+      batch_(batch),
+      tp_(plan.choices.tp),
+      tp_rank_(program.at.tp),
+      sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1),
+      rows_(static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len),
+      loss_scale_(static_cast<float>(
+          1.0 / (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len))) {}
+
+const Operator& Layers::op(int index) const {
+  return plan_.job->workload.operators[static_cast<std::size_t>(index)];
+}
+
+int Layers::input(int index, std::size_t which) const {
+  return op(index).inputs.at(which);
+}
+
+int Layers::find_back(int index, OperatorKind kind) const {
+  while (op(index).kind != kind) --index;
+  return index;
+}
+
+bool Layers::gated(int index) const {
+  return op(index).kind == OperatorKind::activation && model_.gated_ffn;
+}
+
+Form Layers::output_form(int index) const {
+  const OperatorKind kind = op(index).kind;
+  return kind == OperatorKind::norm || kind == OperatorKind::residual ? stream_form() : Form::whole;
+}
+
+AttentionSize Layers::attention_size() const {
+  return {plan_.choices.micro_batch, plan_.job->training.seq_len,
+          model_.heads / tp_,        model_.kv_heads / tp_,
+          model_.head_dim,           true};
+}
+
+std::int64_t Layers::columns_of(int index) const {
+  switch (op(index).kind) {
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      // An operator of another stage is only known by the residual stream that it hands over.
+      return op(index).split == TensorSplit::row ? model_.hidden : linear_of(index).out;
+    case OperatorKind::attention:
+      return static_cast<std::int64_t>(model_.heads / tp_) * model_.head_dim;
+    case OperatorKind::activation:
+      return model_.ffn_hidden / tp_;
+    default:
+      return model_.hidden;
+  }
+}
+
+Layers::Linear Layers::linear_of(int index) const {
+  const Operator& self = op(index);
+  Linear linear;
+  std::vector<std::int64_t> columns;  // of each weight tensor
+  std::int64_t column = 0;
+  for (std::size_t p = 0; p < self.parameters.size(); ++p) {
+    const HeldTensor* held = parameters_.find(index, static_cast<int>(p));
+    ORRERY_CHECK(held != nullptr, "the Program's buckets lack " + self.parameters[p].name);
+    if (held->shape.size() != 2) continue;
+    const int output_dim =
+        self.split == TensorSplit::row ? 1 - held->tensor->split_dim : held->tensor->split_dim;
+    Product product;
+    product.weight = held;
+    product.tensors = {held};
+    product.out_by_in = self.kind == OperatorKind::head || output_dim == 0;
+    product.out = held->shape[product.out_by_in ? 0 : 1];
+    product.in = held->shape[product.out_by_in ? 1 : 0];
+    product.column = column;
+    columns.push_back(column);
+    column += product.out;
+    linear.in = product.in;
+    // Rows of the next tensor that follow this one's in memory extend the product.
+    if (!linear.products.empty() && product.out_by_in) {
+      Product& last = linear.products.back();
+      const HeldTensor* before = last.tensors.back();
+      if (last.out_by_in && before->bucket == held->bucket &&
+          before->offset + before->elements == held->offset) {
+        last.out += product.out;
+        last.tensors.push_back(held);
+        continue;
+      }
+    }
+    linear.products.push_back(std::move(product));
+  }
+  linear.out = column;
+  std::size_t bias = 0;
+  for (std::size_t p = 0; p < self.parameters.size(); ++p) {
+    const HeldTensor* held = parameters_.find(index, static_cast<int>(p));
+    if (held->shape.size() != 1) continue;
+    ORRERY_CHECK(bias < columns.size(), "more biases than weights in " + self.name);
+    linear.biases.emplace_back(held, columns[bias++]);
+  }
+  return linear;
+}
+
+std::int32_t Layers::vocabulary_first(const HeldTensor& table) const {
+  return static_cast<std::int32_t>(table.shape[0] * tp_rank_);
+}
+
+std::int32_t Layers::vocabulary_count(const HeldTensor& table) const {
+  const std::int64_t left = table.tensor->shape[0] - table.shape[0] * tp_rank_;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, table.shape[0]));
+}
+
+void Layers::forward(int index, int micro_batch, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::embedding:
+      return embedding_forward(index, micro_batch, steps);
+    case OperatorKind::norm:
+      return norm_forward(index, micro_batch, steps);
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      return linear_forward(index, micro_batch, steps);
+    case OperatorKind::attention:
+      return attention_forward(index, micro_batch, steps);
+    case OperatorKind::activation:
+      return activation_forward(index, micro_batch, steps);
+    case OperatorKind::residual:
+      return residual_forward(index, micro_batch, steps);
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+      return loss_forward(index, micro_batch, steps);
+    default:
+      throw InternalError("no forward mathematics for " + op(index).name);
+  }
+}
+
+void Layers::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      linear_backward(index, micro_batch, input, weight, steps);
+      break;
+    case OperatorKind::embedding:
+      if (weight) embedding_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::norm:
+      if (input) norm_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::attention:
+      if (input) attention_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::activation:
+      if (input) activation_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::residual:
+      if (input) residual_backward(index, micro_batch, steps);
+      break;
+    default:
+      break;  // the loss left its gradient in the logits
+  }
+}
+
+void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* table = parameters_.find(index, 0);
+  const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  ORRERY_CHECK(table != nullptr, "no token embedding in the buckets");
+  const auto out = values_.define(activation(index, micro_batch, Form::whole),
+                                  bytes_of_floats(elements(index, Form::whole)));
+  steps.push_back([=, this] {
+    device_.embedding_forward(batch_.tokens + micro_batch * rows_, parameters_.weight(*table),
+                              values_.floats(out), rows_, model_.hidden, vocabulary_first(*table),
+                              vocabulary_count(*table));
+    // The tensor ranks' outputs are summed: one of them adds the positions.
+    if (positions != nullptr && tp_rank_ == 0)
+      device_.positions_forward(parameters_.weight(*positions), values_.floats(out), rows_, model_.hidden,
+                                plan_.job->training.seq_len);
+  });
+}
+
+void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* table = parameters_.find(index, 0);
+  const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
+  steps.push_back([=, this] {
+    parameters_.prepare_to_add(*table);
+    device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(dout),
+                               parameters_.gradient(*table), rows_, model_.hidden, vocabulary_first(*table),
+                               vocabulary_count(*table));
+    if (positions != nullptr) {
+      parameters_.prepare_to_add(*positions);
+      device_.positions_backward(values_.floats(dout), parameters_.gradient(*positions), rows_, model_.hidden,
+                                 plan_.job->training.seq_len);
+    }
+  });
+}
+
+void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* weight = parameters_.find(index, 0);
+  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const Form form = stream_form();
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(2 * rows));
+  steps.push_back([=, this] {
+    float* mean = values_.floats(saved);
+    device_.norm_forward(model_.norm, values_.floats(x), parameters_.weight(*weight),
+                         bias != nullptr ? parameters_.weight(*bias) : nullptr, values_.floats(y), mean,
+                         mean + rows, rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
+  });
+}
+
+void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* weight = parameters_.find(index, 0);
+  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const Form form = stream_form();
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto saved = values_.use({TensorKind::saved, index, micro_batch, form});
+  const auto dy = values_.use(gradient(index, micro_batch, form));
+  const Key into = gradient(input(index), micro_batch, form);
+  // The residual stream's gradient is there already, but for the last norm.
+  const bool accumulate = values_.has(into);
+  const auto dx =
+      accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
+  values_.forget(gradient(index, micro_batch, form));
+  steps.push_back([=, this] {
+    parameters_.prepare_to_add(*weight);
+    if (bias != nullptr) parameters_.prepare_to_add(*bias);
+    float* mean = values_.floats(saved);
+    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), parameters_.weight(*weight),
+                          mean, mean + rows, values_.floats(dx), accumulate, parameters_.gradient(*weight),
+                          bias != nullptr ? parameters_.gradient(*bias) : nullptr, rows, model_.hidden);
+  });
+}
+
+void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Operator& self = op(index);
+  const Linear linear = linear_of(index);
+  const bool rotates = !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
+  const int rotary_dim = model_.rotary_fraction > 0
+                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
+                             : model_.head_dim;
+  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto y =
+      values_.define(activation(index, micro_batch, Form::whole), bytes_of_floats(rows_ * linear.out));
+  steps.push_back([=, this, &self] {
+    for (const Product& p : linear.products)
+      device_.gemm(false, p.out_by_in, rows_, p.out, p.in, 1, values_.floats(x), linear.in,
+                   parameters_.weight(*p.weight), p.out_by_in ? p.in : p.out, 0, values_.floats(y) + p.column,
+                   linear.out);
+    // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
+    if (self.split != TensorSplit::row)
+      for (const auto& [bias, column] : linear.biases)
+        device_.add_bias(values_.floats(y) + column, parameters_.weight(*bias), rows_, bias->elements,
+                         linear.out);
+    if (rotates)
+      device_.rotary(attention_size(), values_.floats(y), rotary_dim, static_cast<float>(model_.rope_theta),
+                     false);
+  });
+}
+
+void Layers::linear_backward(int index, int micro_batch, bool want_input, bool want_weight,
+                             std::vector<Step>& steps) {
+  const Operator& self = op(index);
+  const Linear linear = linear_of(index);
+  const bool rotates =
+      want_input && !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
+  const int rotary_dim = model_.rotary_fraction > 0
+                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
+                             : model_.head_dim;
+  const Key out = gradient(index, micro_batch, Form::whole);
+  const auto dy = rotates ? values_.change(out) : values_.use(out);
+  if (rotates)
+    steps.push_back([=, this] {
+      device_.rotary(attention_size(), values_.floats(dy), rotary_dim, static_cast<float>(model_.rope_theta),
+                     true);
+    });
+  if (want_weight) {
+    const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
+    steps.push_back([=, this, &self] {
+      for (const Product& p : linear.products) {
+        bool first = true;
+        for (const HeldTensor* tensor : p.tensors) first = parameters_.first_contribution(*tensor) && first;
+        const float* g = values_.floats(dy) + p.column;
+        const float beta = first ? 0.0F : 1.0F;
+        float* into = parameters_.gradient(*p.weight);
+        if (p.out_by_in)
+          device_.gemm(true, false, p.out, p.in, rows_, 1, g, linear.out, values_.floats(x), linear.in, beta,
+                       into, p.in);
+        else
+          device_.gemm(true, false, p.in, p.out, rows_, 1, values_.floats(x), linear.in, g, linear.out, beta,
+                       into, p.out);
+      }
+      if (self.split != TensorSplit::row)
+        for (const auto& [bias, column] : linear.biases) {
+          parameters_.prepare_to_add(*bias);
+          device_.bias_gradient(values_.floats(dy) + column, parameters_.gradient(*bias), rows_,
+                                bias->elements, linear.out);
+        }
+    });
+  }
+  if (want_input) {
+    const Key into = gradient(input(index), micro_batch, Form::whole);
+    const auto dx = values_.define(into, bytes_of_floats(rows_ * linear.in));
+    steps.push_back([=, this] {
+      float beta = 0;
+      for (const Product& p : linear.products) {
+        device_.gemm(false, !p.out_by_in, rows_, p.in, p.out, 1, values_.floats(dy) + p.column, linear.out,
+                     parameters_.weight(*p.weight), p.out_by_in ? p.in : p.out, beta, values_.floats(dx),
+                     linear.in);
+        beta = 1;
+      }
+    });
+  }
+}
+
+void Layers::attention_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto out = values_.define(activation(index, micro_batch, Form::whole),
+                                  bytes_of_floats(elements(index, Form::whole)));
+  const AttentionSize size = attention_size();
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
+                                    bytes_of_floats(rows_ * size.heads));
+  steps.push_back([=, this] {
+    device_.attention_forward(size, values_.floats(qkv), values_.floats(out), values_.floats(saved));
+  });
+}
+
+void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto out = values_.use(activation(index, micro_batch, Form::whole));
+  const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
+  const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
+  const AttentionSize size = attention_size();
+  const auto dqkv = values_.define(gradient(input(index), micro_batch, Form::whole),
+                                   bytes_of_floats(rows_ * size.qkv_columns()));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  steps.push_back([=, this] {
+    device_.attention_backward(size, values_.floats(qkv), values_.floats(out), values_.floats(dout),
+                               values_.floats(saved), values_.floats(dqkv));
+  });
+}
+
+void Layers::activation_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto y = values_.define(activation(index, micro_batch, Form::whole),
+                                bytes_of_floats(elements(index, Form::whole)));
+  const std::int64_t columns = columns_of(index);
+  const bool gate = gated(index);
+  steps.push_back([=, this] {
+    device_.activation_forward(model_.activation, gate, values_.floats(x), values_.floats(y), rows_, columns);
+  });
+}
+
+void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t columns = columns_of(index);
+  const bool gate = gated(index);
+  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  const auto dx = values_.define(gradient(input(index), micro_batch, Form::whole),
+                                 bytes_of_floats(rows_ * columns * (gate ? 2 : 1)));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  steps.push_back([=, this] {
+    device_.activation_backward(model_.activation, gate, values_.floats(x), values_.floats(dy),
+                                values_.floats(dx), rows_, columns);
+  });
+}
+
+void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = stream_form();
+  const Linear linear = linear_of(input(index, 0));
+  const HeldTensor* bias = linear.biases.empty() ? nullptr : linear.biases.front().first;
+  const auto branch = values_.use(activation(input(index, 0), micro_batch, form));
+  const auto stream = values_.use(activation(input(index, 1), micro_batch, form));
+  const auto out =
+      values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  steps.push_back([=, this] {
+    device_.residual_forward(values_.floats(branch), bias != nullptr ? parameters_.weight(*bias) : nullptr,
+                             values_.floats(stream), values_.floats(out), rows_of(form), model_.hidden);
+  });
+}
+
+void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = stream_form();
+  const Linear linear = linear_of(input(index, 0));
+  const HeldTensor* bias = linear.biases.empty() ? nullptr : linear.biases.front().first;
+  const auto dout = values_.use(gradient(index, micro_batch, form));
+  values_.forget(gradient(index, micro_batch, form));
+  // The same gradient goes both ways: one memory, two names. The norm adds to the stream's after the branch
+  // has been run through.
+  values_.alias(gradient(input(index, 0), micro_batch, form), dout);
+  values_.alias(gradient(input(index, 1), micro_batch, form), dout);
+  if (bias == nullptr) return;
+  steps.push_back([=, this] {
+    parameters_.prepare_to_add(*bias);
+    device_.bias_gradient(values_.floats(dout), parameters_.gradient(*bias), rows_of(form), model_.hidden,
+                          model_.hidden);
+  });
+}
+
+void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const int head = find_back(index, OperatorKind::head);
+  const HeldTensor* table = parameters_.find(head, 0);
+  const std::int64_t stride = table->shape[0];
+  const std::int32_t columns = vocabulary_count(*table);
+  const std::int32_t first = vocabulary_first(*table);
+  const Key logits_key = activation(head, micro_batch, Form::whole);
+  const auto maximum_key = [&] {
+    return Key{TensorKind::loss_max, find_back(index, OperatorKind::loss_max), micro_batch, Form::whole};
+  };
+  const auto sum_key = [&] {
+    return Key{TensorKind::loss_sum, find_back(index, OperatorKind::loss_sum), micro_batch, Form::whole};
+  };
+  switch (op(index).kind) {
+    case OperatorKind::loss_max: {
+      const auto logits = values_.use(logits_key);
+      const auto maximum = values_.define(maximum_key(), bytes_of_floats(rows_));
+      steps.push_back([=, this] {
+        device_.loss_max(values_.floats(logits), values_.floats(maximum), rows_, columns, stride);
+      });
+      break;
+    }
+    case OperatorKind::loss_sum: {
+      const auto logits = values_.change(logits_key);
+      const auto maximum = values_.use(maximum_key());
+      const auto sums = values_.define(sum_key(), bytes_of_floats(2 * rows_));
+      steps.push_back([=, this] {
+        device_.loss_sum(values_.floats(logits), values_.floats(maximum),
+                         batch_.targets + micro_batch * rows_, values_.floats(sums), rows_, columns, stride,
+                         first);
+      });
+      break;
+    }
+    default: {
+      const auto logits = values_.change(logits_key);
+      const auto sums = values_.use(sum_key());
+      values_.alias(gradient(head, micro_batch, Form::whole), logits);
+      steps.push_back([=, this] {
+        device_.loss_gradient(values_.floats(logits), values_.floats(sums),
+                              batch_.targets + micro_batch * rows_, loss_scale_, rows_, columns, stride,
+                              first, batch_.loss);
+      });
+      break;
+    }
+  }
+}
+
+}  // namespace orrery::exec

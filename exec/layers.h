@@ -1,0 +1,106 @@
+// A transformer's operators as calls of a Device: each forward and backward becomes a step that knows its
+// tensors' places. Models of the GPT-2 and Llama families (pre-norm; learned or rotary positions; grouped
+// queries; plain or gated MLP; layer or RMS norm; biases or none; tied or untied head).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "exec/device.h"
+#include "exec/parameters.h"
+#include "exec/values.h"
+#include "program/plan.h"
+
+namespace orrery::exec {
+
+using Step = std::function<void()>;
+
+// The tokens and targets of a step's micro-batches, on the device, and where losses are summed up.
+struct BatchMemory {
+  std::int32_t* tokens = nullptr;   // micro_batches x rows
+  std::int32_t* targets = nullptr;  // micro_batches x rows
+  double* loss = nullptr;           // sum over rows
+};
+
+// Throws UserError naming what the executor cannot train (yet).
+void check_executable(const Plan& plan);
+
+class Layers {
+ public:
+  // Keeps references. `batch` may be filled in later.
+  Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device, Values& values,
+         const BatchMemory& batch);
+
+  void forward(int op, int micro_batch, std::vector<Step>& steps);
+  // The gradients of the inputs, of the weights, or both.
+  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+
+  std::int64_t rows() const { return rows_; }
+  // Elements of an operator's output (or its gradient) on this rank.
+  std::int64_t elements(int op, Form form) const { return rows_of(form) * columns_of(op); }
+  // The form in which the residual stream and the norms hold their rows.
+  Form stream_form() const { return sequence_parallel_ ? Form::shard : Form::whole; }
+
+ private:
+  // One product of a linear operator: several tensors that stand side by side in memory count as one.
+  struct Product {
+    const HeldTensor* weight = nullptr;
+    std::vector<const HeldTensor*> tensors;
+    bool out_by_in = false;  // as torch.nn.Linear stores it; else in x out, as GPT-2 does
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    std::int64_t column = 0;  // of the output where it begins
+  };
+  struct Linear {
+    std::vector<Product> products;
+    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;  // and the column of the output
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+  };
+
+  const Operator& op(int index) const;
+  Linear linear_of(int op) const;
+  bool gated(int op) const;
+  std::int64_t columns_of(int op) const;
+  std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
+  Form output_form(int op) const;
+  AttentionSize attention_size() const;
+  int input(int op, std::size_t which = 0) const;
+  int find_back(int op, OperatorKind kind) const;
+  Key activation(int op, int micro_batch, Form form) const {
+    return {TensorKind::activation, op, micro_batch, form};
+  }
+  Key gradient(int op, int micro_batch, Form form) const {
+    return {TensorKind::activation_gradient, op, micro_batch, form};
+  }
+  std::int32_t vocabulary_first(const HeldTensor& table) const;
+  std::int32_t vocabulary_count(const HeldTensor& table) const;  // without padding
+
+  void embedding_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void embedding_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void norm_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void norm_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void linear_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void linear_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void attention_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void attention_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void activation_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void activation_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void residual_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void residual_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void loss_forward(int op, int micro_batch, std::vector<Step>& steps);
+
+  const Plan& plan_;
+  const Transformer& model_;
+  Parameters& parameters_;
+  Device& device_;
+  Values& values_;
+  const BatchMemory& batch_;
+  int tp_;
+  int tp_rank_;
+  bool sequence_parallel_;
+  std::int64_t rows_;  // of a micro-batch
+  float loss_scale_;
+};
+
+}  // namespace orrery::exec

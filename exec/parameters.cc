@@ -1,0 +1,175 @@
+#include "exec/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace orrery::exec {
+namespace {
+
+// GPT-2's initialisation (Radford et al. 2019, section 2.3, and its released code): normal with deviation
+// 0.02, divided by sqrt(2 layers) for the products that write into the residual stream; norms 1, biases 0.
+constexpr double kDeviation = 0.02;
+constexpr float kMomentum = 0.9F;
+// PyTorch's default for AdamW.
+constexpr float kWeightDecay = 0.01F;
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+}  // namespace
+
+std::uint64_t hash_of(std::string_view name) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+  return hash;
+}
+
+double default_learning_rate(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::sgd:
+      return 0.1;
+    case Optimizer::momentum:
+      return 0.02;
+    case Optimizer::adam:
+    case Optimizer::adamw:
+      return 3e-4;
+  }
+  return 0;
+}
+
+Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
+    : program_(&program), device_(&device), optimizer_(plan.job->training.optimizer) {
+  rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
+                                               : default_learning_rate(optimizer_);
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  const int tp = plan.choices.tp;
+  for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
+    const Bucket& bucket = program.buckets[static_cast<std::size_t>(b)];
+    for (const BucketParameter& p : bucket.parameters) {
+      HeldTensor tensor;
+      tensor.tensor =
+          &operators[static_cast<std::size_t>(p.op)].parameters[static_cast<std::size_t>(p.parameter)];
+      tensor.op = p.op;
+      tensor.parameter = p.parameter;
+      tensor.bucket = b;
+      tensor.offset = p.offset;
+      tensor.elements = p.elements;
+      tensor.shape = local_shape(*tensor.tensor, tp);
+      std::int64_t elements = 1;
+      for (const std::int64_t d : tensor.shape) elements *= d;
+      ORRERY_CHECK(elements == p.elements,
+                   "the Program's part of " + tensor.tensor->name + " has another size");
+      by_operator_[{p.op, p.parameter}] = held_.size();
+      held_.push_back(std::move(tensor));
+    }
+  }
+  // Aliases: a tied tensor that no bucket holds is the one it is tied to.
+  std::map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < held_.size(); ++i) by_name.emplace(held_[i].name(), i);
+  for (std::size_t op = 0; op < operators.size(); ++op)
+    for (std::size_t p = 0; p < operators[op].parameters.size(); ++p) {
+      const std::string& tied = operators[op].parameters[p].tied_to;
+      if (const auto found = by_name.find(tied); !tied.empty() && found != by_name.end())
+        by_operator_.try_emplace({static_cast<int>(op), static_cast<int>(p)}, found->second);
+    }
+  touched_.resize(held_.size());
+
+  const std::size_t states = optimizer_ == Optimizer::sgd ? 0 : optimizer_ == Optimizer::momentum ? 1 : 2;
+  for (const Bucket& bucket : program.buckets) {
+    const auto allocate = [&](std::int64_t elements) {
+      auto* data = static_cast<float*>(device.allocate(static_cast<std::size_t>(elements) * sizeof(float)));
+      device.fill(data, static_cast<std::size_t>(elements), 0);
+      return data;
+    };
+    std::pair<std::int64_t, std::int64_t> shard = {0, bucket.elements};
+    if (plan.choices.zero >= 1 && bucket.group >= 0) {
+      const std::vector<std::int32_t>& ranks = program.groups[static_cast<std::size_t>(bucket.group)].ranks;
+      const auto place = std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
+      const auto n = static_cast<std::int64_t>(ranks.size());
+      shard = {place * bucket.elements / n, bucket.elements / n};
+    }
+    shards_.push_back(shard);
+    weights_.push_back(allocate(bucket.elements));
+    gradients_.push_back(allocate(bucket.elements));
+    first_.push_back(states >= 1 ? allocate(shard.second) : nullptr);
+    second_.push_back(states >= 2 ? allocate(shard.second) : nullptr);
+  }
+  for (const HeldTensor& tensor : held_) initialise(plan, tensor);
+}
+
+Parameters::~Parameters() {
+  for (const auto* list : {&weights_, &gradients_, &first_, &second_})
+    for (float* data : *list) device_->release(data);
+}
+
+const HeldTensor* Parameters::find(int op, int parameter) const {
+  const auto found = by_operator_.find({op, parameter});
+  return found == by_operator_.end() ? nullptr : &held_[found->second];
+}
+
+void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
+  const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(held.op)];
+  const bool vector = held.tensor->shape.size() == 1;
+  const bool bias = vector && ends_with(held.name(), "bias");
+  if (bias) return;
+  std::vector<float> values(static_cast<std::size_t>(held.elements));
+  const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
+  double deviation = kDeviation;
+  if (op.split == TensorSplit::row && plan.job->workload.layers > 0)
+    deviation /= std::sqrt(2.0 * plan.job->workload.layers);
+  for (const Run& run : runs_of(*held.tensor, plan.choices.tp, program_->at.tp))
+    for (std::int64_t i = 0; i < run.count; ++i)
+      values[static_cast<std::size_t>(run.local + i)] =
+          vector ? 1.0F
+                 : static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(run.global + i)));
+  device_->copy_to_device(weight(held), values.data(), values.size() * sizeof(float));
+}
+
+void Parameters::begin_step() {
+  std::fill(touched_.begin(), touched_.end(), 0);
+}
+
+bool Parameters::first_contribution(const HeldTensor& tensor) {
+  char& touched = touched_[static_cast<std::size_t>(&tensor - held_.data())];
+  return std::exchange(touched, 1) == 0;
+}
+
+void Parameters::prepare_to_add(const HeldTensor& tensor) {
+  if (first_contribution(tensor))
+    device_->fill(gradient(tensor), static_cast<std::size_t>(tensor.elements), 0);
+}
+
+void Parameters::update(int begin, int end, std::int64_t step, float scale) {
+  for (int b = begin; b < end; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    const std::int64_t offset = shards_[at].first;
+    const auto count = static_cast<std::size_t>(shards_[at].second);
+    float* weight = weights_[at] + offset;
+    float* gradient = gradients_[at] + offset;
+    const auto rate = static_cast<float>(rate_);
+    if (scale != 1.0F) device_->scale(gradient, count, scale);
+    switch (optimizer_) {
+      case Optimizer::sgd:
+        device_->sgd(weight, gradient, count, rate);
+        break;
+      case Optimizer::momentum:
+        device_->momentum(weight, gradient, first_[at], count, rate, kMomentum);
+        break;
+      case Optimizer::adam:
+      case Optimizer::adamw: {
+        AdamConstants constants;
+        constants.rate = rate;
+        constants.decoupled = optimizer_ == Optimizer::adamw;
+        constants.weight_decay = constants.decoupled ? kWeightDecay : 0;
+        device_->adam(weight, gradient, first_[at], second_[at], count, constants, step);
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace orrery::exec

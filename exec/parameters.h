@@ -1,0 +1,85 @@
+// One rank's parameters, gradients and optimizer state, in the flat buckets of its Program.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exec/device.h"
+#include "exec/shard.h"
+#include "program/plan.h"
+#include "program/program.h"
+
+namespace orrery::exec {
+
+// One parameter tensor as this rank holds it.
+struct HeldTensor {
+  const ParameterTensor* tensor = nullptr;
+  int op = 0;
+  int parameter = 0;  // index in Operator::parameters
+  int bucket = 0;
+  std::int64_t offset = 0;    // elements from the start of the bucket
+  std::int64_t elements = 0;  // padding of the vocabulary included
+  std::vector<std::int64_t> shape;
+  // Under which it is initialised and reported: a tied tensor goes by the name of what it is tied to.
+  const std::string& name() const { return tensor->tied_to.empty() ? tensor->name : tensor->tied_to; }
+};
+
+class Parameters {
+ public:
+  // Allocates, and initialises from the plan's seed: every element from its tensor's name and its place in
+  // the whole tensor, so that all plans start from the same model.
+  Parameters(const Plan& plan, const Program& program, Device& device);
+  ~Parameters();
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
+
+  // Follows ties: the head's weight is the embedding's where both are on this rank. Null where there is none.
+  const HeldTensor* find(int op, int parameter) const;
+  const std::vector<HeldTensor>& held() const { return held_; }
+  float* weight(const HeldTensor& tensor) const { return weights_[tensor.bucket] + tensor.offset; }
+  float* gradient(const HeldTensor& tensor) const { return gradients_[tensor.bucket] + tensor.offset; }
+
+  int buckets() const { return static_cast<int>(weights_.size()); }
+  float* weights(int bucket) const { return weights_[bucket]; }
+  float* gradients(int bucket) const { return gradients_[bucket]; }
+  std::int64_t elements(int bucket) const { return program_->buckets[bucket].elements; }
+  // The elements of the bucket that this rank updates: all, or its shard under ZeRO.
+  std::int64_t shard_begin(int bucket) const { return shards_[bucket].first; }
+  std::int64_t shard_elements(int bucket) const { return shards_[bucket].second; }
+
+  // Gradients accumulate over a step's micro-batches: the first contribution to a tensor sets it. True when
+  // this is the first since begin_step(), for a caller that sets; otherwise zeroes the tensor for one that
+  // adds.
+  void begin_step();
+  bool first_contribution(const HeldTensor& tensor);
+  void prepare_to_add(const HeldTensor& tensor);
+
+  // Updates this rank's part of the buckets [begin, end). `step` counts from 1; `scale` multiplies gradients.
+  void update(int begin, int end, std::int64_t step, float scale);
+
+  double learning_rate() const { return rate_; }
+
+ private:
+  void initialise(const Plan& plan, const HeldTensor& tensor);
+
+  const Program* program_;
+  Device* device_;
+  Optimizer optimizer_;
+  double rate_;
+  std::vector<HeldTensor> held_;
+  std::map<std::pair<int, int>, std::size_t> by_operator_;  // also aliases
+  std::vector<char> touched_;                               // by index in held_
+  std::vector<float*> weights_, gradients_, first_, second_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> shards_;
+};
+
+// The executor's learning rate where the plan says none.
+double default_learning_rate(Optimizer optimizer);
+
+// FNV-1a, 64 bits: the random stream of a tensor.
+std::uint64_t hash_of(std::string_view name);
+
+}  // namespace orrery::exec
