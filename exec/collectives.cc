@@ -348,6 +348,8 @@ class PointToPointCommunicator : public Communicator {
     request->wait();
   }
 
+  void idle() override { transport_->idle(); }
+
  private:
   std::unique_ptr<RoundsRequest> begin(DType type, Reduction op) {
     return std::make_unique<RoundsRequest>(transport_.get(), &pool_, type, op);

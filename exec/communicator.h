@@ -65,6 +65,7 @@ class Communicator {
   // Messages between a pair with the same tag arrive in order; exchanges never meet collectives.
   virtual std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) = 0;
   virtual void barrier() = 0;
+  virtual void idle() {}  // between two polls that found nothing: may yield the core
 };
 
 }  // namespace orrery::exec

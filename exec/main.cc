@@ -1,10 +1,92 @@
-#include <cstdio>
+// orrery-exec-<mpi>: one rank of a training job. Started by mpirun, mpiexec or srun; `orrery run` does that.
+#include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "base/error.h"
 #include "exec/collectives.h"
 #include "exec/mpi/mpi_transport.h"
+#include "exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+struct Arguments {
+  std::string plan;
+  TrainingOptions training;
+};
+
+// Runs `work` on every rank. An error that all ranks meet alike (the plan, the options) is said once; another
+// ends the job, whichever rank it was.
+int guarded(const MpiWorld& world, bool alike, const std::function<void()>& work) {
+  const auto failed = [&](const char* what, int code) {
+    if (!alike) {
+      fmt::print(stderr, "orrery: rank {}: {}\n", world.rank(), what);
+      std::fflush(nullptr);
+      world.abort(code);
+    }
+    if (world.rank() == 0) fmt::print(stderr, "orrery: {}\n", what);
+    return code;
+  };
+  try {
+    work();
+    return 0;
+  } catch (const UserError& error) {
+    return failed(error.what(), 2);
+  } catch (const NoAnswer& error) {
+    return failed(error.what(), 3);
+  } catch (const std::exception& error) {
+    return failed(error.what(), 1);
+  }
+}
+
+int run(const MpiWorld& world, const Arguments& arguments) {
+  Plan plan;
+  if (const int code = guarded(world, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
+    return code;
+  auto communicator = make_communicator(world.transport());
+  const auto device = make_cpu_device();
+  TrainingOptions options = arguments.training;
+  options.library = world.library();
+  if (const int code = guarded(world, true, [&] { check_training(plan, *communicator, options); }); code != 0)
+    return code;
+  return guarded(world, false, [&] { train(plan, *device, *communicator, options); });
+}
 
 int main(int argc, char** argv) {
-  orrery::exec::MpiWorld world(&argc, &argv);
-  auto comm = orrery::exec::make_communicator(world.transport());
-  std::printf("%d/%d %s\n", comm->rank(), comm->size(), world.library().c_str());
+  CLI::App app{"Trains what a plan says, as one rank of an MPI job (orrery run starts it)",
+               "orrery-exec-" ORRERY_MPI_NAME};
+  app.set_version_flag("--version", ORRERY_VERSION " (" ORRERY_MPI_NAME ")");
+  app.require_subcommand(1);
+  Arguments arguments;
+  TrainingOptions& training = arguments.training;
+  CLI::App* run_verb = app.add_subcommand("run", "Execute a plan");
+  run_verb->add_option("plan", arguments.plan, "Plan file, as orrery plan --out writes it")->required();
+  run_verb->add_option("--steps", training.steps, "Training steps")->capture_default_str();
+  run_verb->add_option("--data", training.data, "Text file; a token is a byte")->capture_default_str();
+  run_verb->add_option("--json", training.json, "Write the result as JSON to this file; - for stdout");
+  run_verb->add_option("--timeline", training.timeline,
+                       "Write when each instruction ran, as proto::Timeline");
+  run_verb->add_option("--trace", training.trace, "Write a trace for Perfetto or chrome://tracing");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "orrery: {}\n", error.what());
+    return 2;
+  }
+  const MpiWorld world(&argc, &argv);
+  return run(world, arguments);
+}
+
+}  // namespace
+}  // namespace orrery::exec
+
+int main(int argc, char** argv) {
+  return orrery::exec::main(argc, argv);
 }

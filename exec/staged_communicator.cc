@@ -136,6 +136,8 @@ class StagedCommunicator final : public Communicator {
     host_->barrier();
   }
 
+  void idle() override { host_->idle(); }
+
  private:
   static std::size_t width(DType type) { return static_cast<std::size_t>(bytes_of(type)); }
 

@@ -1,0 +1,525 @@
+#include "exec/interpreter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "exec/algorithms.h"
+
+namespace orrery::exec {
+namespace {
+
+// Gradients are clipped to this global norm where the runtime profile clips (Megatron-LM's default).
+constexpr double kClipNorm = 1.0;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool communicates(const Instruction& instruction) {
+  return instruction.op == Op::collective || instruction.op == Op::exchange;
+}
+
+// What is simulated is what is executed: the bytes that the Program names are the bytes that move.
+void check_bytes(const Program& program, const Instruction& instruction, double bytes, double expected) {
+  ORRERY_CHECK(std::abs(bytes - expected) < 0.5,
+               label_of(program, static_cast<std::size_t>(&instruction - program.instructions.data())) +
+                   " moves " + std::to_string(bytes) + " bytes; the Program says " +
+                   std::to_string(expected));
+}
+
+std::int64_t first_sample_of(const Plan& plan, int replica) {
+  std::int64_t first = 0;
+  for (int earlier = 0; earlier < replica; ++earlier)
+    first += plan.micro_batches_of(earlier) * plan.choices.micro_batch;
+  return first;
+}
+
+// Its gradient is one term of a sum over the tensor group (docs/program.md, replicated_gradient).
+bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Choices& choices) {
+  if (choices.tp == 1 || tensor.split_dim >= 0) return false;
+  switch (op.split) {
+    case TensorSplit::column:
+    case TensorSplit::heads:
+      return true;
+    case TensorSplit::vocabulary:
+      return false;
+    case TensorSplit::row:
+    case TensorSplit::replicated:
+      return choices.sequence_parallel;
+  }
+  return false;
+}
+
+}  // namespace
+
+Interpreter::Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
+                         const TextData& data)
+    : plan_(plan),
+      program_(program),
+      device_(device),
+      world_(world),
+      data_(data),
+      parameters_((check_executable(plan), plan), program, device),
+      layers_(plan, program, parameters_, device, values_, batch_),
+      micro_batches_(plan.micro_batches_of(program.at.dp)),
+      first_sample_(first_sample_of(plan, program.at.dp)) {
+  make_communicators();
+  const auto tokens = static_cast<std::size_t>(micro_batches_ * layers_.rows()) * sizeof(std::int32_t);
+  batch_.tokens = static_cast<std::int32_t*>(device.allocate(tokens));
+  batch_.targets = static_cast<std::int32_t*>(device.allocate(tokens));
+  batch_.loss = static_cast<double*>(device.allocate(sizeof(double)));
+  compile();
+  arena_ = device.allocate(values_.plan());
+  values_.bind(arena_);
+  done_.resize(program.instructions.size());
+  intervals_.resize(program.instructions.size());
+}
+
+Interpreter::~Interpreter() {
+  for (void* data :
+       {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
+        static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_), static_cast<void*>(norm_)})
+    device_.release(data);
+}
+
+void Interpreter::make_communicators() {
+  // One for each stream that uses a group, so that streams never wait for each other inside MPI. Made in an
+  // order that all ranks agree on: whichever group is first of all is first for each of its members.
+  struct Wanted {
+    GroupKind kind;
+    Stream stream;
+    int group;
+  };
+  std::vector<Wanted> wanted;
+  for (const Instruction& instruction : program_.instructions) {
+    if (instruction.op != Op::collective) continue;
+    const GroupKind kind = program_.groups[static_cast<std::size_t>(instruction.group)].kind;
+    const bool known = std::any_of(wanted.begin(), wanted.end(), [&](const Wanted& w) {
+      return w.group == instruction.group && w.stream == instruction.stream;
+    });
+    if (!known) wanted.push_back({kind, instruction.stream, instruction.group});
+  }
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return std::make_pair(a.kind, a.stream) < std::make_pair(b.kind, b.stream);
+  });
+  const AlgorithmChooser chooser(plan_);
+  for (const Wanted& w : wanted) {
+    const std::vector<std::int32_t>& ranks = program_.groups[static_cast<std::size_t>(w.group)].ranks;
+    auto communicator = world_.split({ranks.begin(), ranks.end()},
+                                     static_cast<int>(w.kind) * kStreamCount + static_cast<int>(w.stream));
+    communicator->set_algorithms(chooser.for_group(ranks));
+    communicators_[{w.group, w.stream}] = std::move(communicator);
+  }
+}
+
+void Interpreter::compile() {
+  const std::size_t count = program_.instructions.size();
+  compiled_.resize(count);
+  std::vector<int> begins(count);
+  std::vector<std::vector<Values::Id>> uses(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    Compiled& compiled = compiled_[i];
+    begins[i] = values_.position();
+    switch (instruction.op) {
+      case Op::compute:
+        compile_compute(instruction, compiled.steps);
+        break;
+      case Op::load:
+        compile_load(instruction, compiled.steps);
+        break;
+      case Op::collective:
+        compile_collective(instruction, compiled, uses[i]);
+        break;
+      case Op::exchange:
+        compile_exchange(instruction, compiled, uses[i]);
+        break;
+      default:
+        throw InternalError("the executor does not know the instruction " +
+                            std::string(name_of(instruction.op)));
+    }
+    values_.advance();
+  }
+  extend_lifetimes(begins, uses);
+}
+
+// Communication holds its buffers until something waits for it: the first computation that names it, or a
+// later communication on its stream that is waited for, or the end of the step.
+void Interpreter::extend_lifetimes(const std::vector<int>& begins,
+                                   const std::vector<std::vector<Values::Id>>& uses) {
+  const std::size_t count = program_.instructions.size();
+  std::vector<std::int64_t> before(count, -1);  // on the same stream
+  std::array<std::int64_t, kStreamCount> last;
+  last.fill(-1);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t& previous = last[static_cast<std::size_t>(program_.instructions[i].stream)];
+    before[i] = std::exchange(previous, static_cast<std::int64_t>(i));
+  }
+  std::vector<int> ended(count, values_.position());
+  std::vector<char> known(count);
+  std::vector<std::uint32_t> todo;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (communicates(program_.instructions[i])) continue;
+    todo.assign(program_.instructions[i].after.begin(), program_.instructions[i].after.end());
+    while (!todo.empty()) {
+      const std::uint32_t at = todo.back();
+      todo.pop_back();
+      if (known[at] != 0 || !communicates(program_.instructions[at])) continue;
+      known[at] = 1;
+      ended[at] = begins[i];
+      todo.insert(todo.end(), program_.instructions[at].after.begin(), program_.instructions[at].after.end());
+      if (before[at] >= 0) todo.push_back(static_cast<std::uint32_t>(before[at]));
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    for (const Values::Id id : uses[i]) values_.keep_until(id, ended[i]);
+}
+
+void Interpreter::compile_compute(const Instruction& instruction, std::vector<Step>& steps) {
+  const int begin = instruction.op_begin;
+  const int end = instruction.op_end;
+  const int micro_batch = instruction.micro_batch;
+  switch (instruction.compute) {
+    case ComputeKind::forward:
+    case ComputeKind::recompute:
+      for (int op = begin; op < end; ++op, values_.advance()) layers_.forward(op, micro_batch, steps);
+      break;
+    case ComputeKind::backward:
+      for (int op = end - 1; op >= begin; --op, values_.advance())
+        layers_.backward(op, micro_batch, true, true, steps);
+      break;
+    case ComputeKind::backward_input:
+      for (int op = end - 1; op >= begin; --op, values_.advance())
+        layers_.backward(op, micro_batch, true, false, steps);
+      break;
+    case ComputeKind::backward_weight:
+      for (int op = end - 1; op >= begin; --op, values_.advance())
+        layers_.backward(op, micro_batch, false, true, steps);
+      break;
+    case ComputeKind::optimizer:
+      steps.push_back([this, begin, end] { optimizer(begin, end); });
+      break;
+  }
+}
+
+void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>& steps) {
+  const int micro_batch = instruction.micro_batch;
+  steps.push_back([this, micro_batch] {
+    const int seq = plan_.job->training.seq_len;
+    const auto rows = static_cast<std::size_t>(layers_.rows());
+    std::vector<std::int32_t> tokens(rows);
+    std::vector<std::int32_t> targets(rows);
+    for (int i = 0; i < plan_.choices.micro_batch; ++i) {
+      const std::int64_t sample =
+          first_sample_ + static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch + i;
+      const auto at = static_cast<std::size_t>(i) * seq;
+      data_.sample(step_, sample, std::span(tokens).subspan(at, seq), std::span(targets).subspan(at, seq));
+    }
+    const std::int64_t offset = micro_batch * layers_.rows();
+    device_.copy_to_device(batch_.tokens + offset, tokens.data(), rows * sizeof(std::int32_t));
+    device_.copy_to_device(batch_.targets + offset, targets.data(), rows * sizeof(std::int32_t));
+  });
+}
+
+void Interpreter::compile_exchange(const Instruction& instruction, Compiled& compiled,
+                                   std::vector<Values::Id>& uses) {
+  struct Part {
+    Values::Id value;
+    MessageSpec message;
+  };
+  std::vector<Part> parts;
+  const Form form = layers_.stream_form();
+  for (const Transfer& transfer : instruction.transfers) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(layers_.elements(transfer.tensor.index, form)) * sizeof(float);
+    check_bytes(program_, instruction, static_cast<double>(bytes), transfer.bytes);
+    const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
+    Part part;
+    part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
+    part.message = {transfer.peer, nullptr, bytes, transfer.tag, transfer.send};
+    uses.push_back(part.value);
+    parts.push_back(part);
+  }
+  compiled.start = [this, parts] {
+    std::vector<MessageSpec> messages;
+    for (const Part& part : parts) {
+      messages.push_back(part.message);
+      messages.back().data = values_.at(part.value);
+    }
+    return world_.exchange(messages);
+  };
+}
+
+void Interpreter::compile_collective(const Instruction& instruction, Compiled& compiled,
+                                     std::vector<Values::Id>& uses) {
+  ORRERY_CHECK(!instruction.writes.empty(), "a collective without a tensor");
+  ORRERY_CHECK(instruction.dtype == DType::fp32 || instruction.dtype == DType::tf32,
+               "the executor communicates fp32");
+  const TensorRef tensor = instruction.writes.front();
+  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  const Reduction op = instruction.reduction;
+  const auto in_place = [&](const Key& key, std::int64_t elements) {
+    check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
+    const Values::Id value = values_.change(key);
+    uses.push_back(value);
+    compiled.start = [=, this] {
+      return communicator->all_reduce(values_.at(value), values_.at(value),
+                                      static_cast<std::size_t>(elements), DType::fp32, op);
+    };
+  };
+  switch (tensor.kind) {
+    case TensorKind::activation:
+    case TensorKind::activation_gradient:
+      break;
+    case TensorKind::loss_max:
+    case TensorKind::loss_sum:
+      in_place({tensor.kind, tensor.index, tensor.micro_batch, Form::whole},
+               layers_.rows() * (tensor.kind == TensorKind::loss_max ? 1 : 2));
+      return;
+    default:
+      compile_bucket_collective(instruction, compiled);
+      return;
+  }
+  const Key whole{tensor.kind, tensor.index, tensor.micro_batch, Form::whole};
+  Key shard = whole;
+  shard.form = Form::shard;
+  const std::int64_t elements = layers_.elements(tensor.index, Form::whole);
+  const std::int64_t part = layers_.elements(tensor.index, Form::shard);
+  check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
+  switch (instruction.collective) {
+    case CollectiveKind::all_reduce:
+      in_place(whole, elements);
+      return;
+    case CollectiveKind::all_gather: {
+      const Values::Id from = values_.use(shard);
+      const Values::Id to = values_.define(whole, static_cast<std::size_t>(elements) * sizeof(float));
+      uses.insert(uses.end(), {from, to});
+      compiled.start = [=, this] {
+        return communicator->all_gather(values_.at(from), values_.at(to), static_cast<std::size_t>(part),
+                                        DType::fp32);
+      };
+      return;
+    }
+    case CollectiveKind::reduce_scatter: {
+      const Values::Id from = values_.use(whole);
+      const Values::Id to = values_.define(shard, static_cast<std::size_t>(part) * sizeof(float));
+      uses.insert(uses.end(), {from, to});
+      compiled.start = [=, this] {
+        return communicator->reduce_scatter(values_.at(from), values_.at(to), static_cast<std::size_t>(part),
+                                            DType::fp32, op);
+      };
+      return;
+    }
+    default:
+      throw InternalError("the executor does not " + std::string(name_of(instruction.collective)) +
+                          " activations");
+  }
+}
+
+std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
+  std::vector<Slice> slices;
+  for (const HeldTensor& held : parameters_.held()) {
+    const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(held.op)];
+    if (!gradient_is_partial(op, *held.tensor, plan_.choices)) continue;
+    const std::int64_t shard_begin = parameters_.shard_begin(held.bucket);
+    const std::int64_t begin = std::max(held.offset, shard_begin);
+    const std::int64_t end =
+        std::min(held.offset + held.elements, shard_begin + parameters_.shard_elements(held.bucket));
+    if (begin < end) slices.push_back({parameters_.gradients(held.bucket) + begin, end - begin});
+  }
+  return slices;
+}
+
+// Finishes another request and then does something.
+class ThenRequest : public Request {
+ public:
+  ThenRequest(std::unique_ptr<Request> inner, std::function<void()> then)
+      : inner_(std::move(inner)), then_(std::move(then)) {}
+  void wait() override {
+    inner_->wait();
+    finish();
+  }
+  bool test() override {
+    if (!inner_->test()) return false;
+    finish();
+    return true;
+  }
+
+ private:
+  void finish() {
+    if (then_) std::exchange(then_, nullptr)();
+  }
+  std::unique_ptr<Request> inner_;
+  std::function<void()> then_;
+};
+
+void Interpreter::compile_bucket_collective(const Instruction& instruction, Compiled& compiled) {
+  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  const TensorRef tensor = instruction.writes.front();
+  const auto bucket_of = [&] {
+    for (const TensorRef& ref : instruction.writes)
+      if (ref.kind == TensorKind::gradients || ref.kind == TensorKind::parameters) return ref.index;
+    throw InternalError("a reduction of gradients that names no bucket");
+  };
+  const auto allocate_scratch = [&](std::int64_t elements) {
+    if (scratch_ == nullptr)
+      scratch_ = static_cast<float*>(device_.allocate(static_cast<std::size_t>(elements) * sizeof(float)));
+    return scratch_;
+  };
+  switch (tensor.kind) {
+    case TensorKind::gradients:
+    case TensorKind::tied_gradient:
+    case TensorKind::parameters: {
+      const int bucket = bucket_of();
+      const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
+      check_bytes(program_, instruction, static_cast<double>(elements * sizeof(float)), instruction.bytes);
+      float* data =
+          tensor.kind == TensorKind::parameters ? parameters_.weights(bucket) : parameters_.gradients(bucket);
+      float* own = data + parameters_.shard_begin(bucket);
+      const auto part = static_cast<std::size_t>(parameters_.shard_elements(bucket));
+      if (instruction.collective == CollectiveKind::all_reduce)
+        compiled.start = [=] {
+          return communicator->all_reduce(data, data, elements, DType::fp32, Reduction::sum);
+        };
+      else if (instruction.collective == CollectiveKind::reduce_scatter)
+        compiled.start = [=] {
+          return communicator->reduce_scatter(data, own, part, DType::fp32, Reduction::sum);
+        };
+      else
+        compiled.start = [=] { return communicator->all_gather(own, data, part, DType::fp32); };
+      return;
+    }
+    case TensorKind::replicated_gradient: {
+      const std::vector<Slice> slices = replicated_slices();
+      std::int64_t elements = 0;
+      for (const Slice& slice : slices) elements += slice.elements;
+      check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
+      float* gathered = allocate_scratch(elements);
+      const auto move = [this, slices, gathered](bool back) {
+        float* at = gathered;
+        for (const Slice& slice : slices) {
+          const auto bytes = static_cast<std::size_t>(slice.elements) * sizeof(float);
+          device_.copy(back ? slice.data : at, back ? at : slice.data, bytes);
+          at += slice.elements;
+        }
+      };
+      compiled.start = [=]() -> std::unique_ptr<Request> {
+        move(false);
+        auto request = communicator->all_reduce(gathered, gathered, static_cast<std::size_t>(elements),
+                                                DType::fp32, Reduction::sum);
+        return std::make_unique<ThenRequest>(std::move(request), [move] { move(true); });
+      };
+      return;
+    }
+    case TensorKind::gradient_norm: {
+      float* squares = static_cast<float*>(device_.allocate(sizeof(float)));
+      ORRERY_CHECK(norm_ == nullptr, "two gradient norms in one step");
+      norm_ = squares;
+      compiled.start = [=, this] {
+        const auto own = static_cast<float>(owned_gradient_squares());
+        device_.copy_to_device(squares, &own, sizeof(own));
+        return communicator->all_reduce(squares, squares, 1, DType::fp32, Reduction::sum);
+      };
+      return;
+    }
+    default:
+      throw InternalError("the executor does not communicate " + std::string(name_of(tensor.kind)));
+  }
+}
+
+// Of the gradient's elements that no other rank counts.
+double Interpreter::owned_gradient_squares() const {
+  double sum = 0;
+  for (const HeldTensor& held : parameters_.held()) {
+    const bool sharded = parameters_.shard_elements(held.bucket) < parameters_.elements(held.bucket);
+    if (!sharded && (program_.at.dp != 0 || program_.at.cp != 0)) continue;
+    if (held.tensor->split_dim < 0 && program_.at.tp != 0) continue;
+    // The last stage's copy of a tensor that the first stage owns.
+    if (!held.tensor->tied_to.empty()) continue;
+    const std::int64_t shard_begin = parameters_.shard_begin(held.bucket);
+    const std::int64_t begin = std::max(held.offset, shard_begin);
+    const std::int64_t end =
+        std::min(held.offset + held.elements, shard_begin + parameters_.shard_elements(held.bucket));
+    if (begin < end)
+      sum += device_.sum_of_squares(parameters_.gradients(held.bucket) + begin,
+                                    static_cast<std::size_t>(end - begin));
+  }
+  return sum;
+}
+
+void Interpreter::optimizer(int begin, int end) {
+  float scale = 1;
+  if (plan_.job->runtime.clip_gradients) {
+    float squares = 0;
+    if (norm_ != nullptr)
+      device_.copy_to_host(&squares, norm_, sizeof(squares));
+    else
+      squares = static_cast<float>(owned_gradient_squares());
+    scale = static_cast<float>(std::min(1.0, kClipNorm / (std::sqrt(static_cast<double>(squares)) + 1e-6)));
+  }
+  parameters_.update(begin, end, step_ + 1, scale);
+}
+
+bool Interpreter::progress() {
+  bool ended = false;
+  for (Queue& queue : queues_) {
+    while (!queue.waiting.empty()) {
+      const std::uint32_t head = queue.waiting.front();
+      if (queue.running == nullptr) {
+        const std::vector<std::uint32_t>& after = program_.instructions[head].after;
+        if (!std::all_of(after.begin(), after.end(), [&](std::uint32_t i) { return done_[i] != 0; })) break;
+        intervals_[head].start_s = now_s();
+        queue.running = compiled_[head].start();
+      }
+      if (!queue.running->test()) break;
+      intervals_[head].end_s = now_s();
+      queue.running.reset();
+      queue.waiting.pop_front();
+      done_[head] = 1;
+      ended = true;
+    }
+  }
+  return ended;
+}
+
+void Interpreter::wait_for(std::uint32_t instruction) {
+  while (done_[instruction] == 0)
+    if (!progress()) world_.idle();
+}
+
+void Interpreter::run_step(std::int64_t step) {
+  step_ = step;
+  std::fill(done_.begin(), done_.end(), 0);
+  parameters_.begin_step();
+  const double zero = 0;
+  device_.copy_to_device(batch_.loss, &zero, sizeof(zero));
+  std::vector<std::pair<Mark, Mark>> marks(program_.instructions.size());
+  for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    if (communicates(instruction)) {
+      queues_[static_cast<std::size_t>(instruction.stream)].waiting.push_back(static_cast<std::uint32_t>(i));
+      progress();
+      continue;
+    }
+    for (const std::uint32_t other : instruction.after) wait_for(other);
+    marks[i].first = device_.mark();
+    for (const Step& run : compiled_[i].steps) {
+      run();
+      progress();
+    }
+    marks[i].second = device_.mark();
+    done_[i] = 1;
+  }
+  for (std::size_t i = 0; i < program_.instructions.size(); ++i) wait_for(static_cast<std::uint32_t>(i));
+  device_.copy_to_host(&loss_sum_, batch_.loss, sizeof(loss_sum_));
+  for (std::size_t i = 0; i < program_.instructions.size(); ++i)
+    if (!communicates(program_.instructions[i]))
+      intervals_[i] = {device_.seconds_of(marks[i].first), device_.seconds_of(marks[i].second)};
+  device_.release_marks();
+  if (program_.at.tp != 0) loss_sum_ = 0;  // every tensor rank computes the same loss
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,108 @@
+// Runs a Program in real time: the same instructions that the simulator gives virtual time.
+//
+// Computation runs in issue order on the device. Communication is started as soon as its stream and its
+// dependencies allow, never waited for before a computation that names it needs it, and progressed between
+// operators.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "exec/communicator.h"
+#include "exec/data.h"
+#include "exec/device.h"
+#include "exec/layers.h"
+#include "exec/parameters.h"
+#include "exec/values.h"
+#include "program/plan.h"
+#include "program/program.h"
+
+namespace orrery::exec {
+
+// When an instruction ran, on this rank's steady clock (seconds since its epoch).
+struct Interval {
+  double start_s = 0;
+  double end_s = 0;
+};
+
+class Interpreter {
+ public:
+  // Collective over all ranks (communicators are made). Keeps references to everything. Throws UserError for
+  // what the executor cannot do, NoAnswer when memory runs out.
+  Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
+              const TextData& data);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  // One training step; `step` counts from 0. Returns when everything of the step has ended on this rank.
+  void run_step(std::int64_t step);
+
+  // Of the last step: the sum of the losses of the rows whose loss this rank computed (0 on other stages).
+  double loss_sum() const { return loss_sum_; }
+  // Of the last step, by instruction.
+  const std::vector<Interval>& intervals() const { return intervals_; }
+  const Parameters& parameters() const { return parameters_; }
+  Parameters& parameters() { return parameters_; }
+
+ private:
+  struct Compiled {
+    std::vector<Step> steps;                          // computation, loading
+    std::function<std::unique_ptr<Request>()> start;  // communication
+  };
+  // A part of a bucket that is gathered with others into one buffer.
+  struct Slice {
+    float* data = nullptr;
+    std::int64_t elements = 0;
+  };
+
+  void make_communicators();
+  void compile();
+  void compile_compute(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_load(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
+  void compile_bucket_collective(const Instruction& instruction, Compiled& compiled);
+  void compile_exchange(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
+  void extend_lifetimes(const std::vector<int>& begins, const std::vector<std::vector<Values::Id>>& uses);
+  void optimizer(int begin, int end);
+  std::vector<Slice> replicated_slices() const;
+  double owned_gradient_squares() const;
+
+  bool progress();  // true when something ended
+  void wait_for(std::uint32_t instruction);
+
+  const Plan& plan_;
+  const Program& program_;
+  Device& device_;
+  Communicator& world_;
+  const TextData& data_;
+  Parameters parameters_;
+  Values values_;
+  BatchMemory batch_;
+  Layers layers_;
+  std::int64_t micro_batches_;
+  std::int64_t first_sample_;  // of the global batch, of this replica
+  std::vector<Compiled> compiled_;
+  std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
+  void* arena_ = nullptr;
+  float* scratch_ = nullptr;  // replicated gradients, side by side
+  float* norm_ = nullptr;     // squared norm of the gradient
+
+  // Of the step under way.
+  std::int64_t step_ = 0;
+  double loss_sum_ = 0;
+  std::vector<char> done_;
+  std::vector<Interval> intervals_;
+  struct Queue {
+    std::deque<std::uint32_t> waiting;
+    std::unique_ptr<Request> running;  // of the first
+  };
+  std::array<Queue, kStreamCount> queues_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,258 @@
+#include "exec/training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "exec/clock.h"
+#include "exec/digest.h"
+#include "exec/gather.h"
+#include "exec/interpreter.h"
+#include "program/lowering.h"
+#include "program/timeline.h"
+#include "proto/timeline.pb.h"
+
+namespace orrery::exec {
+namespace {
+
+// What each rank tells rank 0 at the end.
+struct RankReport {
+  double begin_s = 0;  // all times on rank 0's clock
+  double flops = 0;    // of one step's computations
+  double memory_bytes = 0;
+  double resident_bytes = 0;
+};
+
+struct Merged {
+  std::vector<RankReport> ranks;
+  std::vector<double> loss;         // by step
+  std::vector<double> step_ends_s;  // by step, of the last rank
+  double begin_s = 0;               // of the first step
+  proto::Timeline timeline;         // by rank, step, instruction
+};
+
+double resident_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word)
+    if (word == "VmHWM:") {
+      double kib = 0;
+      status >> kib;
+      return kib * 1024;
+    }
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+template <typename T>
+void append(std::string& bytes, const T* data, std::size_t count) {
+  bytes.append(reinterpret_cast<const char*>(data), count * sizeof(T));
+}
+
+template <typename T>
+void take(std::string_view& bytes, T* data, std::size_t count) {
+  std::memcpy(data, bytes.data(), count * sizeof(T));
+  bytes.remove_prefix(count * sizeof(T));
+}
+
+// Of the steps that count for timing: all but the first, which touches fresh memory, where there are several.
+std::size_t first_timed_step(std::size_t steps) {
+  return steps > 1 ? 1 : 0;
+}
+
+std::vector<double> step_times(const Merged& merged) {
+  std::vector<double> times;
+  for (std::size_t s = first_timed_step(merged.step_ends_s.size()); s < merged.step_ends_s.size(); ++s)
+    times.push_back(merged.step_ends_s[s] - (s == 0 ? merged.begin_s : merged.step_ends_s[s - 1]));
+  return times;
+}
+
+// Mean busy seconds of one step, by kind, of each rank.
+std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
+                                                        const std::vector<Program>& programs) {
+  std::vector<std::map<std::string, double>> busy(programs.size());
+  const std::size_t steps = merged.step_ends_s.size();
+  const std::size_t first = first_timed_step(steps);
+  for (const proto::TimelineEvent& event : merged.timeline.events()) {
+    if (static_cast<std::size_t>(event.step()) < first) continue;
+    const auto rank = static_cast<std::size_t>(event.rank());
+    const Instruction& instruction = programs[rank].instructions[event.instruction()];
+    busy[rank][std::string(kind_of(instruction))] +=
+        (event.end_s() - event.start_s()) / static_cast<double>(steps - first);
+  }
+  return busy;
+}
+
+Timeline to_timeline(const proto::Timeline& message) {
+  Timeline timeline;
+  timeline.events.reserve(static_cast<std::size_t>(message.events_size()));
+  for (const proto::TimelineEvent& e : message.events())
+    timeline.events.push_back({e.rank(), e.step(), e.instruction(), e.start_s(), e.end_s()});
+  return timeline;
+}
+
+Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
+            const std::map<std::string, TensorDigest>& digest, const std::string& device,
+            const TrainingOptions& options) {
+  const std::vector<double> times = step_times(merged);
+  const auto busy = busy_by_kind(merged, programs);
+  // As the simulator's: the rank with most compute, the lowest on ties.
+  std::size_t critical = 0;
+  RankReport most;
+  for (std::size_t r = 0; r < merged.ranks.size(); ++r) {
+    if (merged.ranks[r].flops > merged.ranks[critical].flops * (1 + 1e-9)) critical = r;
+    most.memory_bytes = std::max(most.memory_bytes, merged.ranks[r].memory_bytes);
+    most.resident_bytes = std::max(most.resident_bytes, merged.ranks[r].resident_bytes);
+  }
+  const Training& training = plan.job->training;
+  Json json;
+  json["backend"] = options.backend;
+  json["library"] = options.library;
+  json["device"] = device;
+  json["ranks"] = merged.ranks.size();
+  json["steps"] = merged.loss.size();
+  json["data"] = options.data;
+  json["step_time_s"] = {{"median", median(times)},
+                         {"min", *std::min_element(times.begin(), times.end())},
+                         {"max", *std::max_element(times.begin(), times.end())}};
+  json["tokens_per_s"] = static_cast<double>(training.global_batch) * training.seq_len / median(times);
+  json["loss"] = merged.loss;
+  json["memory_bytes"] = most.memory_bytes;
+  json["resident_bytes"] = most.resident_bytes;
+  json["critical_rank"] = critical;
+  json["by_kind_s"] = busy[critical];
+  json["by_kind_of_ranks_s"] = busy;
+  Json& tensors = json["parameters_digest"];
+  tensors = Json::object();
+  for (const auto& [name, tensor] : digest)
+    tensors[name] = {{"norm", tensor.norm}, {"projections", tensor.projections}};
+  return json;
+}
+
+void print_summary(const Json& json) {
+  fmt::print("trained {} steps on {} ranks ({}, {})\n", json["steps"].get<int>(), json["ranks"].get<int>(),
+             json["library"].get<std::string>(), json["device"].get<std::string>());
+  fmt::print("  step   {} (median; {} to {}), {:.0f} tokens/s\n",
+             human_seconds(json["step_time_s"]["median"].get<double>()),
+             human_seconds(json["step_time_s"]["min"].get<double>()),
+             human_seconds(json["step_time_s"]["max"].get<double>()), json["tokens_per_s"].get<double>());
+  fmt::print("  loss   {:.4f} -> {:.4f}\n", json["loss"].front().get<double>(),
+             json["loss"].back().get<double>());
+  fmt::print("  memory {} on the fullest rank\n", human_bytes(json["memory_bytes"].get<double>()));
+  fmt::print("  busy   rank {}:", json["critical_rank"].get<int>());
+  for (const auto& [kind, seconds] : json["by_kind_s"].items())
+    fmt::print(" {} {}", kind, human_seconds(seconds.get<double>()));
+  fmt::print("\n");
+}
+
+}  // namespace
+
+void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options) {
+  if (plan.choices.world() != world.size())
+    throw UserError(
+        fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
+        fmt::format("mpirun -np {}", plan.choices.world()));
+  if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
+  check_executable(plan);
+  TextData(options.data, plan.job->training.seq_len, plan.job->training.seed);
+}
+
+void train(const Plan& plan, Device& device, Communicator& world, const TrainingOptions& options) {
+  check_training(plan, world, options);
+  const Program program = lower(plan, world.rank());
+  const TextData data(options.data, plan.job->training.seq_len, plan.job->training.seed);
+  Interpreter interpreter(plan, program, device, world, data);
+
+  const double offset = clock_offset(world);
+  std::vector<double> loss;
+  std::vector<double> step_ends;
+  proto::Timeline timeline;
+  world.barrier();
+  RankReport mine;
+  mine.begin_s = steady_seconds() + offset;
+  for (std::int64_t step = 0; step < options.steps; ++step) {
+    interpreter.run_step(step);
+    loss.push_back(interpreter.loss_sum() /
+                   (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len));
+    double end = 0;
+    const std::vector<Interval>& intervals = interpreter.intervals();
+    for (std::size_t i = 0; i < intervals.size(); ++i) {
+      proto::TimelineEvent* event = timeline.add_events();
+      event->set_rank(world.rank());
+      event->set_step(static_cast<std::int32_t>(step));
+      event->set_instruction(static_cast<std::uint32_t>(i));
+      event->set_start_s(intervals[i].start_s + offset);
+      event->set_end_s(intervals[i].end_s + offset);
+      end = std::max(end, intervals[i].end_s + offset);
+    }
+    step_ends.push_back(end);
+  }
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.op == Op::compute) mine.flops += instruction.flops;
+  mine.memory_bytes = static_cast<double>(device.peak_bytes());
+  mine.resident_bytes = resident_peak_bytes();
+  const auto digest = digest_parameters(plan, program, interpreter.parameters(), device, world);
+
+  std::string bytes;
+  append(bytes, &mine, 1);
+  append(bytes, loss.data(), loss.size());
+  append(bytes, step_ends.data(), step_ends.size());
+  bytes += timeline.SerializeAsString();
+  const std::vector<std::string> all = gather_to_root(world, bytes);
+  if (world.rank() != 0) return;
+
+  Merged merged;
+  const auto steps = static_cast<std::size_t>(options.steps);
+  merged.loss.resize(steps);
+  merged.step_ends_s.resize(steps);
+  merged.timeline.set_clock("real");
+  for (std::string_view rest : all) {
+    take(rest, &merged.ranks.emplace_back(), 1);
+    merged.begin_s = std::max(merged.begin_s, merged.ranks.back().begin_s);
+    std::vector<double> losses(steps);
+    std::vector<double> ends(steps);
+    take(rest, losses.data(), steps);
+    take(rest, ends.data(), steps);
+    for (std::size_t s = 0; s < steps; ++s) {
+      merged.loss[s] += losses[s];
+      merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
+    }
+    proto::Timeline part;
+    ORRERY_CHECK(part.ParseFromArray(rest.data(), static_cast<int>(rest.size())),
+                 "a rank's timeline is damaged");
+    merged.timeline.MergeFrom(part);
+  }
+  merged.timeline.set_clock("real");
+  for (proto::TimelineEvent& event : *merged.timeline.mutable_events()) {
+    event.set_start_s(event.start_s() - merged.begin_s);
+    event.set_end_s(event.end_s() - merged.begin_s);
+  }
+  std::vector<Program> programs;
+  for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
+  const Json json = report(plan, merged, programs, digest, device.name(), options);
+  if (!options.timeline.empty()) write_file_atomically(options.timeline, merged.timeline.SerializeAsString());
+  if (!options.trace.empty())
+    write_file_atomically(options.trace, chrome_trace(programs, to_timeline(merged.timeline)));
+  if (options.json == "-")
+    fmt::print("{}\n", json.dump(2));
+  else {
+    if (!options.json.empty()) write_file_atomically(options.json, json.dump(2) + "\n");
+    print_summary(json);
+  }
+}
+
+}  // namespace orrery::exec
