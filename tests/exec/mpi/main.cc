@@ -1,0 +1,27 @@
+// test_exec_<mpi> communicator|equivalence|smoke, under mpirun.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string_view>
+
+#include "equivalence.h"
+#include "exec/collectives.h"
+#include "exec/mpi/mpi_transport.h"
+
+int main(int argc, char** argv) {
+  const orrery::exec::MpiWorld mpi(&argc, &argv);
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  try {
+    const auto world = orrery::exec::make_communicator(mpi.transport());
+    if (what == "communicator")
+      orrery::exec::test::check_communicator(*world);
+    else
+      return orrery::exec::test::check_equivalence(*world, what == "smoke") == 0 ? 0 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rank {}: {}\n", mpi.rank(), error.what());
+    std::fflush(nullptr);
+    mpi.abort(1);
+  }
+  return 0;
+}

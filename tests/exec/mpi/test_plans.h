@@ -1,0 +1,94 @@
+// Tiny models and plans for tests that train for real.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/plan.h"
+#include "program/runtime_profile.h"
+#include "topologies/catalog.h"
+#include "workloads/workload.h"
+
+namespace orrery::exec::test {
+
+struct PlanCase {
+  std::string name;
+  bool llama = false;
+  Choices choices;
+  Optimizer optimizer = Optimizer::sgd;
+  bool clip = false;
+  std::vector<std::int64_t> replica_batches = {};
+};
+
+constexpr int kGlobalBatch = 8;
+constexpr int kSeqLen = 16;
+
+inline Workload tiny_model(bool llama) {
+  Transformer t;
+  t.layers = 4;
+  t.hidden = 32;
+  t.heads = 4;
+  t.head_dim = 8;
+  t.norm_epsilon = 1e-5;
+  if (llama) {
+    t.family = "llama";
+    t.kv_heads = 2;
+    t.ffn_hidden = 48;
+    t.vocab = 256;
+    t.max_positions = 64;
+    t.gated_ffn = true;
+    t.activation = Activation::silu;
+    t.norm = NormKind::rms_norm;
+  } else {
+    t.family = "gpt2";
+    t.kv_heads = 4;
+    t.ffn_hidden = 64;
+    t.vocab = 259;  // does not divide: tensor ranks pad
+    t.max_positions = 20;
+    t.learned_positions = true;
+    t.tied_embeddings = true;
+    t.qkv_bias = true;
+    t.linear_bias = true;
+  }
+  Workload workload;
+  workload.name = llama ? "tiny-llama" : "tiny-gpt2";
+  workload.transformer = t;
+  workload.operators = transformer_operators(t);
+  workload.layers = t.layers;
+  workload.default_seq_len = kSeqLen;
+  return workload;
+}
+
+inline Plan make_plan(const PlanCase& c) {
+  auto job = std::make_shared<Job>();
+  job->workload = tiny_model(c.llama);
+  job->cluster = with_devices(load_cluster("localhost"), c.choices.world());
+  job->runtime = catalog_runtime("orrery");
+  job->runtime.bucket_bytes = 16 << 10;  // several buckets even for a tiny model
+  job->runtime.clip_gradients = c.clip;
+  job->training.global_batch = kGlobalBatch;
+  job->training.seq_len = kSeqLen;
+  job->training.precision = DType::fp32;
+  job->training.optimizer = c.optimizer;
+  // High enough that a wrong gradient shows within ten steps, low enough that rounding does not grow.
+  const double sgd = c.llama ? 0.1 : 0.5;
+  job->training.learning_rate = c.optimizer == Optimizer::sgd        ? sgd
+                                : c.optimizer == Optimizer::momentum ? 0.05
+                                                                     : 3e-3;
+  Plan plan{job, c.choices};
+  plan.choices.replica_batches = c.replica_batches;
+  check_plan(plan);
+  return plan;
+}
+
+// The serial reference: one rank, the same micro-batches in the same order.
+inline PlanCase serial_of(const PlanCase& c) {
+  PlanCase serial = c;
+  serial.choices = Choices{};
+  serial.choices.micro_batch = c.choices.micro_batch;
+  serial.replica_batches.clear();
+  return serial;
+}
+
+}  // namespace orrery::exec::test
