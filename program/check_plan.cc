@@ -192,6 +192,13 @@ void check_sharding(const Plan& plan) {
       reject(fmt::format("--shard-group {}: does not divide dp x cp = {}", choices.shard_group, replicas),
              "a divisor of dp x cp");
     }
+    if (choices.shard_group == 1 && replicas > 1) {
+      reject("--shard-group 1: shards nothing", "at least 2, or --zero 0");
+    }
+    if (choices.ep > 1 && choices.shard_group != replicas) {
+      reject(fmt::format("--shard-group {} with --ep {}", choices.shard_group, choices.ep),
+             "no --shard-group: experts are sharded over their own data group");
+    }
   }
   if (choices.bucket_bytes < 0 || !std::isfinite(choices.bucket_bytes)) {
     reject(fmt::format("--bucket-bytes {}", choices.bucket_bytes), "a size in bytes");
@@ -232,10 +239,6 @@ void check_synchronisation(const Plan& plan) {
 // Forms whose lowering is being written.
 void check_lowered(const Plan& plan) {
   const Choices& choices = plan.choices;
-  if (choices.zero >= 2) reject(fmt::format("--zero {} has no lowering yet", choices.zero), "--zero 0 or 1");
-  if (choices.shard_group != 0 && choices.shard_group != choices.dp * choices.cp) {
-    reject(fmt::format("--shard-group {} has no lowering yet", choices.shard_group), "no --shard-group");
-  }
   if (choices.schedule == Schedule::zero_bubble) {
     reject("--schedule zero-bubble has no lowering yet", "gpipe, 1f1b or interleaved");
   }

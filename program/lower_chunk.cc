@@ -55,7 +55,10 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
     }
     for (const int bucket : lowering.bucket_of[static_cast<std::size_t>(i)]) {
       if (bucket < 0) continue;
-      if (weights) add_once(instruction.writes, {TensorKind::gradients, bucket, -1});
+      if (weights) {
+        const bool open = reduces_every_micro_batch(lowering, bucket);
+        add_once(instruction.writes, {TensorKind::gradients, bucket, open ? kOpenMicroBatch : -1});
+      }
       if (!forward && (!inputs || op.kind == OperatorKind::embedding)) continue;  // its values are not read
       if (std::find(pattern->needs.begin(), pattern->needs.end(), bucket) == pattern->needs.end()) {
         pattern->needs.push_back(bucket);

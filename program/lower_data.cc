@@ -222,15 +222,26 @@ void lay_out_buckets(Lowering& lowering) {
   BucketLayout(lowering).run();
 }
 
-std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_batch, std::uint32_t after) {
+std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_batch, bool last,
+                            std::vector<std::uint32_t> after) {
   const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(index)];
+  const Choices& choices = lowering.choices();
+  const DType type = lowering.plan().gradient_type();
+  const auto elements = static_cast<double>(bucket.elements);
+  const TensorRef whole{TensorKind::gradients, index, -1};
   Instruction instruction =
-      on_bucket(lowering.choices().zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                bucket.group, {TensorKind::gradients, index, -1}, static_cast<double>(bucket.elements),
-                lowering.plan().gradient_type());
-  instruction.micro_batch = micro_batch;
-  instruction.after.push_back(after);
-  return lowering.emit(std::move(instruction));
+      on_bucket(choices.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, bucket.group,
+                {TensorKind::gradients, index, micro_batch}, elements, type);
+  instruction.writes.assign(1, whole);
+  instruction.after = std::move(after);
+  const std::uint32_t reduced = lowering.emit(std::move(instruction));
+  const Group& group = lowering.group_at(bucket.group);
+  if (!last || group.kind != GroupKind::shard) return reduced;
+  // Hybrid sharding: the shards' sums over the copies of the shard group.
+  Instruction across = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::replicate), whole,
+                                 elements / static_cast<double>(group.ranks.size()), type);
+  across.after.push_back(reduced);
+  return lowering.emit(std::move(across));
 }
 
 namespace {
@@ -249,7 +260,8 @@ void reduce_shared(Lowering& lowering, std::vector<std::int64_t>* reduced) {
     instruction.writes.push_back(gradients);
     instruction.after.push_back(lowering.last_compute());
     const std::uint32_t summed = lowering.emit(std::move(instruction));
-    (*reduced)[i] = bucket.group < 0 ? summed : reduce_bucket(lowering, static_cast<int>(i), -1, summed);
+    (*reduced)[i] =
+        bucket.group < 0 ? summed : reduce_bucket(lowering, static_cast<int>(i), -1, true, {summed});
   }
 }
 
@@ -341,8 +353,8 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
   if (!lowering.choices().overlap_grad_reduce) {
     for (const std::int32_t i : buckets) {
       const auto b = static_cast<std::size_t>(i);
-      if (lowering.program.buckets[b].group < 0 || lowering.tied_bucket[b]) continue;
-      ready[b] = reduce_bucket(lowering, i, -1, lowering.last_compute());
+      if (lowering.program.buckets[b].group < 0 || lowering.tied_bucket[b] || ready[b] >= 0) continue;
+      ready[b] = reduce_bucket(lowering, i, -1, true, {lowering.last_compute()});
     }
   }
   reduce_shared(lowering, &ready);
@@ -356,15 +368,13 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
     std::erase(after, lowering.last_compute());  // the compute stream's own order
   }
   const std::uint32_t updated = update(lowering, std::move(after), norm >= 0);
-  if (lowering.choices().zero < 1) return;
+  // ZeRO-3 keeps shards; with overlap the next step's forward gathers.
+  const bool gathers = (lowering.choices().zero == 1 || lowering.choices().zero == 2) &&
+                       !lowering.plan().job->runtime.overlap_param_gather;
+  if (!gathers) return;
   for (const std::int32_t i : buckets) {
-    const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
-    if (bucket.group < 0) continue;
-    Instruction instruction =
-        on_bucket(CollectiveKind::all_gather, bucket.group, {TensorKind::parameters, i, -1},
-                  static_cast<double>(bucket.elements), lowering.plan().parameter_type());
-    instruction.after.push_back(updated);
-    lowering.emit(std::move(instruction));
+    if (lowering.program.buckets[static_cast<std::size_t>(i)].group >= 0)
+      gather_parameters(lowering, i, updated);
   }
 }
 

@@ -18,7 +18,7 @@ struct Boundary {
 
 class ScheduleRun {
  public:
-  explicit ScheduleRun(Lowering& lowering) : lowering_(lowering) {
+  explicit ScheduleRun(Lowering& lowering) : lowering_(lowering), parameters_(lowering) {
     const Choices& choices = lowering_.choices();
     slots_ = schedule_slots(choices.schedule, at().pp, choices.pp, choices.interleave,
                             static_cast<int>(lowering_.plan().micro_batches_of(at().dp)));
@@ -30,6 +30,7 @@ class ScheduleRun {
       if (slots_[i].kind != SlotKind::forward)
         last_backward_[static_cast<std::size_t>(slots_[i].chunk)] = static_cast<int>(i);
       size += pass_of(slots_[i]).patterns.size() + 4;
+      parameters_.plan_uses(static_cast<int>(i), pass_of(slots_[i]));
     }
     for (const Chunk& chunk : lowering_.chunks) {
       incoming_.push_back(boundary(chunk, /*incoming=*/true));
@@ -39,6 +40,7 @@ class ScheduleRun {
   }
 
   std::vector<std::int64_t> run() {
+    parameters_.start();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       receive(i);
       if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
@@ -148,27 +150,31 @@ class ScheduleRun {
       const std::int64_t loaded = load(chunk_of(slot), slot.micro_batch);
       if (loaded >= 0) entry.push_back(static_cast<std::uint32_t>(loaded));
     }
-    const bool reduces = last_backward_[static_cast<std::size_t>(slot.chunk)] == static_cast<int>(index);
-    std::vector<std::uint32_t> ends = stamp(pass_of(slot), slot.micro_batch, entry, reduces);
+    entry.insert(entry.end(), carried_.begin(), carried_.end());
+    carried_.clear();
+    std::vector<std::uint32_t> ends = stamp(static_cast<int>(index), entry);
     if (slot.kind != SlotKind::backward_weight) send(slot, std::move(ends));
   }
 
-  // Emits the pass for one micro-batch; returns the instructions that end it.
-  std::vector<std::uint32_t> stamp(const Pass& pass, int micro_batch, const std::vector<std::uint32_t>& entry,
-                                   bool reduces) {
+  // Emits the slot's pass for its micro-batch; returns the instructions that end it.
+  std::vector<std::uint32_t> stamp(int slot_index, const std::vector<std::uint32_t>& entry) {
+    const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
+    const Pass& pass = pass_of(slot);
+    const bool overlap = lowering_.choices().overlap_grad_reduce;
     emitted_.clear();
-    for (const Pattern& pattern : pass.patterns) {
+    for (std::size_t i = 0; i < pass.patterns.size(); ++i) {
+      const Pattern& pattern = pass.patterns[i];
       Instruction instruction = pattern.instruction;
-      instruction.micro_batch = micro_batch;
-      for (TensorRef& tensor : instruction.reads) {
-        if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = micro_batch;
-      }
-      for (TensorRef& tensor : instruction.writes) {
-        if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = micro_batch;
+      instruction.micro_batch = slot.micro_batch;
+      for (auto* list : {&instruction.reads, &instruction.writes}) {
+        for (TensorRef& tensor : *list) {
+          if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = slot.micro_batch;
+        }
       }
       instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
-      for (const int other : pattern.after)
+      for (const int other : pattern.after) {
         instruction.after.push_back(emitted_[static_cast<std::size_t>(other)]);
+      }
       if (pattern.at_entry) {
         instruction.after.insert(instruction.after.end(), entry.begin(), entry.end());
         // Communication that opens a pass works on what earlier computations left behind.
@@ -176,19 +182,40 @@ class ScheduleRun {
           instruction.after.push_back(lowering_.last_compute());
         }
       }
+      if (!pattern.needs.empty()) parameters_.before(slot_index, static_cast<int>(i), &instruction.after);
       std::sort(instruction.after.begin(), instruction.after.end());
       const std::uint32_t index = lowering_.emit(std::move(instruction));
       emitted_.push_back(index);
-      if (!reduces || !lowering_.choices().overlap_grad_reduce) continue;
-      for (const int bucket : pattern.completes) {
-        const auto b = static_cast<std::size_t>(bucket);
-        if (lowering_.tied_bucket[b] || lowering_.program.buckets[b].group < 0) continue;
-        reduced_[b] = reduce_bucket(lowering_, bucket, -1, index);
+      if (overlap) {
+        for (const int bucket : pattern.completes) reduce(bucket, slot_index, index);
+      }
+    }
+    if (!overlap && lowering_.choices().zero >= 2) {
+      for (const Pattern& pattern : pass.patterns) {
+        for (const int bucket : pattern.completes) {
+          if (!reduces_every_micro_batch(lowering_, bucket)) continue;
+          reduce(bucket, slot_index, lowering_.last_compute());
+          carried_.push_back(static_cast<std::uint32_t>(reduced_[static_cast<std::size_t>(bucket)]));
+        }
       }
     }
     std::vector<std::uint32_t> ends;
     for (const int last : pass.exit) ends.push_back(emitted_[static_cast<std::size_t>(last)]);
     return ends;
+  }
+
+  // The bucket's gradients of this slot's micro-batch are complete.
+  void reduce(int bucket, int slot_index, std::uint32_t maker) {
+    const auto b = static_cast<std::size_t>(bucket);
+    if (lowering_.tied_bucket[b] || lowering_.program.buckets[b].group < 0) return;
+    const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
+    const bool last = last_backward_[static_cast<std::size_t>(slot.chunk)] == slot_index;
+    const bool each = reduces_every_micro_batch(lowering_, bucket);
+    if (!each && !last) return;
+    std::vector<std::uint32_t> after;
+    if (reduced_[b] >= 0) after.push_back(static_cast<std::uint32_t>(reduced_[b]));  // which it adds to
+    after.push_back(maker);
+    reduced_[b] = reduce_bucket(lowering_, bucket, each ? slot.micro_batch : -1, last, std::move(after));
   }
 
   Lowering& lowering_;
@@ -199,6 +226,8 @@ class ScheduleRun {
   std::vector<Boundary> incoming_;      // by chunk
   std::vector<Boundary> outgoing_;
   std::vector<std::uint32_t> emitted_;  // of the pass being stamped
+  std::vector<std::uint32_t> carried_;  // reductions that the next slot waits for: no overlap is wanted
+  ParameterGather parameters_;
 };
 
 }  // namespace

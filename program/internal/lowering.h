@@ -134,10 +134,42 @@ bool recomputes_operator(const Lowering& lowering, int op);  // selective
 
 // lower_data.cc
 void lay_out_buckets(Lowering& lowering);
-// Reduces the gradients of one bucket; returns the instructions that the optimizer must wait for.
-std::uint32_t reduce_bucket(Lowering& lowering, int bucket, std::int32_t micro_batch, std::uint32_t after);
+// Reduces the gradients of one bucket, of `micro_batch` or (-1) of all; `last`: none will be added. Returns
+// the instruction that makes them what the optimizer wants.
+std::uint32_t reduce_bucket(Lowering& lowering, int bucket, std::int32_t micro_batch, bool last,
+                            std::vector<std::uint32_t> after);
 // `ready`: by bucket, the instruction that reduced its gradients, or -1.
 void finish_step(Lowering& lowering, std::vector<std::int64_t> ready);
+
+// lower_zero.cc
+bool reduces_every_micro_batch(const Lowering& lowering, int bucket);
+std::uint32_t gather_parameters(Lowering& lowering, int bucket, std::int64_t after);  // after: -1 for nothing
+
+// Brings parameters to where passes need them: with ZeRO-3 before every use, a layer ahead; with ZeRO-1 and 2
+// under a runtime that overlaps the gathering with the next step's forward, before the first use.
+class ParameterGather {
+ public:
+  explicit ParameterGather(Lowering& lowering) : lowering_(lowering) {}
+
+  void plan_uses(int slot, const Pass& pass);  // once for every slot, in order
+  void start();
+  // Before the pattern of the slot is emitted: what it must wait for is added to `after`.
+  void before(int slot, int pattern, std::vector<std::uint32_t>* after);
+
+ private:
+  struct Run {  // of patterns of one layer, one after another
+    int slot = 0;
+    int pattern = 0;
+    std::vector<int> buckets;
+    std::vector<std::uint32_t> gathers;
+  };
+  void gather(Run& run, std::int64_t after);
+
+  Lowering& lowering_;
+  std::vector<Run> runs_;
+  std::vector<int> resident_;  // buckets
+  std::size_t next_ = 0;
+};
 
 // lower_pipeline.cc: everything from the first load to the last backward. Returns, by bucket, the instruction
 // that reduced it, or -1.

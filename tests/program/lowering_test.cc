@@ -40,7 +40,8 @@ void lower_and_verify(const Plan& plan) {
   try {
     verify_programs(programs);
   } catch (const InternalError& error) {
-    FAIL(error.what() << "\n" << dump(programs.front()));
+    const auto rank = static_cast<std::size_t>(std::atoi(error.what() + std::string_view("rank ").size()));
+    FAIL(error.what() << "\n" << dump(programs[std::min(rank, programs.size() - 1)]));
   }
 }
 
@@ -112,10 +113,11 @@ TEST_CASE("random plans pass the checker") {
     SmallModel model;
     model.layers = pick({2, 3, 4, 6});
     model.tied = pick({0, 1}) == 1;
-    Choices choices = choose(pick({1, 2, 4}), pick({1, 2, 3}), pick({1, 2, 3}));
+    Choices choices = choose(pick({1, 2, 4}), pick({1, 2, 3}), pick({1, 2, 3, 4}));
     choices.schedule = static_cast<Schedule>(pick({0, 1, 2}));
     choices.interleave = choices.schedule == Schedule::interleaved ? pick({2, 3}) : 1;
-    choices.zero = pick({0, 1});
+    choices.zero = pick({0, 1, 2, 3});
+    if (choices.zero > 0 && choices.dp % 2 == 0) choices.shard_group = pick({0, 2});
     choices.recompute = static_cast<Recompute>(pick({0, 1, 2}));
     choices.recompute_layers = choices.recompute == Recompute::full ? pick({0, 1, 2}) : 0;
     choices.sequence_parallel = choices.tp > 1 && pick({0, 1}) == 1;
@@ -127,6 +129,7 @@ TEST_CASE("random plans pass the checker") {
     job->training.global_batch =
         static_cast<std::int64_t>(choices.dp) * choices.micro_batch * pick({1, 2, 3, 4, 6});
     job->runtime.clip_gradients = pick({0, 1}) == 1;
+    job->runtime.overlap_param_gather = pick({0, 1}) == 1;
     const Plan plan{job, choices};
     try {
       check_plan(plan);
