@@ -31,6 +31,8 @@ Json parse_json(std::string_view text, std::string_view file) {
     return Json::parse(text.begin(), text.end(), bounded);
   } catch (const Json::parse_error& error) {
     throw UserError(file, line_at(text, error.byte), "is not valid JSON", "expected a JSON object");
+  } catch (const Json::exception&) {  // a number beyond a double's range
+    throw UserError(file, 0, "holds a number out of range", "expected numbers that fit a double");
   }
 }
 

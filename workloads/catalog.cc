@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
+#include "workloads/builtin_graphs.h"
 #include "workloads/huggingface.h"
 #include "workloads/onnx.h"
 
@@ -68,6 +69,8 @@ std::vector<WorkloadEntry> catalog_workloads() {
   std::vector<WorkloadEntry> entries;
   for (const EmbeddedFile& file : embedded_workloads())
     entries.push_back({std::string(file.name), description_of(file.content)});
+  for (const internal::BuiltinGraph& graph : internal::builtin_graphs())
+    entries.push_back({std::string(graph.name), std::string(graph.description)});
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return entries;
 }
@@ -75,14 +78,16 @@ std::vector<WorkloadEntry> catalog_workloads() {
 Workload load_workload(const std::string& file_or_name) {
   if (const EmbeddedFile* entry = find_entry(file_or_name))
     return workload_from_textproto(entry->content, fmt::format("catalog/{}.textproto", entry->name));
+  for (const internal::BuiltinGraph& graph : internal::builtin_graphs())
+    if (graph.name == file_or_name) return graph.build();
   std::filesystem::path path(file_or_name);
   std::error_code error;
   // A folder as Hugging Face has it.
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
   const bool looks_like_file = path.has_extension() || file_or_name.find('/') != std::string::npos;
   if (looks_like_file || std::filesystem::exists(path, error)) return load_file(path);
-  std::vector<std::string_view> names;
-  for (const EmbeddedFile& file : embedded_workloads()) names.push_back(file.name);
+  std::vector<std::string> names;
+  for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);
   throw UserError(
       fmt::format("no workload '{}'", file_or_name),
       fmt::format("expected a config.json, an .onnx, a .textproto, or one of {}", fmt::join(names, " ")));

@@ -217,15 +217,15 @@ int assign_layers(std::vector<Operator>* operators) {
   int layer = 0;
   int crossing = 0;  // tensors made before i and read at or after it
   std::vector<int> ending(operators->size() + 1, 0);
-  bool has_parameters = false;
+  bool has_product = false;
   for (int i = 0; i < count; ++i) {
     Operator& op = (*operators)[i];
-    if (crossing == 1 && has_parameters && !op.parameters.empty() && !op.inputs.empty()) {
+    if (crossing == 1 && has_product && !op.matmuls.empty() && !op.inputs.empty()) {
       ++layer;
-      has_parameters = false;
+      has_product = false;
     }
     op.layer = layer;
-    has_parameters = has_parameters || !op.parameters.empty();
+    has_product = has_product || !op.matmuls.empty() || op.kind == OperatorKind::embedding;
     if (last_reader[i] > i) {
       ++crossing;
       ++ending[last_reader[i]];

@@ -17,8 +17,8 @@ void read_graph(const proto::Graph& message, std::string_view file, std::string_
                 Workload* workload);
 void write_graph(const Workload& workload, proto::Graph* message);
 
-// Numbers the blocks of `operators` (in topological order): a new one begins before an operator with
-// parameters where a single tensor crosses and the block so far has parameters too. Gives their number.
+// Numbers the blocks of `operators` (in topological order): a new one begins before a product
+// where a single tensor crosses and the block so far has a product too. Gives their number.
 int assign_layers(std::vector<Operator>* operators);
 
 }  // namespace orrery::internal
