@@ -1,0 +1,58 @@
+// What is fuzzed: every parser of foreign files. Each target takes any bytes and must return a sound workload
+// or throw UserError; anything else is a defect.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/huggingface.h"
+#include "workloads/onnx.h"
+#include "workloads/workload.h"
+
+namespace orrery::fuzz {
+
+inline void check_sound(const Workload& workload) {
+  ORRERY_CHECK(workload.layers > 0 && !workload.operators.empty(), "an empty workload");
+  ORRERY_CHECK(workload.parameters() >= 0, "a negative number of parameters");
+  const double flops = workload.forward_flops_per_sample(128);
+  ORRERY_CHECK(std::isfinite(flops) && flops >= 0, "impossible FLOPs");
+  int layer = -1;
+  for (std::size_t i = 0; i < workload.operators.size(); ++i) {
+    const Operator& op = workload.operators[i];
+    ORRERY_CHECK(op.layer >= layer && op.layer <= workload.layers, "layers fall: " + op.name);
+    layer = op.layer;
+    for (const int input : op.inputs)
+      ORRERY_CHECK(input >= 0 && static_cast<std::size_t>(input) < i, "out of order: " + op.name);
+  }
+}
+
+// True where the bytes were a workload.
+template <typename Parse>
+bool sound_or_refused(const Parse& parse) {
+  try {
+    check_sound(parse());
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+inline bool huggingface(std::string_view bytes) {
+  return sound_or_refused([&] { return workload_from_huggingface(bytes, "fuzz"); });
+}
+inline bool onnx(std::string_view bytes) {
+  return sound_or_refused([&] { return workload_from_onnx(bytes, "fuzz"); });
+}
+inline bool textproto(std::string_view bytes) {
+  return sound_or_refused([&] {
+    proto::Workload message;
+    parse_textproto(bytes, "fuzz", &message);
+    return workload_from_proto(message, "fuzz", bytes);
+  });
+}
+
+}  // namespace orrery::fuzz
