@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "program/schedule.h"
 #include "tests/support/hand_programs.h"
 
 using namespace orrery;
@@ -29,6 +30,28 @@ double transfer_latency_s(const Cluster& cluster, double bytes) {
   const Network network(cluster);
   const GroupShape shape = group_shape(network, {0, cluster.groups[0].node.devices});
   return plan_transfer(bytes, shape, cluster).latency_s;
+}
+
+// A stage with messages of no bytes to its neighbours.
+ProgramBuilder stage_program(Schedule schedule, int stage, int stages, int micro_batches, double forward_s,
+                             double backward_s) {
+  ProgramBuilder rank(stage);
+  for (const Slot& slot : schedule_slots(schedule, stage, stages, 1, micro_batches)) {
+    std::vector<ProgramBuilder::Id> after;
+    if (slot.kind == SlotKind::forward) {
+      const int tag = 2 * slot.micro_batch;
+      if (stage > 0) after.push_back(rank.receive(stage - 1, 0, tag));
+      const auto done = rank.compute(forward_s, after);
+      if (stage + 1 < stages) rank.send(stage + 1, 0, tag, {done});
+    } else {
+      const int tag = 2 * slot.micro_batch + 1;
+      if (stage + 1 < stages)
+        after.push_back(rank.receive(stage + 1, 0, tag, {}, Stream::pipeline_backward_receive));
+      const auto done = rank.compute(backward_s, after, ComputeKind::backward);
+      if (stage > 0) rank.send(stage - 1, 0, tag, {done}, Stream::pipeline_backward);
+    }
+  }
+  return rank;
 }
 
 }  // namespace
@@ -143,45 +166,24 @@ TEST_CASE("tensor, data and pipeline traffic that meet on a port share it") {
   CHECK(end == Approx(3).epsilon(0.001));
 }
 
-TEST_CASE("1F1B with equal stages takes (m + p - 1)(f + b)") {
+TEST_CASE("GPipe and 1F1B with equal stages take (m + p - 1)(f + b): a bubble of (p - 1) / (m + p - 1)") {
   const Cluster cluster = round_cluster(8, 1);
-  for (const int stages : {1, 2, 4, 7}) {
-    for (const int micro_batches : {1, 3, 8}) {
-      std::vector<ProgramBuilder> ranks;
-      for (int s = 0; s < stages; ++s) ranks.emplace_back(s);
-      const double f = 1;
-      const double b = 2;
-      for (int s = 0; s < stages; ++s) {
-        ProgramBuilder& rank = ranks[s];
-        int forwards = 0;
-        int backwards = 0;
-        const auto forward = [&] {
-          const int tag = 2 * forwards++;
-          std::vector<ProgramBuilder::Id> after;
-          if (s > 0) after.push_back(rank.receive(s - 1, 0, tag));
-          const auto done = rank.compute(f, after);
-          if (s + 1 < stages) rank.send(s + 1, 0, tag, {done});
-        };
-        const auto backward = [&] {
-          const int tag = 2 * backwards++ + 1;
-          std::vector<ProgramBuilder::Id> after;
-          if (s + 1 < stages)
-            after.push_back(rank.receive(s + 1, 0, tag, {}, Stream::pipeline_backward_receive));
-          const auto done = rank.compute(b, after, ComputeKind::backward);
-          if (s > 0) rank.send(s - 1, 0, tag, {done}, Stream::pipeline_backward);
-        };
-        const int warm_up = std::min(stages - 1 - s, micro_batches);
-        for (int i = 0; i < warm_up; ++i) forward();
-        while (forwards < micro_batches) {
-          forward();
-          backward();
-        }
-        while (backwards < micro_batches) backward();
+  const double f = 1;
+  const double b = 2;
+  for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    for (const int stages : {1, 2, 4, 7}) {
+      for (const int micro_batches : {1, 3, 8}) {
+        std::vector<ProgramBuilder> ranks;
+        for (int s = 0; s < stages; ++s)
+          ranks.push_back(stage_program(schedule, s, stages, micro_batches, f, b));
+        const Trace trace = run_programs(cluster, programs_of(ranks));
+        const double end = trace.step_ends_s.back();
+        CAPTURE(static_cast<int>(schedule), stages, micro_batches);
+        // Messages of no bytes still have a latency.
+        CHECK(end == Approx((micro_batches + stages - 1) * (f + b)).epsilon(1e-3));
+        const double bubble = 1 - micro_batches * (f + b) / end;
+        CHECK(bubble == Approx((stages - 1.0) / (micro_batches + stages - 1)).margin(1e-3));
       }
-      const double end = run_programs(cluster, programs_of(ranks)).step_ends_s.back();
-      CAPTURE(stages, micro_batches);
-      // Messages of no bytes still have a latency.
-      CHECK(end == Approx((micro_batches + stages - 1) * (f + b)).epsilon(1e-3));
     }
   }
 }

@@ -178,22 +178,18 @@ TEST_CASE("more bandwidth never slows a step") {
   }
 }
 
-TEST_CASE("a pipeline's bubble fraction is (p - 1) / (m + p - 1) and falls with more micro-batches") {
+TEST_CASE("more micro-batches never raise a pipeline's bubble fraction") {
   const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 1);
-  double before = 1;
-  for (const int micro_batches : {1, 2, 4, 8, 16, 32}) {
-    for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+  for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    double before = 1;
+    for (const int micro_batches : {1, 2, 3, 4, 8, 16, 32}) {
       Choices choices = choose(1, 8, 1);
       choices.schedule = schedule;
-      auto job = gpt_job(cluster, 8, 2048, micro_batches);
-      job->workload.operators.erase(job->workload.operators.begin(), job->workload.operators.begin());
-      const Simulation s = simulate({job, choices});
+      const Simulation s = simulate({gpt_job(cluster, 8, 2048, micro_batches), choices});
       const double bubble = s.breakdown.bubble / s.step_time_s;
       CAPTURE(micro_batches, static_cast<int>(schedule));
-      if (schedule == Schedule::one_f_one_b) {
-        CHECK(bubble <= before + 1e-9);
-        before = bubble;
-      }
+      CHECK(bubble <= before + 1e-9);
+      before = bubble;
     }
   }
 }
@@ -201,7 +197,7 @@ TEST_CASE("a pipeline's bubble fraction is (p - 1) / (m + p - 1) and falls with 
 TEST_CASE("flows and messages agree on collectives of up to 64 devices") {
   for (const char* name : {"dgx-a100", "dgx-h100", "v100-ib100"}) {
     const Cluster all = load_cluster(name);
-    for (const int devices : {2, 4, 8}) {
+    for (const int devices : {2, 4, 8, 16, 64}) {
       const int per_node = all.groups[0].node.devices;
       if (devices > per_node && devices % per_node != 0) continue;
       const Cluster cluster = with_nodes(all, std::max(1, devices / per_node));
