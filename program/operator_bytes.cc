@@ -32,6 +32,7 @@ bool of_transformers(OperatorKind kind) {
 // The operator's input as it is kept: a column-split operator needs the whole row but keeps its sequence
 // shard.
 double kept_input_bytes(const Operator& op, const Shard& shard) {
+  if (!op.keeps_input) return 0;
   const bool fp8 = product_type(op.kind, shard.precision) == DType::fp8;
   const double element = fp8 ? bytes_of(DType::fp8) : bytes_of(storage_type(shard.precision));
   switch (op.kind) {
@@ -135,6 +136,7 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
       continue;
     }
     total += saved_bytes(op, shard, runtime);
+    if (!op.keeps_input) continue;
     for (const int input : op.inputs)
       if (kept.insert(input).second) total += output_bytes(operators[input], shard);
   }

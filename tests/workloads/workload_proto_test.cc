@@ -1,0 +1,98 @@
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/catalog.h"
+
+namespace orrery {
+namespace {
+
+Workload parse(std::string_view text) {
+  proto::Workload message;
+  parse_textproto(text, "w.textproto", &message);
+  return workload_from_proto(message, "w.textproto", text);
+}
+
+TEST_CASE("workload: every catalog entry survives its file form") {
+  for (const WorkloadEntry& entry : catalog_workloads()) {
+    INFO(entry.name);
+    const Workload workload = load_workload(entry.name);
+    proto::Workload message, again;
+    to_proto(workload, &message);
+    const std::string text = to_textproto(message);
+    const Workload copy = parse(text);
+    to_proto(copy, &again);
+    CHECK(to_textproto(again) == text);
+    CHECK(copy.layers == workload.layers);
+    CHECK(copy.parameters() == workload.parameters());
+    CHECK(copy.forward_flops_per_sample(512) == workload.forward_flops_per_sample(512));
+    REQUIRE(copy.operators.size() == workload.operators.size());
+    for (std::size_t i = 0; i < copy.operators.size(); ++i) {
+      CHECK(copy.operators[i].name == workload.operators[i].name);
+      CHECK(copy.operators[i].vector_elements == workload.operators[i].vector_elements);
+      CHECK(copy.operators[i].keeps_input == workload.operators[i].keeps_input);
+      CHECK(copy.operators[i].layer == workload.operators[i].layer);
+    }
+  }
+}
+
+TEST_CASE("workload: errors name file, line and field") {
+  const std::string head =
+      "name: \"m\"\ntransformer {\n  family: \"gpt2\"\n  layers: 2\n  hidden: 64\n  vocab: 10\n  "
+      "max_positions: 8\n";
+  const auto refused = [](const std::string& text, const std::string& start) {
+    INFO(text);
+    CHECK_THROWS_AS(parse(text), UserError);
+    CHECK_THROWS_WITH(parse(text), Catch::StartsWith(start));
+  };
+  refused("", "w.textproto");
+  refused("name: \"m\"", "w.textproto: has neither");
+  refused(head + "  heads: 5\n  ffn_hidden: 8\n}",
+          "w.textproto:8: transformer.heads: 5 does not divide hidden 64");
+  refused(head + "  heads: 4\n}", "w.textproto:2: transformer.ffn_hidden: 0");
+  refused(head + "  heads: -4\n}", "w.textproto:8: transformer.heads: -4");
+  refused(head + "  heads: 4\n  kv_heads: 3\n  ffn_hidden: 8\n}", "w.textproto:9: transformer.kv_heads: 3");
+  refused(head + "  heads: 4\n  ffn_hidden: 8\n  activation: \"cubic\"\n}",
+          "w.textproto:10: transformer.activation");
+  refused(head + "  heads: 4\n  ffn_hidden: 8\n  rope_theta: nan\n}",
+          "w.textproto:10: transformer.rope_theta");
+  refused(head + "  heads: 4\n  ffn_hidden: 8\n  frobnicate: 1\n}", "w.textproto:10:");
+  refused(head + "  heads: 4\n  moe { experts: 2 experts_per_token: 3 expert_ffn_hidden: 4 }\n}",
+          "w.textproto:9: transformer.moe.experts_per_token: 3");
+  refused("name: \"m\"\ntransformer {\n  family: \"gpt9\"\n}", "w.textproto:3: transformer.family: 'gpt9'");
+}
+
+TEST_CASE("workload: a graph's errors name the operator, a cycle its members") {
+  const auto graph = [](const std::string& operators) {
+    return "name: \"g\"\ngraph {\n" + operators + "}\n";
+  };
+  const auto refused = [](const std::string& text, const std::string& what) {
+    INFO(text);
+    CHECK_THROWS_AS(parse(text), UserError);
+    CHECK_THROWS_WITH(parse(text), Catch::Contains(what));
+  };
+  const std::string a =
+      "operators { name: \"a\" kind: \"linear\" n: 4 k: 2 output_elements: 4 parameters { name: \"w\" shape: "
+      "4 shape: 2 } }\n";
+  CHECK(parse(graph(a)).parameters() == 8);
+  CHECK(parse(graph(a)).forward_flops_per_sample(0) == 16);
+  refused(graph(""), "no operators");
+  refused(graph(a + "operators { name: \"b\" kind: \"magic\" }\n"),
+          "w.textproto:4: operator 1 'b' kind: 'magic'");
+  refused(graph(a + "operators { name: \"b\" kind: \"pool\" inputs: 7 }\n"), "inputs: 7 is no operator");
+  refused(graph("operators { name: \"a\" kind: \"pool\" inputs: 1 }\noperators { name: \"b\" kind: \"pool\" "
+                "inputs: 0 }\n"),
+          "is on a cycle: a -> b");
+  refused(
+      graph("operators { name: \"a\" kind: \"pool\" inputs: 1 }\noperators { name: \"b\" kind: \"pool\" }\n"),
+      "stands after it");
+  refused(graph("operators { name: \"a\" kind: \"pool\" inputs: 0 }\n"), "is on a cycle: a");
+  refused(graph("operators { name: \"a\" kind: \"linear\" n: -4 k: 2 }\n"), "n: -4");
+  refused(graph("operators { name: \"a\" kind: \"linear\" n: 1e14 k: 1e14 }\n"), "too large");
+  refused(graph("operators { name: \"a\" kind: \"linear\" parameters { name: \"w\" shape: 0 } }\n"),
+          "dimension 0");
+}
+
+}  // namespace
+}  // namespace orrery
