@@ -74,6 +74,30 @@ CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluste
                                                                     : nccl_transfer(bytes, shape, cluster);
 }
 
+double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& cluster) {
+  const CommunicationProfile& profile = cluster.communication;
+  switch (kind) {
+    case LinkKind::device_port:
+    case LinkKind::mesh:
+    case LinkKind::pcie:
+      // Between device and network port, PCIe's rate is already what it gives to data.
+      if (kind == LinkKind::pcie && node.intra.kind != IntraKind::pcie) return 1;
+      if (profile.library == CommunicationLibrary::mpi) return 1;
+      if (profile.calibrated) return profile.intra_efficiency;
+      return nccl_link_fraction(kind, cluster.profiles[static_cast<std::size_t>(node.profile)].generation);
+    case LinkKind::bridge:
+    case LinkKind::memory:
+      return 1;
+    case LinkKind::nic:
+    case LinkKind::leaf_uplink:
+    case LinkKind::torus:
+    case LinkKind::dragonfly_local:
+    case LinkKind::dragonfly_global:
+      return profile.network_efficiency > 0 ? profile.network_efficiency : 1;
+  }
+  return 1;
+}
+
 double bus_factor(CollectiveKind kind, int ranks) {
   if (ranks <= 1) return 1;
   const double n = ranks;

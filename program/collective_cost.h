@@ -48,6 +48,11 @@ CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupSha
 // One message between two devices.
 CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluster& cluster);
 
+// Fraction of a link's nominal rate that all collectives and transfers on it can use together: the capacity
+// that a simulator of contention gives it. `node` is the type of the node that the link stands in; of the
+// fabric's links it is not looked at.
+double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& cluster);
+
 // Factor from algorithm to bus bandwidth (nccl-tests doc/PERFORMANCE.md).
 double bus_factor(CollectiveKind kind, int ranks);
 

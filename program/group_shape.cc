@@ -83,8 +83,9 @@ struct Inside {
   PathClass path = PathClass::self;
   double bandwidth_bytes_per_s = 0;
   double latency_s = 0;
+  double all_pairs_bandwidth_bytes_per_s = 0;
+  double to_one_bandwidth_bytes_per_s = 0;
   double bridge_bandwidth_bytes_per_s = 0;
-  int under_bridge = 0;
 };
 
 PathClass path_of(IntraKind kind) {
@@ -100,7 +101,26 @@ PathClass path_of(IntraKind kind) {
   return PathClass::shared_memory;
 }
 
-Inside inside(const Cluster& cluster, int node, const NodeMembers& members) {
+// Bytes per second that every source sends, when each pair carries as much as any other and the fullest link
+// decides: to all others, or all to the first.
+double shared_rate(const Network& network, const std::vector<int>& devices, bool to_one) {
+  std::map<LinkId, double> seconds;  // of one byte on every pair
+  double fullest = 0;
+  for (const int source : devices) {
+    for (const int destination : devices) {
+      if (source == destination || (to_one && destination != devices.front())) continue;
+      for (const Link& link : network.route(source, destination).links) {
+        double& load = seconds[link.id];
+        load += 1 / link.bandwidth_bytes_per_s;
+        fullest = std::max(fullest, load);
+      }
+    }
+  }
+  return (static_cast<double>(devices.size()) - 1) / fullest;
+}
+
+Inside inside(const Network& network, int node, const NodeMembers& members) {
+  const Cluster& cluster = network.cluster();
   const NodeType& type = cluster.node_type(node);
   Inside result;
   result.path = path_of(type.intra.kind);
@@ -125,13 +145,17 @@ Inside inside(const Cluster& cluster, int node, const NodeMembers& members) {
     }
   } else if (type.intra.kind == IntraKind::pcie && type.intra.devices_per_bridge > 0 &&
              type.intra.bridge_bandwidth_bytes_per_s > 0) {
-    std::map<int, int> under;
-    for (const int local : locals) ++under[local / type.intra.devices_per_bridge];
-    if (under.size() > 1) {
+    const int per_bridge = type.intra.devices_per_bridge;
+    if (locals.front() / per_bridge != locals.back() / per_bridge) {
       result.bridge_bandwidth_bytes_per_s = type.intra.bridge_bandwidth_bytes_per_s;
-      for (const auto& [bridge, count] : under) result.under_bridge = std::max(result.under_bridge, count);
     }
   }
+  const bool shares = members.devices.size() > 1 &&
+                      (type.intra.kind == IntraKind::nvlink_mesh || result.bridge_bandwidth_bytes_per_s > 0);
+  result.all_pairs_bandwidth_bytes_per_s =
+      shares ? shared_rate(network, members.devices, /*to_one=*/false) : result.bandwidth_bytes_per_s;
+  result.to_one_bandwidth_bytes_per_s =
+      shares ? shared_rate(network, members.devices, /*to_one=*/true) : result.bandwidth_bytes_per_s;
   return result;
 }
 
@@ -220,7 +244,7 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
     shape.generation = first || shape.generation == generation ? generation : std::string();
     shape.cores_per_node = first ? type.shared_cores : std::min(shape.cores_per_node, type.shared_cores);
     if (members.ranks > 1) {
-      const Inside here = inside(cluster, node, members);
+      const Inside here = inside(network, node, members);
       if (shape.intra == PathClass::self) {
         shape.intra = here.path;
         shape.intra_bandwidth_bytes_per_s = here.bandwidth_bytes_per_s;
@@ -230,13 +254,15 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
             std::min(shape.intra_bandwidth_bytes_per_s, here.bandwidth_bytes_per_s);
       }
       shape.intra_latency_s = std::max(shape.intra_latency_s, here.latency_s);
-      if (here.bridge_bandwidth_bytes_per_s > 0) {
-        shape.bridge_bandwidth_bytes_per_s =
-            shape.bridge_bandwidth_bytes_per_s > 0
-                ? std::min(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s)
-                : here.bridge_bandwidth_bytes_per_s;
-        shape.ranks_per_bridge = std::max(shape.ranks_per_bridge, here.under_bridge);
-      }
+      const auto narrowest = [](double old, double now) {
+        return now <= 0 ? old : old <= 0 ? now : std::min(old, now);
+      };
+      shape.all_pairs_bandwidth_bytes_per_s =
+          narrowest(shape.all_pairs_bandwidth_bytes_per_s, here.all_pairs_bandwidth_bytes_per_s);
+      shape.to_one_bandwidth_bytes_per_s =
+          narrowest(shape.to_one_bandwidth_bytes_per_s, here.to_one_bandwidth_bytes_per_s);
+      shape.bridge_bandwidth_bytes_per_s =
+          narrowest(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s);
     }
     if (shape.nodes > 1) {
       const Ports here = ports(cluster, node, members);

@@ -17,9 +17,12 @@ struct GroupShape {
   PathClass intra = PathClass::self;
   double intra_bandwidth_bytes_per_s = 0;  // a device's, one direction
   double intra_latency_s = 0;
-  double bridge_bandwidth_bytes_per_s =
-      0;                     // PCIe: between host bridges, where members sit under several; else 0
-  int ranks_per_bridge = 0;  // of the fullest bridge
+  // A member's, one direction, while all members of a node exchange with all, or all send to one. Below
+  // intra_bandwidth where pairs share links: meshes, host bridges.
+  double all_pairs_bandwidth_bytes_per_s = 0;
+  double to_one_bandwidth_bytes_per_s = 0;
+  // PCIe: between host bridges, where members sit under several; else 0.
+  double bridge_bandwidth_bytes_per_s = 0;
   double inter_bandwidth_bytes_per_s =
       0;  // of the ports that the group's members of one node can use, together
   double inter_latency_s = 0;
@@ -33,7 +36,8 @@ struct GroupShape {
 // Shape of the group `devices` (repeats allowed: ranks that share a device). The narrowest node, port and
 // uplink decide, for a ring through all members waits for them. A hybrid mesh's bandwidth is that of the
 // link-disjoint rings through the members, as NCCL's topology search finds them.
-// O(members); routes are asked for between neighbouring nodes only. Throws NoAnswer where a dead port cuts a
+// O(members); routes are asked for between neighbouring nodes and, in meshes and behind bridges, between the
+// members of a node. Throws NoAnswer where a dead port cuts a
 // member off.
 GroupShape group_shape(const Network& network, const std::vector<int>& devices);
 

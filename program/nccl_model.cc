@@ -283,15 +283,15 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   const double local = shape.ranks_per_node;
   double on_link = 0;
   if (r.intra > 0) {
-    const double rate = r.intra_nominal * r.profile->p2p_efficiency;
-    on_link = bytes * (local - 1 + (all ? r.profile->p2p_copy_steps : 0)) / n /
-              protocol_rate(r, shape, protocol, rate);
-    // All members under one host bridge share its way to the others.
-    if (shape.bridge_bandwidth_bytes_per_s > 0 && all) {
-      const double under = shape.ranks_per_bridge;
-      const double bridge = shape.bridge_bandwidth_bytes_per_s;
-      const double leaving = bytes * under * (local - under) / n;
-      on_link = std::max(on_link, leaving / protocol_rate(r, shape, protocol, bridge));
+    const double efficiency = r.profile->p2p_efficiency;
+    const double shared = all ? shape.all_pairs_bandwidth_bytes_per_s : shape.to_one_bandwidth_bytes_per_s;
+    double rate = r.intra_nominal * efficiency;
+    // Shared NVLinks lose what all NVLinks lose; the processors' interconnect is given as it is reached.
+    if (shared > 0) rate = std::min(rate, shape.intra == PathClass::nvlink ? shared * efficiency : shared);
+    on_link = bytes * (local - 1) / n / protocol_rate(r, shape, protocol, rate);
+    if (all) {
+      on_link += bytes * r.profile->p2p_copy_steps / n /
+                 protocol_rate(r, shape, protocol, r.intra_nominal * efficiency);
     }
   }
   if (shape.nodes > 1) {
@@ -316,6 +316,14 @@ CollectivePlan plan_of(const Candidate& c, double bytes, double nominal_rate) {
 }
 
 }  // namespace
+
+double nccl_link_fraction(LinkKind kind, const std::string& generation) {
+  GroupShape shape;
+  shape.generation = generation;
+  shape.intra = kind == LinkKind::pcie ? PathClass::pcie : PathClass::nvlink;
+  const NcclProfile& profile = nccl_profile(shape);
+  return std::max({profile.link_efficiency, profile.p2p_efficiency, profile.nvls_efficiency});
+}
 
 const NcclProfile& nccl_profile(const GroupShape& shape) {
   if (shape.intra == PathClass::pcie || shape.intra == PathClass::shared_memory) return kProfiles[4];

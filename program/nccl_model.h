@@ -3,6 +3,7 @@
 // per GPU generation below replaces it, as NCCL's own tuner plug-in interface allows.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "program/collective_cost.h"
@@ -30,6 +31,9 @@ struct NcclProfile {
 };
 
 const NcclProfile& nccl_profile(const GroupShape& shape);
+
+// Fraction of the nominal rate of a device's NVLinks or PCIe that long messages of its best algorithm reach.
+double nccl_link_fraction(LinkKind kind, const std::string& generation);
 
 CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
                                const Cluster& cluster, const Algorithm* forced);

@@ -481,11 +481,10 @@ class Builder {
     if (!added || pair.first == pair.second) return at->second;
     for (const Link& link : network_.route(pair.first, pair.second).links) {
       if (!result_.flows.has_capacity(link.id)) {
-        // Long messages reach this fraction of a port's rate. Inside a node the flow's own bound says it.
-        const bool inside = inside_node(link.kind);
-        const double efficiency = inside ? 1 : cluster_.communication.network_efficiency;
-        result_.flows.set_capacity(link.id, link.bandwidth_bytes_per_s * (efficiency > 0 ? efficiency : 1));
-        if (inside) inside_.insert(link.id);
+        const NodeType& node = cluster_.groups[cluster_.place(pair.first).group].node;
+        result_.flows.set_capacity(link.id,
+                                   link.bandwidth_bytes_per_s * usable_fraction(link.kind, node, cluster_));
+        if (inside_node(link.kind)) inside_.insert(link.id);
       }
       at->second.push_back({link.id, 1});
     }

@@ -74,7 +74,7 @@ GroupShape pcie_node(int ranks) {
   shape.intra_latency_s = 1e-6;
   if (ranks > 4) {
     shape.bridge_bandwidth_bytes_per_s = 25e9;
-    shape.ranks_per_bridge = 4;
+    shape.all_pairs_bandwidth_bytes_per_s = 25e9 * 7 / 16;
   }
   return shape;
 }

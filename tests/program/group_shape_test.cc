@@ -85,6 +85,9 @@ TEST_CASE("group shape: a hybrid mesh's bandwidth depends on which devices meet"
   CHECK(group_shape(network, devices(4)).intra_bandwidth_bytes_per_s == Approx(100e9));
   CHECK(group_shape(network, {0, 3}).intra_bandwidth_bytes_per_s == Approx(50e9));
   CHECK(group_shape(network, {0, 1}).intra_bandwidth_bytes_per_s == Approx(25e9));
+  // Pairs without a link of their own go through others.
+  CHECK(group_shape(network, devices(8)).all_pairs_bandwidth_bytes_per_s < 100e9);
+  CHECK(group_shape(network, {0, 3}).all_pairs_bandwidth_bytes_per_s == Approx(50e9));
 }
 
 TEST_CASE("group shape: PCIe devices under two bridges meet in the processors' interconnect") {
@@ -93,7 +96,8 @@ TEST_CASE("group shape: PCIe devices under two bridges meet in the processors' i
   CHECK(group_shape(network, devices(4)).bridge_bandwidth_bytes_per_s == 0);
   const GroupShape both = group_shape(network, devices(8));
   CHECK(both.bridge_bandwidth_bytes_per_s > 0);
-  CHECK(both.ranks_per_bridge == 4);
+  // Four devices a side, sixteen pairs across each way, seven pairs a device: 7 / 16 of the interconnect.
+  CHECK(both.all_pairs_bandwidth_bytes_per_s == Approx(both.bridge_bandwidth_bytes_per_s * 7 / 16));
   CHECK(both.intra == PathClass::pcie);
 }
 
