@@ -1,0 +1,54 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/random.h"
+
+using namespace orrery;
+
+TEST_CASE("element types have names and sizes") {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto type = static_cast<DType>(i);
+    CHECK(dtype_from_name(name_of(type)) == type);
+  }
+  CHECK(bytes_of(DType::tf32) == 4);
+  CHECK(bytes_of(DType::bf16) == 2);
+  CHECK(bytes_of(DType::fp8) == 1);
+  CHECK_THROWS_AS(dtype_from_name("fp64"), UserError);
+}
+
+TEST_CASE("an error is one line with file, line, what and what was expected") {
+  CHECK(std::string(UserError("f", 3, "is bad", "expected good").what()) == "f:3: is bad (expected good)");
+  CHECK(std::string(UserError("f", 0, "is bad", "").what()) == "f: is bad");
+  CHECK(std::string(UserError("two\nlines").what()) == "two lines");
+  CHECK_THROWS_AS(ORRERY_CHECK(1 > 2, "detail"), InternalError);
+}
+
+TEST_CASE("a rank draws just its slice of what the whole would be") {
+  const CounterRandom a(42, 1);
+  const CounterRandom b(42, 1);
+  CHECK(a.bits(1'000'000) == b.bits(1'000'000));
+  CHECK(a.bits(0) != CounterRandom(42, 2).bits(0));
+  CHECK(a.bits(0) != CounterRandom(43, 1).bits(0));
+}
+
+TEST_CASE("uniform and normal draws have their moments") {
+  const CounterRandom random(7, 0);
+  double mean = 0;
+  double square = 0;
+  double uniform = 0;
+  constexpr int kDraws = 100'000;
+  for (int i = 0; i < kDraws; ++i) {
+    const double x = random.normal(static_cast<std::uint64_t>(i));
+    REQUIRE(std::isfinite(x));
+    mean += x / kDraws;
+    square += x * x / kDraws;
+    const double u = random.uniform(static_cast<std::uint64_t>(i));
+    REQUIRE((u >= 0 && u < 1));
+    uniform += u / kDraws;
+  }
+  CHECK(mean == Approx(0).margin(0.015));  // five standard errors
+  CHECK(square == Approx(1).margin(0.025));
+  CHECK(uniform == Approx(0.5).margin(0.005));
+}
