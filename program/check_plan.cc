@@ -239,11 +239,6 @@ void check_synchronisation(const Plan& plan) {
 // Forms whose lowering is being written.
 void check_lowered(const Plan& plan) {
   const Choices& choices = plan.choices;
-  if (choices.schedule == Schedule::zero_bubble) {
-    reject("--schedule zero-bubble has no lowering yet", "gpipe, 1f1b or interleaved");
-  }
-  if (choices.ep > 1) reject(fmt::format("--ep {} has no lowering yet", choices.ep), "--ep 1");
-  if (choices.cp > 1) reject(fmt::format("--cp {} has no lowering yet", choices.cp), "--cp 1");
   if (choices.grad_compression != Compression::none) {
     reject(fmt::format("--grad-compression {} has no lowering yet", name_of(choices.grad_compression)),
            "none");

@@ -235,8 +235,11 @@ double ComputeCost::update_seconds(double elements) const {
 double ComputeCost::seconds(const Program& program, const Instruction& instruction) const {
   switch (instruction.op) {
     case Op::compute: {
-      if (instruction.compute != ComputeKind::optimizer)
-        return range_seconds(instruction.op_begin, instruction.op_end, instruction.compute);
+      if (instruction.compute != ComputeKind::optimizer) {
+        const double whole = range_seconds(instruction.op_begin, instruction.op_end, instruction.compute);
+        return instruction.block < 0 ? whole
+                                     : whole / plan_->choices.cp;  // one of ring attention's equal blocks
+      }
       const Choices& c = plan_->choices;
       const double group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
       double elements = 0;

@@ -134,30 +134,64 @@ int PassBuilder::add(Pattern&& pattern) {
   return static_cast<int>(pass_.patterns.size()) - 1;
 }
 
-void PassBuilder::close() {
-  if (!open_) return;
-  open_ = false;
+Pattern PassBuilder::computation(int begin, int end, ComputeKind kind) const {
   Pattern pattern;
   Instruction& instruction = pattern.instruction;
   instruction.op = Op::compute;
   instruction.stream = Stream::compute;
-  instruction.compute = kind_;
-  instruction.op_begin = begin_;
-  instruction.op_end = end_;
+  instruction.compute = kind;
+  instruction.op_begin = begin;
+  instruction.op_end = end;
   instruction.micro_batch = kOpenMicroBatch;
   instruction.dtype = lowering_.plan().activation_type();
-  for (int i = begin_; i < end_; ++i) {
+  for (int i = begin; i < end; ++i) {
     const OperatorWork work =
-        operator_work(lowering_.op(i), kind_, lowering_.shard(), lowering_.plan().job->runtime);
+        operator_work(lowering_.op(i), kind, lowering_.shard(), lowering_.plan().job->runtime);
     instruction.flops += work.flops;
     instruction.bytes += work.bytes;
   }
   name_tensors(lowering_, &pattern);
   name_loss_statistics(lowering_, &pattern);
+  return pattern;
+}
+
+void PassBuilder::close() {
+  if (!open_) return;
+  open_ = false;
+  Pattern pattern = computation(begin_, end_, kind_);
   pattern.after = pending_;
   pattern.at_entry = last_compute_ < 0;
   pending_.clear();
   last_compute_ = add(std::move(pattern));
+}
+
+int PassBuilder::compute_block(int op, ComputeKind kind, int block, int after) {
+  close();
+  Pattern pattern = computation(op, op + 1, kind);
+  Instruction& instruction = pattern.instruction;
+  const int blocks = lowering_.choices().cp;
+  instruction.block = block;
+  instruction.flops /= blocks;
+  instruction.bytes /= blocks;
+  if (block > 0) instruction.reads.push_back({TensorKind::key_value, op, kOpenMicroBatch, block});
+  if (!is_forward(kind)) {
+    instruction.writes.push_back({TensorKind::key_value_gradient, op, kOpenMicroBatch, block});
+  }
+  if (after >= 0) pattern.after.push_back(after);
+  // What stands before the whole operator is waited for once.
+  pattern.after.insert(pattern.after.end(), pending_.begin(), pending_.end());
+  pattern.at_entry = last_compute_ < 0;
+  pending_.clear();
+  last_compute_ = add(std::move(pattern));
+  return last_compute_;
+}
+
+int PassBuilder::add_communication(Pattern&& pattern, bool after_compute) {
+  close();
+  if (after_compute && last_compute_ >= 0) pattern.after.push_back(last_compute_);
+  pattern.at_entry = after_compute && last_compute_ < 0;
+  if (after_compute) pattern.after.insert(pattern.after.end(), pending_.begin(), pending_.end());
+  return add(std::move(pattern));
 }
 
 void PassBuilder::communicate(Instruction&& instruction) {
@@ -198,7 +232,12 @@ void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, 
     if (i > operators.begin && lowering.op(i).layer != lowering.op(i - 1).layer) pass.cut();
     tensor_before_forward(lowering, i, &communications);
     communicate_all(pass, &communications);
-    pass.compute(i, kind);
+    if (is_ring(lowering, i)) {
+      ring_forward(lowering, pass, i, kind);
+    } else {
+      pass.compute(i, kind);
+    }
+    expert_after_forward(lowering, i, &communications);
     tensor_after_forward(lowering, i, &communications);
     communicate_all(pass, &communications);
   }
@@ -206,7 +245,7 @@ void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, 
 
 namespace {
 
-void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk) {
+void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, ComputeKind kind) {
   Communications communications;
   int end_of_layer = chunk.operators.end;  // of the layer that is being run through, from its end
   for (int i = chunk.operators.end - 1; i >= chunk.operators.begin; --i) {
@@ -224,14 +263,31 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk) {
     }
     if (recomputes_operator(lowering, i)) {
       pass.cut();
-      pass.compute(i, ComputeKind::recompute);
+      if (is_ring(lowering, i)) {
+        ring_forward(lowering, pass, i, ComputeKind::recompute);
+      } else {
+        pass.compute(i, ComputeKind::recompute);
+      }
       pass.cut();
     }
     tensor_before_backward(lowering, i, &communications);
+    expert_before_backward(lowering, i, &communications);
     communicate_all(pass, &communications);
-    pass.compute(i, ComputeKind::backward);
+    if (is_ring(lowering, i)) {
+      ring_backward(lowering, pass, i, kind);
+    } else {
+      pass.compute(i, kind);
+    }
     tensor_after_backward(lowering, i, &communications);
     communicate_all(pass, &communications);
+  }
+}
+
+// What is left of the backward pass where the schedule splits it: weights' gradients, which wait for no one.
+void build_backward_weight(const Lowering& lowering, PassBuilder& pass, const Chunk& chunk) {
+  for (int i = chunk.operators.end - 1; i >= chunk.operators.begin; --i) {
+    if (i + 1 < chunk.operators.end && lowering.op(i + 1).layer != lowering.op(i).layer) pass.cut();
+    pass.compute(i, ComputeKind::backward_weight);
   }
 }
 
@@ -248,10 +304,16 @@ Chunk build_chunk(Lowering& lowering, int index) {
   PassBuilder forward(lowering);
   build_forward(lowering, forward, chunk.operators, ComputeKind::forward);
   chunk.forward = forward.finish();
+  const bool split = choices.schedule == Schedule::zero_bubble;
   PassBuilder backward(lowering);
-  build_backward(lowering, backward, chunk);
+  build_backward(lowering, backward, chunk, split ? ComputeKind::backward_input : ComputeKind::backward);
   chunk.backward = backward.finish();
-  mark_completions(lowering, &chunk.backward);
+  if (split) {
+    PassBuilder weight(lowering);
+    build_backward_weight(lowering, weight, chunk);
+    chunk.backward_weight = weight.finish();
+  }
+  mark_completions(lowering, split ? &chunk.backward_weight : &chunk.backward);
   return chunk;
 }
 

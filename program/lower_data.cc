@@ -122,7 +122,7 @@ class BucketLayout {
         const bool is_shared = std::any_of(shared_.begin(), shared_.end(), [&](const Owner& other) {
           return other.op == at.op && other.parameter == at.parameter;
         });
-        if (lowering_.op(i).parameters[p].expert != expert || is_shared ||
+        if (set_apart(lowering_.op(i).parameters[p]) != expert || is_shared ||
             aliases_.count({at.op, at.parameter}) != 0) {
           continue;
         }
@@ -184,6 +184,12 @@ class BucketLayout {
           0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
     }
     return elements;
+  }
+
+  // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
+  // other.
+  bool set_apart(const ParameterTensor& tensor) const {
+    return tensor.expert && (lowering_.choices().ep > 1 || lowering_.shard().sequence_parallel);
   }
 
   static int gradient_group(Lowering& lowering, bool expert) {

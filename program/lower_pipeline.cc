@@ -171,6 +171,10 @@ class ScheduleRun {
           if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = slot.micro_batch;
         }
       }
+      for (Transfer& transfer : instruction.transfers) {
+        transfer.tag += slot.micro_batch * pattern.tag_stride;
+        transfer.tensor.micro_batch = slot.micro_batch;
+      }
       instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
       for (const int other : pattern.after) {
         instruction.after.push_back(emitted_[static_cast<std::size_t>(other)]);

@@ -140,9 +140,20 @@ Group expert_group(const Plan& plan, int rank) {
 
 Group expert_data_group(const Plan& plan, int rank) {
   const Choices& choices = plan.choices;
-  const int own = coordinates_of(plan, rank).ep;
-  return select_data(plan, rank, GroupKind::expert_data,
-                     [&](int position) { return expert_of_position(choices, position) == own; });
+  Coordinates at = coordinates_of(plan, rank);
+  const int own = at.ep;
+  // With sequence parallelism the tensor ranks' experts see different tokens.
+  const bool tensor = choices.sequence_parallel;
+  Group group{GroupKind::expert_data, {}};
+  for (int position = 0; position < choices.dp * choices.cp; ++position) {
+    if (expert_of_position(choices, position) != own) continue;
+    Coordinates member = at_data_position(choices, at, position);
+    for (int tp = tensor ? 0 : at.tp; tp < (tensor ? choices.tp : at.tp + 1); ++tp) {
+      member.tp = tp;
+      group.ranks.push_back(rank_of(plan, member));
+    }
+  }
+  return group;
 }
 
 Group context_group(const Plan& plan, int rank) {

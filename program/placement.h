@@ -8,8 +8,9 @@
 
 namespace orrery {
 
-// Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp: it is decoded from the (cp, dp)
-// position, innermost, and does not multiply the world.
+// Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp and does not multiply the world:
+// of the position in the data group (cp and dp, the one that stands first in the order varying faster) it is
+// the fastest digit, or the slowest where ep stands behind both in the order.
 Coordinates coordinates_of(const Plan& plan, int rank);
 int rank_of(const Plan& plan, const Coordinates& at);
 
@@ -17,7 +18,9 @@ int rank_of(const Plan& plan, const Coordinates& at);
 Group tensor_group(const Plan& plan, int rank);
 Group data_group(const Plan& plan, int rank);  // dp x cp: over which dense gradients are reduced
 Group expert_group(const Plan& plan, int rank);
-Group expert_data_group(const Plan& plan, int rank);  // over which experts' gradients are reduced
+// Over which experts' gradients are reduced: the data group's ranks with the same experts; with sequence
+// parallelism their tensor groups too, whose ranks' experts see different tokens.
+Group expert_data_group(const Plan& plan, int rank);
 Group context_group(const Plan& plan, int rank);
 Group shard_group(const Plan& plan, int rank);      // over which states are sharded
 Group replicate_group(const Plan& plan, int rank);  // across shard groups

@@ -179,6 +179,7 @@ void write_tensor(const TensorRef& tensor, proto::ProgramTensor* message) {
   message->set_kind(std::string(name_of(tensor.kind)));
   message->set_index(tensor.index);
   message->set_micro_batch(tensor.micro_batch);
+  message->set_block(tensor.block);
 }
 
 void write_instruction(const Instruction& instruction, proto::ProgramInstruction* message) {

@@ -81,11 +81,12 @@ enum class TensorKind : std::uint8_t {
   key_value_gradient,  // index: attention operator; its gradient, passed on with it
 };
 
-// Micro-batch -1: not of any micro-batch.
+// Micro-batch -1: not of any micro-batch. Block: of ring attention (docs/program.md), else -1.
 struct TensorRef {
   TensorKind kind = TensorKind::activation;
   std::int32_t index = 0;
   std::int32_t micro_batch = -1;
+  std::int32_t block = -1;
   bool operator==(const TensorRef&) const = default;
 };
 

@@ -314,7 +314,7 @@ class Hazards {
   }
 
  private:
-  using Key = std::tuple<TensorKind, std::int32_t, std::int32_t>;
+  using Key = std::tuple<TensorKind, std::int32_t, std::int32_t, std::int32_t>;
   struct History {
     std::int64_t writer = -1;
     std::vector<std::size_t> readers;  // since
@@ -329,7 +329,7 @@ class Hazards {
   }
 
   void access(std::size_t i, const TensorRef& tensor, bool write) {
-    History& history = histories_[{tensor.kind, tensor.index, tensor.micro_batch}];
+    History& history = histories_[{tensor.kind, tensor.index, tensor.micro_batch, tensor.block}];
     if (history.writer >= 0) require(static_cast<std::size_t>(history.writer), i, tensor);
     if (!write) {
       history.readers.push_back(i);

@@ -23,6 +23,7 @@ constexpr std::int32_t kOpenMicroBatch = -2;  // in a pattern: replaced by the m
 struct Pattern {
   Instruction instruction;     // `after` empty, micro-batches open
   std::vector<int> after;      // patterns of the same pass
+  int tag_stride = 0;          // added to the transfers' tags for each micro-batch
   bool at_entry = false;       // waits for what the pass as a whole waits for
   std::vector<int> needs;      // buckets whose parameters it reads (compute only)
   std::vector<int> completes;  // buckets whose gradients are complete in this pass once it has run
@@ -98,8 +99,16 @@ class PassBuilder {
   void cut();  // what follows is another instruction
   Pass finish();
 
+  // For ring attention, whose blocks and messages wait for each other in their own way: one block of an
+  // operator, which waits for one pattern (-1: none) beyond the compute stream; a message, which waits for
+  // what it says and, if asked, for the last computation; a pattern that the next computation waits for.
+  int compute_block(int op, ComputeKind kind, int block, int after);
+  int add_communication(Pattern&& pattern, bool after_compute);
+  void wait_for(int pattern) { pending_.push_back(pattern); }
+
  private:
   void close();
+  Pattern computation(int begin, int end, ComputeKind kind) const;
   int add(Pattern&& pattern);
 
   Lowering& lowering_;
@@ -127,6 +136,15 @@ bool splits_columns(const Operator& op);
 // Elements of a parameter on this rank; partial: the tensor ranks' gradients are parts of a sum.
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
 bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+
+// lower_expert.cc
+void expert_after_forward(Lowering& lowering, int op, Communications* out);
+void expert_before_backward(Lowering& lowering, int op, Communications* out);
+
+// lower_context.cc: attention, block by block.
+bool is_ring(const Lowering& lowering, int op);
+void ring_forward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind);
+void ring_backward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind);
 
 // lower_recompute.cc
 bool recomputes_layer(const Lowering& lowering, int chunk, int layer);

@@ -74,7 +74,8 @@ inline int add_experts(OperatorList& list, const SmallModel& model, int layer, i
   };
   const auto product = [&](const std::string& name, TensorSplit split, int input, std::int64_t k,
                            std::int64_t n) {
-    const int op = of_experts(list.add(OperatorKind::expert_linear, split, name, layer, {input}, n));
+    const int op = of_experts(
+        list.add(OperatorKind::expert_linear, split, name, layer, {input}, model.experts_per_token * n));
     list.parameter("weight", {model.experts, k, n}, split == TensorSplit::column ? 2 : 1);
     list.operators.back().parameters.back().expert = true;
     list.operators.back().matmuls.push_back({1, n, k, 1});
@@ -88,8 +89,9 @@ inline int add_experts(OperatorList& list, const SmallModel& model, int layer, i
       of_experts(list.add(OperatorKind::dispatch, TensorSplit::replicated, prefix + "dispatch", layer,
                           {norm, router}, h * model.experts_per_token));
   const int up = product(prefix + "experts_up", TensorSplit::column, dispatch, h, f);
-  const int activation = of_experts(
-      list.add(OperatorKind::activation, TensorSplit::column, prefix + "activation", layer, {up}, f));
+  const int activation =
+      of_experts(list.add(OperatorKind::activation, TensorSplit::column, prefix + "activation", layer, {up},
+                          model.experts_per_token * f));
   const int down = product(prefix + "experts_down", TensorSplit::row, activation, f, h);
   return of_experts(
       list.add(OperatorKind::combine, TensorSplit::replicated, prefix + "combine", layer, {down, router}, h));
