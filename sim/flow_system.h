@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "topologies/network.h"
@@ -72,7 +73,7 @@ class FlowSystem {
   double lone_rate(int flow) const { return lone_rate_[static_cast<std::size_t>(flow)]; }
 
  private:
-  std::map<LinkId, double> capacity_;
+  std::unordered_map<LinkId, double> capacity_;  // looked up only
   std::vector<Pattern> patterns_;
   std::vector<Flow> flows_;
   std::map<std::pair<int, double>, int> flow_index_;

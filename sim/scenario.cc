@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "program/collective_cost.h"
@@ -477,7 +478,8 @@ class Builder {
 
   // Links of one transfer from device to device, remembered: rings of many collectives take the same routes.
   const std::vector<LinkWeight>& route(const std::pair<int, int>& pair) {
-    const auto [at, added] = routes_.try_emplace(pair);
+    const auto [at, added] = routes_.try_emplace((static_cast<std::uint64_t>(pair.first) << 32) |
+                                                 static_cast<std::uint64_t>(pair.second));
     if (!added || pair.first == pair.second) return at->second;
     for (const Link& link : network_.route(pair.first, pair.second).links) {
       if (!result_.flows.has_capacity(link.id)) {
@@ -590,7 +592,7 @@ class Builder {
   std::vector<Use> meeting_payloads_;
   std::vector<Use> message_payloads_;
   std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
-  std::map<std::pair<int, int>, std::vector<LinkWeight>> routes_;
+  std::unordered_map<std::uint64_t, std::vector<LinkWeight>> routes_;  // looked up only
   std::set<LinkId> inside_;
 };
 

@@ -104,16 +104,18 @@ class Prepared {
           loads.push_back({load.link, load.weight * pattern_bytes[p]});
     loads = merged(std::move(loads));
     const double duration = trace.step_ends_s.back();
-    const auto utilization = [&](const LinkWeight& load) {
-      return duration > 0 ? load.weight / (flows.capacity(load.link) * duration) : 0;
-    };
-    std::stable_sort(loads.begin(), loads.end(), [&](const LinkWeight& a, const LinkWeight& b) {
-      return utilization(a) > utilization(b);
-    });
-    if (loads.size() > kLinksReported) loads.resize(kLinksReported);
+    std::vector<std::pair<double, std::size_t>> order;  // by falling utilization, then by link
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      const double could = flows.capacity(loads[i].link) * duration;
+      order.emplace_back(could > 0 ? -loads[i].weight / could : 0, i);
+    }
+    const std::size_t reported = std::min(kLinksReported, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(reported), order.end());
     std::vector<LinkLoad> result;
-    for (const LinkWeight& load : loads)
-      result.push_back({name_of_link(load.link), utilization(load), load.weight});
+    for (std::size_t i = 0; i < reported; ++i) {
+      const LinkWeight& load = loads[order[i].second];
+      result.push_back({name_of_link(load.link), -order[i].first, load.weight});
+    }
     return result;
   }
 

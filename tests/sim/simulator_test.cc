@@ -127,6 +127,70 @@ TEST_CASE("folded equals unfolded over a grid of plans") {
   }
 }
 
+TEST_CASE(
+    "folded equals unfolded where links are unlike: tapered trees, rails, tori, dragonflies, slow parts") {
+  const Cluster base = with_nodes(load_cluster("dgx-a100"), 8);
+  std::vector<std::pair<const char*, Cluster>> clusters;
+  Cluster c = base;
+  c.fabric.kind = FabricKind::fat_tree;
+  c.fabric.nodes_per_leaf = 3;  // leaves of 3, 3 and 2 nodes
+  c.fabric.oversubscription = 4;
+  clusters.emplace_back("tapered", c);
+  c.fabric.kind = FabricKind::rail_fat_tree;
+  clusters.emplace_back("rails", c);
+  c.fabric.kind = FabricKind::torus;
+  c.fabric.torus = {4, 2};
+  clusters.emplace_back("torus", c);
+  c.fabric.kind = FabricKind::dragonfly;
+  c.fabric.groups = 2;
+  c.fabric.routers = 2;
+  c.fabric.nodes_per_router = 2;
+  c.fabric.global_bandwidth_bytes_per_s = 25e9;
+  c.fabric.link_bandwidth_bytes_per_s = 100e9;
+  clusters.emplace_back("dragonfly", c);
+  c = base;
+  Override slow;
+  slow.node = 5;
+  slow.device = 2;
+  slow.port = 2;
+  slow.target = OverrideTarget::device;
+  slow.speed = 0.6;
+  c.overrides = {slow};
+  clusters.emplace_back("slow device", c);
+  slow.target = OverrideTarget::nic;
+  slow.speed = 0.1;
+  c.overrides = {slow};
+  clusters.emplace_back("slow port", c);
+  for (const auto& [name, cluster] : clusters)
+    for (const auto& [tp, pp, dp] :
+         std::vector<std::array<int, 3>>{{8, 4, 2}, {4, 2, 8}, {2, 4, 8}, {8, 1, 8}, {1, 8, 8}}) {
+      const Plan plan{gpt_job(cluster, 8, 1024, 8 * dp), choose(tp, pp, dp)};
+      SimulationOptions options;
+      const Simulation folded = simulate(plan, options);
+      options.fold = false;
+      const Simulation unfolded = simulate(plan, options);
+      CAPTURE(name, tp, pp, dp, folded.simulated_ranks);
+      CHECK(folded.step_time_s == Approx(unfolded.step_time_s).epsilon(0.01));
+    }
+}
+
+TEST_CASE("a step after a global synchronisation is the steady state's") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  for (const Choices& choices : {choose(2, 2, 4), choose(1, 4, 4), choose(8, 1, 2), choose(1, 1, 16)}) {
+    Plan plan{gpt_job(cluster, 8, 1024, 64), choices};
+    SimulationOptions three;
+    three.steps = 3;
+    const Simulation one = simulate(plan);
+    CHECK(one.step_ends_s.size() == 1);  // gradients are clipped by their global norm
+    CHECK(one.step_time_s == Approx(simulate(plan, three).step_time_s).epsilon(0.005));
+    auto job = std::make_shared<Job>(*plan.job);
+    job->runtime.clip_gradients = false;
+    plan.job = job;
+    const Simulation two = simulate(plan);
+    CHECK(two.step_time_s == Approx(simulate(plan, three).step_time_s).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("two simulations of one plan are identical to the bit") {
   const Cluster cluster = with_nodes(load_cluster("a100-eth100"), 2);
   const Plan plan{gpt_job(cluster, 4, 1024, 16), choose(2, 2, 4)};
