@@ -44,7 +44,7 @@ struct RankState {
   bool computing = false;  // as last told to the payloads
   int overlapping = 0;     // collectives under way
   std::vector<int> works;  // activities
-  std::vector<int> moves;  // single-threaded: payloads that need this rank's thread
+  std::vector<int> moves;  // payloads that this rank's thread copies
 };
 
 struct MeetingState {
@@ -286,11 +286,11 @@ class Interpreter {
     const RankScript& s = script(rank);
     while (r.works.empty() && r.next < s.tasks.size()) {
       const std::size_t id = first + r.next;
-      if (waits_[id] > 0) return;
-      if (s.tasks[r.next].works && blocked_[id]) return;
+      const bool free = waits_[id] == 0 && !blocked_[id];
+      if (s.tasks[r.next].works && !free) return;
       ++r.next;
       issued_[id] = true;
-      if (!blocked_[id]) start_task(id);
+      if (free) start_task(id);
     }
   }
 
@@ -414,7 +414,7 @@ class Interpreter {
     activity.message = message;
     activity.shared = shared;
     const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
-    if (s_.single_threaded && !meeting.eager) {
+    if (meeting.by_hand && !meeting.eager) {
       for_each_rank(meeting, [&](int rank) {
         state(rank).moves.push_back(id);
         if (state(rank).computing) ++activity.blockers;
@@ -426,7 +426,7 @@ class Interpreter {
   void end_move(int id) {
     const Activity activity = activities_[static_cast<std::size_t>(id)];
     const Meeting& meeting = s_.meetings[static_cast<std::size_t>(activity.owner)];
-    if (s_.single_threaded && !meeting.eager)
+    if (meeting.by_hand && !meeting.eager)
       for_each_rank(meeting, [&](int rank) {
         std::vector<int>& moves = state(rank).moves;
         moves.erase(std::find(moves.begin(), moves.end(), id));
@@ -545,7 +545,7 @@ class Interpreter {
       }
     }
     const bool computing = !r.works.empty();
-    if (!s_.single_threaded || computing == r.computing) return;
+    if (computing == r.computing) return;
     r.computing = computing;
     for (const int id : r.moves) {
       Activity& activity = activities_[static_cast<std::size_t>(id)];

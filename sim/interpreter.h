@@ -5,9 +5,13 @@
 // clock then leads. While no such flow runs, time advances without SimGrid.
 //
 // An instruction starts when its predecessor on its stream and everything in `after` has ended. A collective,
-// or a transfer, starts when everyone has come. With Scenario::single_threaded a rank issues its instructions
-// one by one: it waits for what `after` names, computes, or starts communication and goes on; and what it
-// communicates moves only while it waits.
+// or a transfer, starts when everyone has come.
+//
+// With Scenario::single_threaded a rank's one thread issues its instructions in their order, as
+// exec/interpreter.h does: it computes, starts communication and goes on, and waits before work that needs
+// what is not there yet. Between nodes what was started moves beside computation (the kernel sends, and the
+// executor progresses between operators); inside a node ranks copy by hand, so it moves only while none of
+// its ranks computes.
 #pragma once
 
 #include <string>

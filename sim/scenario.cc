@@ -61,7 +61,7 @@ class Builder {
     check_meetings();
     resolve_payloads();
     result_.step_overhead_s = input_.step_overhead_s;
-    result_.single_threaded = cluster_.communication.library == CommunicationLibrary::mpi;
+    result_.single_threaded = single_threaded();
     result_.ends_in_global_synchronisation = ends_in_global_synchronisation();
     return std::move(result_);
   }
@@ -241,9 +241,12 @@ class Builder {
     task.meetings.push_back({id, false});
   }
 
+  bool single_threaded() const { return cluster_.communication.library == CommunicationLibrary::mpi; }
+
   void plan_payload(const GroupClass& group, int gc, const Instruction& instruction, Meeting& meeting) {
     const int n = static_cast<int>(group.devices.size());
     if (n <= 1) return;
+    meeting.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = plan_of(gc, instruction);
     meeting.payload.latency_s = plan.latency_s;
     if (instruction.bytes < kLeastBytes) return;
@@ -379,9 +382,9 @@ class Builder {
     const int destination_device = input_.device_of(transfer.peer);
     const CollectivePlan plan = transfer_plan(source_device, destination_device, transfer.bytes);
     meeting.payload.latency_s = plan.latency_s;
-    const CommunicationProfile& communication = cluster_.communication;
-    meeting.eager =
-        communication.library == CommunicationLibrary::mpi && transfer.bytes <= communication.eager_bytes;
+    meeting.eager = single_threaded() && transfer.bytes <= cluster_.communication.eager_bytes;
+    meeting.by_hand =
+        single_threaded() && cluster_.place(source_device).node == cluster_.place(destination_device).node;
     if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
     const int stream_lane = meeting.eager ? kNoLane : lane(index, instruction.stream, position);
     const int request = transfer_request(index, transfer.peer, stream_lane);

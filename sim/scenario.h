@@ -40,8 +40,9 @@ struct Message {
 struct Meeting {
   std::vector<TaskRef> tasks;  // a transfer: its sender (where simulated) first
   Payload payload;
-  int messages = -1;   // index in Scenario::message_graphs: simulated message by message instead
-  bool eager = false;  // a transfer whose sender does not wait
+  int messages = -1;     // index in Scenario::message_graphs: simulated message by message instead
+  bool eager = false;    // a transfer whose sender does not wait
+  bool by_hand = false;  // copied by the members' own threads: moves only while none of them computes
   bool collective = false;
 };
 
@@ -87,8 +88,8 @@ struct Scenario {
   std::vector<Meeting> meetings;
   std::vector<std::vector<Message>> message_graphs;
   FlowSystem flows;
-  // One thread a rank: instructions are issued one after another, and what was issued moves only while every
-  // rank of it waits (MPI without a progress thread).
+  // One thread a rank (MPI without a progress thread): it issues instructions one after another, and waits
+  // only before work whose dependencies are not there yet.
   bool single_threaded = false;
   double step_overhead_s = 0;
   bool ends_in_global_synchronisation = false;

@@ -231,9 +231,12 @@ TEST_CASE("a collective beside compute slows it by the profile's fraction") {
         Approx(10 + beside * (1 - 1 / 1.25)).epsilon(1e-9));
 }
 
-TEST_CASE("without a progress thread communication does not move while its ranks compute") {
-  Cluster cluster = round_cluster(2, 1);
+TEST_CASE("inside a node MPI ranks copy by hand: nothing moves while they compute") {
+  Cluster cluster = round_cluster(1, 2);
+  cluster.groups[0].node.intra.kind = IntraKind::shared_memory;
   cluster.communication.library = CommunicationLibrary::mpi;
+  cluster.communication.point_to_point_bytes_per_s = 5e9;
+  cluster.communication.intra_efficiency = 1;
   cluster.communication.network_efficiency = 1;
   std::vector<ProgramBuilder> ranks = {ProgramBuilder(0), ProgramBuilder(1)};
   for (ProgramBuilder& rank : ranks) {
@@ -249,6 +252,23 @@ TEST_CASE("without a progress thread communication does not move while its ranks
   shared.reduce_flows = false;
   CHECK(run_programs(cluster, programs_of(ranks), shared).step_ends_s.back() ==
         Approx(1 + alone).epsilon(1e-6));
+}
+
+TEST_CASE("between nodes an MPI rank's communication moves while it computes, and it waits where it must") {
+  Cluster cluster = round_cluster(2, 1);
+  cluster.communication.library = CommunicationLibrary::mpi;
+  cluster.communication.network_efficiency = 1;
+  std::vector<ProgramBuilder> ranks = {ProgramBuilder(0), ProgramBuilder(1)};
+  for (ProgramBuilder& rank : ranks) {
+    const auto sum = rank.collective(CollectiveKind::all_reduce, {0, 1}, 10e9);
+    rank.compute(0.25);
+    rank.compute(1, {sum});
+  }
+  const Network network(cluster);
+  const double alone =
+      plan_collective(CollectiveKind::all_reduce, 10e9, group_shape(network, {0, 1}), cluster).seconds(10e9);
+  CHECK(alone > 0.25);
+  CHECK(run_programs(cluster, programs_of(ranks)).step_ends_s.back() == Approx(1 + alone).epsilon(1e-9));
 }
 
 TEST_CASE("small messages leave without the receiver, and the sender goes on") {
