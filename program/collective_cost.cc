@@ -81,7 +81,7 @@ double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& clust
     case LinkKind::mesh:
     case LinkKind::pcie:
       // Between device and network port, PCIe's rate is already what it gives to data.
-      if (kind == LinkKind::pcie && node.intra.kind != IntraKind::pcie) return 1;
+      if (kind == LinkKind::pcie && (node.intra.kind != IntraKind::pcie || node.devices == 1)) return 1;
       if (profile.library == CommunicationLibrary::mpi) return 1;
       if (profile.calibrated) return profile.intra_efficiency;
       return nccl_link_fraction(kind, cluster.profiles[static_cast<std::size_t>(node.profile)].generation);

@@ -83,13 +83,18 @@ int tree_parent(int i, int n) {
   return up;
 }
 
-std::vector<Edge> tree_edges(const std::vector<NodeMembers>& nodes) {
+std::vector<Edge> tree_edges(const std::vector<NodeMembers>& nodes, bool by_switch) {
   std::vector<Edge> edges;
-  for (const NodeMembers& node : nodes)
-    for (std::size_t i = 0; i + 1 < node.positions.size(); ++i) {
+  for (const NodeMembers& node : nodes) {
+    const std::size_t k = node.positions.size();
+    // NVSwitch reduces and multicasts: once out of and once into each member, by whatever neighbour.
+    for (std::size_t i = 0; by_switch && k > 1 && i < k; ++i)
+      add(edges, node.positions[i], node.positions[(i + 1) % k], 1);
+    for (std::size_t i = 0; !by_switch && i + 1 < k; ++i) {
       add(edges, node.positions[i], node.positions[i + 1], 1);
       add(edges, node.positions[i + 1], node.positions[i], 1);
     }
+  }
   const int n = static_cast<int>(nodes.size());
   const int channels = channels_of(nodes);
   for (int tree = 0; tree < 2 && n > 1; ++tree)
@@ -128,8 +133,8 @@ EdgeShape edge_shape(CollectiveKind kind, Algorithm algorithm) {
     case CollectiveKind::all_gather:
       break;
   }
-  return algorithm == Algorithm::tree || algorithm == Algorithm::nvls_tree ? EdgeShape::tree
-                                                                           : EdgeShape::ring;
+  if (algorithm == Algorithm::nvls_tree) return EdgeShape::switch_tree;
+  return algorithm == Algorithm::tree ? EdgeShape::tree : EdgeShape::ring;
 }
 
 double edge_unit(CollectiveKind kind, Algorithm algorithm, int ranks) {
@@ -165,7 +170,9 @@ std::vector<Edge> collective_edges(EdgeShape shape, int root, const std::vector<
     case EdgeShape::chain:
       return ring_edges(by_node(devices, cluster), /*closed=*/false);
     case EdgeShape::tree:
-      return tree_edges(by_node(devices, cluster));
+      return tree_edges(by_node(devices, cluster), /*by_switch=*/false);
+    case EdgeShape::switch_tree:
+      return tree_edges(by_node(devices, cluster), /*by_switch=*/true);
     case EdgeShape::all_pairs:
       for (int i = 0; i < n; ++i)
         for (int k = 1; k < n; ++k) add(edges, i, (i + k) % n, 1);

@@ -7,9 +7,10 @@
 namespace orrery::sim {
 namespace {
 
-// The order in which channel `channel`'s ring visits the members: node by node, and in each node rotated, so
-// that every channel leaves a node by another member (and network port).
-std::vector<int> ring_order(const std::vector<int>& devices, const Cluster& cluster, int channel) {
+// The order in which the ring of `channel` of `channels` visits the members: node by node, and in each node
+// rotated, so that every channel leaves a node by another port: the members of a port follow each other.
+std::vector<int> ring_order(const std::vector<int>& devices, const Cluster& cluster, int channel,
+                            int channels) {
   std::vector<std::vector<int>> nodes;
   std::vector<int> node_of;
   for (const int device : devices) {
@@ -26,7 +27,8 @@ std::vector<int> ring_order(const std::vector<int>& devices, const Cluster& clus
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     const std::size_t k = nodes[n].size();
     // What left the last node by member i enters this one by member i.
-    const std::size_t first = (static_cast<std::size_t>(channel) + n * (k - 1)) % k;
+    const std::size_t turn = static_cast<std::size_t>(channel) * k / static_cast<std::size_t>(channels);
+    const std::size_t first = (turn + n * (k - 1)) % k;
     for (std::size_t i = 0; i < k; ++i) order.push_back(nodes[n][(first + i) % k]);
   }
   return order;
@@ -91,7 +93,8 @@ std::vector<MessageNode> message_graph(CollectiveKind kind, const CollectivePlan
   if (plan.algorithm == Algorithm::ring && shape == EdgeShape::ring) {
     const int steps = (kind == CollectiveKind::all_reduce ? 2 : 1) * (n - 1);
     const int channels = ring_channels(devices, cluster);
-    for (int c = 0; c < channels; ++c) add_ring(graph, ring_order(devices, cluster, c), steps, channels);
+    for (int c = 0; c < channels; ++c)
+      add_ring(graph, ring_order(devices, cluster, c, channels), steps, channels);
     return graph;
   }
   if (plan.algorithm == Algorithm::recursive_doubling && kind == CollectiveKind::all_reduce) {
