@@ -126,7 +126,7 @@ void Interpreter::compile() {
     begins[i] = values_.position();
     switch (instruction.op) {
       case Op::compute:
-        compile_compute(instruction, compiled.steps);
+        compile_compute(instruction, compiled);
         break;
       case Op::load:
         compile_load(instruction, compiled.steps);
@@ -178,30 +178,36 @@ void Interpreter::extend_lifetimes(const std::vector<int>& begins,
     for (const Values::Id id : uses[i]) values_.keep_until(id, ended[i]);
 }
 
-void Interpreter::compile_compute(const Instruction& instruction, std::vector<Step>& steps) {
-  const int begin = instruction.op_begin;
-  const int end = instruction.op_end;
+void Interpreter::compile_compute(const Instruction& instruction, Compiled& compiled) {
   const int micro_batch = instruction.micro_batch;
-  switch (instruction.compute) {
-    case ComputeKind::forward:
-    case ComputeKind::recompute:
-      for (int op = begin; op < end; ++op, values_.advance()) layers_.forward(op, micro_batch, steps);
-      break;
-    case ComputeKind::backward:
-      for (int op = end - 1; op >= begin; --op, values_.advance())
-        layers_.backward(op, micro_batch, true, true, steps);
-      break;
-    case ComputeKind::backward_input:
-      for (int op = end - 1; op >= begin; --op, values_.advance())
-        layers_.backward(op, micro_batch, true, false, steps);
-      break;
-    case ComputeKind::backward_weight:
-      for (int op = end - 1; op >= begin; --op, values_.advance())
-        layers_.backward(op, micro_batch, false, true, steps);
-      break;
-    case ComputeKind::optimizer:
-      steps.push_back([this, begin, end] { optimizer(begin, end); });
-      break;
+  const ComputeKind kind = instruction.compute;
+  if (kind == ComputeKind::optimizer) {
+    compiled.steps.push_back(
+        [this, begin = instruction.op_begin, end = instruction.op_end] { optimizer(begin, end); });
+    compiled.operators.push_back(-1);
+    return;
+  }
+  const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
+  const int count = instruction.op_end - instruction.op_begin;
+  for (int i = 0; i < count; ++i, values_.advance()) {
+    const int op = forward ? instruction.op_begin + i : instruction.op_end - 1 - i;
+    if (forward)
+      layers_.forward(op, micro_batch, compiled.steps);
+    else
+      layers_.backward(op, micro_batch, kind != ComputeKind::backward_weight,
+                       kind != ComputeKind::backward_input, compiled.steps);
+    compiled.operators.resize(compiled.steps.size(), op);
+  }
+}
+
+void Interpreter::run_observed(const Instruction& instruction, const Compiled& compiled) {
+  double begin = now_s();
+  for (std::size_t i = 0; i < compiled.steps.size(); ++i) {
+    compiled.steps[i]();
+    if (i + 1 < compiled.steps.size() && compiled.operators[i + 1] == compiled.operators[i]) continue;
+    const double end = now_s();
+    observer_(compiled.operators[i], instruction.compute, instruction.micro_batch, end - begin);
+    begin = end;
   }
 }
 
@@ -506,9 +512,13 @@ void Interpreter::run_step(std::int64_t step) {
     }
     for (const std::uint32_t other : instruction.after) wait_for(other);
     marks[i].first = device_.mark();
-    for (const Step& run : compiled_[i].steps) {
-      run();
-      progress();
+    if (observer_ && instruction.op == Op::compute) {
+      run_observed(instruction, compiled_[i]);
+    } else {
+      for (const Step& run : compiled_[i].steps) {
+        run();
+        progress();
+      }
     }
     marks[i].second = device_.mark();
     done_[i] = 1;

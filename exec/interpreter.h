@@ -48,11 +48,17 @@ class Interpreter {
   // Of the last step, by instruction.
   const std::vector<Interval>& intervals() const { return intervals_; }
   const Parameters& parameters() const { return parameters_; }
+
+  // Called after each operator of a computation with the seconds that it took (calibration; devices whose
+  // calls are immediate).
+  using OperatorObserver = std::function<void(int op, ComputeKind kind, int micro_batch, double seconds)>;
+  void observe_operators(OperatorObserver observer) { observer_ = std::move(observer); }
   Parameters& parameters() { return parameters_; }
 
  private:
   struct Compiled {
     std::vector<Step> steps;                          // computation, loading
+    std::vector<int> operators;                       // that the steps belong to; -1: none
     std::function<std::unique_ptr<Request>()> start;  // communication
   };
   // A part of a bucket that is gathered with others into one buffer.
@@ -63,7 +69,8 @@ class Interpreter {
 
   void make_communicators();
   void compile();
-  void compile_compute(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_compute(const Instruction& instruction, Compiled& compiled);
+  void run_observed(const Instruction& instruction, const Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   void compile_bucket_collective(const Instruction& instruction, Compiled& compiled);
@@ -92,6 +99,8 @@ class Interpreter {
   void* arena_ = nullptr;
   float* scratch_ = nullptr;  // replicated gradients, side by side
   float* norm_ = nullptr;     // squared norm of the gradient
+
+  OperatorObserver observer_;
 
   // Of the step under way.
   std::int64_t step_ = 0;

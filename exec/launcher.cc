@@ -124,7 +124,8 @@ std::vector<std::string> launch_command(const LaunchOptions& options, const std:
   };
   if (options.mpi == MpiLibrary::openmpi) {
     if (options.root) append({"--allow-run-as-root"});
-    append({"--oversubscribe", "--bind-to", "none"});
+    // Quiet: mpirun would add its own lines to the executor's one.
+    append({"--quiet", "--oversubscribe", "--bind-to", "none"});
     if (options.one_host) append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
     if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
   } else {

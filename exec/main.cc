@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "exec/calibrate.h"
 #include "exec/collectives.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/training.h"
@@ -18,6 +19,7 @@ namespace {
 struct Arguments {
   std::string plan;
   TrainingOptions training;
+  CalibrationOptions calibration;
 };
 
 // Runs `work` on every rank. An error that all ranks meet alike (the plan, the options) is said once; another
@@ -57,6 +59,15 @@ int run(const MpiWorld& world, const Arguments& arguments) {
   return guarded(world, false, [&] { train(plan, *device, *communicator, options); });
 }
 
+int measure(const MpiWorld& world, const Arguments& arguments) {
+  auto communicator = make_communicator(world.transport());
+  CalibrationOptions options = arguments.calibration;
+  options.library = world.library();
+  options.command =
+      fmt::format("mpirun -np {} orrery-exec-" ORRERY_MPI_NAME " calibrate", communicator->size());
+  return guarded(world, false, [&] { calibrate(*communicator, options); });
+}
+
 int main(int argc, char** argv) {
   CLI::App app{"Trains what a plan says, as one rank of an MPI job (orrery run starts it)",
                "orrery-exec-" ORRERY_MPI_NAME};
@@ -72,6 +83,10 @@ int main(int argc, char** argv) {
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_option("--trace", training.trace, "Write a trace for Perfetto or chrome://tracing");
+  CLI::App* calibrate_verb =
+      app.add_subcommand("calibrate", "Measure this machine; start it on as many ranks as there are cores");
+  calibrate_verb->add_option("--out", arguments.calibration.out,
+                             "Cluster file to write; without it the one that plans on localhost read");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {
@@ -81,7 +96,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const MpiWorld world(&argc, &argv);
-  return run(world, arguments);
+  return calibrate_verb->parsed() ? measure(world, arguments) : run(world, arguments);
 }
 
 }  // namespace

@@ -156,21 +156,16 @@ class CpuDevice : public Device {
   }
   void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override {
     const int half = rotary_dim / 2;
-    std::vector<float> cosine(half);
-    std::vector<float> sine(half);
-    for (int position = 0; position < size.seq; ++position) {
-      for (int i = 0; i < half; ++i) {
-        const double angle = position * std::pow(static_cast<double>(theta), -2.0 * i / rotary_dim);
-        cosine[i] = static_cast<float>(std::cos(angle));
-        sine[i] = static_cast<float>(inverse ? -std::sin(angle) : std::sin(angle));
-      }
-      for (int b = 0; b < size.batch; ++b) {
+    prepare_angles(size.seq, rotary_dim, theta);
+    for (int b = 0; b < size.batch; ++b)
+      for (int position = 0; position < size.seq; ++position) {
         float* row = qkv + (static_cast<std::int64_t>(b) * size.seq + position) * size.qkv_columns();
+        const std::size_t at = static_cast<std::size_t>(position) * half;
+        const float* sine = (inverse ? negative_sines_ : sines_).data() + at;
         for (int h = 0; h < size.heads + size.kv_heads; ++h)
-          cpu::rotate_pairs(row + static_cast<std::int64_t>(h) * size.head_dim, cosine.data(), sine.data(),
+          cpu::rotate_pairs(row + static_cast<std::int64_t>(h) * size.head_dim, cosines_.data() + at, sine,
                             half);
       }
-    }
   }
 
   void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
@@ -241,6 +236,28 @@ class CpuDevice : public Device {
   }
 
  private:
+  // Cosines and sines of every position and frequency, kept until another model asks.
+  void prepare_angles(int seq, int rotary_dim, float theta) {
+    const std::size_t half = static_cast<std::size_t>(rotary_dim) / 2;
+    if (rotary_dim == angles_dim_ && theta == angles_theta_ && cosines_.size() >= half * seq) return;
+    angles_dim_ = rotary_dim;
+    angles_theta_ = theta;
+    for (auto* table : {&cosines_, &sines_, &negative_sines_}) table->resize(half * seq);
+    for (std::size_t i = 0; i < half; ++i) {
+      const double frequency =
+          std::pow(static_cast<double>(theta), -2.0 * static_cast<double>(i) / rotary_dim);
+      for (std::size_t position = 0; position < static_cast<std::size_t>(seq); ++position) {
+        const double angle = static_cast<double>(position) * frequency;
+        cosines_[position * half + i] = static_cast<float>(std::cos(angle));
+        sines_[position * half + i] = static_cast<float>(std::sin(angle));
+        negative_sines_[position * half + i] = static_cast<float>(-std::sin(angle));
+      }
+    }
+  }
+
+  int angles_dim_ = 0;
+  float angles_theta_ = 0;
+  std::vector<float> cosines_, sines_, negative_sines_;  // [position][frequency]
   std::unordered_map<void*, std::size_t> allocated_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;

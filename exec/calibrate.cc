@@ -1,0 +1,381 @@
+#include "exec/calibrate.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "exec/calibration_fit.h"
+#include "exec/clock.h"
+#include "exec/collectives.h"
+#include "exec/gather.h"
+#include "exec/interpreter.h"
+#include "program/lowering.h"
+#include "proto/cluster.pb.h"
+#include "proto/textproto.h"
+#include "topologies/catalog.h"
+#include "topologies/discover.h"
+
+namespace orrery::exec {
+namespace {
+
+// Models whose operators are timed: widths, sequence lengths and vocabularies around what fits a processor,
+// of both families.
+struct Probe {
+  bool llama;
+  int hidden, heads, layers, vocab, seq_len, micro_batch;
+};
+constexpr Probe kProbes[] = {
+    {false, 64, 4, 2, 512, 64, 4},     {false, 256, 4, 2, 1024, 128, 2}, {true, 128, 4, 2, 512, 256, 1},
+    {false, 768, 12, 1, 4096, 128, 2}, {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 8192, 64, 2},
+};
+constexpr std::size_t kScalingProbe = 3;  // that concurrency is measured with
+constexpr int kSteps = 6;                 // the first warms up
+
+Plan plan_of(const Probe& probe) {
+  Transformer t;
+  t.layers = probe.layers;
+  t.hidden = probe.hidden;
+  t.heads = probe.heads;
+  t.kv_heads = probe.llama ? probe.heads / 2 : probe.heads;
+  t.head_dim = probe.hidden / probe.heads;
+  t.ffn_hidden = probe.llama ? 8 * probe.hidden / 3 / 16 * 16 : 4 * probe.hidden;
+  t.vocab = probe.vocab;
+  t.max_positions = probe.seq_len;
+  t.family = probe.llama ? "llama" : "gpt2";
+  t.gated_ffn = probe.llama;
+  t.activation = probe.llama ? Activation::silu : Activation::gelu;
+  t.norm = probe.llama ? NormKind::rms_norm : NormKind::layer_norm;
+  t.learned_positions = t.tied_embeddings = t.qkv_bias = t.linear_bias = !probe.llama;
+  auto job = std::make_shared<Job>();
+  job->workload.name = "probe";
+  job->workload.transformer = t;
+  job->workload.operators = transformer_operators(t);
+  job->workload.layers = t.layers;
+  job->workload.default_seq_len = probe.seq_len;
+  job->cluster = with_devices(discover_uncalibrated_localhost(), 1);
+  job->runtime = catalog_runtime("orrery");
+  job->training.global_batch = 2 * probe.micro_batch;
+  job->training.seq_len = probe.seq_len;
+  job->training.precision = DType::fp32;
+  job->training.optimizer = Optimizer::sgd;
+  Plan plan{job, Choices{}};
+  plan.choices.micro_batch = probe.micro_batch;
+  return plan;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Each operator's median time over steps and micro-batches, equal operators of several layers averaged.
+std::vector<Observation> observe(const Probe& probe) {
+  const Plan plan = plan_of(probe);
+  const Program program = lower(plan, 0);
+  const auto device = make_cpu_device();
+  const auto self = make_self_communicator();
+  const TextData data(kDefaultText, probe.seq_len, 1);
+  Interpreter interpreter(plan, program, *device, *self, data);
+  interpreter.run_step(0);
+  std::map<std::pair<int, ComputeKind>, std::vector<double>> times;
+  interpreter.observe_operators([&](int op, ComputeKind kind, int, double seconds) {
+    times[{op, kind}].push_back(seconds);
+  });
+  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
+  // Some operators have nothing to do one way: a residual's gradient is its output's, the loss leaves the
+  // gradient of the logits behind going forward.
+  for (std::size_t op = 0; op < plan.job->workload.operators.size(); ++op)
+    for (const ComputeKind kind : {ComputeKind::forward, ComputeKind::backward})
+      times.try_emplace({static_cast<int>(op), kind});
+  const Shard shard = shard_of(plan);
+  std::map<std::tuple<std::string, ComputeKind>, std::pair<Observation, int>> same;
+  for (auto& [key, samples] : times) {
+    if (key.first < 0) continue;  // the optimizer
+    const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(key.first)];
+    // "h.0.qkv" and "h.1.qkv" are the same operator.
+    const std::string name = op.name.substr(op.name.rfind('.') + 1);
+    auto& [observation, count] = same[{name, key.second}];
+    observation.kind = op.kind;
+    observation.backward = key.second == ComputeKind::backward;
+    observation.work = operator_work(op, key.second, shard, plan.job->runtime);
+    observation.seq_len = probe.seq_len;
+    observation.seconds += median(std::move(samples));
+    ++count;
+  }
+  std::vector<Observation> observations;
+  for (auto& [key, entry] : same) {
+    entry.first.seconds /= entry.second;
+    observations.push_back(std::move(entry.first));
+  }
+  return observations;
+}
+
+double seconds_of(const std::vector<Observation>& observations) {
+  double sum = 0;
+  for (const Observation& o : observations) sum += o.seconds;
+  return sum;
+}
+
+double shortest_of(int repeats, const std::function<void()>& work) {
+  double best = INFINITY;
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = steady_seconds();
+    work();
+    best = std::min(best, steady_seconds() - begin);
+  }
+  return best;
+}
+
+// A barrier in which those who wait sleep, so that they do not disturb who measures.
+void sleeping_barrier(Communicator& world) {
+  std::vector<std::int32_t> one(1, 1);
+  auto request = world.all_reduce(one.data(), one.data(), 1, DType::int32, Reduction::sum);
+  while (!request->test()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+// ---- Processor ----
+
+struct Streams {
+  double copy_bytes_per_s = 0;    // read and written
+  double stream_bytes_per_s = 0;  // two streams read, one written
+  double reduce_bytes_per_s = 0;  // one buffer added to another, by the buffer
+  double optimizer_bytes_per_s = 0;
+};
+
+Streams measure_streams() {
+  constexpr std::size_t kElements = 8U << 20;   // far beyond the caches of a core
+  constexpr std::size_t kReduced = 256U << 10;  // a collective's part of a gradient bucket
+  const auto device = make_cpu_device();
+  std::vector<float*> buffers;
+  for (int i = 0; i < 4; ++i) {
+    buffers.push_back(static_cast<float*>(device->allocate(kElements * sizeof(float))));
+    device->fill(buffers.back(), kElements, 1e-3F);
+  }
+  constexpr double kBytes = kElements * sizeof(float);
+  Streams streams;
+  streams.copy_bytes_per_s =
+      2 * kBytes / shortest_of(4, [&] { device->copy(buffers[0], buffers[1], kElements * sizeof(float)); });
+  streams.stream_bytes_per_s =
+      3 * kBytes / shortest_of(4, [&] { device->add(buffers[0], buffers[1], kElements); });
+  streams.reduce_bytes_per_s =
+      kReduced * sizeof(float) / shortest_of(16, [&] { device->add(buffers[0], buffers[1], kReduced); });
+  const RuntimeProfile runtime = catalog_runtime("orrery");
+  double product = 1;
+  const auto rate = [&](Optimizer optimizer, const std::function<void()>& work) {
+    product *=
+        optimizer_traffic_per_parameter(optimizer, DType::fp32, runtime) * kElements / shortest_of(3, work);
+  };
+  rate(Optimizer::sgd, [&] { device->sgd(buffers[0], buffers[1], kElements, 1e-3F); });
+  rate(Optimizer::momentum,
+       [&] { device->momentum(buffers[0], buffers[1], buffers[2], kElements, 1e-3F, 0.9F); });
+  rate(Optimizer::adam, [&] {
+    device->adam(buffers[0], buffers[1], buffers[2], buffers[3], kElements, AdamConstants{.rate = 1e-3F}, 1);
+  });
+  streams.optimizer_bytes_per_s = std::cbrt(product);
+  for (float* buffer : buffers) device->release(buffer);
+  return streams;
+}
+
+// Bytes of the rotary embedding by its seconds: the cost model prices it apart from the product it follows.
+double measure_rotary() {
+  const AttentionSize size{4, 128, 8, 8, 64, true};
+  const auto device = make_cpu_device();
+  const std::size_t elements = static_cast<std::size_t>(size.batch) * size.seq * size.qkv_columns();
+  auto* qkv = static_cast<float*>(device->allocate(elements * sizeof(float)));
+  device->fill(qkv, elements, 1);
+  const double seconds = shortest_of(8, [&] { device->rotary(size, qkv, size.head_dim, 10000, false); });
+  device->release(qkv);
+  const double rotated =
+      static_cast<double>(size.batch) * size.seq * (size.heads + size.kv_heads) * size.head_dim;
+  return 2 * rotated * sizeof(float) / seconds;
+}
+
+void set_rate(DeviceProfile& profile, const std::string& family, double bytes_per_s) {
+  for (VectorModel& model : profile.vector)
+    if (model.operator_name == family) {
+      model = {family, bytes_per_s, 0};
+      return;
+    }
+  profile.vector.push_back({family, bytes_per_s, 0});
+}
+
+// Speed that is left to each when 1, 2, … ranks are busy, from the time of one model.
+std::vector<double> measure_concurrency(Communicator& world) {
+  std::vector<double> scale;
+  double alone = 0;
+  for (int busy = 1; busy <= world.size(); ++busy) {
+    // Every count up to four, then powers of two and all: what lies between is interpolated.
+    const bool measured =
+        busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
+    if (!measured) {
+      scale.push_back(0);
+      continue;
+    }
+    sleeping_barrier(world);
+    double mine = 0;
+    if (world.rank() < busy) mine = seconds_of(observe(kProbes[kScalingProbe]));
+    sleeping_barrier(world);
+    float slowest = static_cast<float>(mine);
+    world.all_reduce(&slowest, &slowest, 1, DType::fp32, Reduction::max)->wait();
+    if (busy == 1) alone = static_cast<double>(slowest);
+    scale.push_back(std::min(1.0, alone / static_cast<double>(slowest)));
+  }
+  for (std::size_t i = 1; i < scale.size(); ++i)
+    if (scale[i] == 0) {
+      std::size_t next = i;
+      while (scale[next] == 0) ++next;
+      for (std::size_t j = i; j < next; ++j)
+        scale[j] = scale[i - 1] + (scale[next] - scale[i - 1]) * static_cast<double>(j - i + 1) /
+                                      static_cast<double>(next - i + 1);
+    }
+  // More busy cores never make one faster; noise may say so.
+  for (std::size_t i = 1; i < scale.size(); ++i) scale[i] = std::min(scale[i], scale[i - 1]);
+  return scale;
+}
+
+// ---- Messages ----
+
+double exchange_seconds(Communicator& world, std::size_t bytes, bool ring, int repeats) {
+  std::vector<char> out(std::max<std::size_t>(bytes, 1));
+  std::vector<char> in(out.size());
+  const int n = world.size();
+  const int next = (world.rank() + 1) % n;
+  const int previous = (world.rank() + n - 1) % n;
+  double best = INFINITY;
+  for (int i = 0; i < repeats; ++i) {
+    world.barrier();
+    const double begin = steady_seconds();
+    if (ring) {
+      const MessageSpec both[] = {{previous, in.data(), bytes, 0, false}, {next, out.data(), bytes, 0, true}};
+      world.exchange(both)->wait();
+    } else if (world.rank() < 2) {
+      const int other = 1 - world.rank();
+      const MessageSpec send{other, out.data(), bytes, 0, true};
+      const MessageSpec receive{other, in.data(), bytes, 0, false};
+      for (int turn = 0; turn < 2; ++turn)
+        world.exchange({turn == world.rank() ? &send : &receive, 1})->wait();
+    }
+    best = std::min(best, steady_seconds() - begin);
+  }
+  return ring ? best : best / 2;
+}
+
+void measure_messages(Communicator& world, CommunicationProfile& profile) {
+  profile.message_times.clear();
+  for (std::size_t bytes = 64; bytes <= (16U << 20); bytes *= 4) {
+    const int repeats = bytes < 100'000 ? 200 : bytes < 2'000'000 ? 30 : 8;
+    // The slowest rank's view decides: a collective's round ends when all have finished.
+    float times[2] = {static_cast<float>(exchange_seconds(world, bytes, false, repeats)),
+                      static_cast<float>(exchange_seconds(world, bytes, true, repeats))};
+    if (world.rank() >= 2) times[0] = 0;
+    world.all_reduce(times, times, 2, DType::fp32, Reduction::max)->wait();
+    MessageTime point;
+    point.bytes = static_cast<double>(bytes);
+    point.one_way_s = static_cast<double>(times[0]);
+    point.exchange_s = static_cast<double>(times[1]);
+    profile.message_times.push_back(point);
+  }
+  const MessageTime& shortest = profile.message_times.front();
+  const MessageTime& longest = profile.message_times.back();
+  profile.point_to_point_latency_s = shortest.one_way_s;
+  profile.point_to_point_bytes_per_s = longest.bytes / longest.one_way_s;
+  profile.intra_efficiency = std::clamp(longest.one_way_s / longest.exchange_s, 0.01, 1.0);
+  float value = 1;
+  const double whole =
+      shortest_of(200, [&] { world.all_reduce(&value, &value, 1, DType::fp32, Reduction::max)->wait(); });
+  const double rounds = std::ceil(std::log2(world.size()));
+  profile.collective_overhead_s = std::max(0.0, whole - rounds * shortest.exchange_s);
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+}
+
+}  // namespace
+
+void calibrate(Communicator& world, const CalibrationOptions& options) {
+  const double begin = steady_seconds();
+  Cluster cluster = discover_uncalibrated_localhost();
+  DeviceProfile& profile = cluster.profiles.at(static_cast<std::size_t>(cluster.groups.front().node.profile));
+  const auto tell = [&](const std::string& what) {
+    if (world.rank() == 0) fmt::print(stderr, "{:5.1f} s  {}\n", steady_seconds() - begin, what);
+  };
+  tell("operators of small models, every core busy");
+  std::vector<Observation> observations;
+  for (const Probe& probe : kProbes) {
+    world.barrier();
+    for (Observation& o : observe(probe)) observations.push_back(std::move(o));
+  }
+  world.barrier();
+  const Streams streams = measure_streams();
+  const double rotary = measure_rotary();
+  tell("how much cores slow each other");
+  profile.concurrency_scale = measure_concurrency(world);
+  if (world.size() > 1) {
+    tell("messages between ranks");
+    measure_messages(world, cluster.communication);
+  }
+  if (world.rank() != 0) return;
+
+  tell("fit");
+  // Measured with every core busy; the profile describes a core alone, and the scale leads back.
+  const double keep = profile.concurrency_scale.back();
+  for (Observation& o : observations) o.seconds *= keep;
+  double fastest = 0;
+  for (const Observation& o : observations)
+    if (!o.work.products.empty() && o.seconds > 0) fastest = std::max(fastest, o.work.flops / o.seconds);
+  double& peak = profile.peak_flops_per_s[static_cast<std::size_t>(DType::fp32)];
+  peak = std::max(peak, fastest);  // a clock above the one that the kernel names
+  profile.memory_bandwidth_bytes_per_s = streams.stream_bytes_per_s / keep;
+  profile.memory_efficiency = 1;
+  const FitQuality quality = fit_device(observations, profile);
+  set_rate(profile, "optimizer", streams.optimizer_bytes_per_s / keep);
+  set_rate(profile, "copy", streams.copy_bytes_per_s / keep);
+  set_rate(profile, "softmax", rotary / keep);
+  const std::string record =
+      fmt::format("measured by `{}` on {}; {}", options.command, today(), machine_signature());
+  profile.calibrated = true;
+  profile.source = record;
+  cluster.source = record;
+  cluster.communication.reduce_bytes_per_s = streams.reduce_bytes_per_s;
+  cluster.communication.calibrated = world.size() > 1;
+  if (world.size() > 1) cluster.communication.source = fmt::format("{}; {}", record, options.library);
+
+  const std::string file = options.out.empty() ? localhost_calibration_file().string() : options.out;
+  proto::Cluster message;
+  to_proto(cluster, &message);
+  const std::string text = to_textproto(message);
+  cluster_from_proto(message, file, text);  // what is written can be read
+  if (options.out.empty()) std::filesystem::create_directories(localhost_calibration_file().parent_path());
+  write_file_atomically(file, text);
+
+  const MatmulModel& matmul = profile.matmul[static_cast<std::size_t>(DType::fp32)];
+  fmt::print("{}\n", machine_signature());
+  fmt::print("  products   {} a core at most (half k {:.0f}, tile {:.0f}); median error {:.1f}%\n",
+             human_flops_rate(matmul.efficiency * peak), matmul.half_k, matmul.tile_m,
+             100 * quality.matmul_median_error);
+  fmt::print("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
+             100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
+  fmt::print("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
+             human_rate(streams.optimizer_bytes_per_s));
+  fmt::print("  {} busy cores keep {:.0f}% of their speed\n", world.size(), 100 * keep);
+  if (world.size() > 1)
+    fmt::print("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
+               human_rate(cluster.communication.point_to_point_bytes_per_s));
+  fmt::print("wrote {} in {:.0f} s\n", file, steady_seconds() - begin);
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,163 @@
+#include "exec/calibration_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "program/compute_cost.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr auto kFp32 = static_cast<std::size_t>(DType::fp32);
+
+// What an operator that does nothing takes: less than a clock can tell.
+constexpr double kNothing = 1e-8;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double product_seconds_of(const Observation& o, const DeviceProfile& profile) {
+  double seconds = 0;
+  for (const Product& p : o.work.products) seconds += product_seconds(p, DType::fp32, profile);
+  return seconds;
+}
+
+// Least sum of |log(predicted / measured)| over a grid of the model's shape parameters, the efficiency of
+// each point being the one that makes the median ratio 1.
+double fit_products(const std::vector<const Observation*>& products, DeviceProfile& profile) {
+  if (products.empty()) return 0;
+  MatmulModel best;
+  double least = INFINITY;
+  for (const double half_k : {0.0, 4.0, 8.0, 16.0, 32.0, 64.0}) {
+    for (const double tile : {1.0, 4.0, 8.0, 16.0}) {
+      for (const double overhead : {0.0, 1e-6, 3e-6, 1e-5, 3e-5}) {
+        for (const double sharpness : {0.0, 2.0, 4.0}) {
+          MatmulModel& model = profile.matmul[kFp32];
+          model = MatmulModel{};
+          model.half_k = half_k;
+          model.tile_m = model.tile_n = tile;
+          model.kernel_overhead_s = overhead;
+          model.sharpness = sharpness;
+          // The efficiency is inside a maximum with the memory's time: a few rounds settle it.
+          model.efficiency = 0.5;
+          for (int round = 0; round < 4; ++round) {
+            std::vector<double> ratios;
+            for (const Observation* o : products)
+              ratios.push_back(product_seconds_of(*o, profile) / o->seconds);
+            model.efficiency = std::clamp(model.efficiency * median(std::move(ratios)), 0.01, 1.0);
+          }
+          double error = 0;
+          for (const Observation* o : products)
+            error += std::abs(std::log(product_seconds_of(*o, profile) / o->seconds));
+          if (error < least) {
+            least = error;
+            best = model;
+          }
+        }
+      }
+    }
+  }
+  profile.matmul[kFp32] = best;
+  std::vector<double> errors;
+  for (const Observation* o : products)
+    errors.push_back(std::abs(product_seconds_of(*o, profile) / o->seconds - 1));
+  return median(std::move(errors));
+}
+
+double attention_error(const Observation& o, const DeviceProfile& profile) {
+  return attention_seconds(o.work.attention_flops, o.seq_len, DType::fp32, true, o.backward, profile) /
+         o.seconds;
+}
+
+double fit_attention(const std::vector<const Observation*>& attention, DeviceProfile& profile) {
+  if (attention.empty()) return 0;
+  AttentionModel best;
+  double least = INFINITY;
+  for (const double half : {0.0, 16.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0}) {
+    AttentionModel& model = profile.attention[kFp32][1];
+    model = {1, 1, half};
+    std::vector<double> forward;
+    std::vector<double> backward;
+    for (const Observation* o : attention)
+      (o->backward ? backward : forward).push_back(attention_error(*o, profile));
+    model.forward_efficiency = std::clamp(median(std::move(forward)), 0.001, 1.0);
+    model.backward_efficiency = std::clamp(median(std::move(backward)), 0.001, 1.0);
+    double error = 0;
+    for (const Observation* o : attention) error += std::abs(std::log(attention_error(*o, profile)));
+    if (error < least) {
+      least = error;
+      best = model;
+    }
+  }
+  // The executor has one attention; a plan may call it fused or not.
+  profile.attention[kFp32] = {best, best};
+  std::vector<double> errors;
+  for (const Observation* o : attention) errors.push_back(std::abs(attention_error(*o, profile) - 1));
+  return median(std::move(errors));
+}
+
+void set_rate(DeviceProfile& profile, const std::string& family, double forward, double backward) {
+  auto found = std::find_if(profile.vector.begin(), profile.vector.end(),
+                            [&](const VectorModel& model) { return model.operator_name == family; });
+  if (found == profile.vector.end()) {
+    profile.vector.emplace_back();
+    found = std::prev(profile.vector.end());
+    found->operator_name = family;
+  }
+  found->forward_bytes_per_s = forward;
+  found->backward_bytes_per_s = backward;
+}
+
+struct Totals {
+  double bytes[2] = {0, 0};  // forward, backward
+  double seconds[2] = {0, 0};
+};
+
+double fit_families(const std::vector<const Observation*>& vectors, DeviceProfile& profile) {
+  std::map<std::string, Totals> families;
+  for (const Observation* o : vectors) {
+    Totals& totals = families[std::string(vector_family(o->kind))];
+    totals.bytes[o->backward ? 1 : 0] += o->work.vector_bytes;
+    totals.seconds[o->backward ? 1 : 0] += std::max(o->seconds, kNothing);
+  }
+  for (const auto& [family, totals] : families) {
+    const double forward = totals.bytes[0] > 0 ? totals.bytes[0] / totals.seconds[0] : 0;
+    const double backward = totals.bytes[1] > 0 ? totals.bytes[1] / totals.seconds[1] : 0;
+    if (forward > 0 || backward > 0) set_rate(profile, family, forward > 0 ? forward : backward, backward);
+  }
+  std::vector<double> errors;
+  for (const Observation* o : vectors)
+    if (o->work.vector_bytes > 0 && o->seconds > kNothing)
+      errors.push_back(
+          std::abs(vector_seconds(o->work.vector_bytes, o->kind, o->backward, profile) / o->seconds - 1));
+  return median(std::move(errors));
+}
+
+}  // namespace
+
+FitQuality fit_device(const std::vector<Observation>& observations, DeviceProfile& profile) {
+  std::vector<const Observation*> products;
+  std::vector<const Observation*> attention;
+  std::vector<const Observation*> vectors;
+  for (const Observation& o : observations) {
+    if (!o.work.products.empty())
+      products.push_back(&o);
+    else if (o.kind == OperatorKind::attention)
+      attention.push_back(&o);
+    else
+      vectors.push_back(&o);
+  }
+  FitQuality quality;
+  quality.observations = static_cast<int>(observations.size());
+  quality.matmul_median_error = fit_products(products, profile);
+  quality.attention_median_error = fit_attention(attention, profile);
+  quality.vector_median_error = fit_families(vectors, profile);
+  return quality;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,73 @@
+#include "exec/launcher.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+bool has(const std::vector<std::string>& command, const std::string& word) {
+  return std::find(command.begin(), command.end(), word) != command.end();
+}
+
+}  // namespace
+
+TEST_CASE("the launch command names the ranks and the program, and ends in its arguments") {
+  const auto command = launch_command({.mpi = MpiLibrary::openmpi, .ranks = 3, .cores = 4},
+                                      "/x/orrery-exec-openmpi", {"run", "plan.textproto"});
+  REQUIRE(command.size() > 6);
+  CHECK(command[1] == "-np");
+  CHECK(command[2] == "3");
+  CHECK(command[command.size() - 3] == "/x/orrery-exec-openmpi");
+  CHECK(command.back() == "plan.textproto");
+  CHECK_FALSE(has(command, "--allow-run-as-root"));
+  CHECK_FALSE(has(command, "mpi_yield_when_idle"));
+}
+
+TEST_CASE("root and more ranks than cores are said to Open MPI, and not to MPICH") {
+  LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 8, .cores = 2, .root = true};
+  auto command = launch_command(options, "x", {});
+  CHECK(has(command, "--allow-run-as-root"));
+  CHECK(has(command, "--oversubscribe"));
+  CHECK(has(command, "mpi_yield_when_idle"));
+  options.mpi = MpiLibrary::mpich;
+  command = launch_command(options, "x", {});
+  CHECK_FALSE(has(command, "--allow-run-as-root"));
+  CHECK_FALSE(has(command, "--oversubscribe"));
+}
+
+TEST_CASE("a process knows from its environment whether a launcher started it") {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID"})
+    unsetenv(name);
+  CHECK_FALSE(under_launcher());
+  CHECK(launcher_rank() == 0);
+  setenv("PMI_RANK", "3", 1);
+  CHECK(under_launcher());
+  CHECK(launcher_rank() == 3);
+  CHECK(detect_mpi_library() == MpiLibrary::mpich);
+  setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+  CHECK(launcher_rank() == 2);
+  CHECK(detect_mpi_library() == MpiLibrary::openmpi);
+  unsetenv("PMI_RANK");
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  // A batch script of Slurm has a rank but is no step of srun.
+  setenv("SLURM_PROCID", "0", 1);
+  CHECK_FALSE(under_launcher());
+  setenv("SLURM_STEP_ID", "4294967291", 1);
+  CHECK_FALSE(under_launcher());
+  setenv("SLURM_STEP_ID", "0", 1);
+  CHECK(under_launcher());
+  unsetenv("SLURM_PROCID");
+  unsetenv("SLURM_STEP_ID");
+}
+
+TEST_CASE("an unknown MPI library is the user's error") {
+  CHECK(mpi_library_from_name("mpich") == MpiLibrary::mpich);
+  CHECK_THROWS_AS(mpi_library_from_name("lam"), UserError);
+}
+
+}  // namespace orrery
