@@ -224,24 +224,58 @@ void check_context(const Plan& plan) {
 
 void check_synchronisation(const Plan& plan) {
   const Choices& choices = plan.choices;
-  if (choices.sync != Sync::all_reduce) {
-    reject(fmt::format("--sync {} has no lowering yet", name_of(choices.sync)), "--sync all-reduce");
+  const std::string option = fmt::format("--sync {}", name_of(choices.sync));
+  if (choices.sync == Sync::async_parameter_server) {
+    reject(option + " has no lowering yet", "all-reduce, parameter-server or data-parallel-single-process");
   }
-  if (choices.servers != 0) {
-    reject(fmt::format("--servers {} with --sync all-reduce", choices.servers), "a parameter server");
+  if (choices.sync != Sync::parameter_server && choices.servers != 0) {
+    reject(fmt::format("--servers {} with {}", choices.servers, option), "--sync parameter-server");
   }
   if (choices.staleness != 0) {
-    reject(fmt::format("--staleness {} with --sync {}", choices.staleness, name_of(choices.sync)),
-           "--sync async-parameter-server");
+    reject(fmt::format("--staleness {} with {}", choices.staleness, option), "--sync async-parameter-server");
+  }
+  if (choices.sync == Sync::all_reduce) return;
+  if (choices.world() != choices.dp || choices.ep != 1) {
+    reject(option + " with tensor, pipeline, context or expert parallelism", "--dp alone");
+  }
+  if (choices.zero != 0) reject(fmt::format("{} with --zero {}", option, choices.zero), "--zero 0");
+  if (choices.schedule == Schedule::interleaved) {
+    reject(option + " with --schedule interleaved", "another schedule");
+  }
+  if (choices.sync == Sync::parameter_server) {
+    if (choices.servers < 1 || choices.servers > choices.dp) {
+      reject(fmt::format("--servers {}", choices.servers),
+             fmt::format("1 to {}: servers stand beside workers", choices.dp));
+    }
+    return;
+  }
+  if (!choices.replica_batches.empty()) {
+    reject(option + " with uneven replica batches", "equal shares: the inputs are scattered");
+  }
+  if (plan.job->cluster.nodes() > 1) {
+    reject(fmt::format("{} over {} nodes", option, plan.job->cluster.nodes()), "the devices of one node");
   }
 }
 
-// Forms whose lowering is being written.
-void check_lowered(const Plan& plan) {
+void check_compression(const Plan& plan) {
   const Choices& choices = plan.choices;
-  if (choices.grad_compression != Compression::none) {
-    reject(fmt::format("--grad-compression {} has no lowering yet", name_of(choices.grad_compression)),
-           "none");
+  if (choices.grad_compression == Compression::none) return;
+  const std::string option = fmt::format("--grad-compression {}", name_of(choices.grad_compression));
+  if (choices.sync != Sync::all_reduce) {
+    reject(fmt::format("{} with --sync {}", option, name_of(choices.sync)), "--sync all-reduce");
+  }
+  const bool half = choices.grad_compression == Compression::fp16;
+  if (choices.zero > (half ? 1 : 0)) {
+    reject(fmt::format("{} with --zero {}", option, choices.zero), half ? "--zero 0 or 1" : "--zero 0");
+  }
+  if (half && bytes_of(plan.gradient_type()) <= bytes_of(DType::fp16)) {
+    reject(fmt::format("{}: gradients are {} already", option, name_of(plan.gradient_type())), "none");
+  }
+  if (choices.shard_group != 0 && choices.shard_group != choices.dp * choices.cp) {
+    reject(fmt::format("{} with --shard-group {}", option, choices.shard_group), "no --shard-group");
+  }
+  if (choices.grad_compression == Compression::topk && !(choices.topk_ratio > 0 && choices.topk_ratio <= 1)) {
+    reject(fmt::format("--grad-compression topk:{}", choices.topk_ratio), "a ratio above 0 and up to 1");
   }
 }
 
@@ -306,7 +340,7 @@ void check_plan(const Plan& plan) {
   check_pipeline(plan);
   check_sharding(plan);
   check_synchronisation(plan);
-  check_lowered(plan);
+  check_compression(plan);
 }
 
 }  // namespace orrery

@@ -235,9 +235,17 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
   const DType type = lowering.plan().gradient_type();
   const auto elements = static_cast<double>(bucket.elements);
   const TensorRef whole{TensorKind::gradients, index, -1};
+  if (has_servers(lowering)) return push_gradients(lowering, index, std::move(after));
+  if (compresses(lowering, index)) {
+    const std::uint32_t packed = pack_bucket(lowering, index, std::move(after));
+    Instruction compressed = compressed_collective(lowering, index);
+    compressed.after.push_back(packed);
+    return lowering.emit(std::move(compressed));
+  }
   Instruction instruction =
       on_bucket(choices.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, bucket.group,
                 {TensorKind::gradients, index, micro_batch}, elements, type);
+  if (has_one_process(lowering)) instruction.collective = CollectiveKind::reduce;
   instruction.writes.assign(1, whole);
   instruction.after = std::move(after);
   const std::uint32_t reduced = lowering.emit(std::move(instruction));
@@ -310,7 +318,7 @@ void reduce_partial(Lowering& lowering, std::vector<std::int64_t>* ready) {
 // The global norm of the gradients: one scalar over the world.
 std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& ready,
                          const std::vector<std::int32_t>& buckets) {
-  if (!lowering.plan().job->runtime.clip_gradients) return -1;
+  if (!lowering.plan().job->runtime.clip_gradients || has_one_process(lowering)) return -1;
   const int world = lowering.group(GroupKind::world);
   if (world < 0) return -1;
   Instruction instruction =
@@ -320,21 +328,21 @@ std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& re
   return lowering.emit(std::move(instruction));
 }
 
-std::uint32_t update(Lowering& lowering, std::vector<std::uint32_t> after, bool clipped) {
-  const auto buckets = static_cast<std::int32_t>(lowering.program.buckets.size());
+void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::vector<std::uint32_t> after,
+            bool clipped) {
   Instruction optimizer;
   optimizer.op = Op::compute;
   optimizer.stream = Stream::compute;
   optimizer.compute = ComputeKind::optimizer;
-  optimizer.op_begin = 0;
-  optimizer.op_end = buckets;
+  optimizer.op_begin = buckets.front();
+  optimizer.op_end = buckets.back() + 1;
   optimizer.dtype = DType::fp32;
   optimizer.after = std::move(after);
   if (clipped) optimizer.reads.push_back({TensorKind::gradient_norm, 0, -1});
   const Training& training = lowering.plan().job->training;
   const double traffic =
       optimizer_traffic_per_parameter(training.optimizer, training.precision, lowering.plan().job->runtime);
-  for (std::int32_t i = 0; i < buckets; ++i) {
+  for (const std::int32_t i : buckets) {
     const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
     auto elements = static_cast<double>(bucket.elements);
     if (lowering.choices().zero >= 1 && bucket.group >= 0) {
@@ -348,7 +356,7 @@ std::uint32_t update(Lowering& lowering, std::vector<std::uint32_t> after, bool 
     optimizer.writes.push_back({TensorKind::optimizer_state, i, -1});
     optimizer.writes.push_back({TensorKind::parameters, i, -1});
   }
-  return lowering.emit(std::move(optimizer));
+  lowering.emit(std::move(optimizer));
 }
 
 }  // namespace
@@ -364,23 +372,37 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
     }
   }
   reduce_shared(lowering, &ready);
-  reduce_partial(lowering, &ready);
-  const std::int64_t norm = reduce_norm(lowering, ready, buckets);
-  std::vector<std::uint32_t> after;
-  if (norm >= 0) {
-    after.push_back(static_cast<std::uint32_t>(norm));
-  } else {
-    after = makers_of(lowering, ready, buckets);
-    std::erase(after, lowering.last_compute());  // the compute stream's own order
+  for (const std::int32_t i : buckets) {
+    auto& maker = ready[static_cast<std::size_t>(i)];
+    if (compresses(lowering, i)) maker = unpack_bucket(lowering, i, static_cast<std::uint32_t>(maker));
   }
-  const std::uint32_t updated = update(lowering, std::move(after), norm >= 0);
+  reduce_partial(lowering, &ready);
+  std::vector<std::int32_t> own = buckets;  // that this rank updates
+  std::erase_if(own, [&](std::int32_t i) { return !updates_bucket(lowering, i); });
+  const std::int64_t norm = reduce_norm(lowering, ready, own);
+  if (!own.empty()) {
+    std::vector<std::uint32_t> after;
+    if (norm >= 0) {
+      after.push_back(static_cast<std::uint32_t>(norm));
+    } else {
+      after = makers_of(lowering, ready, own);
+      std::erase_if(after, [&](std::uint32_t other) {  // the compute stream has its own order
+        return lowering.program.instructions[other].stream == Stream::compute;
+      });
+    }
+    update(lowering, own, std::move(after), norm >= 0);
+  }
+  if (has_servers(lowering)) {
+    for (const std::int32_t i : buckets) pull_parameters(lowering, i, lowering.last_compute());
+  }
   // ZeRO-3 keeps shards; with overlap the next step's forward gathers.
   const bool gathers = (lowering.choices().zero == 1 || lowering.choices().zero == 2) &&
                        !lowering.plan().job->runtime.overlap_param_gather;
   if (!gathers) return;
   for (const std::int32_t i : buckets) {
-    if (lowering.program.buckets[static_cast<std::size_t>(i)].group >= 0)
-      gather_parameters(lowering, i, updated);
+    if (lowering.program.buckets[static_cast<std::size_t>(i)].group >= 0) {
+      gather_parameters(lowering, i, lowering.last_compute());
+    }
   }
 }
 

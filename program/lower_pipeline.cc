@@ -147,13 +147,21 @@ class ScheduleRun {
     std::vector<std::uint32_t> entry;
     if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
     if (slot.kind == SlotKind::forward) {
-      const std::int64_t loaded = load(chunk_of(slot), slot.micro_batch);
-      if (loaded >= 0) entry.push_back(static_cast<std::uint32_t>(loaded));
+      const bool one_process = has_one_process(lowering_);
+      std::int64_t loaded = -1;
+      if (!one_process || at().dp == 0) loaded = load(chunk_of(slot), slot.micro_batch);
+      if (one_process) {
+        entry = replicate(lowering_, slot.micro_batch, loaded);
+      } else if (loaded >= 0) {
+        entry.push_back(static_cast<std::uint32_t>(loaded));
+      }
     }
     entry.insert(entry.end(), carried_.begin(), carried_.end());
     carried_.clear();
     std::vector<std::uint32_t> ends = stamp(static_cast<int>(index), entry);
     if (slot.kind != SlotKind::backward_weight) send(slot, std::move(ends));
+    if (slot.kind == SlotKind::forward && has_one_process(lowering_))
+      gather_loss(lowering_, slot.micro_batch);
   }
 
   // Emits the slot's pass for its micro-batch; returns the instructions that end it.
@@ -194,7 +202,7 @@ class ScheduleRun {
         for (const int bucket : pattern.completes) reduce(bucket, slot_index, index);
       }
     }
-    if (!overlap && lowering_.choices().zero >= 2) {
+    if (!overlap) {
       for (const Pattern& pattern : pass.patterns) {
         for (const int bucket : pattern.completes) {
           if (!reduces_every_micro_batch(lowering_, bucket)) continue;

@@ -9,7 +9,8 @@ namespace orrery::internal {
 
 bool reduces_every_micro_batch(const Lowering& lowering, int bucket) {
   const auto b = static_cast<std::size_t>(bucket);
-  return lowering.choices().zero >= 2 && lowering.program.buckets[b].group >= 0 && !lowering.tied_bucket[b];
+  const bool each = lowering.choices().zero >= 2 || has_one_process(lowering);
+  return each && lowering.program.buckets[b].group >= 0 && !lowering.tied_bucket[b];
 }
 
 std::uint32_t gather_parameters(Lowering& lowering, int index, std::int64_t after) {

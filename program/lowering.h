@@ -10,6 +10,9 @@ namespace orrery {
 // Deterministic and free of communication. `plan` must have passed check_plan. O(instructions).
 Program lower(const Plan& plan, int rank);
 
+// Bytes that one rank's gradients of so many elements take as they travel, compressed; 0 without compression.
+double compressed_bytes(const Choices& choices, double elements);
+
 // An independent checker of Programs, of all ranks of a world: every send has its receive (peer, tag, bytes,
 // tensor), all members of a group issue its collectives in the same order with the same kind and bytes,
 // dependencies point backwards, two instructions of a rank that touch the same tensor (one writing) are

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
 constexpr std::array<std::string_view, 10> kGroups = {"tensor",   "data",      "shard",  "replicate",
                                                       "pipeline", "embedding", "expert", "expert_data",
                                                       "context",  "world"};
-constexpr std::array<std::string_view, 15> kTensors = {"parameters",
+constexpr std::array<std::string_view, 16> kTensors = {"parameters",
                                                        "gradients",
                                                        "optimizer_state",
                                                        "activation",
@@ -37,7 +37,8 @@ constexpr std::array<std::string_view, 15> kTensors = {"parameters",
                                                        "tied_gradient",
                                                        "replicated_gradient",
                                                        "key_value",
-                                                       "key_value_gradient"};
+                                                       "key_value_gradient",
+                                                       "compressed"};
 
 template <typename Enum, std::size_t N>
 std::string_view name_in(const std::array<std::string_view, N>& names, Enum value) {
@@ -126,6 +127,7 @@ std::string label_of(const TensorRef& tensor) {
     case TensorKind::parameters:
     case TensorKind::gradients:
     case TensorKind::optimizer_state:
+    case TensorKind::compressed:
       return fmt::format("{} of bucket {}", name_of(tensor.kind), tensor.index);
     case TensorKind::batch:
     case TensorKind::loss:

@@ -79,6 +79,7 @@ enum class TensorKind : std::uint8_t {
   replicated_gradient,  // gradients, partial on each tensor rank, of parameters that every tensor rank holds
   key_value,  // index: attention operator; the block of keys and values that ring attention passes on
   key_value_gradient,  // index: attention operator; its gradient, passed on with it
+  compressed,          // index: bucket; its gradients as they travel, compressed
 };
 
 // Micro-batch -1: not of any micro-batch. Block: of ring attention (docs/program.md), else -1.

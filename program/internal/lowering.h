@@ -189,6 +189,23 @@ class ParameterGather {
   std::size_t next_ = 0;
 };
 
+// lower_compression.cc
+bool compresses(const Lowering& lowering, int bucket);
+std::uint32_t pack_bucket(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
+Instruction compressed_collective(const Lowering& lowering, int bucket);
+std::uint32_t unpack_bucket(Lowering& lowering, int bucket, std::uint32_t after);
+
+// lower_server.cc
+bool has_servers(const Lowering& lowering);
+bool has_one_process(const Lowering& lowering);
+int server_of(const Lowering& lowering, int bucket);  // position in the data group
+bool updates_bucket(const Lowering& lowering, int bucket);
+std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
+std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after);
+// Device 0's inputs and parameters to everyone; returns what the forward pass waits for.
+std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::int64_t loaded);
+void gather_loss(Lowering& lowering, int micro_batch);
+
 // lower_pipeline.cc: everything from the first load to the last backward. Returns, by bucket, the instruction
 // that reduced it, or -1.
 std::vector<std::int64_t> run_schedule(Lowering& lowering);

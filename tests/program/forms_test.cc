@@ -1,5 +1,6 @@
 // Each form of parallelism by itself: that its Programs are sound and send what the textbook says.
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <functional>
 
 #include "base/error.h"
@@ -511,5 +512,95 @@ TEST_CASE("ranks that differ only in data, tensor and context coordinates do the
   for (const Program& program : programs) {
     const int stage_first = rank_of(plan, {0, 0, 0, 0, program.at.pp});
     CHECK(equal_up_to_peers(program, programs[static_cast<std::size_t>(stage_first)]));
+  }
+}
+
+TEST_CASE("compressed gradients travel as small as they were packed") {
+  SmallModel model;
+  for (const Compression compression : {Compression::fp16, Compression::int8, Compression::topk}) {
+    for (const bool overlap : {false, true}) {
+      Choices choices;
+      choices.dp = 3;
+      choices.pp = 2;
+      choices.grad_compression = compression;
+      choices.topk_ratio = 0.1;
+      choices.bucket_bytes = 20000;
+      choices.overlap_grad_reduce = overlap;
+      const Plan plan = small_plan(choices, 2, model);
+      verify(plan);
+      const Program program = lower(plan, 0);
+      double payload = 0;
+      for (const Bucket& bucket : program.buckets) {
+        const auto n = static_cast<double>(bucket.elements);
+        payload += compression == Compression::fp16   ? 2 * n
+                   : compression == Compression::int8 ? n + 4 * std::ceil(n / 1024)
+                                                      : 8 * std::ceil(n * 0.1);
+      }
+      const double travels = sum(program, [](const Instruction& instruction) {
+        return instruction.op == Op::collective && instruction.writes[0].kind == TensorKind::compressed;
+      });
+      // A gather's size is the whole over its members.
+      CHECK(travels == payload * (compression == Compression::fp16 ? 1 : 3));
+      const auto of = [&](Op op) {
+        return count(program, [op](const Instruction& i) { return i.op == op; });
+      };
+      CHECK(of(Op::pack) == static_cast<int>(program.buckets.size()));
+      CHECK(of(Op::unpack) == of(Op::pack));
+    }
+  }
+  Choices sharded;
+  sharded.dp = 2;
+  sharded.zero = 1;
+  sharded.grad_compression = Compression::fp16;
+  verify(small_plan(sharded, 2));
+}
+
+TEST_CASE("a parameter server takes every worker's gradients and gives parameters back") {
+  for (const int servers : {1, 2, 4}) {
+    for (const bool clip : {false, true}) {
+      Choices choices;
+      choices.dp = 4;
+      choices.sync = Sync::parameter_server;
+      choices.servers = servers;
+      choices.bucket_bytes = 6000;
+      auto job = test::small_job({}, 8);
+      job->runtime.clip_gradients = clip;
+      const Plan plan{job, choices};
+      verify(plan);
+      double sent = 0;
+      int updates = 0;
+      const auto programs = lower_all(plan);
+      for (const Program& program : programs) {
+        for (const Instruction& instruction : program.instructions) {
+          for (const Transfer& transfer : instruction.transfers) sent += transfer.send ? transfer.bytes : 0;
+          if (instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer) {
+            updates += instruction.op_end - instruction.op_begin;
+          }
+        }
+      }
+      CHECK(sent == 3 * 2 * 4 * parameters(programs[0]));              // three workers' there and back
+      CHECK(updates == static_cast<int>(programs[0].buckets.size()));  // each bucket once
+    }
+  }
+}
+
+TEST_CASE("one process scatters inputs, replicates parameters and gathers gradients on device 0") {
+  Choices choices;
+  choices.dp = 4;
+  choices.sync = Sync::single_process;
+  choices.bucket_bytes = 6000;
+  const Plan plan = small_plan(choices, 2);
+  verify(plan);
+  for (const int rank : {0, 3}) {
+    const Program program = lower(plan, rank);
+    // In every micro-batch, as torch.nn.DataParallel does at every call.
+    CHECK(collective_bytes(program, Stream::data, CollectiveKind::broadcast) == 2 * 4 * parameters(program));
+    CHECK(collective_bytes(program, Stream::data, CollectiveKind::reduce) == 2 * 4 * parameters(program));
+    CHECK(collective_bytes(program, Stream::data, CollectiveKind::scatter) == 2 * 4 * 8 * 2 * 4);
+    CHECK(flops_of(program, [](ComputeKind kind) { return kind == ComputeKind::optimizer; }) == 0);
+    const int updates = count(program, [](const Instruction& instruction) {
+      return instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
+    });
+    CHECK(updates == (rank == 0 ? 1 : 0));
   }
 }

@@ -1,0 +1,136 @@
+// Data parallelism without collectives among equals: synchronous parameter servers (Li et al., OSDI'14), and
+// one process that drives all devices (torch.nn.DataParallel).
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/internal/lowering.h"
+
+namespace orrery::internal {
+namespace {
+
+const std::vector<std::int32_t>& members(Lowering& lowering) {
+  return lowering.group_at(lowering.group(GroupKind::data)).ranks;
+}
+
+double bucket_bytes(const Lowering& lowering, int bucket, DType type) {
+  return static_cast<double>(lowering.program.buckets[static_cast<std::size_t>(bucket)].elements) *
+         bytes_of(type);
+}
+
+Instruction exchange(const TensorRef& tensor, DType type) {
+  Instruction instruction;
+  instruction.op = Op::exchange;
+  instruction.stream = Stream::data;
+  instruction.dtype = type;
+  (tensor.kind == TensorKind::gradients ? instruction.reads : instruction.writes).push_back(tensor);
+  return instruction;
+}
+
+// One side of a message between every worker and the bucket's server; the server is a worker too.
+Instruction with_server(Lowering& lowering, int bucket, TensorKind kind, DType type) {
+  const auto& ranks = members(lowering);
+  const std::int32_t server = ranks[static_cast<std::size_t>(server_of(lowering, bucket))];
+  const bool serves = server == lowering.program.rank;
+  const bool to_server = kind == TensorKind::gradients;
+  const TensorRef tensor{kind, bucket, -1};
+  const double bytes = bucket_bytes(lowering, bucket, type);
+  const std::int32_t tag = 2 * bucket + (to_server ? 0 : 1);
+  Instruction instruction = exchange(tensor, type);
+  instruction.reads.assign(1, tensor);
+  instruction.writes.clear();
+  for (const std::int32_t rank : ranks) {
+    if (serves ? rank == server : rank != server) continue;
+    instruction.transfers.push_back({rank, bytes, tag, serves != to_server, tensor});
+    instruction.bytes += bytes;
+  }
+  if (serves == to_server) instruction.writes.push_back(tensor);  // it receives
+  return instruction;
+}
+
+}  // namespace
+
+bool has_servers(const Lowering& lowering) {
+  return lowering.choices().sync == Sync::parameter_server && lowering.choices().dp > 1;
+}
+
+bool has_one_process(const Lowering& lowering) {
+  return lowering.choices().sync == Sync::single_process && lowering.choices().dp > 1;
+}
+
+int server_of(const Lowering& lowering, int bucket) {
+  const auto buckets = static_cast<std::int64_t>(lowering.program.buckets.size());
+  return static_cast<int>(bucket * static_cast<std::int64_t>(lowering.choices().servers) / buckets);
+}
+
+bool updates_bucket(const Lowering& lowering, int bucket) {
+  const int position = lowering.program.at.dp;  // these forms are pure data parallelism
+  if (has_servers(lowering)) return server_of(lowering, bucket) == position;
+  if (has_one_process(lowering)) return position == 0;
+  return true;
+}
+
+std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after) {
+  Instruction instruction =
+      with_server(lowering, bucket, TensorKind::gradients, lowering.plan().gradient_type());
+  instruction.after = std::move(after);
+  return lowering.emit(std::move(instruction));
+}
+
+std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after) {
+  Instruction instruction =
+      with_server(lowering, bucket, TensorKind::parameters, lowering.plan().parameter_type());
+  instruction.after.push_back(after);
+  return lowering.emit(std::move(instruction));
+}
+
+std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::int64_t loaded) {
+  const int group = lowering.group(GroupKind::data);
+  const auto size = static_cast<double>(lowering.group_at(group).ranks.size());
+  const auto collective = [&](CollectiveKind kind, TensorRef tensor, double bytes, DType type) {
+    Instruction instruction;
+    instruction.op = Op::collective;
+    instruction.stream = Stream::data;
+    instruction.collective = kind;
+    instruction.group = group;
+    instruction.dtype = type;
+    instruction.bytes = bytes;
+    instruction.micro_batch = micro_batch;
+    instruction.reads.push_back(tensor);
+    instruction.writes.push_back(tensor);
+    return instruction;
+  };
+  std::vector<std::uint32_t> done;
+  const double rows = lowering.plan().job->workload.transformer ? lowering.shard().rows : 0;
+  Instruction scatter = collective(CollectiveKind::scatter, {TensorKind::batch, 0, micro_batch},
+                                   size * rows * 2 * bytes_of(DType::int32), DType::int32);
+  if (loaded >= 0) scatter.after.push_back(static_cast<std::uint32_t>(loaded));
+  done.push_back(lowering.emit(std::move(scatter)));
+  // In the order in which the forward pass needs them.
+  for (int bucket = static_cast<int>(lowering.program.buckets.size()) - 1; bucket >= 0; --bucket) {
+    Instruction broadcast = collective(CollectiveKind::broadcast, {TensorKind::parameters, bucket, -1},
+                                       bucket_bytes(lowering, bucket, lowering.plan().parameter_type()),
+                                       lowering.plan().parameter_type());
+    if (lowering.has_compute()) broadcast.after.push_back(lowering.last_compute());
+    done.push_back(lowering.emit(std::move(broadcast)));
+  }
+  return done;
+}
+
+void gather_loss(Lowering& lowering, int micro_batch) {
+  const int last = lowering.op_count() - 1;
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::data;
+  instruction.collective = CollectiveKind::gather;
+  instruction.group = lowering.group(GroupKind::data);
+  instruction.dtype = DType::fp32;
+  instruction.bytes =
+      static_cast<double>(lowering.group_at(instruction.group).ranks.size()) * bytes_of(DType::fp32);
+  instruction.micro_batch = micro_batch;
+  instruction.reads.push_back({TensorKind::loss, last, micro_batch});
+  instruction.writes.push_back({TensorKind::loss, last, micro_batch});
+  instruction.after.push_back(lowering.last_compute());
+  lowering.emit(std::move(instruction));
+}
+
+}  // namespace orrery::internal
