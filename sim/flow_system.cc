@@ -57,10 +57,12 @@ std::vector<LinkWeight> merged(std::vector<LinkWeight> loads) {
                    [](const LinkWeight& a, const LinkWeight& b) { return a.link < b.link; });
   std::vector<LinkWeight> result;
   for (const LinkWeight& load : loads) {
-    if (!result.empty() && result.back().link == load.link)
+    if (!result.empty() && result.back().link == load.link) {
       result.back().weight += load.weight;
-    else
+      result.back().bytes += load.bytes;
+    } else {
       result.push_back(load);
+    }
   }
   return result;
 }

@@ -27,6 +27,8 @@ namespace orrery::sim {
 struct LinkWeight {
   LinkId link = 0;
   double weight = 0;
+  double bytes =
+      0;  // that cross the link, per byte of a transfer: the weight, unless the flow is let off some
 };
 
 // By link, each once.

@@ -436,7 +436,8 @@ class Builder {
     if (added) {
       PatternRequest request;
       request.lane = lane(index, instruction.stream, 0);
-      request.fixed.push_back({link, static_cast<double>(script.on_node)});
+      request.fixed.push_back(
+          {link, static_cast<double>(script.on_node), static_cast<double>(script.on_node)});
       requests_.push_back(std::move(request));
     }
     use(at->second, meeting_payloads_, id, instruction.bytes, rate);
@@ -491,7 +492,7 @@ class Builder {
                                    link.bandwidth_bytes_per_s * usable_fraction(link.kind, node, cluster_));
         if (inside_node(link.kind)) inside_.insert(link.id);
       }
-      at->second.push_back({link.id, 1});
+      at->second.push_back({link.id, 1, 1});
     }
     return at->second;
   }
@@ -499,7 +500,8 @@ class Builder {
   std::vector<LinkWeight> loads_of(const std::vector<std::pair<std::pair<int, int>, double>>& edges) {
     std::vector<LinkWeight> loads;
     for (const auto& [pair, weight] : edges)
-      for (const LinkWeight& load : route(pair)) loads.push_back({load.link, weight * load.weight});
+      for (const LinkWeight& load : route(pair))
+        loads.push_back({load.link, weight * load.weight, weight * load.weight});
     return merged(std::move(loads));
   }
 

@@ -73,6 +73,7 @@ class Prepared {
     result.links = busiest_links(trace);
     result.timeline.events = std::move(trace.events);
     describe_critical_rank(trace, result);
+    result.energy_j = energy_j(result.step_time_s);
     if (keep_timeline)
       result.programs = std::move(programs);
     else
@@ -92,6 +93,24 @@ class Prepared {
     return node.shared_cores > 0 ? std::min(busy, node.shared_cores) : busy;
   }
 
+  // Of one step: devices idle or at work, and their nodes.
+  double energy_j(double step_s) const {
+    double energy = 0;
+    for (std::size_t r = 0; r < scenario.ranks.size(); ++r) {
+      const RankScript& rank = scenario.ranks[r];
+      double busy = 0;
+      for (const Task& task : rank.tasks)
+        if (task.works) busy += task.work_s;
+      const int device = device_of(plan_, rank.rank);
+      const DeviceProfile& profile = cluster_.profile_of(device);
+      const NodeType& node = cluster_.groups[static_cast<std::size_t>(cluster_.place(device).group)].node;
+      const double of_node = node.host_power_w / std::max(1, node.devices);
+      energy += rank.ranks * ((profile.idle_power_w + of_node) * step_s +
+                              (profile.peak_power_w - profile.idle_power_w) * std::min(busy, step_s));
+    }
+    return energy;
+  }
+
   std::vector<LinkLoad> busiest_links(const Trace& trace) const {
     const FlowSystem& flows = scenario.flows;
     std::vector<double> pattern_bytes(flows.patterns().size(), 0);
@@ -101,20 +120,20 @@ class Prepared {
     for (std::size_t p = 0; p < flows.patterns().size(); ++p)
       if (pattern_bytes[p] > 0)
         for (const LinkWeight& load : flows.patterns()[p].loads)
-          loads.push_back({load.link, load.weight * pattern_bytes[p]});
+          loads.push_back({load.link, 0, load.bytes * pattern_bytes[p]});
     loads = merged(std::move(loads));
     const double duration = trace.step_ends_s.back();
     std::vector<std::pair<double, std::size_t>> order;  // by falling utilization, then by link
     for (std::size_t i = 0; i < loads.size(); ++i) {
       const double could = flows.capacity(loads[i].link) * duration;
-      order.emplace_back(could > 0 ? -loads[i].weight / could : 0, i);
+      order.emplace_back(could > 0 ? -loads[i].bytes / could : 0, i);
     }
     const std::size_t reported = std::min(kLinksReported, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(reported), order.end());
     std::vector<LinkLoad> result;
     for (std::size_t i = 0; i < reported; ++i) {
       const LinkWeight& load = loads[order[i].second];
-      result.push_back({name_of_link(load.link), -order[i].first, load.weight});
+      result.push_back({name_of_link(load.link), -order[i].first, load.bytes});
     }
     return result;
   }
@@ -168,6 +187,7 @@ std::string to_bytes(const Simulation& simulation) {
     out.put(link.bytes);
   }
   out.put(simulation.critical_rank);
+  out.put(simulation.energy_j);
   out.put(simulation.breakdown);
   out.put(static_cast<std::uint64_t>(simulation.busy_s.size()));
   for (const auto& [kind, seconds] : simulation.busy_s) {
@@ -195,6 +215,7 @@ Simulation simulation_from_bytes(const std::string& bytes) {
     in.get(link.bytes);
   }
   in.get(simulation.critical_rank);
+  in.get(simulation.energy_j);
   in.get(simulation.breakdown);
   in.get(count);
   for (std::uint64_t i = 0; i < count; ++i) {

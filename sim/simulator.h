@@ -41,9 +41,13 @@ struct Simulation {
   int critical_rank = 0;        // with most compute (lowest index on ties)
   Breakdown breakdown;          // of that rank
   std::map<std::string, double> busy_s;
+  // Of all devices and their nodes, one step: idle power throughout, peak power while computing (the
+  // profiles' idle_power_w and peak_power_w, the nodes' host_power_w).
+  double energy_j = 0;
 };
 
-// Throws InternalError when the simulation stalls or its process dies, NoAnswer when a route is dead.
+// Throws InternalError when the simulation stalls or its process dies, NoAnswer when a route is dead. Without
+// keep_timeline the result has neither timeline nor programs.
 Simulation simulate(const Plan& plan, const SimulationOptions& options = {});
 // The same over several plans, `jobs` processes at a time; results in order.
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,

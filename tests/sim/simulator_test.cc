@@ -231,6 +231,38 @@ TEST_CASE("a step is never shorter than the compute of its busiest rank, and the
   }
 }
 
+TEST_CASE("energy is idle power throughout and the rest while computing") {
+  Cluster cluster = with_nodes(load_cluster("dgx-a100"), 1);
+  cluster.profiles[0].idle_power_w = 100;
+  cluster.profiles[0].peak_power_w = 400;
+  cluster.groups[0].node.host_power_w = 0;
+  const Plan plan{gpt_job(cluster, 2, 1024, 8), choose(1, 1, 8)};
+  const Simulation s = simulate(plan);
+  const double busy = s.breakdown.compute + s.breakdown.recompute + s.breakdown.optimizer;
+  CHECK(s.energy_j >= 8 * 100 * s.step_time_s);
+  CHECK(s.energy_j <= 8 * 400 * s.step_time_s);
+  // Overlap slows compute, so its busy time is a little more than its work.
+  CHECK(s.energy_j == Approx(8 * (100 * s.step_time_s + 300 * busy)).epsilon(0.05));
+}
+
+TEST_CASE("links report the bytes that cross them") {
+  // Data parallel over 2 nodes of one device: a ring of two sends the gradients (fp32) once each way.
+  const Cluster cluster = with_nodes(load_cluster("v100-ib100"), 2);
+  auto job = gpt_job(cluster, 2, 1024, 2);
+  job->runtime.clip_gradients = false;
+  const Simulation s = simulate({job, choose(1, 1, 2)});
+  double gradients = 0;
+  for (const Bucket& bucket : s.programs.front().buckets)
+    gradients += 4.0 * static_cast<double>(bucket.elements);
+  REQUIRE(!s.links.empty());
+  const auto nic = std::find_if(s.links.begin(), s.links.end(), [](const LinkLoad& link) {
+    return link.name.find("nic") != std::string::npos;
+  });
+  REQUIRE(nic != s.links.end());
+  const double steps = static_cast<double>(s.step_ends_s.size());
+  CHECK(nic->bytes == Approx(steps * gradients).epsilon(0.01));
+}
+
 TEST_CASE("more bandwidth never slows a step") {
   double before = 1e9;
   for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
