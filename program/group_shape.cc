@@ -15,15 +15,16 @@ class RingSearch {
  public:
   RingSearch(std::vector<int> links, int members) : links_(std::move(links)), members_(members) {}
 
-  int most() {
+  // The most rings that there are.
+  std::vector<std::vector<int>> rings() {
     int bound = links_.empty() ? 0 : degree(0);
     for (int i = 1; i < members_; ++i) bound = std::min(bound, degree(i));
     bound /= 2;
     for (int wanted = bound; wanted > 0; --wanted) {
       budget_ = kBudget;
-      if (find(wanted)) return wanted;
+      if (find(wanted)) return found_;
     }
-    return 0;
+    return {};
   }
 
  private:
@@ -47,7 +48,9 @@ class RingSearch {
     if (static_cast<int>(path.size()) == members_) {
       if (link(here, 0) <= 0) return false;
       take(path, -1);
+      found_.push_back(path);
       if (find(wanted - 1)) return true;
+      found_.pop_back();
       take(path, +1);
       return false;
     }
@@ -71,6 +74,7 @@ class RingSearch {
   std::vector<int> links_;
   int members_;
   int budget_ = 0;
+  std::vector<std::vector<int>> found_;
 };
 
 struct NodeMembers {
@@ -203,10 +207,10 @@ Ports ports(const Cluster& cluster, int node, const NodeMembers& members) {
 
 }  // namespace
 
-int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members) {
+std::vector<std::vector<int>> mesh_rings(const std::vector<int>& mesh_links, int devices,
+                                         const std::vector<int>& members) {
   const int n = static_cast<int>(members.size());
-  if (n < 2) return 0;
-  if (n == 2) return mesh_links[static_cast<std::size_t>(members[0]) * devices + members[1]];
+  if (n < 3) return {};
   std::vector<int> links(static_cast<std::size_t>(n) * n);
   for (int a = 0; a < n; ++a) {
     for (int b = 0; b < n; ++b) {
@@ -214,7 +218,13 @@ int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::
           a == b ? 0 : mesh_links[static_cast<std::size_t>(members[a]) * devices + members[b]];
     }
   }
-  return 2 * RingSearch(std::move(links), n).most();
+  return RingSearch(std::move(links), n).rings();
+}
+
+int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members) {
+  if (members.size() < 2) return 0;
+  if (members.size() == 2) return mesh_links[static_cast<std::size_t>(members[0]) * devices + members[1]];
+  return 2 * static_cast<int>(mesh_rings(mesh_links, devices, members).size());
 }
 
 GroupShape group_shape(const Network& network, const std::vector<int>& devices) {

@@ -41,6 +41,11 @@ struct GroupShape {
 // member off.
 GroupShape group_shape(const Network& network, const std::vector<int>& devices);
 
+// Link-disjoint rings through `members` of a mesh, as many as there are (NCCL's topology search): orders of
+// positions in `members`. Each can be run in both directions. Fewer than three members: none.
+std::vector<std::vector<int>> mesh_rings(const std::vector<int>& mesh_links, int devices,
+                                         const std::vector<int>& members);
+
 // Links of a mesh that a bidirectional set of link-disjoint rings through `members` uses at each device, in
 // one direction: 2 x the number of rings. Two members: the links between them. 0: no ring over these links.
 int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members);

@@ -3,6 +3,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -335,7 +336,7 @@ TEST_CASE("collectives: names are read as they are written") {
   CHECK_THROWS_WITH(algorithm_from_name("rign"), Catch::Contains("ring"));
 }
 
-TEST_CASE("mesh rings: DGX-1V's hybrid cube mesh has six links' worth of rings for eight, four for a quad") {
+TEST_CASE("mesh rings: DGX-1V's hybrid cube mesh has three rings that use every link") {
   // NVIDIA WP-08437, figure 4.
   std::vector<int> mesh(64, 0);
   for (const auto& [a, b, count] : {std::array{0, 1, 1},
@@ -357,6 +358,39 @@ TEST_CASE("mesh rings: DGX-1V's hybrid cube mesh has six links' worth of rings f
     mesh[a * 8 + b] = mesh[b * 8 + a] = count;
   }
   CHECK(mesh_ring_links(mesh, 8, {0, 1, 2, 3, 4, 5, 6, 7}) == 6);
+  for (const auto& ring : mesh_rings(mesh, 8, {0, 1, 2, 3, 4, 5, 6, 7})) {
+    REQUIRE(ring.size() == 8);
+    for (std::size_t i = 0; i < 8; ++i) {
+      int& links = mesh[ring[i] * 8 + ring[(i + 1) % 8]];
+      CHECK(links > 0);
+      --links;
+      mesh[ring[(i + 1) % 8] * 8 + ring[i]] = links;
+    }
+  }
+  // Every one of the 24 links is on one of the three rings.
+  CHECK(std::accumulate(mesh.begin(), mesh.end(), 0) == 0);
+}
+
+TEST_CASE("mesh rings: parts of the mesh have what their links give") {
+  std::vector<int> mesh(64, 0);
+  for (const auto& [a, b, count] : {std::array{0, 1, 1},
+                                    {0, 2, 1},
+                                    {0, 3, 2},
+                                    {0, 4, 2},
+                                    {1, 2, 2},
+                                    {1, 3, 1},
+                                    {1, 5, 2},
+                                    {2, 3, 1},
+                                    {2, 6, 2},
+                                    {3, 7, 2},
+                                    {4, 5, 1},
+                                    {4, 6, 1},
+                                    {4, 7, 2},
+                                    {5, 6, 2},
+                                    {5, 7, 1},
+                                    {6, 7, 1}}) {
+    mesh[a * 8 + b] = mesh[b * 8 + a] = count;
+  }
   CHECK(mesh_ring_links(mesh, 8, {0, 1, 2, 3}) == 4);
   CHECK(mesh_ring_links(mesh, 8, {0, 3}) == 2);
   CHECK(mesh_ring_links(mesh, 8, {0, 1}) == 1);
