@@ -23,17 +23,20 @@ double hardware_flops(const Plan& plan) {
     sample.precision = job.training.precision;
     sample.fused_attention = job.training.fused_attention;
     for (int stage = 0; stage < c.pp; ++stage) {
+      int before = 0;  // layers of the stage's earlier chunks
       for (int chunk = 0; chunk < c.interleave; ++chunk) {
         const LayerRange layers = layers_of(plan, stage, chunk);
         const LayerRange range = operators_of(plan, stage, chunk);
         for (int i = range.begin; i < range.end; ++i) {
           const Operator& op = job.workload.operators[i];
           if (op.layer < 0 || op.layer >= job.workload.layers) continue;
-          const bool full = c.recompute == Recompute::full &&
-                            (c.recompute_layers == 0 || op.layer - layers.begin < c.recompute_layers);
+          const bool full =
+              c.recompute == Recompute::full &&
+              (c.recompute_layers == 0 || before + op.layer - layers.begin < c.recompute_layers);
           const bool core = c.recompute == Recompute::selective && op.kind == OperatorKind::attention;
           if (full || core) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
         }
+        before += layers.end - layers.begin;
       }
     }
   }

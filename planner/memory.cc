@@ -112,18 +112,17 @@ const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
   return entry->second;
 }
 
-MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin, int end,
-                                                     const Table& parts) const {
+MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin, int end, const Table& parts,
+                                                     int* layer_of_stage) const {
   const Choices& c = plan.choices;
   const bool selective = c.recompute == Recompute::selective;
   Activations out;
-  int layer_of_chunk = 0;
   for (int part = begin; part < end; ++part) {
     if (parts_.begin[part] == parts_.begin[part + 1]) continue;
     const PartBytes& bytes = parts[part];
     const bool edge = part == 0 || part == parts_.count() - 1;
     const bool again = c.recompute == Recompute::full && !edge &&
-                       (c.recompute_layers == 0 || layer_of_chunk < c.recompute_layers);
+                       (c.recompute_layers == 0 || *layer_of_stage < c.recompute_layers);
     // Gradients of the widest output stand beside its input's.
     if (edge) {
       out.edge += bytes.saved;
@@ -137,7 +136,7 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
       out.kept += kept;
       out.transient = std::max(out.transient, bytes.saved - kept + 2 * bytes.widest);
     }
-    if (!edge) ++layer_of_chunk;
+    if (!edge) ++*layer_of_stage;
   }
   return out;
 }
@@ -152,6 +151,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
   Parameters parameters;
   double largest_layer = 0;  // parameters, for ZeRO-3's gathered copies
   double kept = 0, edge = 0, transient = 0;
+  int layer_of_stage = 0;
   double sent = 0;  // one micro-batch's output of the first chunk
   const bool copy = c.pp > 1 && stage == c.pp - 1;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
@@ -166,7 +166,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
       if (c.zero >= 3) largest_layer = std::max(largest_layer, parts[part].dense + parts[part].expert);
       if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sent = parts[part].last;
     }
-    const Activations a = activations_of(plan, begin, end, parts);
+    const Activations a = activations_of(plan, begin, end, parts, &layer_of_stage);
     kept += a.kept;
     edge += a.edge;
     transient = std::max(transient, a.transient);

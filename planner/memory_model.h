@@ -35,7 +35,8 @@ class MemoryModel {
 
   const Table& table(const Plan& plan);
   PartBytes part_bytes(int part, const Shard& shard) const;
-  Activations activations_of(const Plan& plan, int begin, int end, const Table& parts) const;
+  Activations activations_of(const Plan& plan, int begin, int end, const Table& parts,
+                             int* layer_of_stage) const;
   Memory stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const;
 
   std::shared_ptr<const Job> job_;

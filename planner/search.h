@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,9 +32,15 @@ struct SearchOptions {
   Objective objective = Objective::step_time;
   int top = 10;  // plans to report
   int jobs = 0;  // processes; 0: the processors of this machine
-  double budget_s =
-      1.0;  // wall time after which no further batch of simulations starts; the answer then says its gap
+  // Simulated work after which no further batch is started; the answer then says its gap. In seconds of a
+  // nominal core (kNominalEventsPerSecond), not of the clock, so that the answer is the same on every
+  // machine.
+  double budget_s = 1.0;
+  std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
+// Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
+// 680,000, shared notes).
+constexpr double kNominalEventsPerSecond = 500e3;
 
 struct SearchResult {
   std::vector<Evaluation> plans;  // best first, at most `top`, each simulated
@@ -48,5 +56,14 @@ struct SearchResult {
 // Throws NoAnswer when no plan fits (what is short, by how much, the nearest change that would fit) and
 // UserError when the pins contradict each other or the job.
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options);
+
+std::string_view name_of(Objective objective);  // "step-time" "cost" "energy" "memory"
+// What the objective counts, of one step: seconds, USD, joules, bytes. `compute_s`: the devices' mean busy
+// time. Throws UserError where the cluster states no price or no power.
+double objective_value(Objective objective, const Job& job, double step_s, double compute_s,
+                       double memory_bytes);
+
+// The contract's JSON of `plan`.
+Json to_json(const Job& job, const SearchResult& result);
 
 }  // namespace orrery::planner

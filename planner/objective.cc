@@ -1,0 +1,72 @@
+// What a step costs in money and energy.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "planner/search.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+
+double usd_per_s(const Cluster& cluster) {
+  double sum = 0;
+  for (const NodeGroup& group : cluster.groups) {
+    const DeviceProfile& device = cluster.profiles[group.node.profile];
+    const double price = group.node.price_usd_per_device_hour > 0 ? group.node.price_usd_per_device_hour
+                                                                  : device.price_usd_per_hour;
+    if (price <= 0)
+      throw UserError(
+          fmt::format("--objective cost: {} states no price of {}", cluster.name, group.node.name),
+          "expected price_usd_per_device_hour in the cluster file");
+    sum += price * group.node.devices * group.count / kSecondsPerHour;
+  }
+  return sum;
+}
+
+// Idle power all the time, the rest while the device computes, and the hosts'.
+double joules(const Cluster& cluster, double step_s, double compute_s) {
+  double sum = 0;
+  for (const NodeGroup& group : cluster.groups) {
+    const DeviceProfile& device = cluster.profiles[group.node.profile];
+    if (device.peak_power_w <= 0)
+      throw UserError(fmt::format("--objective energy: {} states no power", device.name),
+                      "expected idle_power_w and peak_power_w in the device profile");
+    const double one = device.idle_power_w * step_s + (device.peak_power_w - device.idle_power_w) * compute_s;
+    sum += (one * group.node.devices + group.node.host_power_w * step_s) * group.count;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string_view name_of(Objective objective) {
+  switch (objective) {
+    case Objective::step_time:
+      return "step-time";
+    case Objective::cost:
+      return "cost";
+    case Objective::energy:
+      return "energy";
+    case Objective::memory:
+      return "memory";
+  }
+  return "unknown";
+}
+
+double objective_value(Objective objective, const Job& job, double step_s, double compute_s,
+                       double memory_bytes) {
+  switch (objective) {
+    case Objective::step_time:
+      return step_s;
+    case Objective::cost:
+      return usd_per_s(job.cluster) * step_s;
+    case Objective::energy:
+      return joules(job.cluster, step_s, compute_s);
+    case Objective::memory:
+      return memory_bytes;
+  }
+  throw InternalError("unknown objective");
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,163 @@
+#include "planner/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "planner/candidates.h"
+#include "planner/why.h"
+
+namespace orrery::planner {
+namespace {
+
+// Simulated together. Fixed, so that what is simulated does not depend on the number of processes.
+constexpr std::size_t kBatch = 4;
+
+struct Ranked {
+  const Candidate* candidate = nullptr;
+  double expected = 0;  // objective by the estimate
+  double bound = 0;     // objective by the lower bound
+};
+
+class Search {
+ public:
+  Search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options)
+      : job_(std::move(job)), pins_(pins), options_(options), estimator_(job_) {}
+
+  SearchResult run() {
+    const auto start = std::chrono::steady_clock::now();
+    candidates_ = gather(job_, pins_, estimator_);
+    if (candidates_.fitting.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+    rank();
+    simulate();
+    SearchResult result;
+    result.candidates = candidates_.count;
+    result.feasible = static_cast<std::int64_t>(candidates_.fitting.size());
+    result.simulated = static_cast<std::int64_t>(done_.size());
+    const double best = value_of(done_.front());
+    const double least = least_open_bound();
+    result.proven = least >= best;
+    result.gap = result.proven ? 0 : (best - least) / best;
+    result.why = explain(done_, candidates_, estimator_);
+    done_.resize(std::min(done_.size(), static_cast<std::size_t>(options_.top)));
+    result.plans = std::move(done_);
+    result.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+  }
+
+ private:
+  double value(const Candidate& candidate, double step_s) const {
+    return objective_value(options_.objective, *job_, step_s, candidate.times.compute_s,
+                           candidate.memory_bytes);
+  }
+
+  double value_of(const Evaluation& evaluation) {
+    return objective_value(options_.objective, *job_, evaluation.step_time_s(),
+                           estimator_.times(evaluation.plan.choices).compute_s, evaluation.memory.total);
+  }
+
+  void rank() {
+    for (const Candidate& candidate : candidates_.fitting)
+      order_.push_back({&candidate, value(candidate, candidate.times.estimate_s),
+                        value(candidate, candidate.times.lower_bound_s)});
+    // Equal values (memory ties) go by time; equal times stay in the order of the space.
+    std::stable_sort(order_.begin(), order_.end(), [](const Ranked& a, const Ranked& b) {
+      if (a.expected != b.expected) return a.expected < b.expected;
+      return a.candidate->times.estimate_s < b.candidate->times.estimate_s;
+    });
+    // Least bound of what stands at or after each place.
+    open_bound_.assign(order_.size() + 1, std::numeric_limits<double>::infinity());
+    for (std::size_t i = order_.size(); i-- > 0;)
+      open_bound_[i] = std::min(open_bound_[i + 1], order_[i].bound);
+  }
+
+  void simulate() {
+    const int jobs = options_.jobs > 0 ? options_.jobs
+                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    const std::size_t wanted = std::min(order_.size(), static_cast<std::size_t>(options_.top));
+    sim::SimulationOptions simulation;
+    simulation.keep_timeline = false;
+    double spent_s = 0;
+    double best = std::numeric_limits<double>::infinity();
+    while (next_ < order_.size()) {
+      if (done_.size() >= wanted && least_open_bound() >= best) break;
+      if (!done_.empty() && spent_s >= options_.budget_s) break;
+      std::vector<Plan> batch;
+      std::vector<const Candidate*> of;
+      for (; next_ < order_.size() && batch.size() < kBatch; ++next_) {
+        const bool hopeless = order_[next_].bound >= best && done_.size() + batch.size() >= wanted;
+        if (hopeless) continue;
+        batch.push_back({job_, order_[next_].candidate->choices});
+        check_plan(batch.back());
+        of.push_back(order_[next_].candidate);
+      }
+      const std::vector<sim::Simulation> results = sim::simulate_all(batch, simulation, jobs);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        spent_s += static_cast<double>(results[i].events) / kNominalEventsPerSecond;
+        best = std::min(best, value(*of[i], results[i].step_time_s));
+        Evaluation evaluation;
+        evaluation.plan = batch[i];
+        evaluation.memory = predict_memory(batch[i]);
+        evaluation.estimate_s = of[i]->times.estimate_s;
+        evaluation.simulation = results[i];
+        done_.push_back(std::move(evaluation));
+      }
+      if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
+    }
+    std::stable_sort(done_.begin(), done_.end(), [this](const Evaluation& a, const Evaluation& b) {
+      const double left = value_of(a);
+      const double right = value_of(b);
+      return left != right ? left < right : a.step_time_s() < b.step_time_s();
+    });
+  }
+
+  double least_open_bound() const { return open_bound_[next_]; }
+
+  std::shared_ptr<const Job> job_;
+  const Pins& pins_;
+  const SearchOptions& options_;
+  Estimator estimator_;
+  Candidates candidates_;
+  std::vector<Ranked> order_;
+  std::vector<double> open_bound_;
+  std::size_t next_ = 0;
+  std::vector<Evaluation> done_;
+};
+
+Json training_json(const Job& job) {
+  const Training& t = job.training;
+  return {{"global_batch", t.global_batch},
+          {"seq_len", t.seq_len},
+          {"precision", name_of(t.precision)},
+          {"optimizer", name_of(t.optimizer)},
+          {"attention", t.fused_attention ? "fused" : "unfused"}};
+}
+
+}  // namespace
+
+SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
+  return Search(std::move(job), pins, options).run();
+}
+
+Json to_json(const Job& job, const SearchResult& result) {
+  Json plans = Json::array();
+  for (const Evaluation& evaluation : result.plans) plans.push_back(to_json(evaluation));
+  return {{"workload", job.workload.name},
+          {"parameters", job.workload.parameters()},
+          {"cluster", job.cluster.name},
+          {"devices", job.cluster.devices()},
+          {"nodes", job.cluster.nodes()},
+          {"runtime", job.runtime.name},
+          {"training", training_json(job)},
+          {"candidates", result.candidates},
+          {"proven", result.proven},
+          {"gap", result.gap},
+          {"feasible", result.feasible},
+          {"simulated", result.simulated},
+          {"search_s", result.search_s},
+          {"why", result.why},
+          {"plans", plans}};
+}
+
+}  // namespace orrery::planner

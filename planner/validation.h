@@ -1,0 +1,42 @@
+// Predicted beside measured: the join of two timelines of the same Programs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "program/timeline.h"
+
+namespace orrery::planner {
+
+// Seconds that a rank's instructions of one kind (kind_of) take in a step, mean over the ranks.
+struct KindComparison {
+  std::string kind;
+  double predicted_s = 0;
+  double measured_s = 0;
+};
+
+struct Validation {
+  double predicted_step_time_s = 0;
+  double measured_step_time_s = 0;
+  std::vector<KindComparison> by_kind;  // largest difference first
+  double predicted_bytes = 0;           // of the fullest rank
+  double measured_bytes = 0;
+
+  double relative_error() const {
+    return (predicted_step_time_s - measured_step_time_s) / measured_step_time_s;
+  }
+};
+
+// Instruction by instruction over the ranks of `programs`. The first measured step warms up caches and is
+// left out where there is another. Throws InternalError where the two are not of the same Programs.
+std::vector<KindComparison> join(const std::vector<Program>& programs, const Timeline& predicted,
+                                 const Timeline& measured);
+
+// The contract's fields; `relative_error` of a kind is absent where nothing was measured.
+Json to_json(const Validation& validation);
+// In words: which kinds explain most of the step's error.
+std::string explain(const Validation& validation);
+
+}  // namespace orrery::planner
