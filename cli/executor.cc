@@ -1,0 +1,75 @@
+#include "cli/executor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace orrery::cli {
+
+void add_mpi_option(CLI::App& verb, std::string& mpi) {
+  verb.add_option(
+          "--mpi", mpi,
+          "MPI library of the executor (default: the launcher's; outside one, the first that is built, "
+          "openmpi first)")
+      ->type_name("openmpi|mpich");
+}
+
+MpiLibrary parse_mpi(const std::string& name) {
+  return name.empty() ? detect_mpi_library() : mpi_library_from_name(name);
+}
+
+void add_backend_option(CLI::App& verb, std::string& backend) {
+  verb.add_option("--backend", backend, "mpi: processors over MPI; auto: mpi (default: auto)")
+      ->type_name("auto|mpi");
+}
+
+void check_backend(const std::string& name) {
+  if (name == "nccl")
+    throw UserError("--backend nccl cannot be started by this build yet", "expected auto or mpi");
+  if (name != "auto" && name != "mpi")
+    throw UserError(fmt::format("--backend {} is unknown", name), "expected auto or mpi");
+}
+
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0) throw InternalError(fmt::format("cannot fork: {}", std::strerror(errno)));
+  if (child == 0) {
+    int code = 1;
+    try {
+      const int nowhere = open("/dev/null", O_WRONLY);
+      if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+      code = launch_executor(mpi, ranks, arguments);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "orrery: {}\n", error.what());
+    }
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) throw InternalError(fmt::format("cannot wait: {}", std::strerror(errno)));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TemporaryFolder::TemporaryFolder()
+    : path_((std::filesystem::temp_directory_path() / "orrery-XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr)
+    throw UserError(path_, 0, fmt::format("cannot be made: {}", std::strerror(errno)), "a writable TMPDIR");
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,35 @@
+// What the verbs that start the executor share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "exec/launcher.h"
+
+namespace orrery::cli {
+
+void add_mpi_option(CLI::App& verb, std::string& mpi);
+MpiLibrary parse_mpi(const std::string& name);  // empty: detected
+
+void add_backend_option(CLI::App& verb, std::string& backend);
+void check_backend(const std::string& name);
+
+// launch_executor in a child whose stdout is discarded, so that this process goes on (under a launcher too,
+// as rank 0 of its job). Returns the exit code.
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments);
+
+// A folder that is removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace orrery::cli

@@ -1,0 +1,87 @@
+// orrery plan: searches, ranks, says why, and writes the best plan.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/format.h"
+#include "cli/output.h"
+#include "cli/plan_file.h"
+#include "cli/training_options.h"
+#include "cli/verbs.h"
+#include "planner/search.h"
+
+namespace orrery::cli {
+namespace {
+
+struct Options {
+  TrainingOptions training;
+  std::string out;
+  int jobs = 0;
+  double budget_s = planner::SearchOptions{}.budget_s;
+  Output output;
+};
+
+std::string headline(const Job& job) {
+  const Training& training = job.training;
+  std::string text = fmt::format(
+      "{} ({} parameters) on {}: {} devices, {} node{}; global batch {}", job.workload.name,
+      human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
+      job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
+  if (training.seq_len > 0) text += fmt::format(", sequences of {}", training.seq_len);
+  return text + fmt::format(", {}, {}, runtime {}\n", name_of(training.precision),
+                            name_of(training.optimizer), job.runtime.name);
+}
+
+std::string verdict(const planner::SearchResult& result) {
+  const std::string counts =
+      fmt::format("{} candidates, {} fit in memory, {} simulated in {}", result.candidates, result.feasible,
+                  result.simulated, human_seconds(result.search_s));
+  return (result.proven ? fmt::format("Proven best of {} candidates under this model", result.candidates)
+                        : fmt::format("Best found, within {:.1f}% of the bound", result.gap * 100)) +
+         fmt::format(" ({}).\n", counts);
+}
+
+int run(const Options& options) {
+  const auto job = options.training.job();
+  planner::SearchOptions search = options.training.search_options();
+  search.jobs = options.jobs;
+  search.budget_s = options.budget_s;
+  search.progress = [](int done, int total) { show_progress("simulating", done, total); };
+  const planner::SearchResult result = planner::search(job, options.training.pins(), search);
+  show_progress("", 0, 0);
+
+  // Files first: where one cannot be written, the error stands alone.
+  if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);
+  options.output.write(planner::to_json(*job, result));
+  options.output.print(headline(*job));
+  options.output.print(plan_table(result.plans) + "\n");
+  options.output.print(result.why + "\n" + verdict(result));
+  if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("plan", "searches for the best way to train WORKLOAD on CLUSTER");
+  const auto options = std::make_shared<Options>();
+  options->training.add_options(*verb);
+  verb->add_option("--out", options->out, "write the best plan, self-contained (default: none written)")
+      ->type_name("PLAN");
+  verb->add_option("--jobs", options->jobs,
+                   "simulating processes; the answer is the same whatever it is "
+                   "(default: 0, one a processor)")
+      ->check(CLI::Range(0, 1024).description(""))
+      ->type_name("J");
+  verb->add_option(
+          "--budget", options->budget_s,
+          fmt::format("simulated work after which no further plan is simulated, in seconds of a nominal "
+                      "processor core, so that the answer does not depend on the machine (default: {})",
+                      options->budget_s))
+      ->check(positive_number().description(""))
+      ->type_name("SECONDS");
+  options->output.add_option(*verb);
+  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli

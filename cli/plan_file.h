@@ -1,0 +1,26 @@
+// What the verbs that take a PLAN share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/json.h"
+#include "planner/evaluation.h"
+#include "program/plan.h"
+#include "sim/simulator.h"
+
+namespace orrery::cli {
+
+void write_plan(const Plan& plan, const std::string& file);
+
+void add_detail_option(CLI::App& verb, std::string& detail);
+sim::Detail parse_detail(const std::string& name);
+bool parse_fold(const std::string& name);
+
+// "of the step:  compute 81.2%  bubble 9.0% …", parts from 0.05% on.
+std::string breakdown_text(const Breakdown& breakdown);
+
+// Ranked plans, one a line, with the dimensions that any of them uses.
+std::string plan_table(const std::vector<planner::Evaluation>& plans);
+
+}  // namespace orrery::cli

@@ -1,0 +1,55 @@
+// orrery run: executes a plan, on mpirun of its own or as one rank of a launcher's job.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "cli/executor.h"
+#include "cli/verbs.h"
+#include "program/plan.h"
+
+namespace orrery::cli {
+namespace {
+
+struct Options {
+  std::string plan, backend = "auto", data, trace, json;
+  std::optional<int> steps;
+  std::string mpi;
+};
+
+int run(const Options& options) {
+  check_backend(options.backend);
+  const Plan plan = load_plan(options.plan);  // a bad file is said once, before any rank starts
+  std::vector<std::string> arguments = {"run", options.plan};
+  const auto pass = [&](const char* name, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  };
+  if (options.steps) pass("--steps", std::to_string(*options.steps));
+  pass("--data", options.data);
+  pass("--trace", options.trace);
+  pass("--json", options.json);
+  return launch_executor(parse_mpi(options.mpi), plan.choices.world(), arguments);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("run", "executes a plan: trains for real");
+  const auto options = std::make_shared<Options>();
+  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
+  add_backend_option(*verb, options->backend);
+  add_mpi_option(*verb, options->mpi);
+  verb->add_option("--steps", options->steps, "training steps (default: 10)")
+      ->check(CLI::Range(1, 1'000'000'000).description(""))
+      ->type_name("N");
+  verb->add_option("--data", options->data,
+                   "text to train on, a token a byte (default: the GPL that every Debian carries)")
+      ->type_name("FILE");
+  verb->add_option("--trace", options->trace, "write a Chrome/Perfetto trace (default: none written)")
+      ->type_name("FILE");
+  verb->add_option("--json", options->json, "write the result as one JSON object to FILE; - for stdout")
+      ->type_name("FILE|-");
+  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli

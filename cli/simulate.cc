@@ -1,0 +1,86 @@
+// orrery simulate: one step (or several) of a plan in virtual time.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "cli/output.h"
+#include "cli/plan_file.h"
+#include "cli/verbs.h"
+#include "planner/evaluation.h"
+#include "sim/simulator.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kLinksReported = 10;
+
+struct Options {
+  std::string plan, fold = "on", detail = "flows", trace;
+  std::optional<int> steps;
+  Output output;
+};
+
+int run(const Options& options) {
+  sim::SimulationOptions simulation;
+  simulation.fold = parse_fold(options.fold);
+  simulation.detail = parse_detail(options.detail);
+  simulation.steps = options.steps.value_or(0);
+  simulation.keep_timeline = !options.trace.empty();
+  planner::Evaluation evaluation = planner::evaluate(load_plan(options.plan));
+  const auto start = std::chrono::steady_clock::now();
+  evaluation.simulation = sim::simulate(evaluation.plan, simulation);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  const sim::Simulation& result = *evaluation.simulation;
+  if (!options.trace.empty())
+    write_file_atomically(options.trace, chrome_trace(result.programs, result.timeline));
+
+  Json links = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < result.links.size() && i < kLinksReported; ++i) {
+    const auto& link = result.links[i];
+    links.push_back({{"name", link.name}, {"utilization", link.utilization}, {"bytes", link.bytes}});
+    rows.push_back({link.name, fmt::format("{:.1f}%", link.utilization * 100), human_bytes(link.bytes)});
+  }
+  Json json = planner::to_json(evaluation);
+  json["ranks"] = result.ranks;
+  json["simulated_ranks"] = result.simulated_ranks;
+  json["events"] = result.events;
+  json["step_ends_s"] = result.step_ends_s;
+  json["wall_s"] = wall.count();
+  json["links"] = links;
+
+  options.output.write(json);
+  options.output.print(plan_table({evaluation}));
+  options.output.print(fmt::format("{} of {} ranks simulated, {} activities in {}\n", result.simulated_ranks,
+                                   result.ranks, result.events, human_seconds(wall.count())));
+  options.output.print(breakdown_text(result.breakdown));
+  if (!rows.empty()) options.output.print("\n" + table({"busiest links", "utilization", "bytes"}, rows));
+  if (!options.trace.empty())
+    options.output.print(
+        fmt::format("trace written to {}: open it in https://ui.perfetto.dev\n", options.trace));
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("simulate", "runs a plan in virtual time");
+  const auto options = std::make_shared<Options>();
+  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
+  verb->add_option("--fold", options->fold,
+                   "on: one rank of each class of like ranks; off: every rank (default: on)")
+      ->type_name("on|off");
+  add_detail_option(*verb, options->detail);
+  verb->add_option("--trace", options->trace, "write a Chrome/Perfetto trace (default: none written)")
+      ->type_name("FILE");
+  verb->add_option("--steps", options->steps, "steps to simulate (default: what the steady state needs)")
+      ->check(CLI::Range(1, 10000).description(""))
+      ->type_name("N");
+  options->output.add_option(*verb);
+  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli

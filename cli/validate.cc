@@ -1,0 +1,169 @@
+// orrery validate: predicted beside measured, of a plan that is run here or of published tables.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "cli/executor.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "planner/evaluation.h"
+#include "planner/published_collectives.h"
+#include "planner/validation.h"
+#include "proto/timeline.pb.h"
+#include "sim/simulator.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr int kNo = 3;
+constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated and compared
+constexpr int kDefaultSteps = 10;
+
+struct Options {
+  std::string plan, backend = "auto", mpi, data;
+  std::vector<std::string> published, published_collectives;
+  int steps = kDefaultSteps;
+  std::optional<double> tolerance;
+  Output output;
+};
+
+Timeline read_timeline(const std::string& file) {
+  proto::Timeline message;
+  if (!message.ParseFromString(read_file(file, std::uint64_t{1} << 34)))
+    throw InternalError("the executor's timeline cannot be read");
+  Timeline timeline;
+  for (const auto& event : message.events())
+    timeline.events.push_back(
+        {event.rank(), event.step(), event.instruction(), event.start_s(), event.end_s()});
+  return timeline;
+}
+
+std::vector<std::string> arguments_of(const Options& options, const std::string& folder) {
+  std::vector<std::string> arguments = {
+      "run",        options.plan,         "--steps", std::to_string(options.steps),
+      "--timeline", folder + "/timeline", "--json",  folder + "/run.json"};
+  if (!options.data.empty()) arguments.insert(arguments.end(), {"--data", options.data});
+  return arguments;
+}
+
+std::string error_text(double predicted, double measured) {
+  return measured > 0 ? fmt::format("{:+.1f}%", 100 * (predicted - measured) / measured) : "";
+}
+
+int validate_plan(const Options& options) {
+  check_backend(options.backend);
+  const MpiLibrary mpi = parse_mpi(options.mpi);
+  if (under_launcher() && launcher_rank() != 0)
+    return launch_executor(mpi, 0, arguments_of(options, "/nonexistent"));  // only rank 0 writes files
+  planner::Evaluation evaluation = planner::evaluate(load_plan(options.plan));
+  const int ranks = evaluation.plan.choices.world();
+  sim::SimulationOptions simulation;
+  simulation.fold = ranks > kUnfoldedRanks;
+  evaluation.simulation = sim::simulate(evaluation.plan, simulation);
+
+  const TemporaryFolder folder;
+  const int code = launch_executor_beside(mpi, ranks, arguments_of(options, folder.path()));
+  if (code != 0) return code;  // the executor has said why
+  const Json run = read_json(folder.path() + "/run.json");
+
+  planner::Validation validation;
+  validation.predicted_step_time_s = evaluation.step_time_s();
+  validation.measured_step_time_s = run.at("step_time_s").at("median").get<double>();
+  validation.by_kind = planner::join(evaluation.simulation->programs, evaluation.simulation->timeline,
+                                     read_timeline(folder.path() + "/timeline"));
+  validation.predicted_bytes = evaluation.memory.total;
+  validation.measured_bytes = run.at("memory_bytes").get<double>();
+
+  std::vector<std::vector<std::string>> rows;
+  const auto row = [&](const std::string& name, double predicted, double measured) {
+    rows.push_back(
+        {name, human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
+  };
+  row("step", validation.predicted_step_time_s, validation.measured_step_time_s);
+  for (const auto& kind : validation.by_kind) row("  " + kind.kind, kind.predicted_s, kind.measured_s);
+  rows.push_back({"memory", human_bytes(validation.predicted_bytes), human_bytes(validation.measured_bytes),
+                  error_text(validation.predicted_bytes, validation.measured_bytes)});
+  options.output.print(
+      fmt::format("{}: {} ranks, {} steps\n", planner::describe(evaluation.plan), ranks, options.steps));
+  options.output.print(table({"", "predicted", "measured", "error"}, rows));
+  options.output.print(planner::explain(validation) + "\n");
+  Json json = planner::to_json(validation);
+  json["ranks"] = ranks;
+  json["steps"] = options.steps;
+  json["profile"] = planner::to_json(evaluation).at("profile");
+  json["measured"] = run.at("step_time_s");
+  options.output.write(json);
+  if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
+    throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
+                               100 * validation.relative_error(), 100 * *options.tolerance));
+  return 0;
+}
+
+std::vector<std::string> summary_row(const std::string& name, const Json& block) {
+  const auto percent = [&](const char* key) {
+    return block.contains(key) && block.at(key).is_number()
+               ? fmt::format("{:.1f}%", 100 * block.at(key).get<double>())
+               : std::string();
+  };
+  const auto count = [&](const char* key) {
+    return block.contains(key) ? std::to_string(block.at(key).get<std::int64_t>()) : std::string();
+  };
+  return {name,
+          count("rows"),
+          count("skipped"),
+          percent("mape"),
+          percent("median_ape"),
+          percent("max_ape"),
+          percent("bias"),
+          percent("within_10_percent")};
+}
+
+int validate_published(const Json& result, const Output& output) {
+  std::vector<std::vector<std::string>> rows = {summary_row("all", result.at("all"))};
+  for (const auto& [name, block] : result.at("sources").items()) rows.push_back(summary_row(name, block));
+  output.print(table({"source", "rows", "skipped", "MAPE", "median", "worst", "bias", "within 10%"}, rows));
+  output.write(result);
+  return 0;
+}
+
+int run(const Options& options) {
+  const int asked =
+      !options.plan.empty() + !options.published.empty() + !options.published_collectives.empty();
+  if (asked != 1)
+    throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
+                    "expected one of PLAN, --published and --published-collectives");
+  if (!options.published_collectives.empty())
+    return validate_published(planner::validate_published_collectives(options.published_collectives),
+                              options.output);
+  return validate_plan(options);
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("validate", "predicts, runs, and sets predicted beside measured");
+  const auto options = std::make_shared<Options>();
+  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote");
+  add_backend_option(*verb, options->backend);
+  add_mpi_option(*verb, options->mpi);
+  verb->add_option("--steps", options->steps,
+                   fmt::format("training steps to measure (default: {})", kDefaultSteps))
+      ->check(CLI::Range(1, 1'000'000).description(""))
+      ->type_name("N");
+  verb->add_option("--tolerance", options->tolerance,
+                   "exit with 3 where the step's relative error is larger, as a fraction (default: none)")
+      ->check(non_negative_number().description(""))
+      ->type_name("R");
+  verb->add_option("--data", options->data, "text to train on (default: as `orrery run`)")->type_name("FILE");
+  verb->add_option("--published-collectives", options->published_collectives,
+                   "judge the collective model by tables of published nccl-tests runs")
+      ->type_name("CSV…");
+  options->output.add_option(*verb);
+  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace orrery::cli
