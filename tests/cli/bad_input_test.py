@@ -1,0 +1,231 @@
+"""Bad input: the contract's one line, exit code 2, and no file left behind."""
+import unittest
+
+from orrery_case import OrreryCase
+
+CLUSTER = """
+name: "bench"
+groups {{
+  node {{
+    name: "box" device: "a100-sxm-80g" devices: 2
+    intra {{ kind: NVSWITCH bandwidth_bytes_per_s: {bandwidth} latency_s: 1e-6 }}
+    nic {{ count: 2 bandwidth_bytes_per_s: 25e9 latency_s: 1e-6 direct: true pcie_bandwidth_bytes_per_s: 25e9 }}
+    {extra}
+  }}
+  count: 2
+}}
+fabric {{ kind: STAR transport: INFINIBAND switch_latency_s: 1e-7 }}
+{top}
+"""
+
+
+def cluster(bandwidth="300e9", extra="", top=""):
+    return CLUSTER.format(bandwidth=bandwidth, extra=extra, top=top)
+
+
+class BadInput(OrreryCase):
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def plan(self, *arguments, **expected):
+        """`orrery plan` of GPT-2 on one node with these options, which must be refused."""
+        return self.refused("plan", "gpt2", "dgx-a100", "--gpus", "8", *arguments, "--out", "out.textproto",
+                            "--json", "out.json", **expected)
+
+    # Usage
+    def test_no_verb(self):
+        self.refused()
+
+    def test_unknown_verb(self):
+        self.refused("foretell")
+
+    def test_unknown_option(self):
+        self.plan("--frobnicate", says="--frobnicate")
+
+    def test_missing_arguments(self):
+        self.refused("plan", "gpt2")
+
+    def test_option_without_its_value(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--tp")
+
+    def test_words_where_a_number_belongs(self):
+        self.plan("--tp", "two", says="--tp")
+
+    def test_fraction_where_a_count_belongs(self):
+        self.plan("--tp", "1.5", says="--tp")
+
+    def test_no_nodes(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--nodes", "0", says="--nodes")
+
+    def test_negative_nodes(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--nodes", "-4")
+
+    def test_a_count_beyond_all_integers(self):
+        self.plan("--global-batch", "99999999999999999999999")
+
+    def test_nan_for_a_number(self):
+        self.plan("--capacity-factor", "nan", says="nan")
+
+    def test_infinity_for_a_number(self):
+        self.plan("--capacity-factor", "inf", says="inf")
+
+    def test_ratio_that_is_none(self):
+        self.plan("--grad-compression", "topk:nan", says="--grad-compression")
+
+    def test_unknown_values_of_words(self):
+        for option in ("--schedule", "--recompute", "--precision", "--optimizer", "--attention", "--objective",
+                       "--sync", "--grad-compression", "--runtime", "--sequence-parallel", "--order"):
+            with self.subTest(option):
+                self.plan(option, "sideways", says="sideways")
+
+    def test_order_that_names_a_dimension_twice(self):
+        self.plan("--order", "tp,tp,ep,dp,pp", says="--order")
+
+    def test_nodes_and_gpus_together(self):
+        self.plan("--nodes", "1", says="--nodes")
+
+    # Contradictions
+    def test_tp_that_does_not_divide_the_heads(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--gpus", "8", "--tp", "8", says="heads")
+
+    def test_tp_that_does_not_divide_the_devices(self):
+        self.plan("--tp", "3", says="8 devices")
+
+    def test_batch_that_does_not_divide(self):
+        self.plan("--global-batch", "7", "--dp", "8", says="7")
+
+    def test_micro_batch_that_does_not_divide(self):
+        self.plan("--global-batch", "16", "--dp", "8", "--micro-batch", "3")
+
+    def test_pins_of_more_devices_than_there_are(self):
+        self.plan("--tp", "4", "--pp", "2", "--dp", "2", says="8 devices")
+
+    def test_interleaving_without_its_schedule(self):
+        self.plan("--schedule", "1f1b", "--interleave", "2", "--pp", "2", says="--interleave")
+
+    def test_stage_layers_that_do_not_add_up(self):
+        self.plan("--pp", "2", "--stage-layers", "6,7", says="12 layers")
+
+    def test_more_stages_than_layers(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--nodes", "2", "--pp", "16", "--global-batch", "16", says="12")
+
+    def test_gpus_that_are_no_whole_nodes(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--gpus", "12")
+
+    def test_sequence_length_of_a_model_without_sequences(self):
+        self.refused("plan", "resnet50", "dgx-a100", "--gpus", "8", "--seq-len", "128", says="--seq-len")
+
+    # Names and files
+    def test_unknown_catalog_names_are_answered_with_near_ones(self):
+        self.refused("plan", "gpt3-157b", "dgx-a100", says="gpt3-175b")
+        self.refused("plan", "gpt2", "dgx-a1000", says="dgx-a100")
+
+    def test_missing_file(self):
+        self.refused("plan", "nowhere/config.json", "dgx-a100", says="nowhere/config.json")
+        self.refused("simulate", "nowhere.textproto", says="nowhere.textproto")
+
+    def test_folder_as_a_file(self):
+        (self.folder / "folder.textproto").mkdir()
+        self.refused("plan", "gpt2", self.folder / "folder.textproto", says="folder")
+        self.refused("simulate", self.folder / "folder.textproto", says="folder")
+
+    def test_empty_files(self):
+        for name in ("empty.json", "empty.onnx", "empty.textproto"):
+            with self.subTest(name):
+                self.refused("plan", self.file(name, ""), "dgx-a100", says=name)
+        self.refused("plan", "gpt2", self.file("cluster.textproto", ""))
+        self.refused("simulate", self.file("plan.textproto", ""))
+
+    def test_binary_garbage(self):
+        garbage = bytes((i * 167 + 13) % 256 for i in range(4096))
+        for name in ("garbage.json", "garbage.onnx", "garbage.textproto"):
+            with self.subTest(name):
+                self.refused("plan", self.file(name, garbage), "dgx-a100", says=name)
+        self.refused("plan", "gpt2", self.file("cluster.textproto", garbage))
+        self.refused("simulate", self.file("plan.textproto", garbage))
+        self.refused("plan", "gpt2", self.file("platform.xml", garbage))
+
+    def test_unknown_key_in_a_textproto(self):
+        path = self.file("cluster.textproto", cluster(extra="flux_capacitors: 3"))
+        self.refused("plan", "gpt2", path, says=["cluster.textproto:8", "flux_capacitors"])
+
+    def test_negative_bandwidth(self):
+        self.refused("plan", "gpt2", self.file("cluster.textproto", cluster(bandwidth="-300e9")),
+                     says="cluster.textproto:6")
+
+    def test_bandwidths_that_are_no_numbers(self):
+        for value in ("nan", "inf"):
+            with self.subTest(value):
+                self.refused("plan", "gpt2", self.file("cluster.textproto", cluster(bandwidth=value)))
+
+    def test_unknown_enumerator_in_a_textproto(self):
+        text = cluster().replace("STAR", "SPAGHETTI")
+        self.refused("plan", "gpt2", self.file("cluster.textproto", text), says="SPAGHETTI")
+
+    def test_nodes_cut_off_by_dead_ports(self):
+        dead = "".join(f'overrides {{ node: 1 port: {port} target: "nic" speed: 0 }}\n' for port in (0, 1))
+        self.refused("plan", "gpt2", self.file("cluster.textproto", cluster(top=dead)), "--global-batch", "8")
+
+    def test_truncated_onnx(self):
+        # The beginning of a real ONNX file: ir_version 8, producer "pytorch", and a graph that says it is longer.
+        self.refused("plan", self.file("model.onnx", b"\x08\x08\x12\x07pytorch:\xff\xff\x7f\x0a\x10"), "dgx-a100",
+                     says="model.onnx")
+
+    def test_deeply_nested_json(self):
+        self.refused("plan", self.file("config.json", "[" * 200000), "dgx-a100", says="config.json")
+
+    def test_json_with_too_many_values(self):
+        self.refused("plan", self.file("config.json", '{"model_type": [' + "0," * 1500000 + "0]}"), "dgx-a100",
+                     says="config.json")
+
+    def test_json_of_no_model(self):
+        self.refused("plan", self.file("config.json", '{"model_type": "horoscope"}'), "dgx-a100", says="horoscope")
+        self.refused("plan", self.file("list.json", "[1, 2, 3]"), "dgx-a100", says="list.json")
+
+    def test_plan_file_that_holds_another_message(self):
+        self.refused("simulate", self.file("plan.textproto", cluster()), says="plan.textproto")
+
+    # Output
+    def test_output_into_a_missing_folder(self):
+        self.refused("plan", "gpt2", "dgx-a100", "--gpus", "2", "--tp", "2", "--micro-batch", "1", "--seq-len", "128",
+                     "--out", "nowhere/plan.textproto", says="nowhere/plan.textproto")
+
+    def test_json_into_a_folder(self):
+        (self.folder / "folder").mkdir()
+        self.refused("collective", "all_reduce", "dgx-a100", "--gpus", "2", "--bytes", "1K", "--json",
+                     self.folder / "folder")
+
+    # Other verbs
+    def test_unknown_collective(self):
+        self.refused("collective", "all_confuse", "dgx-a100", "--bytes", "8", says="all_confuse")
+
+    def test_bytes_that_are_none(self):
+        for value in ("many", "-5", "nan", "inf", "12Q", ""):
+            with self.subTest(value):
+                self.refused("collective", "all_reduce", "dgx-a100", f"--bytes={value}")
+
+    def test_unknown_algorithm(self):
+        self.refused("collective", "all_reduce", "dgx-a100", "--bytes", "8", "--algorithm", "telepathy",
+                     says="telepathy")
+
+    def test_unknown_detail_and_fold(self):
+        self.refused("simulate", "plan.textproto", "--detail", "atoms", says="atoms")
+        self.refused("simulate", "plan.textproto", "--fold", "perhaps", says="perhaps")
+
+
+class NoAnswer(OrreryCase):
+    def test_says_what_is_short_and_what_would_do(self):
+        line = self.refused("plan", "gpt3-175b", "dgx-a100", "--nodes", "1", "--global-batch", "8", code=3,
+                            says=["fits", "stage", "nodes"])
+        self.assertRegex(line, r"needs [0-9.]+ [GT]iB")
+
+    def test_says_which_pin_stands_in_the_way(self):
+        self.refused("plan", "gpt2-xl", "v100-ib100", "--nodes", "2", "--micro-batch", "64", "--recompute", "none",
+                     "--attention", "unfused", "--global-batch", "128", "--precision", "fp32", code=3,
+                     says="without --micro-batch")
+
+
+if __name__ == "__main__":
+    unittest.main()

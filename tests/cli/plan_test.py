@@ -1,0 +1,112 @@
+"""`orrery plan`: the contract's fields, what must add up, and that the answer is the same every time."""
+import unittest
+
+from orrery_case import OrreryCase, small_gpt2
+
+
+class Plan(OrreryCase):
+    def test_gives_the_fields_of_the_contract(self):
+        result = self.json("plan", *small_gpt2())
+        for field in ("candidates", "feasible", "simulated"):
+            self.assertIs(type(result[field]), int)
+            self.assertGreater(result[field], 0)
+        self.assertIs(type(result["proven"]), bool)
+        self.assertGreaterEqual(result["gap"], 0)
+        self.assertGreaterEqual(result["search_s"], 0)
+        self.assertLessEqual(len(result["plans"]), 10)
+        self.assertEqual(result["proven"], result["gap"] == 0)
+        times = [plan["step_time_s"] for plan in result["plans"]]
+        self.assertEqual(times, sorted(times))
+        for plan in result["plans"]:
+            self.check_plan(plan)
+            self.assertEqual(plan["tp"], 2)
+            self.assertEqual(plan["tp"] * plan["pp"] * plan["dp"] * plan["cp"], 4)
+            self.assertEqual(plan["dp"] * plan["micro_batch"] * plan["micro_batches"], 8)
+            self.assertLessEqual(plan["memory_bytes"]["total"], plan["memory_bytes"]["capacity"])
+            self.assertEqual(sum(plan["stage_layers"]), 12)
+
+    def test_says_why_in_words_and_numbers(self):
+        text = self.done("plan", *small_gpt2())
+        self.assertIn("a step:", text)
+        self.assertIn("runner-up", text)
+        self.assertIn("would save", text)
+        self.assertRegex(text, r"(Proven best of \d+ candidates|Best found, within [0-9.]+% of the bound)")
+
+    def test_is_the_same_every_time_whatever_the_jobs(self):
+        runs = [self.json("plan", *small_gpt2(), "--jobs", jobs) for jobs in (1, 1, 2)]
+        self.assertEqual(self.without_clock(runs[0]), self.without_clock(runs[1]))
+        self.assertEqual(self.without_clock(runs[0]), self.without_clock(runs[2]))
+
+    def test_with_everything_pinned_evaluates_that_plan(self):
+        result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "32", "--seq-len", "256",
+                           "--tp", "2", "--pp", "2", "--dp", "2", "--cp", "1", "--ep", "1", "--micro-batch", "2",
+                           "--schedule", "1f1b", "--zero", "1", "--recompute", "full", "--sequence-parallel", "on",
+                           "--overlap-grad-reduce", "on")
+        self.assertEqual(result["candidates"], 1)
+        self.assertTrue(result["proven"])
+        plan, = result["plans"]
+        self.check_plan(plan)
+        self.assertEqual((plan["pp"], plan["micro_batches"], plan["zero"], plan["recompute"]), (2, 8, 1, "full"))
+        self.assertTrue(plan["sequence_parallel"])
+        self.assertGreater(plan["breakdown_s"]["recompute"], 0)
+
+    def test_tops_at_what_is_asked(self):
+        self.assertEqual(len(self.json("plan", *small_gpt2(), "--top", "3")["plans"]), 3)
+
+    def test_uneven_stages_when_asked(self):
+        result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "2", "--global-batch", "8", "--seq-len", "128",
+                           "--pp", "2", "--stage-layers", "7,5", "--micro-batch", "1", "--schedule", "1f1b")
+        for plan in result["plans"]:
+            self.assertEqual(plan["stage_layers"], [7, 5])
+
+    def test_other_objectives(self):
+        least = self.json("plan", *small_gpt2(), "--objective", "memory")
+        fastest = self.json("plan", *small_gpt2())
+        self.assertTrue(least["proven"])
+        self.assertLessEqual(least["plans"][0]["memory_bytes"]["total"], fastest["plans"][0]["memory_bytes"]["total"])
+        memory = [plan["memory_bytes"]["total"] for plan in least["plans"]]
+        self.assertEqual(memory, sorted(memory))
+        for objective in ("energy", "cost"):
+            self.json("plan", *small_gpt2(), "--objective", objective, "--top", "2")
+
+    def test_json_file_and_text_together(self):
+        text = self.done("plan", *small_gpt2(), "--top", "2", "--json", "out.json")
+        self.assertIn("MFU", text)
+        self.assertEqual(len(self.parse((self.folder / "out.json").read_text())["plans"]), 2)
+
+    def test_the_written_plan_is_the_best_and_self_contained(self):
+        result = self.json("plan", *small_gpt2(), "--out", "plan.textproto")
+        best = result["plans"][0]
+        again = self.json("simulate", "plan.textproto")
+        self.check_plan(again)
+        for field in ("tp", "pp", "dp", "micro_batch", "schedule", "zero", "recompute", "step_time_s", "memory_bytes",
+                      "breakdown_s", "estimate_s"):
+            self.assertEqual(again[field], best[field], field)
+
+    def test_models_without_sequences(self):
+        result = self.json("plan", "resnet50", "v100-ib100", "--nodes", "4", "--global-batch", "256", "--top", "3")
+        for plan in result["plans"]:
+            self.check_plan(plan)
+            self.assertEqual(plan["tokens_per_s"], 0)
+            self.assertGreater(plan["samples_per_s"], 0)
+
+    def test_this_machine(self):
+        result = self.json("plan", "gpt2", "localhost", "--gpus", "2", "--global-batch", "4", "--seq-len", "64",
+                           "--top", "3")
+        self.assertEqual(result["runtime"], "orrery")
+        self.assertEqual(result["training"]["precision"], "fp32")
+        for plan in result["plans"]:
+            self.check_plan(plan)
+
+    def test_gpt3_on_a_thousand_gpus(self):
+        result = self.json("plan", "gpt3-175b", "dgx-a100", "--nodes", "128", "--global-batch", "1536", "--seq-len",
+                           "2048", "--precision", "bf16")
+        best = result["plans"][0]
+        self.check_plan(best)
+        self.assertLessEqual(best["memory_bytes"]["total"], best["memory_bytes"]["capacity"])
+        self.assertEqual(best["tp"] * best["pp"] * best["dp"], 1024)
+        self.assertTrue(0.3 < best["mfu"] < 0.75, best["mfu"])
+
+
+if __name__ == "__main__":
+    unittest.main()
