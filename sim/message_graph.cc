@@ -7,22 +7,6 @@
 namespace orrery::sim {
 namespace {
 
-// Positions of a node's members in the order of a channel's ring: along the links of a mesh, each channel on
-// another of its link-disjoint rings or directions.
-std::vector<int> order_inside(const std::vector<int>& members, const Cluster& cluster, int channel) {
-  std::vector<int> order(members.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  const NodeType& node = cluster.groups[static_cast<std::size_t>(cluster.place(members.front()).group)].node;
-  if (node.intra.kind != IntraKind::nvlink_mesh) return order;
-  std::vector<int> locals;
-  for (const int device : members) locals.push_back(cluster.place(device).local);
-  const auto rings = mesh_rings(node.intra.mesh_links, node.devices, locals);
-  if (rings.empty()) return order;
-  order = rings[static_cast<std::size_t>(channel) / 2 % rings.size()];
-  if (channel % 2 == 1) std::reverse(order.begin(), order.end());
-  return order;
-}
-
 // The order in which the ring of `channel` of `channels` visits the members: node by node, and in each node
 // rotated, so that every channel leaves a node by another port: the members of a port follow each other.
 std::vector<int> ring_order(const std::vector<int>& devices, const Cluster& cluster, int channel,
@@ -40,16 +24,12 @@ std::vector<int> ring_order(const std::vector<int>& devices, const Cluster& clus
     }
   }
   std::vector<int> order;
-  std::size_t entry =
-      static_cast<std::size_t>(channel) * nodes[0].size() / static_cast<std::size_t>(channels);
-  for (const std::vector<int>& members : nodes) {
-    const std::size_t k = members.size();
-    const std::vector<int> inside = order_inside(members, cluster, channel);
-    // What left the last node by its member i enters this one by its member i, and leaves by the one before.
-    const auto at = std::find(inside.begin(), inside.end(), static_cast<int>(entry % k)) - inside.begin();
-    for (std::size_t i = 0; i < k; ++i)
-      order.push_back(members[static_cast<std::size_t>(inside[(static_cast<std::size_t>(at) + i) % k])]);
-    entry = static_cast<std::size_t>(inside[(static_cast<std::size_t>(at) + k - 1) % k]);
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    const std::size_t k = nodes[n].size();
+    // What left the last node by member i enters this one by member i.
+    const std::size_t turn = static_cast<std::size_t>(channel) * k / static_cast<std::size_t>(channels);
+    const std::size_t first = (turn + n * (k - 1)) % k;
+    for (std::size_t i = 0; i < k; ++i) order.push_back(nodes[n][(first + i) % k]);
   }
   return order;
 }
