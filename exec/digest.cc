@@ -1,5 +1,6 @@
 #include "exec/digest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -12,14 +13,6 @@ namespace {
 constexpr std::uint64_t kDigestSeed = 0x646967657374;  // "digest"
 
 using Sums = std::array<double, 1 + kProjections>;  // of squares; of each projection
-
-// Whether this rank's copy is the one that counts.
-bool counts(const HeldTensor& held, const Program& program) {
-  const Coordinates& at = program.at;
-  if (at.dp != 0 || at.cp != 0) return false;
-  if (held.tensor->split_dim < 0 && at.tp != 0) return false;
-  return held.tensor->tied_to.empty();
-}
 
 }  // namespace
 
@@ -39,15 +32,22 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pr
   std::vector<Sums> sums(names.size(), Sums{});
   std::vector<float> values;
   for (const HeldTensor& held : parameters.held()) {
-    if (!counts(held, program)) continue;
+    const Parameters::Part part = parameters.answers_for(held);
+    if (part.begin == part.end) continue;
     Sums& sum = sums[place.at({held.op, held.parameter})];
-    values.resize(static_cast<std::size_t>(held.elements));
-    device.copy_to_host(values.data(), parameters.weight(held), values.size() * sizeof(float));
+    values.resize(static_cast<std::size_t>(part.end - part.begin));
+    device.copy_to_host(
+        values.data(),
+        parameters.own_weights(held.bucket) + (part.begin - parameters.shard_begin(held.bucket)),
+        values.size() * sizeof(float));
     const CounterRandom random(kDigestSeed, hash_of(held.name()));
+    const std::int64_t begin = part.begin - held.offset;  // in the tensor
+    const std::int64_t end = part.end - held.offset;
     for (const Run& run : runs_of(*held.tensor, plan.choices.tp, program.at.tp))
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        const auto value = static_cast<double>(values[static_cast<std::size_t>(run.local + i)]);
-        const std::uint64_t bits = random.bits(static_cast<std::uint64_t>(run.global + i));
+      for (std::int64_t local = std::max(run.local, begin); local < std::min(run.local + run.count, end);
+           ++local) {
+        const auto value = static_cast<double>(values[static_cast<std::size_t>(local - begin)]);
+        const std::uint64_t bits = random.bits(static_cast<std::uint64_t>(run.global + local - run.local));
         sum[0] += value * value;
         for (int k = 0; k < kProjections; ++k)
           sum[static_cast<std::size_t>(k) + 1] += (bits >> k & 1) != 0 ? value : -value;

@@ -286,7 +286,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
                layers_.rows() * (tensor.kind == TensorKind::loss_max ? 1 : 2));
       return;
     default:
-      compile_bucket_collective(instruction, compiled);
+      compile_bucket_collective(instruction, compiled, uses);
       return;
   }
   const Key whole{tensor.kind, tensor.index, tensor.micro_batch, Form::whole};
@@ -330,11 +330,12 @@ std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
   for (const HeldTensor& held : parameters_.held()) {
     const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(held.op)];
     if (!gradient_is_partial(op, *held.tensor, plan_.choices)) continue;
-    const std::int64_t shard_begin = parameters_.shard_begin(held.bucket);
-    const std::int64_t begin = std::max(held.offset, shard_begin);
+    const std::int64_t shard = parameters_.shard_begin(held.bucket);
+    const std::int64_t begin = std::max(held.offset, shard);
     const std::int64_t end =
-        std::min(held.offset + held.elements, shard_begin + parameters_.shard_elements(held.bucket));
-    if (begin < end) slices.push_back({parameters_.gradients(held.bucket) + begin, end - begin});
+        std::min(held.offset + held.elements, shard + parameters_.shard_elements(held.bucket));
+    if (begin < end)
+      slices.push_back({parameters_.own_gradients(held.bucket) + (begin - shard), end - begin});
   }
   return slices;
 }
@@ -362,7 +363,77 @@ class ThenRequest : public Request {
   std::function<void()> then_;
 };
 
-void Interpreter::compile_bucket_collective(const Instruction& instruction, Compiled& compiled) {
+void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
+                                 std::vector<Values::Id>& uses) {
+  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  const bool weights = instruction.writes.front().kind == TensorKind::parameters;
+  const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
+  const auto part = static_cast<std::size_t>(parameters_.shard_elements(bucket));
+  float* own = weights ? parameters_.own_weights(bucket) : parameters_.own_gradients(bucket);
+  // Hybrid sharding sums shards of different shard groups.
+  const bool of_shards =
+      program_.groups[static_cast<std::size_t>(instruction.group)].kind == GroupKind::replicate;
+  check_bytes(program_, instruction, static_cast<double>((of_shards ? part : elements) * sizeof(float)),
+              instruction.bytes);
+  switch (instruction.collective) {
+    case CollectiveKind::all_reduce: {
+      float* data = of_shards ? own : parameters_.gradients(bucket);
+      const std::size_t count = of_shards ? part : elements;
+      compiled.start = [=] {
+        return communicator->all_reduce(data, data, count, DType::fp32, Reduction::sum);
+      };
+      return;
+    }
+    case CollectiveKind::reduce_scatter: {
+      if (!parameters_.scatters_gradients(bucket)) {
+        float* data = parameters_.gradients(bucket);
+        compiled.start = [=] {
+          return communicator->reduce_scatter(data, own, part, DType::fp32, Reduction::sum);
+        };
+        return;
+      }
+      // This micro-batch's gradients; their sum is added to the shard that is kept.
+      Key key{TensorKind::gradients, bucket, instruction.micro_batch, Form::whole};
+      for (const TensorRef& tensor : instruction.reads)
+        if (tensor.kind == TensorKind::gradients && tensor.micro_batch >= 0)
+          key.micro_batch = tensor.micro_batch;
+      const Values::Id from = values_.use(key);
+      values_.forget(key);
+      key.form = Form::shard;
+      const Values::Id sum = values_.define(key, part * sizeof(float));
+      uses.insert(uses.end(), {from, sum});
+      const bool first = scattered_.insert(bucket).second;
+      compiled.start = [=, this]() -> std::unique_ptr<Request> {
+        auto request = communicator->reduce_scatter(values_.at(from), values_.at(sum), part, DType::fp32,
+                                                    Reduction::sum);
+        return std::make_unique<ThenRequest>(std::move(request), [=, this] {
+          if (first)
+            device_.copy(own, values_.at(sum), part * sizeof(float));
+          else
+            device_.add(own, values_.floats(sum), part);
+        });
+      };
+      return;
+    }
+    default: {
+      if (!parameters_.gathers_weights(bucket)) {
+        float* data = parameters_.weights(bucket);
+        compiled.start = [=] { return communicator->all_gather(own, data, part, DType::fp32); };
+        return;
+      }
+      const Values::Id whole =
+          values_.define({TensorKind::parameters, bucket, -1, Form::whole}, elements * sizeof(float));
+      uses.push_back(whole);
+      compiled.start = [=, this] {
+        return communicator->all_gather(own, values_.at(whole), part, DType::fp32);
+      };
+      return;
+    }
+  }
+}
+
+void Interpreter::compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
+                                            std::vector<Values::Id>& uses) {
   Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
   const TensorRef tensor = instruction.writes.front();
   const auto bucket_of = [&] {
@@ -379,23 +450,7 @@ void Interpreter::compile_bucket_collective(const Instruction& instruction, Comp
     case TensorKind::gradients:
     case TensorKind::tied_gradient:
     case TensorKind::parameters: {
-      const int bucket = bucket_of();
-      const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
-      check_bytes(program_, instruction, static_cast<double>(elements * sizeof(float)), instruction.bytes);
-      float* data =
-          tensor.kind == TensorKind::parameters ? parameters_.weights(bucket) : parameters_.gradients(bucket);
-      float* own = data + parameters_.shard_begin(bucket);
-      const auto part = static_cast<std::size_t>(parameters_.shard_elements(bucket));
-      if (instruction.collective == CollectiveKind::all_reduce)
-        compiled.start = [=] {
-          return communicator->all_reduce(data, data, elements, DType::fp32, Reduction::sum);
-        };
-      else if (instruction.collective == CollectiveKind::reduce_scatter)
-        compiled.start = [=] {
-          return communicator->reduce_scatter(data, own, part, DType::fp32, Reduction::sum);
-        };
-      else
-        compiled.start = [=] { return communicator->all_gather(own, data, part, DType::fp32); };
+      compile_bucket(instruction, bucket_of(), compiled, uses);
       return;
     }
     case TensorKind::replicated_gradient: {
@@ -440,18 +495,10 @@ void Interpreter::compile_bucket_collective(const Instruction& instruction, Comp
 double Interpreter::owned_gradient_squares() const {
   double sum = 0;
   for (const HeldTensor& held : parameters_.held()) {
-    const bool sharded = parameters_.shard_elements(held.bucket) < parameters_.elements(held.bucket);
-    if (!sharded && (program_.at.dp != 0 || program_.at.cp != 0)) continue;
-    if (held.tensor->split_dim < 0 && program_.at.tp != 0) continue;
-    // The last stage's copy of a tensor that the first stage owns.
-    if (!held.tensor->tied_to.empty()) continue;
-    const std::int64_t shard_begin = parameters_.shard_begin(held.bucket);
-    const std::int64_t begin = std::max(held.offset, shard_begin);
-    const std::int64_t end =
-        std::min(held.offset + held.elements, shard_begin + parameters_.shard_elements(held.bucket));
-    if (begin < end)
-      sum += device_.sum_of_squares(parameters_.gradients(held.bucket) + begin,
-                                    static_cast<std::size_t>(end - begin));
+    const Parameters::Part part = parameters_.answers_for(held);
+    sum += device_.sum_of_squares(
+        parameters_.own_gradients(held.bucket) + (part.begin - parameters_.shard_begin(held.bucket)),
+        static_cast<std::size_t>(part.end - part.begin));
   }
   return sum;
 }
@@ -499,7 +546,6 @@ void Interpreter::wait_for(std::uint32_t instruction) {
 void Interpreter::run_step(std::int64_t step) {
   step_ = step;
   std::fill(done_.begin(), done_.end(), 0);
-  parameters_.begin_step();
   const double zero = 0;
   device_.copy_to_device(batch_.loss, &zero, sizeof(zero));
   std::vector<std::pair<Mark, Mark>> marks(program_.instructions.size());

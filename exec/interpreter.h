@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "exec/communicator.h"
@@ -73,7 +74,10 @@ class Interpreter {
   void run_observed(const Instruction& instruction, const Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
-  void compile_bucket_collective(const Instruction& instruction, Compiled& compiled);
+  void compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
+                                 std::vector<Values::Id>& uses);
+  void compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
+                      std::vector<Values::Id>& uses);
   void compile_exchange(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   void extend_lifetimes(const std::vector<int>& begins, const std::vector<std::vector<Values::Id>>& uses);
   void optimizer(int begin, int end);
@@ -97,6 +101,7 @@ class Interpreter {
   std::vector<Compiled> compiled_;
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
   void* arena_ = nullptr;
+  std::set<int> scattered_;   // buckets whose shard of gradients has been set (ZeRO 2 and 3)
   float* scratch_ = nullptr;  // replicated gradients, side by side
   float* norm_ = nullptr;     // squared norm of the gradient
 

@@ -28,6 +28,27 @@ void check_executable(const Plan& plan) {
     refuse("it is a bidirectional encoder");
   if (t.parallel_residual) refuse("attention and MLP are parallel branches");
   if (t.qk_norm) refuse("queries and keys are normalised");
+  if (t.head_bias) refuse("its head has a bias");
+  // Queries, keys and values of one group of heads side by side (GPT-NeoX, Falcon, Megatron): one tensor in
+  // one part, where q | k | v are three parts or three tensors.
+  for (const Operator& op : workload.operators) {
+    const auto matrices = std::count_if(op.parameters.begin(), op.parameters.end(),
+                                        [](const ParameterTensor& p) { return p.shape.size() == 2; });
+    const bool feeds_attention = op.kind == OperatorKind::linear && op.name.size() >= 3 &&
+                                 op.name.compare(op.name.size() - 3, 3, "qkv") == 0;
+    if (feeds_attention && matrices == 1 && op.parameters.front().split_parts == 1)
+      refuse("its queries, keys and values are interleaved in one tensor");
+  }
+  const Choices& choices = plan.choices;
+  const auto not_yet = [](const std::string& what, const char* expected) {
+    throw UserError(what + " can be simulated, not executed yet", expected);
+  };
+  if (choices.cp > 1) not_yet("--cp " + std::to_string(choices.cp), "--cp 1");
+  if (choices.sync != Sync::all_reduce)
+    not_yet("--sync " + std::string(name_of(choices.sync)), "--sync all-reduce");
+  if (choices.grad_compression != Compression::none)
+    not_yet("--grad-compression " + std::string(name_of(choices.grad_compression)),
+            "--grad-compression none");
   if (t.multi_token_layers > 0) refuse("it predicts several tokens");
   if (t.sliding_window > 0 && t.sliding_window < plan.job->training.seq_len)
     refuse("its attention has a sliding window shorter than the sequence");
@@ -157,6 +178,50 @@ std::int32_t Layers::vocabulary_count(const HeldTensor& table) const {
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, table.shape[0]));
 }
 
+Layers::Place Layers::weight_of(const HeldTensor& tensor) {
+  Place place;
+  place.elements = tensor.elements;
+  place.offset = tensor.offset;
+  if (parameters_.gathers_weights(tensor.bucket))
+    place.value = values_.use({TensorKind::parameters, tensor.bucket, -1, Form::whole});
+  else
+    place.fixed = parameters_.weights(tensor.bucket) + tensor.offset;
+  return place;
+}
+
+Layers::Place Layers::gradient_of(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps) {
+  Place place;
+  place.elements = tensor.elements;
+  place.offset = tensor.offset;
+  const bool scattered = parameters_.scatters_gradients(tensor.bucket);
+  place.first = contributed_.insert({tensor.op, tensor.parameter, scattered ? micro_batch : -1}).second;
+  if (!scattered) {
+    place.fixed = parameters_.gradients(tensor.bucket) + tensor.offset;
+    return place;
+  }
+  const Key key{TensorKind::gradients, tensor.bucket, micro_batch, Form::whole};
+  if (values_.has(key)) {
+    place.value = values_.use(key);
+    return place;
+  }
+  const std::int64_t elements = parameters_.elements(tensor.bucket);
+  place.value = values_.define(key, bytes_of_floats(elements));
+  std::int64_t used = 0;
+  for (const HeldTensor& held : parameters_.held())
+    if (held.bucket == tensor.bucket) used = std::max(used, held.offset + held.elements);
+  if (used < elements)
+    steps.push_back([this, value = place.value, used, elements] {
+      device_.fill(values_.floats(value) + used, static_cast<std::size_t>(elements - used), 0);  // padding
+    });
+  return place;
+}
+
+float* Layers::ready_to_add(const Place& place) const {
+  float* data = at(place);
+  if (place.first) device_.fill(data, static_cast<std::size_t>(place.elements), 0);
+  return data;
+}
+
 void Layers::forward(int index, int micro_batch, std::vector<Step>& steps) {
   switch (op(index).kind) {
     case OperatorKind::embedding:
@@ -213,13 +278,16 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
   ORRERY_CHECK(table != nullptr, "no token embedding in the buckets");
   const auto out = values_.define(activation(index, micro_batch, Form::whole),
                                   bytes_of_floats(elements(index, Form::whole)));
+  const Place weight = weight_of(*table);
+  const Place position_weight = weight_or_none(positions);
+  // The tensor ranks' outputs are summed: one of them adds the positions.
+  const bool adds_positions = positions != nullptr && tp_rank_ == 0;
+  const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   steps.push_back([=, this] {
-    device_.embedding_forward(batch_.tokens + micro_batch * rows_, parameters_.weight(*table),
-                              values_.floats(out), rows_, model_.hidden, vocabulary_first(*table),
-                              vocabulary_count(*table));
-    // The tensor ranks' outputs are summed: one of them adds the positions.
-    if (positions != nullptr && tp_rank_ == 0)
-      device_.positions_forward(parameters_.weight(*positions), values_.floats(out), rows_, model_.hidden,
+    device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.floats(out), rows_,
+                              model_.hidden, vocabulary_first(*table), vocabulary_count(*table));
+    if (adds_positions)
+      device_.positions_forward(at(position_weight) + skipped, values_.floats(out), rows_, model_.hidden,
                                 plan_.job->training.seq_len);
   });
 }
@@ -228,16 +296,17 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
   const HeldTensor* table = parameters_.find(index, 0);
   const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
+  const Place table_gradient = gradient_of(*table, micro_batch, steps);
+  const Place position_gradient =
+      positions != nullptr ? gradient_of(*positions, micro_batch, steps) : Place{};
+  const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   steps.push_back([=, this] {
-    parameters_.prepare_to_add(*table);
     device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(dout),
-                               parameters_.gradient(*table), rows_, model_.hidden, vocabulary_first(*table),
+                               ready_to_add(table_gradient), rows_, model_.hidden, vocabulary_first(*table),
                                vocabulary_count(*table));
-    if (positions != nullptr) {
-      parameters_.prepare_to_add(*positions);
-      device_.positions_backward(values_.floats(dout), parameters_.gradient(*positions), rows_, model_.hidden,
-                                 plan_.job->training.seq_len);
-    }
+    if (positions != nullptr)
+      device_.positions_backward(values_.floats(dout), ready_to_add(position_gradient) + skipped, rows_,
+                                 model_.hidden, plan_.job->training.seq_len);
   });
 }
 
@@ -249,11 +318,12 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(2 * rows));
+  const Place w = weight_of(*weight);
+  const Place b = weight_or_none(bias);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_forward(model_.norm, values_.floats(x), parameters_.weight(*weight),
-                         bias != nullptr ? parameters_.weight(*bias) : nullptr, values_.floats(y), mean,
-                         mean + rows, rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
+    device_.norm_forward(model_.norm, values_.floats(x), at(w), at(b), values_.floats(y), mean, mean + rows,
+                         rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
   });
 }
 
@@ -271,13 +341,14 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const auto dx =
       accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
   values_.forget(gradient(index, micro_batch, form));
+  const Place w = weight_of(*weight);
+  const Place dw = gradient_of(*weight, micro_batch, steps);
+  const Place db = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
   steps.push_back([=, this] {
-    parameters_.prepare_to_add(*weight);
-    if (bias != nullptr) parameters_.prepare_to_add(*bias);
     float* mean = values_.floats(saved);
-    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), parameters_.weight(*weight),
-                          mean, mean + rows, values_.floats(dx), accumulate, parameters_.gradient(*weight),
-                          bias != nullptr ? parameters_.gradient(*bias) : nullptr, rows, model_.hidden);
+    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), at(w), mean, mean + rows,
+                          values_.floats(dx), accumulate, ready_to_add(dw), ready_to_add(db), rows,
+                          model_.hidden);
   });
 }
 
@@ -291,16 +362,21 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
   const auto y =
       values_.define(activation(index, micro_batch, Form::whole), bytes_of_floats(rows_ * linear.out));
-  steps.push_back([=, this, &self] {
-    for (const Product& p : linear.products)
-      device_.gemm(false, p.out_by_in, rows_, p.out, p.in, 1, values_.floats(x), linear.in,
-                   parameters_.weight(*p.weight), p.out_by_in ? p.in : p.out, 0, values_.floats(y) + p.column,
-                   linear.out);
-    // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
-    if (self.split != TensorSplit::row)
-      for (const auto& [bias, column] : linear.biases)
-        device_.add_bias(values_.floats(y) + column, parameters_.weight(*bias), rows_, bias->elements,
-                         linear.out);
+  std::vector<Place> weights;
+  for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
+  std::vector<Place> biases;
+  // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
+  if (self.split != TensorSplit::row)
+    for (const auto& [bias, column] : linear.biases) biases.push_back(weight_of(*bias));
+  steps.push_back([=, this] {
+    for (std::size_t i = 0; i < linear.products.size(); ++i) {
+      const Product& p = linear.products[i];
+      device_.gemm(false, p.out_by_in, rows_, p.out, p.in, 1, values_.floats(x), linear.in, at(weights[i]),
+                   p.out_by_in ? p.in : p.out, 0, values_.floats(y) + p.column, linear.out);
+    }
+    for (std::size_t i = 0; i < biases.size(); ++i)
+      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows_, biases[i].elements,
+                       linear.out);
     if (rotates)
       device_.rotary(attention_size(), values_.floats(y), rotary_dim, static_cast<float>(model_.rope_theta),
                      false);
@@ -325,38 +401,46 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
     });
   if (want_weight) {
     const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
-    steps.push_back([=, this, &self] {
-      for (const Product& p : linear.products) {
-        bool first = true;
-        for (const HeldTensor* tensor : p.tensors) first = parameters_.first_contribution(*tensor) && first;
+    std::vector<Place> gradients;
+    for (const Product& p : linear.products) {
+      gradients.push_back(gradient_of(*p.tensors.front(), micro_batch, steps));
+      for (std::size_t i = 1; i < p.tensors.size(); ++i) {
+        const bool first = gradient_of(*p.tensors[i], micro_batch, steps).first;
+        ORRERY_CHECK(first == gradients.back().first, "tensors of one product have unlike histories");
+      }
+    }
+    std::vector<Place> biases;
+    if (self.split != TensorSplit::row)
+      for (const auto& [bias, column] : linear.biases)
+        biases.push_back(gradient_of(*bias, micro_batch, steps));
+    steps.push_back([=, this] {
+      for (std::size_t i = 0; i < linear.products.size(); ++i) {
+        const Product& p = linear.products[i];
         const float* g = values_.floats(dy) + p.column;
-        const float beta = first ? 0.0F : 1.0F;
-        float* into = parameters_.gradient(*p.weight);
+        const float beta = gradients[i].first ? 0.0F : 1.0F;
         if (p.out_by_in)
           device_.gemm(true, false, p.out, p.in, rows_, 1, g, linear.out, values_.floats(x), linear.in, beta,
-                       into, p.in);
+                       at(gradients[i]), p.in);
         else
           device_.gemm(true, false, p.in, p.out, rows_, 1, values_.floats(x), linear.in, g, linear.out, beta,
-                       into, p.out);
+                       at(gradients[i]), p.out);
       }
-      if (self.split != TensorSplit::row)
-        for (const auto& [bias, column] : linear.biases) {
-          parameters_.prepare_to_add(*bias);
-          device_.bias_gradient(values_.floats(dy) + column, parameters_.gradient(*bias), rows_,
-                                bias->elements, linear.out);
-        }
+      for (std::size_t i = 0; i < biases.size(); ++i)
+        device_.bias_gradient(values_.floats(dy) + linear.biases[i].second, ready_to_add(biases[i]), rows_,
+                              biases[i].elements, linear.out);
     });
   }
   if (want_input) {
     const Key into = gradient(input(index), micro_batch, Form::whole);
     const auto dx = values_.define(into, bytes_of_floats(rows_ * linear.in));
+    std::vector<Place> weights;
+    for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
     steps.push_back([=, this] {
-      float beta = 0;
-      for (const Product& p : linear.products) {
+      for (std::size_t i = 0; i < linear.products.size(); ++i) {
+        const Product& p = linear.products[i];
         device_.gemm(false, !p.out_by_in, rows_, p.in, p.out, 1, values_.floats(dy) + p.column, linear.out,
-                     parameters_.weight(*p.weight), p.out_by_in ? p.in : p.out, beta, values_.floats(dx),
+                     at(weights[i]), p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.floats(dx),
                      linear.in);
-        beta = 1;
       }
     });
   }
@@ -422,9 +506,10 @@ void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& ste
   const auto stream = values_.use(activation(input(index, 1), micro_batch, form));
   const auto out =
       values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const Place b = weight_or_none(bias);
   steps.push_back([=, this] {
-    device_.residual_forward(values_.floats(branch), bias != nullptr ? parameters_.weight(*bias) : nullptr,
-                             values_.floats(stream), values_.floats(out), rows_of(form), model_.hidden);
+    device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
+                             rows_of(form), model_.hidden);
   });
 }
 
@@ -435,13 +520,20 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
   const auto dout = values_.use(gradient(index, micro_batch, form));
   values_.forget(gradient(index, micro_batch, form));
   // The same gradient goes both ways: one memory, two names. The norm adds to the stream's after the branch
-  // has been run through.
-  values_.alias(gradient(input(index, 0), micro_batch, form), dout);
+  // has been run through; where weights are run through later still, the branch keeps its own.
+  const Key branch = gradient(input(index, 0), micro_batch, form);
   values_.alias(gradient(input(index, 1), micro_batch, form), dout);
+  if (plan_.choices.schedule == Schedule::zero_bubble) {
+    const std::size_t bytes = bytes_of_floats(elements(index, form));
+    const auto copy = values_.define(branch, bytes);
+    steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
+  } else {
+    values_.alias(branch, dout);
+  }
   if (bias == nullptr) return;
+  const Place db = gradient_of(*bias, micro_batch, steps);
   steps.push_back([=, this] {
-    parameters_.prepare_to_add(*bias);
-    device_.bias_gradient(values_.floats(dout), parameters_.gradient(*bias), rows_of(form), model_.hidden,
+    device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,
                           model_.hidden);
   });
 }

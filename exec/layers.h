@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "exec/device.h"
@@ -58,6 +60,24 @@ class Layers {
     std::int64_t out = 0;
   };
 
+  // Where a tensor's weights or gradients stand when a step runs: in the rank's own buckets, or in a value
+  // that only this pass has (ZeRO).
+  struct Place {
+    float* fixed = nullptr;
+    Values::Id value = -1;
+    std::int64_t offset = 0;
+    std::int64_t elements = 0;
+    bool first = false;  // gradients: nothing was added to it yet in this step (or micro-batch)
+  };
+  Place weight_of(const HeldTensor& tensor);
+  Place weight_or_none(const HeldTensor* tensor) { return tensor != nullptr ? weight_of(*tensor) : Place{}; }
+  Place gradient_of(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps);
+  float* at(const Place& place) const {
+    return place.value < 0 ? place.fixed : values_.floats(place.value) + place.offset;
+  }
+  // For a step that adds to it.
+  float* ready_to_add(const Place& place) const;
+
   const Operator& op(int index) const;
   Linear linear_of(int op) const;
   bool gated(int op) const;
@@ -96,6 +116,7 @@ class Layers {
   Device& device_;
   Values& values_;
   const BatchMemory& batch_;
+  std::set<std::tuple<int, int, int>> contributed_;  // (operator, parameter, micro-batch or -1)
   int tp_;
   int tp_rank_;
   bool sequence_parallel_;

@@ -76,10 +76,16 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       if (const auto found = by_name.find(tied); !tied.empty() && found != by_name.end())
         by_operator_.try_emplace({static_cast<int>(op), static_cast<int>(p)}, found->second);
     }
-  touched_.resize(held_.size());
+  // A bucket whose gradients are named by micro-batch keeps only shards of them (docs/program.md, ZeRO).
+  scatters_gradients_.resize(program.buckets.size());
+  for (const Instruction& instruction : program.instructions)
+    for (const TensorRef& tensor : instruction.reads)
+      if (tensor.kind == TensorKind::gradients && tensor.micro_batch >= 0)
+        scatters_gradients_[static_cast<std::size_t>(tensor.index)] = 1;
 
   const std::size_t states = optimizer_ == Optimizer::sgd ? 0 : optimizer_ == Optimizer::momentum ? 1 : 2;
-  for (const Bucket& bucket : program.buckets) {
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const Bucket& bucket = program.buckets[b];
     const auto allocate = [&](std::int64_t elements) {
       auto* data = static_cast<float*>(device.allocate(static_cast<std::size_t>(elements) * sizeof(float)));
       device.fill(data, static_cast<std::size_t>(elements), 0);
@@ -90,11 +96,12 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       const std::vector<std::int32_t>& ranks = program.groups[static_cast<std::size_t>(bucket.group)].ranks;
       const auto place = std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
       const auto n = static_cast<std::int64_t>(ranks.size());
-      shard = {place * bucket.elements / n, bucket.elements / n};
+      shard = {place * (bucket.elements / n), bucket.elements / n};
     }
+    gathers_weights_.push_back(plan.choices.zero == 3 && bucket.group >= 0 ? 1 : 0);
     shards_.push_back(shard);
-    weights_.push_back(allocate(bucket.elements));
-    gradients_.push_back(allocate(bucket.elements));
+    weights_.push_back(allocate(gathers_weights_[b] != 0 ? shard.second : bucket.elements));
+    gradients_.push_back(allocate(scatters_gradients_[b] != 0 ? shard.second : bucket.elements));
     first_.push_back(states >= 1 ? allocate(shard.second) : nullptr);
     second_.push_back(states >= 2 ? allocate(shard.second) : nullptr);
   }
@@ -126,30 +133,43 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
       values[static_cast<std::size_t>(run.local + i)] =
           vector ? 1.0F
                  : static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(run.global + i)));
-  device_->copy_to_device(weight(held), values.data(), values.size() * sizeof(float));
+  if (!gathers_weights(held.bucket)) {
+    device_->copy_to_device(weights(held.bucket) + held.offset, values.data(), values.size() * sizeof(float));
+    return;
+  }
+  const Part part = owned_part(held);
+  device_->copy_to_device(own_weights(held.bucket) + (part.begin - shard_begin(held.bucket)),
+                          values.data() + (part.begin - held.offset),
+                          static_cast<std::size_t>(part.end - part.begin) * sizeof(float));
 }
 
-void Parameters::begin_step() {
-  std::fill(touched_.begin(), touched_.end(), 0);
+Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
+  const std::int64_t shard = shard_begin(tensor.bucket);
+  Part part;
+  part.begin = std::max(tensor.offset, shard);
+  part.end =
+      std::max(part.begin, std::min(tensor.offset + tensor.elements, shard + shard_elements(tensor.bucket)));
+  return part;
 }
 
-bool Parameters::first_contribution(const HeldTensor& tensor) {
-  char& touched = touched_[static_cast<std::size_t>(&tensor - held_.data())];
-  return std::exchange(touched, 1) == 0;
-}
-
-void Parameters::prepare_to_add(const HeldTensor& tensor) {
-  if (first_contribution(tensor))
-    device_->fill(gradient(tensor), static_cast<std::size_t>(tensor.elements), 0);
+Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
+  const Coordinates& at = program_->at;
+  const int group = program_->buckets[static_cast<std::size_t>(tensor.bucket)].group;
+  // With hybrid sharding the first shard group's members answer: replicas are numbered group by group.
+  const int replicas = sharded(tensor.bucket)
+                           ? static_cast<int>(program_->groups[static_cast<std::size_t>(group)].ranks.size())
+                           : 1;
+  const bool copy = at.dp >= replicas || at.cp != 0 || (tensor.tensor->split_dim < 0 && at.tp != 0) ||
+                    !tensor.tensor->tied_to.empty();
+  return copy ? Part{} : owned_part(tensor);
 }
 
 void Parameters::update(int begin, int end, std::int64_t step, float scale) {
   for (int b = begin; b < end; ++b) {
     const auto at = static_cast<std::size_t>(b);
-    const std::int64_t offset = shards_[at].first;
     const auto count = static_cast<std::size_t>(shards_[at].second);
-    float* weight = weights_[at] + offset;
-    float* gradient = gradients_[at] + offset;
+    float* weight = own_weights(b);
+    float* gradient = own_gradients(b);
     const auto rate = static_cast<float>(rate_);
     if (scale != 1.0F) device_->scale(gradient, count, scale);
     switch (optimizer_) {

@@ -39,23 +39,36 @@ class Parameters {
   // Follows ties: the head's weight is the embedding's where both are on this rank. Null where there is none.
   const HeldTensor* find(int op, int parameter) const;
   const std::vector<HeldTensor>& held() const { return held_; }
-  float* weight(const HeldTensor& tensor) const { return weights_[tensor.bucket] + tensor.offset; }
-  float* gradient(const HeldTensor& tensor) const { return gradients_[tensor.bucket] + tensor.offset; }
 
   int buckets() const { return static_cast<int>(weights_.size()); }
-  float* weights(int bucket) const { return weights_[bucket]; }
-  float* gradients(int bucket) const { return gradients_[bucket]; }
   std::int64_t elements(int bucket) const { return program_->buckets[bucket].elements; }
   // The elements of the bucket that this rank updates: all, or its shard under ZeRO.
   std::int64_t shard_begin(int bucket) const { return shards_[bucket].first; }
   std::int64_t shard_elements(int bucket) const { return shards_[bucket].second; }
+  bool sharded(int bucket) const { return shard_elements(bucket) < elements(bucket); }
+  // ZeRO 3: only the shard of the weights is kept here; they are gathered elsewhere when needed.
+  bool gathers_weights(int bucket) const { return gathers_weights_[bucket] != 0; }
+  // ZeRO 2 and 3: only the shard of the gradients is kept here; a micro-batch's are elsewhere.
+  bool scatters_gradients(int bucket) const { return scatters_gradients_[bucket] != 0; }
+  // The whole bucket; only where it is kept whole.
+  float* weights(int bucket) const { return weights_[bucket]; }
+  float* gradients(int bucket) const { return gradients_[bucket]; }
+  // The rank's own elements [shard_begin, shard_begin + shard_elements) of it.
+  float* own_weights(int bucket) const {
+    return weights_[bucket] + (gathers_weights(bucket) ? 0 : shard_begin(bucket));
+  }
+  float* own_gradients(int bucket) const {
+    return gradients_[bucket] + (scatters_gradients(bucket) ? 0 : shard_begin(bucket));
+  }
 
-  // Gradients accumulate over a step's micro-batches: the first contribution to a tensor sets it. True when
-  // this is the first since begin_step(), for a caller that sets; otherwise zeroes the tensor for one that
-  // adds.
-  void begin_step();
-  bool first_contribution(const HeldTensor& tensor);
-  void prepare_to_add(const HeldTensor& tensor);
+  // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's;
+  // else all of it on the first replica and nothing on the others. What tensor ranks hold alike is the first
+  // one's, what two stages share the first stage's.
+  struct Part {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;  // begin where there is nothing
+  };
+  Part answers_for(const HeldTensor& tensor) const;
 
   // Updates this rank's part of the buckets [begin, end). `step` counts from 1; `scale` multiplies gradients.
   void update(int begin, int end, std::int64_t step, float scale);
@@ -64,6 +77,7 @@ class Parameters {
 
  private:
   void initialise(const Plan& plan, const HeldTensor& tensor);
+  Part owned_part(const HeldTensor& tensor) const;  // of the shard
 
   const Program* program_;
   Device* device_;
@@ -71,7 +85,7 @@ class Parameters {
   double rate_;
   std::vector<HeldTensor> held_;
   std::map<std::pair<int, int>, std::size_t> by_operator_;  // also aliases
-  std::vector<char> touched_;                               // by index in held_
+  std::vector<char> gathers_weights_, scatters_gradients_;  // by bucket
   std::vector<float*> weights_, gradients_, first_, second_;
   std::vector<std::pair<std::int64_t, std::int64_t>> shards_;
 };

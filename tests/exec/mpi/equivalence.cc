@@ -88,6 +88,28 @@ std::vector<PlanCase> all_cases() {
             [](Choices& c) {
               c.stage_layers = {1, 3};
             })},
+      {"pp2 zero-bubble", false, choices(1, 2, 1, 2, Schedule::zero_bubble)},
+      {"dp2 zero2", false, with(choices(1, 1, 2, 1), [](Choices& c) { c.zero = 2; })},
+      {"dp2 zero3", true, with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 3; })},
+      {"dp2 zero3 tied clipped", false, with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 3; }),
+       Optimizer::momentum, true},
+      {"dp4 zero3 hybrid recompute", false,
+       with(choices(1, 1, 4, 1),
+            [](Choices& c) {
+              c.zero = 3;
+              c.shard_group = 2;
+              c.recompute = Recompute::full;
+            })},
+      {"dp4 zero1 hybrid clipped", true,
+       with(choices(1, 1, 4, 1),
+            [](Choices& c) {
+              c.zero = 1;
+              c.shard_group = 2;
+            }),
+       Optimizer::sgd, true},
+      {"pp2 dp2 zero2", false, with(choices(1, 2, 2, 1), [](Choices& c) { c.zero = 2; })},
+      {"tp2 sp dp2 zero3", false, with(with(choices(2, 1, 2, 2), sp), [](Choices& c) { c.zero = 3; })},
+      {"tp2 sp pp2 zero-bubble", true, with(choices(2, 2, 1, 1, Schedule::zero_bubble), sp)},
       {"dp3", true, with(choices(1, 1, 3, 1), [](Choices&) {}), Optimizer::sgd, false, {3, 3, 2}},
       {"dp4 zero1 momentum", false, with(choices(1, 1, 4, 1), zero), Optimizer::momentum},
       {"tp2 dp2", false, choices(2, 1, 2, 2)},
