@@ -158,11 +158,7 @@ Pattern PassBuilder::computation(int begin, int end, ComputeKind kind) const {
 void PassBuilder::close() {
   if (!open_) return;
   open_ = false;
-  Pattern pattern = computation(begin_, end_, kind_);
-  pattern.after = pending_;
-  pattern.at_entry = last_compute_ < 0;
-  pending_.clear();
-  last_compute_ = add(std::move(pattern));
+  add_computation(computation(begin_, end_, kind_), /*waits=*/true);
 }
 
 int PassBuilder::compute_block(int op, ComputeKind kind, int block, int after) {
@@ -179,9 +175,27 @@ int PassBuilder::compute_block(int op, ComputeKind kind, int block, int after) {
   }
   if (after >= 0) pattern.after.push_back(after);
   // What stands before the whole operator is waited for once.
-  pattern.after.insert(pattern.after.end(), pending_.begin(), pending_.end());
+  return add_computation(std::move(pattern), /*waits=*/true);
+}
+
+int PassBuilder::compute_alone(int op, ComputeKind kind, int after, bool waits) {
+  close();
+  Pattern pattern = computation(op, op + 1, kind);
+  if (kind == ComputeKind::backward_input) {
+    // A product's input gradient does not read its input.
+    std::erase_if(pattern.instruction.reads,
+                  [](const TensorRef& tensor) { return tensor.kind == TensorKind::activation; });
+  }
+  if (after >= 0) pattern.after.push_back(after);
+  return add_computation(std::move(pattern), waits);
+}
+
+int PassBuilder::add_computation(Pattern&& pattern, bool waits) {
+  if (waits) {
+    pattern.after.insert(pattern.after.end(), pending_.begin(), pending_.end());
+    pending_.clear();
+  }
   pattern.at_entry = last_compute_ < 0;
-  pending_.clear();
   last_compute_ = add(std::move(pattern));
   return last_compute_;
 }
@@ -269,6 +283,10 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
         pass.compute(i, ComputeKind::recompute);
       }
       pass.cut();
+    }
+    if (kind == ComputeKind::backward && overlaps_columns(lowering, i)) {
+      overlapped_backward(lowering, pass, i);
+      continue;
     }
     tensor_before_backward(lowering, i, &communications);
     expert_before_backward(lowering, i, &communications);

@@ -41,15 +41,59 @@ class ScheduleRun {
 
   std::vector<std::int64_t> run() {
     parameters_.start();
+    if (blocks()) return run_blocking();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       receive(i);
       if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
-      run_slot(i);
+      std::vector<std::uint32_t> ends = run_slot(i);
+      if (slots_[i].kind != SlotKind::backward_weight) send(slots_[i], std::move(ends));
     }
     return std::move(reduced_);
   }
 
  private:
+  // Megatron-LM before its overlapped pipeline: after each slot its output and the next slot's input travel
+  // together, and nothing is computed meanwhile (send_forward_recv_backward and its kin).
+  bool blocks() const {
+    const Schedule schedule = lowering_.choices().schedule;
+    return !lowering_.plan().job->runtime.overlap_pipeline && lowering_.choices().pp > 1 &&
+           (schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b);
+  }
+
+  std::vector<std::int64_t> run_blocking() {
+    exchange_blocking(nullptr, slots_.data(), {});
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      std::vector<std::uint32_t> ends = run_slot(i);
+      exchange_blocking(&slots_[i], i + 1 < slots_.size() ? &slots_[i + 1] : nullptr, std::move(ends));
+    }
+    return std::move(reduced_);
+  }
+
+  void exchange_blocking(const Slot* done, const Slot* next, std::vector<std::uint32_t> after) {
+    Instruction together;
+    const auto append = [&](const Slot& slot, bool send) {
+      const bool backward = slot.kind != SlotKind::forward;
+      const Boundary& boundary =
+          (backward == send ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)];
+      if (boundary.peer < 0) return;
+      Instruction part = exchange(boundary, send, backward, slot.micro_batch);
+      if (together.transfers.empty()) {
+        together = std::move(part);
+        return;
+      }
+      together.bytes += part.bytes;
+      together.transfers.insert(together.transfers.end(), part.transfers.begin(), part.transfers.end());
+      together.reads.insert(together.reads.end(), part.reads.begin(), part.reads.end());
+      together.writes.insert(together.writes.end(), part.writes.begin(), part.writes.end());
+    };
+    if (done != nullptr) append(*done, /*send=*/true);
+    if (next != nullptr) append(*next, /*send=*/false);
+    if (together.transfers.empty()) return;
+    together.stream = Stream::pipeline_forward;
+    together.after = std::move(after);
+    carried_.push_back(lowering_.emit(std::move(together)));
+  }
+
   const Coordinates& at() const { return lowering_.program.at; }
   const Chunk& chunk_of(const Slot& slot) const {
     return lowering_.chunks[static_cast<std::size_t>(slot.chunk)];
@@ -142,7 +186,7 @@ class ScheduleRun {
     return lowering_.emit(std::move(instruction));
   }
 
-  void run_slot(std::size_t index) {
+  std::vector<std::uint32_t> run_slot(std::size_t index) {
     const Slot& slot = slots_[index];
     std::vector<std::uint32_t> entry;
     if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
@@ -159,9 +203,9 @@ class ScheduleRun {
     entry.insert(entry.end(), carried_.begin(), carried_.end());
     carried_.clear();
     std::vector<std::uint32_t> ends = stamp(static_cast<int>(index), entry);
-    if (slot.kind != SlotKind::backward_weight) send(slot, std::move(ends));
     if (slot.kind == SlotKind::forward && has_one_process(lowering_))
       gather_loss(lowering_, slot.micro_batch);
+    return ends;
   }
 
   // Emits the slot's pass for its micro-batch; returns the instructions that end it.
@@ -238,7 +282,7 @@ class ScheduleRun {
   std::vector<Boundary> incoming_;      // by chunk
   std::vector<Boundary> outgoing_;
   std::vector<std::uint32_t> emitted_;  // of the pass being stamped
-  std::vector<std::uint32_t> carried_;  // reductions that the next slot waits for: no overlap is wanted
+  std::vector<std::uint32_t> carried_;  // what the next slot waits for where no overlap is wanted
   ParameterGather parameters_;
 };
 

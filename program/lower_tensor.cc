@@ -113,6 +113,39 @@ void tensor_after_backward(Lowering& lowering, int op, Communications* out) {
   });
 }
 
+bool overlaps_columns(const Lowering& lowering, int op) {
+  if (lowering.shard().tp == 1 || !lowering.plan().job->runtime.overlap_tensor) return false;
+  const Operator& self = lowering.op(op);
+  // One product whose input no other product shares.
+  return self.kind == OperatorKind::linear && splits_columns(self) && self.inputs.size() == 1 &&
+         feeds_columns(lowering, self.inputs[0]) &&
+         lowering.use(self.inputs[0]).first_column_consumer == op &&
+         lowering.use(self.inputs[0]).last_column_consumer == op;
+}
+
+void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op) {
+  const bool sequence = lowering.shard().sequence_parallel;
+  const int input = lowering.op(op).inputs[0];
+  pass.cut();
+  int gathered = -1;
+  if (sequence) {
+    gathered = pass.add_communication(
+        {on_activation(lowering, CollectiveKind::all_gather, input), {}, 0, {}, {}, {}},
+        /*after_compute=*/true);
+  }
+  const int computed = pass.compute_alone(op, ComputeKind::backward_input, -1, /*waits=*/true);
+  const int reduced = pass.add_communication(
+      {on_gradient(lowering, sequence ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, input),
+       {computed},
+       0,
+       {},
+       {},
+       {}},
+      /*after_compute=*/false);
+  pass.compute_alone(op, ComputeKind::backward_weight, gathered, /*waits=*/false);
+  pass.wait_for(reduced);
+}
+
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {

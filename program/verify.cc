@@ -295,13 +295,11 @@ class Hazards {
     before_.resize(instructions.size());
     std::int64_t last_compute = -1;
     for (std::size_t i = 0; i < instructions.size(); ++i) {
-      std::vector<bool>& before = before_[i];
-      before.assign(i, false);
+      std::vector<std::uint64_t>& before = before_[i];
+      before.assign(i / 64 + 1, 0);
       const auto include = [&](std::size_t other) {
-        before[other] = true;
-        for (std::size_t j = 0; j < before_[other].size(); ++j) {
-          if (before_[other][j]) before[j] = true;
-        }
+        before[other / 64] |= std::uint64_t{1} << (other % 64);
+        for (std::size_t j = 0; j < before_[other].size(); ++j) before[j] |= before_[other][j];
       };
       for (const std::uint32_t other : instructions[i].after) include(other);
       if (instructions[i].stream == Stream::compute) {
@@ -321,7 +319,7 @@ class Hazards {
   };
 
   void require(std::size_t earlier, std::size_t later, const TensorRef& tensor) const {
-    if (earlier == later || before_[later][earlier]) return;
+    if (earlier == later || (before_[later][earlier / 64] >> (earlier % 64) & 1) != 0) return;
     fail(program_, later,
          fmt::format("touches {} {} of micro-batch {} unordered with instruction {} ({})",
                      name_of(tensor.kind), tensor.index, tensor.micro_batch, earlier,
@@ -341,7 +339,7 @@ class Hazards {
   }
 
   const Program& program_;
-  std::vector<std::vector<bool>> before_;  // [instruction][earlier]
+  std::vector<std::vector<std::uint64_t>> before_;  // [instruction]: bits of those that end before it starts
   std::map<Key, History> histories_;
 };
 

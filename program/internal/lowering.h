@@ -103,6 +103,8 @@ class PassBuilder {
   // operator, which waits for one pattern (-1: none) beyond the compute stream; a message, which waits for
   // what it says and, if asked, for the last computation; a pattern that the next computation waits for.
   int compute_block(int op, ComputeKind kind, int block, int after);
+  // A whole operator by itself, for communication that overlaps with it; `waits`: for what is pending, too.
+  int compute_alone(int op, ComputeKind kind, int after, bool waits);
   int add_communication(Pattern&& pattern, bool after_compute);
   void wait_for(int pattern) { pending_.push_back(pattern); }
 
@@ -110,6 +112,7 @@ class PassBuilder {
   void close();
   Pattern computation(int begin, int end, ComputeKind kind) const;
   int add(Pattern&& pattern);
+  int add_computation(Pattern&& pattern, bool waits);
 
   Lowering& lowering_;
   Pass pass_;
@@ -133,6 +136,10 @@ void tensor_after_forward(Lowering& lowering, int op, Communications* out);
 void tensor_before_backward(Lowering& lowering, int op, Communications* out);
 void tensor_after_backward(Lowering& lowering, int op, Communications* out);
 bool splits_columns(const Operator& op);
+// Where the runtime overlaps them, a column-split product's backward pass runs beside its communication: the
+// input is gathered while its gradient is computed, and that is reduced while the weight's is.
+bool overlaps_columns(const Lowering& lowering, int op);
+void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op);
 // Elements of a parameter on this rank; partial: the tensor ranks' gradients are parts of a sum.
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
 bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);

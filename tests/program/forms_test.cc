@@ -1,4 +1,5 @@
 // Each form of parallelism by itself: that its Programs are sound and send what the textbook says.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -602,5 +603,64 @@ TEST_CASE("one process scatters inputs, replicates parameters and gathers gradie
       return instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
     });
     CHECK(updates == (rank == 0 ? 1 : 0));
+  }
+}
+
+TEST_CASE("a runtime without pipeline overlap computes nothing while messages travel") {
+  for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    Choices choices;
+    choices.pp = 4;
+    choices.schedule = schedule;
+    auto job = test::small_job({}, 6);
+    job->runtime.overlap_pipeline = false;
+    const Plan plan{job, choices};
+    verify(plan);
+    const Program program = lower(plan, 1);
+    std::int64_t waiting = -1;
+    int together = 0;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.op == Op::exchange) {
+        waiting = static_cast<std::int64_t>(i);
+        together += instruction.transfers.size() == 2 ? 1 : 0;
+      } else if (waiting >= 0 && instruction.stream == Stream::compute &&
+                 instruction.compute != ComputeKind::optimizer) {
+        CHECK(std::count(instruction.after.begin(), instruction.after.end(),
+                         static_cast<std::uint32_t>(waiting)) == 1);
+        waiting = -1;
+      }
+    }
+    CHECK(together > 6);
+  }
+}
+
+TEST_CASE("a runtime that overlaps tensor communication reduces beside the weight's gradient") {
+  for (const bool sequence_parallel : {false, true}) {
+    Choices choices;
+    choices.tp = 2;
+    choices.sequence_parallel = sequence_parallel;
+    auto job = test::small_job({}, 2);
+    job->runtime.overlap_tensor = true;
+    const Plan plan{job, choices};
+    verify(plan);
+    const Program program = lower(plan, 0);
+    int beside = 0;
+    for (std::size_t i = 0; i + 1 < program.instructions.size(); ++i) {
+      const Instruction& next = program.instructions[i + 1];
+      if (program.instructions[i].stream == Stream::tensor && next.op == Op::compute &&
+          next.compute == ComputeKind::backward_weight) {
+        CHECK(std::count(next.after.begin(), next.after.end(), static_cast<std::uint32_t>(i)) == 0);
+        ++beside;
+      }
+    }
+    CHECK(beside == 2 * 2 * 4);  // two products a layer in each micro-batch
+    job->runtime.overlap_tensor = false;
+    const Program plain = lower(plan, 0);
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+      CHECK(collective_bytes(plain, Stream::tensor, kind) == collective_bytes(program, Stream::tensor, kind));
+    }
+    const auto all = [](ComputeKind) { return true; };
+    CHECK(flops_of(plain, all) == Approx(flops_of(program, all)));
   }
 }

@@ -114,7 +114,7 @@ TEST_CASE("random plans pass the checker") {
     model.layers = pick({2, 3, 4, 6});
     model.tied = pick({0, 1}) == 1;
     Choices choices = choose(pick({1, 2, 4}), pick({1, 2, 3}), pick({1, 2, 3, 4}));
-    choices.schedule = static_cast<Schedule>(pick({0, 1, 2}));
+    choices.schedule = static_cast<Schedule>(pick({0, 1, 2, 3}));
     choices.interleave = choices.schedule == Schedule::interleaved ? pick({2, 3}) : 1;
     choices.zero = pick({0, 1, 2, 3});
     if (choices.zero > 0 && choices.dp % 2 == 0) choices.shard_group = pick({0, 2});
@@ -130,6 +130,8 @@ TEST_CASE("random plans pass the checker") {
         static_cast<std::int64_t>(choices.dp) * choices.micro_batch * pick({1, 2, 3, 4, 6});
     job->runtime.clip_gradients = pick({0, 1}) == 1;
     job->runtime.overlap_param_gather = pick({0, 1}) == 1;
+    job->runtime.overlap_pipeline = pick({0, 1}) == 1;
+    job->runtime.overlap_tensor = pick({0, 1}) == 1;
     const Plan plan{job, choices};
     try {
       check_plan(plan);

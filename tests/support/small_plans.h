@@ -183,6 +183,7 @@ inline std::shared_ptr<Job> small_job(const SmallModel& model, std::int64_t glob
   job->runtime.name = "test";
   job->runtime.clip_gradients = false;
   job->runtime.fp32_gradients = true;
+  job->runtime.overlap_pipeline = true;
   job->training.global_batch = global_batch;
   job->training.seq_len = model.seq_len;
   job->training.precision = DType::fp32;
