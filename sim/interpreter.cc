@@ -122,6 +122,7 @@ class Interpreter {
   }
 
   const RankScript& script(int rank) const { return s_.ranks[static_cast<std::size_t>(rank)]; }
+  int steps_of(int rank) const { return script(rank).steps > 0 ? script(rank).steps : steps_; }
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::size_t task_id(const TaskRef& ref) const {
     return base_[static_cast<std::size_t>(ref.rank)] + ref.instruction;
@@ -259,7 +260,7 @@ class Interpreter {
     trace_.rank_step_ends_s[step][static_cast<std::size_t>(rank)] = now_;
     trace_.step_ends_s[step] = std::max(trace_.step_ends_s[step], now_);
     ++r.step;
-    if (r.step < steps_) prepare_step(rank);
+    if (r.step < steps_of(rank)) prepare_step(rank);
   }
 
   // ---- tasks ----
@@ -574,7 +575,7 @@ class Interpreter {
     std::string stuck;
     int count = 0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].step == steps_) continue;
+      if (ranks_[r].step == steps_of(static_cast<int>(r))) continue;
       if (++count > 4) continue;
       const RankScript& s = s_.ranks[r];
       for (std::size_t i = 0; i < s.tasks.size(); ++i) {

@@ -71,6 +71,7 @@ struct RankScript {
   int node = 0;            // whose cores it shares
   int on_node = 1;         // of the ranks that it stands for, on that node
   double overlap_slowdown = 0;
+  int steps = 0;  // that it runs; 0: as many as are simulated
   std::vector<Task> tasks;
   // Tasks that have task i in their `after`: next[next_begin[i] .. next_begin[i + 1])
   std::vector<std::uint32_t> next_begin;
