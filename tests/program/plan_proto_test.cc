@@ -84,9 +84,9 @@ TEST_CASE("a plan survives its file exactly") {
 
 TEST_CASE("errors of a plan file name the file and the line") {
   const std::string text = text_of(catalog_plan());
-  const std::string tp = refusal(text, "choices {\n  tp: 2", "choices {\n  tp: 5");
-  CHECK(tp.find("plan.textproto:") == 0);
-  CHECK(tp.find("--tp 5") != std::string::npos);
+  const std::string zero = refusal(text, "\n  zero: 1", "\n  zero: 7");
+  CHECK(zero.find("plan.textproto:") == 0);
+  CHECK(zero.find("--zero 7") != std::string::npos);
   CHECK(refusal(text, "schedule: \"1f1b\"", "schedule: \"2f2b\"").find("unknown schedule '2f2b'") !=
         std::string::npos);
   CHECK(refusal(text, "global_batch: 16", "global_batch: 17").find("--global-batch 17") != std::string::npos);
@@ -107,7 +107,7 @@ TEST_CASE("every model of the catalog lowers to sound programs") {
     job->training.seq_len = job->workload.default_seq_len > 0 ? 512 : 0;
     Choices choices;
     choices.pp = job->workload.layers > 1 ? 2 : 1;
-    choices.tp = job->workload.transformer ? 2 : 1;
+    choices.tp = job->workload.transformer && job->workload.transformer->heads % 2 == 0 ? 2 : 1;
     choices.dp = 4 / choices.pp / choices.tp;
     choices.sequence_parallel = choices.tp > 1;
     choices.zero = 1;
