@@ -42,7 +42,7 @@ struct Meeting {
   Payload payload;
   int messages = -1;     // index in Scenario::message_graphs: simulated message by message instead
   bool eager = false;    // a transfer whose sender does not wait
-  bool by_hand = false;  // copied by the members' own threads: moves only while none of them computes
+  bool by_hand = false;  // copied by members' own threads: moves only while these do not compute
   bool collective = false;
 };
 
