@@ -17,6 +17,7 @@ struct Owner {
 
 std::vector<LayerRange> local_ranges(const Lowering& lowering) {
   std::vector<LayerRange> ranges;
+  ranges.reserve(static_cast<std::size_t>(lowering.choices().interleave));
   for (int chunk = 0; chunk < lowering.choices().interleave; ++chunk) {
     ranges.push_back(operators_of(lowering.plan(), lowering.program.at.pp, chunk));
   }
