@@ -193,6 +193,41 @@ TEST_CASE("a step after a global synchronisation is the steady state's") {
   }
 }
 
+TEST_CASE("every form of parallelism that has a lowering is simulated, folded as unfolded") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  const auto job = gpt_job(cluster, 8, 1024, 64);
+  SmallModel experts;
+  experts.layers = 4;
+  experts.hidden = 1024;
+  experts.experts = 8;
+  experts.seq_len = 2048;
+  const auto expert_job = std::make_shared<Job>(*job);
+  expert_job->workload = small_workload(experts);
+  std::vector<std::pair<std::shared_ptr<Job>, Choices>> plans;
+  const auto add = [&](const std::shared_ptr<Job>& of, Choices choices, auto change) {
+    change(choices);
+    plans.emplace_back(of, choices);
+  };
+  add(job, choose(1, 1, 16), [](Choices& c) { c.sync = Sync::parameter_server, c.servers = 2; });
+  for (const Compression kind : {Compression::fp16, Compression::int8, Compression::topk})
+    add(job, choose(1, 1, 16), [&](Choices& c) { c.grad_compression = kind; });
+  add(expert_job, choose(1, 1, 16), [](Choices& c) { c.ep = 8; });
+  add(expert_job, choose(2, 1, 8), [](Choices& c) { c.ep = 8; });
+  add(job, choose(1, 1, 4), [](Choices& c) { c.cp = 4; });
+  add(job, choose(2, 2, 2), [](Choices& c) { c.cp = 2; });
+  add(job, choose(1, 4, 4), [](Choices& c) { c.schedule = Schedule::interleaved, c.interleave = 2; });
+  add(job, choose(1, 4, 4), [](Choices& c) { c.schedule = Schedule::zero_bubble; });
+  add(job, choose(2, 2, 4), [](Choices& c) { c.zero = 3; });
+  add(job, choose(2, 1, 8), [](Choices& c) { c.replica_batches = {12, 12, 8, 8, 8, 8, 4, 4}; });
+  add(job, choose(2, 2, 4), [](Choices& c) { c.recompute = Recompute::full; });
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Plan plan{plans[i].first, plans[i].second};
+    check_plan(plan);
+    CAPTURE(i);
+    CHECK(simulated_s(plan, true) == Approx(simulated_s(plan, false)).epsilon(0.01));
+  }
+}
+
 TEST_CASE("two simulations of one plan are identical to the bit") {
   const Cluster cluster = with_nodes(load_cluster("a100-eth100"), 2);
   const Plan plan{gpt_job(cluster, 4, 1024, 16), choose(2, 2, 4)};
