@@ -21,6 +21,8 @@
 #include "exec/collectives.h"
 #include "exec/gather.h"
 #include "exec/interpreter.h"
+#include "exec/process_memory.h"
+#include "program/compute_cost.h"
 #include "program/lowering.h"
 #include "proto/cluster.pb.h"
 #include "proto/textproto.h"
@@ -41,7 +43,8 @@ constexpr Probe kProbes[] = {
     {false, 768, 12, 1, 4096, 128, 2}, {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 8192, 64, 2},
 };
 constexpr std::size_t kScalingProbe = 3;  // that concurrency is measured with
-constexpr int kSteps = 6;                 // the first warms up
+constexpr int kSteps = 4;                 // the first warms up
+constexpr int kRounds = 3;                // over all probes, so that a disturbance of seconds is outvoted
 
 Plan plan_of(const Probe& probe) {
   Transformer t;
@@ -118,6 +121,26 @@ std::vector<Observation> observe(const Probe& probe) {
   for (auto& [key, entry] : same) {
     entry.first.seconds /= entry.second;
     observations.push_back(std::move(entry.first));
+  }
+  return observations;
+}
+
+// All probes, every rank at once.
+std::vector<Observation> observe_all(Communicator& world) {
+  std::vector<std::vector<Observation>> rounds;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Observation>& all = rounds.emplace_back();
+    for (const Probe& probe : kProbes) {
+      world.barrier();
+      for (Observation& o : observe(probe)) all.push_back(std::move(o));
+    }
+  }
+  world.barrier();
+  std::vector<Observation> observations = rounds.front();
+  for (std::size_t i = 0; i < observations.size(); ++i) {
+    std::vector<double> samples;
+    for (const auto& round : rounds) samples.push_back(round[i].seconds);
+    observations[i].seconds = median(std::move(samples));
   }
   return observations;
 }
@@ -299,6 +322,26 @@ void measure_messages(Communicator& world, CommunicationProfile& profile) {
   profile.collective_overhead_s = std::max(0.0, whole - rounds * shortest.exchange_s);
 }
 
+// One line an operator: what it does, how long it took, and what the fitted model says.
+std::string observations_csv(const std::vector<Observation>& observations, const DeviceProfile& profile) {
+  std::string csv = "operator,direction,seq_len,products,attention_flops,vector_bytes,seconds,predicted_s\n";
+  const RuntimeProfile runtime = catalog_runtime("orrery");
+  for (const Observation& o : observations) {
+    Shard shard;
+    shard.seq_len = static_cast<int>(o.seq_len);
+    shard.precision = DType::fp32;
+    const double predicted = work_seconds(
+        o.work, o.kind, o.backward ? ComputeKind::backward : ComputeKind::forward, shard, profile, runtime);
+    std::string products;
+    for (const Product& p : o.work.products)
+      products += fmt::format("{}{:.0f}x{:.0f}x{:.0f}", products.empty() ? "" : " ", p.m, p.n, p.k);
+    csv += fmt::format("{},{},{:.0f},{},{:.0f},{:.0f},{:.9f},{:.9f}\n", name_of(o.kind),
+                       o.backward ? "backward" : "forward", o.seq_len, products, o.work.attention_flops,
+                       o.work.vector_bytes, o.seconds, predicted);
+  }
+  return csv;
+}
+
 std::string today() {
   const std::time_t now = std::time(nullptr);
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
@@ -308,18 +351,14 @@ std::string today() {
 
 void calibrate(Communicator& world, const CalibrationOptions& options) {
   const double begin = steady_seconds();
+  const double context = resident_bytes();
   Cluster cluster = discover_uncalibrated_localhost();
   DeviceProfile& profile = cluster.profiles.at(static_cast<std::size_t>(cluster.groups.front().node.profile));
   const auto tell = [&](const std::string& what) {
     if (world.rank() == 0) fmt::print(stderr, "{:5.1f} s  {}\n", steady_seconds() - begin, what);
   };
   tell("operators of small models, every core busy");
-  std::vector<Observation> observations;
-  for (const Probe& probe : kProbes) {
-    world.barrier();
-    for (Observation& o : observe(probe)) observations.push_back(std::move(o));
-  }
-  world.barrier();
+  std::vector<Observation> observations = observe_all(world);
   const Streams streams = measure_streams();
   const double rotary = measure_rotary();
   tell("how much cores slow each other");
@@ -341,6 +380,7 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   peak = std::max(peak, fastest);  // a clock above the one that the kernel names
   profile.memory_bandwidth_bytes_per_s = streams.stream_bytes_per_s / keep;
   profile.memory_efficiency = 1;
+  profile.context_bytes = context;
   const FitQuality quality = fit_device(observations, profile);
   set_rate(profile, "optimizer", streams.optimizer_bytes_per_s / keep);
   set_rate(profile, "copy", streams.copy_bytes_per_s / keep);
@@ -361,6 +401,9 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   cluster_from_proto(message, file, text);  // what is written can be read
   if (options.out.empty()) std::filesystem::create_directories(localhost_calibration_file().parent_path());
   write_file_atomically(file, text);
+
+  if (!options.observations.empty())
+    write_file_atomically(options.observations, observations_csv(observations, profile));
 
   const MatmulModel& matmul = profile.matmul[static_cast<std::size_t>(DType::fp32)];
   fmt::print("{}\n", machine_signature());

@@ -9,9 +9,10 @@
 namespace orrery::exec {
 
 struct CalibrationOptions {
-  std::string out;      // empty: topologies' localhost_calibration_file()
-  std::string library;  // of the communicator
-  std::string command;  // for the record
+  std::string out;           // empty: topologies' localhost_calibration_file()
+  std::string observations;  // file for the raw measurements as CSV; empty: none
+  std::string library;       // of the communicator
+  std::string command;       // for the record
 };
 
 // Collective; every rank runs on a core of its own (as many ranks as cores). Rank 0 writes a proto::Cluster

@@ -87,6 +87,8 @@ int main(int argc, char** argv) {
       app.add_subcommand("calibrate", "Measure this machine; start it on as many ranks as there are cores");
   calibrate_verb->add_option("--out", arguments.calibration.out,
                              "Cluster file to write; without it the one that plans on localhost read");
+  calibrate_verb->add_option("--observations", arguments.calibration.observations,
+                             "Write the raw measurements beside the fit's predictions as CSV");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "exec/digest.h"
 #include "exec/gather.h"
 #include "exec/interpreter.h"
+#include "exec/process_memory.h"
 #include "program/lowering.h"
 #include "program/timeline.h"
 #include "proto/timeline.pb.h"
@@ -26,10 +26,11 @@ namespace {
 
 // What each rank tells rank 0 at the end.
 struct RankReport {
-  double begin_s = 0;  // all times on rank 0's clock
-  double flops = 0;    // of one step's computations
-  double memory_bytes = 0;
-  double resident_bytes = 0;
+  double begin_s = 0;          // all times on rank 0's clock
+  double flops = 0;            // of one step's computations
+  double allocated_bytes = 0;  // on the device, at most
+  double context_bytes = 0;    // the process before it allocated anything: code, MPI, libraries
+  double resident_bytes = 0;   // at most
 };
 
 struct Merged {
@@ -39,18 +40,6 @@ struct Merged {
   double begin_s = 0;               // of the first step
   proto::Timeline timeline;         // by rank, step, instruction
 };
-
-double resident_peak_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word)
-    if (word == "VmHWM:") {
-      double kib = 0;
-      status >> kib;
-      return kib * 1024;
-    }
-  return 0;
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -115,7 +104,8 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   RankReport most;
   for (std::size_t r = 0; r < merged.ranks.size(); ++r) {
     if (merged.ranks[r].flops > merged.ranks[critical].flops * (1 + 1e-9)) critical = r;
-    most.memory_bytes = std::max(most.memory_bytes, merged.ranks[r].memory_bytes);
+    most.allocated_bytes = std::max(most.allocated_bytes, merged.ranks[r].allocated_bytes);
+    most.context_bytes = std::max(most.context_bytes, merged.ranks[r].context_bytes);
     most.resident_bytes = std::max(most.resident_bytes, merged.ranks[r].resident_bytes);
   }
   const Training& training = plan.job->training;
@@ -131,7 +121,9 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
                          {"max", *std::max_element(times.begin(), times.end())}};
   json["tokens_per_s"] = static_cast<double>(training.global_batch) * training.seq_len / median(times);
   json["loss"] = merged.loss;
-  json["memory_bytes"] = most.memory_bytes;
+  json["memory_bytes"] = most.allocated_bytes + most.context_bytes;
+  json["allocated_bytes"] = most.allocated_bytes;
+  json["context_bytes"] = most.context_bytes;
   json["resident_bytes"] = most.resident_bytes;
   json["critical_rank"] = critical;
   json["by_kind_s"] = busy[critical];
@@ -152,7 +144,9 @@ void print_summary(const Json& json) {
              human_seconds(json["step_time_s"]["max"].get<double>()), json["tokens_per_s"].get<double>());
   fmt::print("  loss   {:.4f} -> {:.4f}\n", json["loss"].front().get<double>(),
              json["loss"].back().get<double>());
-  fmt::print("  memory {} on the fullest rank\n", human_bytes(json["memory_bytes"].get<double>()));
+  fmt::print("  memory {} on the fullest rank, {} of them the process itself\n",
+             human_bytes(json["memory_bytes"].get<double>()),
+             human_bytes(json["context_bytes"].get<double>()));
   fmt::print("  busy   rank {}:", json["critical_rank"].get<int>());
   for (const auto& [kind, seconds] : json["by_kind_s"].items())
     fmt::print(" {} {}", kind, human_seconds(seconds.get<double>()));
@@ -173,6 +167,8 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 
 void train(const Plan& plan, Device& device, Communicator& world, const TrainingOptions& options) {
   check_training(plan, world, options);
+  RankReport mine;
+  mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
   const TextData data(options.data, plan.job->training.seq_len, plan.job->training.seed);
   Interpreter interpreter(plan, program, device, world, data);
@@ -182,7 +178,6 @@ void train(const Plan& plan, Device& device, Communicator& world, const Training
   std::vector<double> step_ends;
   proto::Timeline timeline;
   world.barrier();
-  RankReport mine;
   mine.begin_s = steady_seconds() + offset;
   for (std::int64_t step = 0; step < options.steps; ++step) {
     interpreter.run_step(step);
@@ -203,7 +198,7 @@ void train(const Plan& plan, Device& device, Communicator& world, const Training
   }
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
-  mine.memory_bytes = static_cast<double>(device.peak_bytes());
+  mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
   const auto digest = digest_parameters(plan, program, interpreter.parameters(), device, world);
 
