@@ -234,27 +234,33 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
   profile.vector.push_back({family, bytes_per_s, 0});
 }
 
-// Speed that is left to each when 1, 2, … ranks are busy, from the time of one model.
+// Seconds of one model on the slowest rank while `busy` ranks run it and the others sleep.
+double busy_seconds(Communicator& world, int busy) {
+  sleeping_barrier(world);
+  float mine = 0;
+  if (world.rank() < busy) mine = static_cast<float>(seconds_of(observe(kProbes[kScalingProbe])));
+  sleeping_barrier(world);
+  world.all_reduce(&mine, &mine, 1, DType::fp32, Reduction::max)->wait();
+  return static_cast<double>(mine);
+}
+
+// Speed that is left to each when 1, 2, … ranks are busy.
 std::vector<double> measure_concurrency(Communicator& world) {
-  std::vector<double> scale;
-  double alone = 0;
-  for (int busy = 1; busy <= world.size(); ++busy) {
+  std::vector<double> shortest(static_cast<std::size_t>(world.size()), INFINITY);
+  const auto measured = [&](int busy) {
     // Every count up to four, then powers of two and all: what lies between is interpolated.
-    const bool measured =
-        busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
-    if (!measured) {
-      scale.push_back(0);
-      continue;
-    }
-    sleeping_barrier(world);
-    double mine = 0;
-    if (world.rank() < busy) mine = seconds_of(observe(kProbes[kScalingProbe]));
-    sleeping_barrier(world);
-    float slowest = static_cast<float>(mine);
-    world.all_reduce(&slowest, &slowest, 1, DType::fp32, Reduction::max)->wait();
-    if (busy == 1) alone = static_cast<double>(slowest);
-    scale.push_back(std::min(1.0, alone / static_cast<double>(slowest)));
-  }
+    return busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
+  };
+  for (int round = 0; round < 2; ++round)
+    for (int busy = 1; busy <= world.size(); ++busy)
+      if (measured(busy)) {
+        double& seconds = shortest[static_cast<std::size_t>(busy) - 1];
+        seconds = std::min(seconds, busy_seconds(world, busy));
+      }
+  std::vector<double> scale;
+  for (int busy = 1; busy <= world.size(); ++busy)
+    scale.push_back(measured(busy) ? std::min(1.0, shortest[0] / shortest[static_cast<std::size_t>(busy) - 1])
+                                   : 0);
   for (std::size_t i = 1; i < scale.size(); ++i)
     if (scale[i] == 0) {
       std::size_t next = i;

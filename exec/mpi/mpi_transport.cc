@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -15,6 +17,12 @@ namespace {
 
 // MPI counts are int: longer messages go in pieces.
 constexpr std::size_t kMaxPiece = 1U << 30;
+// With more ranks than cores a yield brings the waiting rank back only when the computing ones' time slices
+// are used up; one that sleeps is woken by the timer ahead of them. (4 and 8 ranks on 2 cores: 20 to 25%
+// shorter steps than with yields alone.)
+constexpr unsigned kPollsBeforeSleep = 8;
+constexpr std::chrono::microseconds kSleep{100};
+constexpr unsigned kPollsBeforeYield = 64;
 
 void check(int code, const char* call, int rank) {
   if (code == MPI_SUCCESS) return;
@@ -76,7 +84,11 @@ class MpiTransport : public PointToPoint {
     return true;
   }
   void idle() override {
-    if (yields_ || ++polls_ % 64 == 0) sched_yield();
+    ++polls_;
+    if (yields_ && polls_ % kPollsBeforeSleep == 0)
+      std::this_thread::sleep_for(kSleep);
+    else if (yields_ || polls_ % kPollsBeforeYield == 0)
+      sched_yield();
   }
   std::unique_ptr<PointToPoint> split(const std::vector<int>& members, int key) override {
     MPI_Group all = MPI_GROUP_NULL;
