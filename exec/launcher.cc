@@ -156,7 +156,11 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+  if (signal > 0)
+    throw InternalError("the job was ended: signal " + std::to_string(signal) + " (" + strsignal(signal) +
+                        ") killed " + (WIFSIGNALED(status) ? "the launcher" : "a rank"));
+  return WEXITSTATUS(status);
 }
 
 }  // namespace orrery

@@ -39,8 +39,9 @@ std::vector<std::string> launch_command(const LaunchOptions& options, const std:
                                         const std::vector<std::string>& arguments);
 
 // What `orrery run`, `validate` and `calibrate` do: outside a launcher, runs the executor with `arguments` on
-// `ranks` ranks under mpirun and returns its exit code (128 + signal where one killed it); under a launcher,
-// becomes the executor and does not return. One compute thread a rank.
+// `ranks` ranks under mpirun and returns its exit code; under a launcher, becomes the executor and does not
+// return. One compute thread a rank. Throws InternalError when a signal ended a rank: mpirun is told to be
+// quiet.
 int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments);
 
 }  // namespace orrery
