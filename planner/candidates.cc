@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+#include <queue>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/memory_model.h"
@@ -18,10 +22,10 @@ std::optional<std::pair<Choices, Memory>> roomiest(const std::shared_ptr<const J
   std::optional<std::pair<Choices, Memory>> best;
   try {
     MemoryModel model(job);
-    for (const Choices& choices : enumerate(job, pins).plans) {
+    for_each_plan(job, pins, [&](const Choices& choices) {
       const Memory memory = model.predict(choices);
       if (memory.fits() && (!best || memory.total < best->second.total)) best = {choices, memory};
-    }
+    });
   } catch (const UserError&) {
     // The change makes the question nonsensical (a batch that does not divide, a mixed cluster): not an
     // answer.
@@ -35,30 +39,108 @@ std::string with_plan(const std::shared_ptr<const Job>& job, const std::pair<Cho
 
 }  // namespace
 
-Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator) {
-  Candidates result;
-  MemoryModel memory_model(job);
-  double least_short = 0;
-  for (Choices& choices : enumerate(job, pins).plans) {
-    ++result.count;
-    const Memory memory = memory_model.predict(choices);
-    if (memory.fits()) {
-      result.fitting.push_back({choices, memory.total, estimator.times(choices)});
-      continue;
-    }
-    const double missing = memory.total - memory.capacity;
-    if (!result.smallest || missing < least_short) {
-      least_short = missing;
-      result.smallest = Candidate{choices, memory.total, {}};
-      result.smallest_memory = memory;
-    }
-    if (memory.total <= memory.capacity * (1 + kMoreMemory)) {
-      Candidate candidate{choices, memory.total, estimator.times(choices)};
-      if (!result.nearly || candidate.times.estimate_s < result.nearly->times.estimate_s)
-        result.nearly = std::move(candidate);
-    }
+namespace {
+
+// Plans differ from the one before mostly in what memory does not depend on.
+bool same_memory(const Choices& a, const Choices& b) {
+  return a.tp == b.tp && a.pp == b.pp && a.cp == b.cp && a.ep == b.ep && a.micro_batch == b.micro_batch &&
+         a.schedule == b.schedule && a.interleave == b.interleave && a.recompute == b.recompute &&
+         a.recompute_layers == b.recompute_layers && a.zero == b.zero &&
+         a.sequence_parallel == b.sequence_parallel;
+}
+
+class Gathering {
+ public:
+  Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator)
+      : job_(job), objective_(objective), kept_(kept), estimator_(estimator), memory_model_(job) {
+    result_.cut_bound = std::numeric_limits<double>::infinity();
   }
-  return result;
+
+  void visit(const Choices& choices) {
+    ++result_.count;
+    if (result_.count == 1 || !same_memory(choices, last_)) {
+      memory_ = memory_model_.predict(choices);
+      last_ = choices;
+    }
+    if (memory_.fits()) return add_fitting(choices);
+    const double missing = memory_.total - memory_.capacity;
+    if (!result_.smallest || missing < least_short_) {
+      least_short_ = missing;
+      result_.smallest = Candidate{choices, memory_.total, {}, 0, 0};
+      result_.smallest_memory = memory_;
+    }
+    if (memory_.total <= memory_.capacity * (1 + kMoreMemory)) add_nearly(choices);
+  }
+
+  Candidates finish() {
+    std::vector<Candidate>& worth = result_.worth;
+    const double limit = threshold();
+    for (const Candidate& candidate : worth)
+      if (candidate.bound > limit) result_.cut_bound = std::min(result_.cut_bound, candidate.bound);
+    worth.erase(std::remove_if(worth.begin(), worth.end(),
+                               [&](const Candidate& candidate) { return candidate.bound > limit; }),
+                worth.end());
+    return std::move(result_);
+  }
+
+ private:
+  // By how much a bound must exceed the kept-th best expectation to be hopeless: the estimate may be off by
+  // less.
+  static constexpr double kHopeless = 1.3;
+
+  double value(double step_s, double compute_s) const {
+    return objective_value(objective_, *job_, step_s, compute_s, memory_.total);
+  }
+
+  double threshold() const {
+    return best_.size() < static_cast<std::size_t>(kept_) ? std::numeric_limits<double>::infinity()
+                                                          : best_.top() * kHopeless;
+  }
+
+  void add_fitting(const Choices& choices) {
+    ++result_.feasible;
+    const double bound_s = estimator_.lower_bound_s(choices);
+    // The devices compute for at most as long as the bound says the step lasts, and cost at least nothing:
+    // with no compute the value is a bound of the objective's.
+    const double bound = value(bound_s, 0);
+    if (bound > threshold()) {
+      result_.cut_bound = std::min(result_.cut_bound, bound);
+      return;
+    }
+    Candidate candidate{choices, memory_.total, estimator_.times(choices), 0, 0};
+    candidate.expected = value(candidate.times.estimate_s, candidate.times.compute_s);
+    candidate.bound = value(candidate.times.lower_bound_s, candidate.times.compute_s);
+    best_.push(candidate.expected);
+    if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
+    result_.worth.push_back(std::move(candidate));
+  }
+
+  void add_nearly(const Choices& choices) {
+    if (result_.nearly && estimator_.lower_bound_s(choices) >= result_.nearly->times.estimate_s) return;
+    Candidate candidate{choices, memory_.total, estimator_.times(choices), 0, 0};
+    if (!result_.nearly || candidate.times.estimate_s < result_.nearly->times.estimate_s)
+      result_.nearly = std::move(candidate);
+  }
+
+  std::shared_ptr<const Job> job_;
+  Objective objective_;
+  int kept_;
+  Estimator& estimator_;
+  MemoryModel memory_model_;
+  Candidates result_;
+  Memory memory_;
+  Choices last_;
+  double least_short_ = 0;
+  std::priority_queue<double> best_;  // the kept-th best expectation on top
+};
+
+}  // namespace
+
+Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
+                  Estimator& estimator) {
+  Gathering gathering(job, objective, kept, estimator);
+  for_each_plan(job, pins, [&](const Choices& choices) { gathering.visit(choices); });
+  return gathering.finish();
 }
 
 std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,

@@ -40,14 +40,18 @@ void share(GroupShape& shape, double fraction) {
 Estimator::Estimator(std::shared_ptr<const Job> job)
     : job_(std::move(job)), network_(job_->cluster), sketch_(job_->workload) {
   uniform_ = job_->cluster.groups.size() == 1 && job_->cluster.overrides.empty();
+  const auto& twin = sketch_.parts().twin;
+  alike_ = uniform_ && std::all_of(twin.begin() + 1, twin.end() - 1, [](int other) { return other == 1; });
 }
 
 const Estimator::Geometry& Estimator::geometry(const Choices& c) {
   const auto order = order_of(c);
   const std::array<int, 11> key = {c.tp,     c.pp,     c.dp,     c.cp,     c.ep,    c.shard_group,
                                    order[0], order[1], order[2], order[3], order[4]};
+  if (last_geometry_.second != nullptr && last_geometry_.first == key) return *last_geometry_.second;
   const auto [entry, fresh] = geometries_.try_emplace(key);
   Geometry& geometry = entry->second;
+  last_geometry_ = {key, &geometry};
   if (!fresh) return geometry;
   const Plan plan{job_, c};
   const auto shape_of = [&](const Group& group) {
@@ -117,8 +121,10 @@ const Estimator::Sums& Estimator::sums(const Choices& c, const Geometry& geometr
                                    order[2],
                                    order[3],
                                    order[4]};
+  if (last_sums_ != nullptr && last_sums_->first == std::pair{key, kind}) return last_sums_->second;
   const auto [entry, fresh] = sums_.try_emplace({key, kind});
   Sums& sums = entry->second;
+  last_sums_ = &*entry;
   if (!fresh) return sums;
   Choices choices = c;
   choices.recompute = recompute;
@@ -339,64 +345,120 @@ double period_1f1b(const std::vector<Stage>& stages) {
 
 }  // namespace
 
+bool Estimator::even(const Choices& c) const {
+  return alike_ && c.stage_layers.empty() && job_->workload.layers % (c.pp * c.interleave) == 0;
+}
+
+void Estimator::all_stages(const Plan& plan, const Geometry& geometry, std::vector<StageTimes>* stages,
+                           std::vector<Kind>* which) {
+  const Choices& c = plan.choices;
+  stages->clear();
+  which->clear();
+  for (int stage = 0; stage < c.pp; ++stage) {
+    if (even(c) && stage > 1 && stage < c.pp - 1) {
+      stages->push_back((*stages)[1]);
+      which->push_back((*which)[1]);
+      continue;
+    }
+    const auto& kinds = geometry.kinds[stage];
+    StageTimes slowest;
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+      const StageTimes one = stage_times(plan, geometry, stage, kinds[k]);
+      if (k > 0 && one.forward + one.backward <= slowest.forward + slowest.backward) continue;
+      slowest = one;
+      which->resize(static_cast<std::size_t>(stage) + 1);
+      which->back() = kinds[k];
+    }
+    stages->push_back(slowest);
+  }
+}
+
+const std::vector<double>& Estimator::hop_seconds(const Plan& plan, const Geometry& geometry) {
+  const int boundary = parts_of(plan, 0, 0).second;
+  const double bytes =
+      output_bytes(job_->workload.operators[sketch_.parts().begin[boundary] - 1], shard_of(plan));
+  const auto [entry, fresh] = hops_.try_emplace({&geometry, bytes});
+  if (fresh) {
+    for (const GroupShape& hop : geometry.hops)
+      entry->second.push_back(plan_transfer(bytes, hop, job_->cluster).seconds(bytes));
+  }
+  return entry->second;
+}
+
+double Estimator::bound(const Plan& plan, const Geometry& geometry, const std::vector<StageTimes>& stages,
+                        const std::vector<Kind>& kinds) {
+  const Choices& c = plan.choices;
+  const auto m = static_cast<double>(plan.micro_batches());
+  const double traffic =
+      optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime);
+  // Nothing reaches a stage before the stages before it have run their first chunk, nor does the step end
+  // before what left it last has come back through them. Compute only: no communication is counted.
+  const double first = optimizer_seconds(reductions(plan, geometry, 0).owned * traffic,
+                                         job_->cluster.profiles[kinds[0].profile]) /
+                       job_->runtime.memory_bound_efficiency / kinds[0].speed;
+  double there = 0, back = 0, least = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& t = stages[stage];
+    const double own = m * (t.forward_compute + t.backward_compute);
+    least = std::max(least, there + own + back + first);
+    there += t.forward_compute / c.interleave;
+    // A weight gradient may wait until the input's has left: half of the backward pass is not in the way.
+    back += t.backward_compute / c.interleave / (c.schedule == Schedule::zero_bubble ? 2 : 1);
+  }
+  return least;
+}
+
+double Estimator::lower_bound_s(const Choices& choices) {
+  const Plan plan{job_, choices};
+  const Geometry& place = geometry(choices);
+  all_stages(plan, place, &stages_, &kinds_);
+  return bound(plan, place, stages_, kinds_);
+}
+
 StepTimes Estimator::times(const Choices& c) {
   const Plan plan{job_, c};
   const Geometry& place = geometry(c);
   const auto m = static_cast<double>(plan.micro_batches());
-  std::vector<StageTimes> stages;
+  std::vector<StageTimes>& stages = stages_;
+  all_stages(plan, place, &stages, &kinds_);
   std::vector<Ending> endings;
   for (int stage = 0; stage < c.pp; ++stage) {
-    const auto& kinds = place.kinds[stage];
-    StageTimes slowest;
-    std::size_t which = 0;
-    for (std::size_t k = 0; k < kinds.size(); ++k) {
-      const StageTimes one = stage_times(plan, place, stage, kinds[k]);
-      if (k == 0 || one.forward + one.backward > slowest.forward + slowest.backward) {
-        slowest = one;
-        which = k;
-      }
-    }
-    stages.push_back(slowest);
-    endings.push_back(ending(plan, place, stage, kinds[which]));
+    const bool twin = even(c) && stage > 1 && stage < c.pp - 1;
+    endings.push_back(twin ? endings[1] : ending(plan, place, stage, kinds_[stage]));
   }
   if (c.pp > 1) {
-    const int boundary = parts_of(plan, 0, 0).second;
-    const auto& operators = job_->workload.operators;
-    const double bytes = output_bytes(operators[sketch_.parts().begin[boundary] - 1], shard_of(plan));
-    for (int stage = 0; stage < c.pp; ++stage)
-      stages[stage].hop = plan_transfer(bytes, place.hops[stage], job_->cluster).seconds(bytes);
+    const std::vector<double>& hops = hop_seconds(plan, place);
+    for (int stage = 0; stage < c.pp; ++stage) stages[stage].hop = hops[stage];
   }
 
   // From ZeRO-2 on every micro-batch's gradients are reduced, with ZeRO-3 parameters are gathered for each
   // pass: where that takes longer than the computation beside it, it sets the pace.
   for (int stage = 0; stage < c.pp && c.zero >= 2; ++stage) {
+    if (even(c) && stage > 1 && stage < c.pp - 1) {
+      stages[stage].backward_busy = stages[1].backward_busy;
+      continue;
+    }
     const Reductions& all = reductions(plan, place, stage);
     double data = c.zero == 3 ? 2 * all.gather_s : 0;
     for (const Reductions::Step& step : all.steps) data += step.seconds;
     StageTimes& t = stages[stage];
-    const double missing = data - t.forward_busy - t.backward_busy;
-    if (missing > 0) t.backward_busy += missing;
+    const double beside = c.overlap_grad_reduce ? t.forward_busy + t.backward_busy : 0;
+    t.backward_busy += std::max(0.0, data - beside);
   }
 
   // The pipeline: until stage 0 has run its last backward pass.
   double through = 0;  // one micro-batch, there and back
   double busiest = 0, busiest_forward = 0, busiest_backward = 0;
   StepTimes result;
-  double before = 0;  // forward and backward of the stages before, compute only
-  double before_with_hops = 0;
+  result.lower_bound_s = bound(plan, place, stages, kinds_);
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = stages[stage];
-    through += t.forward + t.backward + (stage + 1 < c.pp ? 2 * t.hop : 0);
+    const bool sends = stage + 1 < c.pp;
+    through += t.forward + t.backward + (sends ? 2 * t.hop : 0);
     busiest = std::max(busiest, t.forward_busy + t.backward_busy);
-    busiest_forward = std::max({busiest_forward, t.forward_busy, stage + 1 < c.pp ? t.hop : 0});
-    busiest_backward = std::max({busiest_backward, t.backward_busy, stage + 1 < c.pp ? t.hop : 0});
-    const double compute = t.forward_compute + t.backward_compute;
-    result.compute_s += (m * compute + endings[stage].optimizer) / c.pp;
-    // Nothing reaches the stage before the ones before it have run, nor leaves before their backward passes.
-    result.lower_bound_s = std::max(
-        result.lower_bound_s, before / c.interleave + m * compute + endings[stage].optimizer * (stage == 0));
-    before += compute;
-    before_with_hops += t.forward + t.backward + 2 * t.hop;
+    busiest_forward = std::max({busiest_forward, t.forward_busy, sends ? t.hop : 0});
+    busiest_backward = std::max({busiest_backward, t.backward_busy, sends ? t.hop : 0});
+    result.compute_s += (m * (t.forward_compute + t.backward_compute) + endings[stage].optimizer) / c.pp;
   }
   double body = 0;
   switch (c.schedule) {

@@ -28,6 +28,8 @@ class Estimator {
 
   // The choices must have passed check_plan.
   StepTimes times(const Choices& choices);
+  // The lower bound alone, cheaper.
+  double lower_bound_s(const Choices& choices);
 
  private:
   // Over the parts of the model (layer_kinds.h), summed over those before each: entry i is of parts [0, i).
@@ -92,6 +94,14 @@ class Estimator {
   const Reductions& reductions(const Plan& plan, const Geometry& geometry, int stage);
   std::pair<int, int> parts_of(const Plan& plan, int stage, int chunk) const;
   StageTimes stage_times(const Plan& plan, const Geometry& geometry, int stage, const Kind& kind);
+  // Middle stages are alike: what is known of stage 1 holds for the others.
+  bool even(const Choices& choices) const;
+  // Of all stages, each on its slowest kind of device; `which` are these kinds.
+  void all_stages(const Plan& plan, const Geometry& geometry, std::vector<StageTimes>* stages,
+                  std::vector<Kind>* which);
+  const std::vector<double>& hop_seconds(const Plan& plan, const Geometry& geometry);
+  double bound(const Plan& plan, const Geometry& geometry, const std::vector<StageTimes>& stages,
+               const std::vector<Kind>& kinds);
   Ending ending(const Plan& plan, const Geometry& geometry, int stage, const Kind& kind);
   double collective_seconds(CollectiveKind kind, double bytes, const GroupShape& shape);
 
@@ -99,6 +109,12 @@ class Estimator {
   Network network_;
   ModelSketch sketch_;
   bool uniform_ = true;  // one kind of device everywhere, nothing degraded
+  bool alike_ = false;   // and all layers are twins
+  std::pair<std::array<int, 11>, const Geometry*> last_geometry_{};
+  const std::pair<const std::pair<std::array<int, 17>, Kind>, Sums>* last_sums_ = nullptr;
+  std::map<std::pair<const Geometry*, double>, std::vector<double>> hops_;
+  std::vector<StageTimes> stages_;  // of the plan being looked at: kept for their memory
+  std::vector<Kind> kinds_;
   std::map<std::array<int, 11>, Geometry> geometries_;
   std::map<std::pair<std::array<int, 17>, Kind>, Sums> sums_;
   std::map<std::pair<std::array<int, 9>, double>, Buckets> buckets_;

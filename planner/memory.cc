@@ -67,7 +67,10 @@ struct MemoryModel::Activations {
 };
 
 MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
-    : job_(std::move(job)), parts_(layer_parts(job_->workload)) {}
+    : job_(std::move(job)), parts_(layer_parts(job_->workload)) {
+  alike_ = job_->cluster.profiles.size() == 1 &&
+           std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; });
+}
 
 MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) const {
   const std::vector<Operator>& operators = job_->workload.operators;
@@ -100,7 +103,10 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
 const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
   const Choices& c = plan.choices;
   const std::array<int, 6> key = {c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel};
+  if (last_ != nullptr && key == last_key_) return *last_;
   const auto [entry, fresh] = tables_.try_emplace(key);
+  last_key_ = key;
+  last_ = &entry->second;
   if (fresh) {
     const Shard shard = shard_of(plan);
     Table& table = entry->second;
@@ -207,7 +213,11 @@ Memory MemoryModel::predict(const Choices& choices) {
   const Table& parts = table(plan);
   Memory fullest;
   double least_room = 0;
+  // Where layers are alike and evenly cut, a later middle stage has no more layers than stage 1 and no more
+  // micro-batches in flight.
+  const bool few = alike_ && choices.stage_layers.empty();
   for (int stage = 0; stage < plan.choices.pp; ++stage) {
+    if (few && stage > 1 && stage < choices.pp - 1) continue;
     const DeviceProfile& device = smallest_device(plan, stage);
     Memory memory = stage_memory(plan, stage, parts, device.memory_bytes);
     memory.total += device.context_bytes;

@@ -41,6 +41,9 @@ class MemoryModel {
 
   std::shared_ptr<const Job> job_;
   LayerParts parts_;
+  bool alike_ = false;  // all layers are twins, on one kind of device
+  std::array<int, 6> last_key_{};
+  const Table* last_ = nullptr;
   std::map<std::array<int, 6>, Table> tables_;  // by tp, cp, ep, etp, micro-batch, sequence parallel
 };
 

@@ -14,11 +14,8 @@ namespace {
 // Simulated together. Fixed, so that what is simulated does not depend on the number of processes.
 constexpr std::size_t kBatch = 4;
 
-struct Ranked {
-  const Candidate* candidate = nullptr;
-  double expected = 0;  // objective by the estimate
-  double bound = 0;     // objective by the lower bound
-};
+// At least so many plans are kept in order, for the case that the closed form errs.
+constexpr int kKept = 64;
 
 class Search {
  public:
@@ -27,13 +24,13 @@ class Search {
 
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
-    candidates_ = gather(job_, pins_, estimator_);
-    if (candidates_.fitting.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+    candidates_ = gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_);
+    if (candidates_.worth.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
     rank();
     simulate();
     SearchResult result;
     result.candidates = candidates_.count;
-    result.feasible = static_cast<std::int64_t>(candidates_.fitting.size());
+    result.feasible = candidates_.feasible;
     result.simulated = static_cast<std::int64_t>(done_.size());
     const double best = value_of(done_.front());
     const double least = least_open_bound();
@@ -58,18 +55,16 @@ class Search {
   }
 
   void rank() {
-    for (const Candidate& candidate : candidates_.fitting)
-      order_.push_back({&candidate, value(candidate, candidate.times.estimate_s),
-                        value(candidate, candidate.times.lower_bound_s)});
+    for (const Candidate& candidate : candidates_.worth) order_.push_back(&candidate);
     // Equal values (memory ties) go by time; equal times stay in the order of the space.
-    std::stable_sort(order_.begin(), order_.end(), [](const Ranked& a, const Ranked& b) {
-      if (a.expected != b.expected) return a.expected < b.expected;
-      return a.candidate->times.estimate_s < b.candidate->times.estimate_s;
+    std::stable_sort(order_.begin(), order_.end(), [](const Candidate* a, const Candidate* b) {
+      if (a->expected != b->expected) return a->expected < b->expected;
+      return a->times.estimate_s < b->times.estimate_s;
     });
-    // Least bound of what stands at or after each place.
-    open_bound_.assign(order_.size() + 1, std::numeric_limits<double>::infinity());
+    // Least bound of what stands at or after each place, and of what was cut.
+    open_bound_.assign(order_.size() + 1, candidates_.cut_bound);
     for (std::size_t i = order_.size(); i-- > 0;)
-      open_bound_[i] = std::min(open_bound_[i + 1], order_[i].bound);
+      open_bound_[i] = std::min(open_bound_[i + 1], order_[i]->bound);
   }
 
   void simulate() {
@@ -86,11 +81,11 @@ class Search {
       std::vector<Plan> batch;
       std::vector<const Candidate*> of;
       for (; next_ < order_.size() && batch.size() < kBatch; ++next_) {
-        const bool hopeless = order_[next_].bound >= best && done_.size() + batch.size() >= wanted;
+        const bool hopeless = order_[next_]->bound >= best && done_.size() + batch.size() >= wanted;
         if (hopeless) continue;
-        batch.push_back({job_, order_[next_].candidate->choices});
+        batch.push_back({job_, order_[next_]->choices});
         check_plan(batch.back());
-        of.push_back(order_[next_].candidate);
+        of.push_back(order_[next_]);
       }
       const std::vector<sim::Simulation> results = sim::simulate_all(batch, simulation, jobs);
       for (std::size_t i = 0; i < results.size(); ++i) {
@@ -119,7 +114,7 @@ class Search {
   const SearchOptions& options_;
   Estimator estimator_;
   Candidates candidates_;
-  std::vector<Ranked> order_;
+  std::vector<const Candidate*> order_;
   std::vector<double> open_bound_;
   std::size_t next_ = 0;
   std::vector<Evaluation> done_;

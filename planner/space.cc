@@ -6,11 +6,16 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <unordered_map>
 
 #include "base/error.h"
 
 namespace orrery::planner {
 namespace {
+
+// Fewest tokens of a sequence that context parallelism leaves a rank, unless pinned: with fewer, other
+// dimensions save the same memory for less traffic.
+constexpr int kContextTokens = 4096;
 
 // Values of one dimension: the pinned one, or those that are searched.
 std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched) {
@@ -30,10 +35,11 @@ int experts_of(const Workload& workload) {
 
 class Enumerator {
  public:
-  Enumerator(std::shared_ptr<const Job> job, const Pins& pins)
-      : job_(std::move(job)), pins_(pins), world_(job_->cluster.devices()) {}
+  Enumerator(std::shared_ptr<const Job> job, const Pins& pins,
+             const std::function<void(const Choices&)>& visit)
+      : job_(std::move(job)), pins_(pins), visit_(visit), world_(job_->cluster.devices()) {}
 
-  Space run() {
+  void run() {
     check_pins();
     const std::vector<int> tps = values(pins_.tp, divisors(smallest_node(job_->cluster)));
     for (const int tp : tps) {
@@ -52,8 +58,7 @@ class Enumerator {
         }
       }
     }
-    if (space_.plans.empty()) refuse();
-    return std::move(space_);
+    if (empty_) refuse();
   }
 
  private:
@@ -132,7 +137,9 @@ class Enumerator {
     if (job_->training.seq_len > 0) {
       counts.clear();
       for (const int cp : divisors(world_ / (tp * pp)))
-        if (job_->training.seq_len % (2 * cp) == 0 || cp == 1) counts.push_back(cp);
+        if (cp == 1 ||
+            (job_->training.seq_len % (2 * cp) == 0 && job_->training.seq_len / cp >= kContextTokens))
+          counts.push_back(cp);
     }
     counts = values(pins_.cp, std::move(counts));
     counts.erase(
@@ -198,7 +205,10 @@ class Enumerator {
       std::vector<int> counts{0};
       if (recompute == Recompute::full) {
         const int layers = job_->workload.layers / choices.pp;
-        for (int k = 1; k < layers; ++k) counts.push_back(k);
+        for (int quarter = 1; quarter < 4; ++quarter) {
+          const int k = layers * quarter / 4;
+          if (k > 0 && k < layers && k != counts.back()) counts.push_back(k);
+        }
         counts = values(pins_.recompute_layers, counts);
       }
       for (const int k : counts) {
@@ -221,25 +231,38 @@ class Enumerator {
         for (const bool overlap : {false, true}) {
           if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : alone && !overlap) continue;
           choices.overlap_grad_reduce = overlap;
-          if (supported(choices) && plausible(choices)) space_.plans.push_back(choices);
+          if (!supported(choices) || !sequence_divides(choices)) continue;
+          if (sequence_parallel && !plausible(choices)) continue;
+          empty_ = false;
+          visit_(choices);
         }
       }
     }
   }
 
+  // Sequence parallelism wants the rows of a micro-batch to divide.
+  bool sequence_divides(const Choices& c) const {
+    if (!c.sequence_parallel) return true;
+    const std::int64_t rows =
+        static_cast<std::int64_t>(c.micro_batch) * std::max(1, job_->training.seq_len) / c.cp;
+    return rows % c.tp == 0;
+  }
+
   // Whether check_plan lets this *kind* of plan pass: asked once for each combination of forms, because the
   // answer depends on the forms and refusing by exception is slow.
   bool supported(const Choices& c) {
-    const std::array<int, 10> forms = {c.tp > 1,
-                                       c.pp > 1,
-                                       c.cp > 1,
-                                       c.ep > 1,
-                                       static_cast<int>(c.schedule),
-                                       static_cast<int>(c.recompute),
-                                       c.recompute_layers > 0,
-                                       c.zero,
-                                       c.sequence_parallel,
-                                       c.overlap_grad_reduce};
+    std::uint32_t forms = 0;
+    const auto add = [&](int value, int bits) { forms = forms << bits | static_cast<std::uint32_t>(value); };
+    add(c.tp > 1, 1);
+    add(c.pp > 1, 1);
+    add(c.cp > 1, 1);
+    add(c.ep > 1, 1);
+    add(static_cast<int>(c.schedule), 2);
+    add(static_cast<int>(c.recompute), 2);
+    add(c.recompute_layers > 0, 1);
+    add(c.zero, 2);
+    add(c.sequence_parallel, 1);
+    add(c.overlap_grad_reduce, 1);
     const auto [entry, fresh] = supported_.try_emplace(forms, true);
     if (fresh) entry->second = accepted(c, /*depth=*/2);
     return entry->second;
@@ -289,9 +312,10 @@ class Enumerator {
 
   std::shared_ptr<const Job> job_;
   const Pins& pins_;
+  const std::function<void(const Choices&)>& visit_;
   int world_;
-  Space space_;
-  std::map<std::array<int, 10>, bool> supported_;
+  bool empty_ = true;
+  std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::string refusal_;
   int refusal_depth_ = 0;
@@ -310,8 +334,15 @@ std::vector<int> divisors(std::int64_t n) {
   return low;
 }
 
-Space enumerate(const std::shared_ptr<const Job>& job, const Pins& pins) {
-  return Enumerator(job, pins).run();
+void for_each_plan(const std::shared_ptr<const Job>& job, const Pins& pins,
+                   const std::function<void(const Choices&)>& visit) {
+  Enumerator(job, pins, visit).run();
+}
+
+std::vector<Choices> enumerate(const std::shared_ptr<const Job>& job, const Pins& pins) {
+  std::vector<Choices> plans;
+  for_each_plan(job, pins, [&](const Choices& choices) { plans.push_back(choices); });
+  return plans;
 }
 
 }  // namespace orrery::planner

@@ -1,0 +1,172 @@
+#include "planner/search.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "planner/candidates.h"
+#include "planner/space.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+struct Question {
+  std::shared_ptr<Job> job;
+  Pins pins;
+};
+
+Pins narrow(std::optional<int> zero, std::optional<Recompute> recompute) {
+  Pins pins;
+  pins.zero = zero;
+  pins.recompute = recompute;
+  pins.recompute_layers = 0;
+  return pins;
+}
+
+// The best of the space by simulating all of it.
+double exhaustive(const Question& question) {
+  std::vector<Plan> plans;
+  for (const Choices& choices : enumerate(question.job, question.pins)) {
+    plans.push_back({question.job, choices});
+    if (!predict_memory(plans.back()).fits()) plans.pop_back();
+  }
+  REQUIRE(plans.size() <= 500);
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  double best = std::numeric_limits<double>::infinity();
+  for (const sim::Simulation& simulation : sim::simulate_all(plans, options, 2))
+    best = std::min(best, simulation.step_time_s);
+  return best;
+}
+
+TEST_CASE("on small spaces the answer is exhaustive simulation's") {
+  const std::vector<Question> questions = {
+      {make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)},
+      {make_job("gpt2", "dgx-a100", 4, 8, 128), narrow(1, Recompute::none)},
+      {make_job("gpt2", "v100-ib100", 4, 8, 256), narrow(0, Recompute::none)},
+      {make_job("gpt2", "pcie-4090", 8, 16, 128), narrow(1, Recompute::none)},
+      {make_job("bert-base", "dgx-h100", 4, 16, 128), narrow(1, Recompute::none)},
+      {make_job("resnet50", "v100-ib100", 4, 32, 0), narrow({}, Recompute::none)},
+      {make_job("gpt2", "localhost", 2, 4, 64, "orrery"), narrow({}, Recompute::none)},
+  };
+  for (const Question& question : questions) {
+    SearchOptions options;
+    options.budget_s = 1e9;
+    const SearchResult result = planner::search(question.job, question.pins, options);
+    INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
+    CHECK(result.proven);
+    CHECK(result.gap == 0);
+    CHECK(result.plans.front().step_time_s() == exhaustive(question));
+  }
+}
+
+TEST_CASE("an answer under a small budget says its gap, and the gap holds") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 256);
+  const Pins pins = narrow(1, Recompute::none);
+  SearchOptions options;
+  options.top = 1;
+  options.budget_s = 1e-6;
+  const SearchResult hasty = planner::search(job, pins, options);
+  options.budget_s = 1e9;
+  const SearchResult thorough = planner::search(job, pins, options);
+  REQUIRE(thorough.proven);
+  CHECK(hasty.simulated < thorough.simulated);
+  const double best = thorough.plans.front().step_time_s();
+  CHECK(hasty.plans.front().step_time_s() * (1 - hasty.gap) <= best * (1 + 1e-9));
+}
+
+TEST_CASE("what is reported fits in memory and is ranked") {
+  const auto job = make_job("gpt2-xl", "dgx-a100", 8, 64, 1024);
+  const SearchResult result = planner::search(job, {}, {});
+  REQUIRE_FALSE(result.plans.empty());
+  CHECK(result.feasible <= result.candidates);
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    CHECK(result.plans[i].memory.fits());
+    if (i > 0) CHECK(result.plans[i - 1].step_time_s() <= result.plans[i].step_time_s());
+  }
+}
+
+TEST_CASE("the answer is the same whatever the number of processes") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 256);
+  SearchOptions options;
+  options.jobs = 1;
+  const SearchResult one = planner::search(job, {}, options);
+  options.jobs = 3;
+  const SearchResult three = planner::search(job, {}, options);
+  REQUIRE(one.plans.size() == three.plans.size());
+  CHECK(one.simulated == three.simulated);
+  CHECK(one.why == three.why);
+  for (std::size_t i = 0; i < one.plans.size(); ++i) {
+    CHECK(one.plans[i].plan.choices == three.plans[i].plan.choices);
+    CHECK(one.plans[i].step_time_s() == three.plans[i].step_time_s());
+  }
+}
+
+TEST_CASE("the memory objective finds the least memory of the whole space") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 512);
+  SearchOptions options;
+  options.objective = Objective::memory;
+  options.top = 2;
+  const SearchResult result = planner::search(job, {}, options);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Choices& choices : enumerate(job, {}))
+    least = std::min(least, predict_memory(Plan{job, choices}).total);
+  CHECK(result.plans.front().memory.total == least);
+  CHECK(result.proven);
+}
+
+TEST_CASE("no plan that fits is an answer: what is short, by how much, and what would do") {
+  const auto refusal = [](const std::shared_ptr<Job>& job, const Pins& pins) {
+    try {
+      planner::search(job, pins, {});
+    } catch (const NoAnswer& answer) {
+      return std::string(answer.what());
+    }
+    return std::string();
+  };
+  SECTION("more nodes") {
+    const std::string text = refusal(make_job("llama2-70b", "dgx-a100", 8, 8, 4096), {});
+    CHECK_THAT(text,
+               Catch::Contains("fits in memory") && Catch::Contains("stage") && Catch::Contains("nodes"));
+    // What it says would fit does.
+    const auto at = text.find("with ");
+    REQUIRE(at != std::string::npos);
+    const int nodes = std::stoi(text.substr(at + 5));
+    auto larger = make_job("llama2-70b", "dgx-a100", 8, 8, 4096);
+    larger->cluster = with_nodes(larger->cluster, nodes);
+    Estimator estimator(larger);
+    CHECK(gather(larger, {}, Objective::step_time, 1, estimator).feasible > 0);
+  }
+  SECTION("a pin that stands in the way") {
+    Pins pins;
+    pins.micro_batch = 256;
+    pins.recompute = Recompute::none;
+    const std::string text = refusal(make_job("gpt2-xl", "dgx-a100", 2, 512, 1024), pins);
+    CHECK_THAT(text, Catch::Contains("--micro-batch"));
+  }
+}
+
+TEST_CASE("a step's cost and energy by hand") {
+  Job job;
+  NodeType node;
+  node.devices = 4;
+  node.price_usd_per_device_hour = 1.8;
+  node.host_power_w = 500;
+  DeviceProfile device;
+  device.idle_power_w = 100;
+  device.peak_power_w = 400;
+  job.cluster.profiles = {device};
+  job.cluster.groups = {{node, 2}};
+  // 8 devices at 1.8 USD/h for 10 s: 0.04 USD.
+  CHECK(objective_value(Objective::cost, job, 10, 6, 0) == Approx(0.04));
+  // Each device 100 W for 10 s and 300 W more for 6 s; each host 500 W for 10 s.
+  CHECK(objective_value(Objective::energy, job, 10, 6, 0) == Approx(8 * (1000 + 1800) + 2 * 5000));
+  job.cluster.groups[0].node.price_usd_per_device_hour = 0;
+  CHECK_THROWS_AS(objective_value(Objective::cost, job, 10, 6, 0), UserError);
+}
+
+}  // namespace
+}  // namespace orrery::planner

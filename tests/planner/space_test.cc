@@ -1,0 +1,117 @@
+#include "planner/space.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+TEST_CASE("divisors are all of them, in order") {
+  CHECK(divisors(1) == std::vector<int>{1});
+  CHECK(divisors(12) == std::vector<int>{1, 2, 3, 4, 6, 12});
+  CHECK(divisors(16) == std::vector<int>{1, 2, 4, 8, 16});
+  CHECK(divisors(97) == std::vector<int>{1, 97});
+}
+
+TEST_CASE("one device and one sample leave nothing to choose but recomputation") {
+  const auto job = make_job("gpt2", "dgx-a100", 1, 1, 128);
+  const std::vector<Choices> plans = enumerate(job, {});
+  // none, selective, full, and full for the first 3, 6 and 9 of 12 layers
+  CHECK(plans.size() == 6);
+  for (const Choices& c : plans) {
+    CHECK(c.world() == 1);
+    CHECK(c.zero == 0);
+  }
+}
+
+TEST_CASE("the space of two devices counted by hand") {
+  const auto job = make_job("gpt2", "dgx-a100", 2, 2, 128);
+  Pins pins;
+  pins.recompute = Recompute::none;
+  pins.zero = 0;
+  pins.overlap_grad_reduce = true;
+  pins.cp = 1;
+  const std::vector<Choices> plans = enumerate(job, pins);
+  std::size_t tensor = 0, pipeline = 0, data = 0;
+  for (const Choices& c : plans) {
+    tensor += c.tp == 2;
+    pipeline += c.pp == 2;
+    data += c.dp == 2;
+  }
+  // tp 2: micro-batch 1 or 2, sequence parallel or not. dp 2: micro-batch 1.
+  CHECK(tensor == 4);
+  CHECK(data == 1);
+  // pp 2: micro-batch 1 (two of them): gpipe, 1f1b, interleaved 2, 3, 6, and zero-bubble where it can be
+  // lowered; micro-batch 2: gpipe, 1f1b (and zero-bubble).
+  CHECK((pipeline == 7 || pipeline == 9));
+}
+
+TEST_CASE("every plan of a space passes the check of plans and no two are equal") {
+  for (const auto& job :
+       {make_job("gpt2", "dgx-a100", 8, 16, 128), make_job("llama3-8b", "dgx-h100", 16, 32, 4096),
+        make_job("mixtral-8x7b", "dgx-h100", 16, 16, 4096)}) {
+    Pins pins;
+    pins.recompute_layers = 0;
+    const std::vector<Choices> plans = enumerate(job, pins);
+    REQUIRE(plans.size() > 20);
+    for (const Choices& choices : plans) CHECK_NOTHROW(check_plan(Plan{job, choices}));
+    for (std::size_t i = 0; i + 1 < plans.size(); ++i)
+      CHECK_FALSE(plans[i] == plans[i + 1]);
+  }
+}
+
+TEST_CASE("pins hold in every plan") {
+  const auto job = make_job("gpt2-xl", "dgx-a100", 16, 64, 1024);
+  Pins pins;
+  pins.tp = 5;
+  CHECK_THROWS_AS(enumerate(job, pins), UserError);
+  pins.tp = 1;
+  pins.pp = 4;
+  pins.micro_batch = 2;
+  pins.schedule = Schedule::one_f_one_b;
+  pins.zero = 1;
+  for (const Choices& c : enumerate(job, pins)) {
+    CHECK(c.tp == 1);
+    CHECK(c.pp == 4);
+    CHECK(c.dp * c.cp == 4);
+    CHECK(c.micro_batch == 2);
+    CHECK(c.schedule == Schedule::one_f_one_b);
+    CHECK(c.zero == 1);
+  }
+}
+
+TEST_CASE("contradicting pins are named") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 16, 128);
+  const auto message = [&](const Pins& pins) {
+    try {
+      enumerate(job, pins);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Pins pins;
+  pins.tp = 4;
+  pins.pp = 4;
+  CHECK_THAT(message(pins), Catch::Contains("tp*pp*dp*cp = 16"));
+  pins = {};
+  pins.tp = 8;
+  CHECK_THAT(message(pins), Catch::Contains("--tp 8"));
+  pins = {};
+  pins.dp = 8;
+  pins.micro_batch = 3;
+  CHECK_THAT(message(pins), Catch::Contains("dp*micro_batch = 24"));
+  pins = {};
+  pins.pp = 2;
+  pins.stage_layers = {7, 7};
+  CHECK_THAT(message(pins), Catch::Contains("12 layers"));
+}
+
+}  // namespace
+}  // namespace orrery::planner
