@@ -158,6 +158,8 @@ RuntimeProfile runtime_of(const Row& row) {
       best = name;
     }
   }
+  // Megatron-LM became Megatron-Core in 2023.
+  if (best == "megatron-lm-2022" && number(row.text("date").substr(0, 4)) >= 2023) best = "megatron-core";
   if (best.empty()) throw Unreadable{"no runtime profile of the framework '" + framework + "'", false};
   return catalog_runtime(best);
 }
@@ -262,6 +264,8 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   c.pp = at_least_one("pp");
   c.cp = at_least_one("cp");
   c.ep = at_least_one("ep");
+  // Megatron-Core splits experts as it splits the rest, unless told otherwise.
+  if (c.ep > 1 && c.tp > 1 && job->workload.transformer->moe && !job->workload.transformer->mla) c.etp = c.tp;
   c.micro_batch = at_least_one("mbs_sequences");
   // The world is tp pp dp cp: what a table calls dp is not always that.
   if (devices % (c.tp * c.pp * c.cp) != 0)

@@ -87,7 +87,7 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
   const double bytes = product.count * ((product.m * product.k + product.k * product.n) * bytes_of(type) +
                                         product.m * product.n * bytes_of(storage_type(type)));
-  const double peak = device.peak_flops_per_s[static_cast<int>(type)];
+  const double peak = device.peak_flops_per_s[static_cast<int>(type)] * device.sustained_clock;
   const double compute = compute_seconds(product, model, peak, device);
   const double reached = model.memory_efficiency > 0 ? model.memory_efficiency : device.memory_efficiency;
   const double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
@@ -100,15 +100,17 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
   return seconds + model.kernel_overhead_s * (product.batched ? 1 : product.count);
 }
 
-double attention_seconds(double flops, double seq_len, DType precision, bool fused, bool backward,
-                         const DeviceProfile& device) {
+double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
+                         bool backward, const DeviceProfile& device) {
   if (flops <= 0) return 0;
   const DType type = supported(product_type(OperatorKind::attention, precision), device);
   const AttentionModel& model = device.attention[static_cast<int>(type)][fused ? 1 : 0];
   const double efficiency =
       backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;
   const double ramp = seq_len > 0 ? seq_len / (seq_len + model.half_sequence) : 1;
-  return flops / (efficiency * ramp * device.peak_flops_per_s[static_cast<int>(type)]);
+  const double occupied = queries > 0 ? queries / (queries + model.half_queries) : 1;
+  return flops / (efficiency * ramp * occupied * device.peak_flops_per_s[static_cast<int>(type)] *
+                  device.sustained_clock);
 }
 
 std::string_view vector_family(OperatorKind kind) {
@@ -166,14 +168,16 @@ double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind com
   // A processor's calibration measures the unfused core as a whole; on a GPU it is its kernels.
   const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
   if (work.attention_flops > 0 && whole_core)
-    seconds += attention_seconds(work.attention_flops, shard.seq_len, shard.precision, shard.fused_attention,
-                                 backward, device) /
+    seconds += attention_seconds(work.attention_flops, shard.seq_len, work.attention_queries, shard.precision,
+                                 shard.fused_attention, backward, device) /
                runtime.attention_efficiency;
   if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)
     seconds += product_seconds(product, type, device) / runtime.matmul_efficiency;
   seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
+  if (work.quantize_bytes > 0)
+    seconds += work.quantize_bytes / rate_of("quantize", backward, device) / runtime.memory_bound_efficiency;
   return seconds;
 }
 

@@ -13,15 +13,16 @@ namespace orrery {
 
 // proto/device_profile.proto has the formulas. `precision` is the type the product computes in.
 double product_seconds(const Product& product, DType precision, const DeviceProfile& device);
-// `flops`: causal counted once; backward twice the forward.
-double attention_seconds(double flops, double seq_len, DType precision, bool fused, bool backward,
-                         const DeviceProfile& device);
+// `flops`: causal counted once; backward twice the forward. `queries`: rows x heads; 0: enough to fill the
+// device.
+double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
+                         bool backward, const DeviceProfile& device);
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
 // "residual" "softmax" (unfused attention) "router" "dispatch" "loss" "batch_norm" "pool" "elementwise"
 // "interaction" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
-// "optimizer" and "copy" are of no operator.
+// "optimizer", "copy" and "quantize" (casts to fp8) are of no operator.
 std::string_view vector_family(OperatorKind kind);
 
 // Device time of one operator's work, kernels back to back, without the host's launches.

@@ -30,7 +30,8 @@ double gradient_bytes(const Shard& shard, const RuntimeProfile& runtime) {
 }
 
 double product_bytes(const Product& p, DType type, DType storage) {
-  return p.count * ((p.m * p.k + p.k * p.n) * bytes_of(type) + p.m * p.n * bytes_of(storage));
+  const double output = p.output_bytes > 0 ? p.output_bytes : bytes_of(storage);
+  return p.count * ((p.m * p.k + p.k * p.n) * bytes_of(type) + p.m * p.n * output);
 }
 
 void add_product(OperatorWork* work, const Product& p, DType type, DType storage) {
@@ -51,8 +52,8 @@ Product forward_product(const Operator& op, const MatmulShape& shape, const Shar
     // Tokens of ep ranks meet on experts / ep experts: evenly, as balanced routing has it.
     const double experts = std::max(1, op.experts);
     p.count = std::max(1.0, experts / shard.ep);
+    // One launch an expert, as Transformer Engine's grouped linear layer makes them.
     p.m = local_rows(op, shard) * std::max(1, op.active_experts) / p.count;
-    p.batched = true;
     if (op.split == TensorSplit::column) p.n /= shard.etp;
     if (op.split == TensorSplit::row) p.k /= shard.etp;
     return p;
@@ -82,6 +83,7 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
   const DType storage = storage_type(shard.precision);
+  const double accumulated = runtime.fused_gradient_accumulation ? 2 * gradient_bytes(shard, runtime) : 0;
   for (const MatmulShape& shape : op.matmuls) {
     const Product p = forward_product(op, shape, shard);
     if (does_forward(kind)) add_product(work, p, type, storage);
@@ -90,14 +92,14 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       add_product(work, {p.m, p.k, p.n, p.count, p.batched}, type, storage);
     // dW = X^T dY
     if (does_weight_gradient(kind) && !op.parameters.empty())
-      add_product(work, {p.k, p.n, p.m, p.count, p.batched}, type, storage);
+      add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated}, type, storage);
     if (type == DType::fp8) {
       // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
       const double elements = p.m * p.count *
                               (does_forward(kind)          ? p.k
                                : does_input_gradient(kind) ? p.n
                                                            : 0);
-      work->vector_bytes += elements * (bytes_of(storage) + 2.0 * bytes_of(DType::fp8));
+      work->quantize_bytes += elements * (bytes_of(storage) + 2.0 * bytes_of(DType::fp8));
       work->kernels += elements > 0 ? 1 : 0;
     }
   }
@@ -152,20 +154,21 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
   work->attention_flops = factor * 2 * shard.rows * attended_keys(shape, shard.seq_len) *
                           (static_cast<double>(shape.heads) / shard.tp) *
                           (shape.qk_head_dim + shape.v_head_dim);
+  work->attention_queries = shard.rows * shape.heads / shard.tp;
   work->flops += work->attention_flops;
+  const double element = bytes_of(storage_type(shard.precision));
+  // Rotary positions and the like, where the operator has them.
+  work->vector_bytes += shard.rows * internal::vector_elements(op) / shard.tp * element;
+  if (op.vector_elements > 0) work->kernels += 2;
   if (!shard.fused_attention) {
     add_unfused_attention(shape, kind, shard, runtime, work);
     return;
   }
-  const double element = bytes_of(storage_type(shard.precision));
   const double tensors = (static_cast<double>(shape.heads) * (shape.qk_head_dim + shape.v_head_dim) +
                           static_cast<double>(shape.kv_heads) * (shape.qk_head_dim + shape.v_head_dim)) /
                          shard.tp;
   work->bytes += factor * shard.rows * tensors * element;
   work->kernels += does_forward(kind) ? 1 : 3;  // backward: row sums, the core, the queries' gradient
-  // Rotary positions and the like, where the operator has them.
-  work->vector_bytes += shard.rows * internal::vector_elements(op) / shard.tp * element;
-  if (op.vector_elements > 0) work->kernels += 2;
 }
 
 // Passes over the logits, in bytes per logit: Megatron's vocabulary-parallel cross entropy casts to fp32,
@@ -327,7 +330,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       add_elementwise(op, kind, shard, runtime, &work);
       break;
   }
-  work.bytes += work.vector_bytes;
+  work.bytes += work.vector_bytes + work.quantize_bytes;
   return work;
 }
 

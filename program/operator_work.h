@@ -32,15 +32,20 @@ struct Product {  // m x k times k x n, `count` times (separate kernels unless `
   double m = 0, n = 0, k = 0;
   double count = 1;
   bool batched = false;  // one launch for all of `count`
+  // Bytes moved for each element of the output: written once (0: in the storage type), or read and written by
+  // a product that accumulates.
+  double output_bytes = 0;
 };
 
 struct OperatorWork {
   std::vector<Product> products;
-  double attention_flops = 0;  // of the attention core, for AttentionModel
-  double vector_bytes = 0;     // of memory-bound arithmetic, for VectorModel
-  double flops = 0;            // all FLOPs together
-  double bytes = 0;            // all bytes together, products' operands included
-  double kernels = 0;          // launches
+  double attention_flops = 0;    // of the attention core, for AttentionModel
+  double attention_queries = 0;  // rows x heads of it
+  double vector_bytes = 0;       // of memory-bound arithmetic, for VectorModel
+  double quantize_bytes = 0;     // of casts to fp8, for VectorModel "quantize"
+  double flops = 0;              // all FLOPs together
+  double bytes = 0;              // all bytes together, products' operands included
+  double kernels = 0;            // launches
 };
 
 // Type that activations, weights and gradients are stored in when computing in `precision`: fp8 trains on

@@ -105,6 +105,7 @@ void read_attention(const proto::DeviceProfile& message, const FieldCheck& check
     model.forward_efficiency = at.fraction("forward_efficiency", from.forward_efficiency());
     model.backward_efficiency = at.fraction("backward_efficiency", from.backward_efficiency());
     model.half_sequence = at.not_negative("half_sequence", from.half_sequence());
+    model.half_queries = at.not_negative("half_queries", from.half_queries());
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (profile.peak_flops_per_s[type] == 0) continue;
@@ -193,6 +194,8 @@ DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std
   check.within("concurrency_scale", message.concurrency_scale_size(), 0, kMaxConcurrency);
   for (const double scale : message.concurrency_scale())
     profile.concurrency_scale.push_back(check.fraction("concurrency_scale", scale));
+  profile.sustained_clock =
+      message.sustained_clock() == 0 ? 1 : check.fraction("sustained_clock", message.sustained_clock());
   profile.overlap_slowdown = check.not_negative("overlap_slowdown", message.overlap_slowdown());
   profile.price_usd_per_hour = check.not_negative("price_usd_per_hour", message.price_usd_per_hour());
   return profile;
@@ -240,6 +243,7 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
       attention->set_forward_efficiency(profile.attention[type][fused].forward_efficiency);
       attention->set_backward_efficiency(profile.attention[type][fused].backward_efficiency);
       attention->set_half_sequence(profile.attention[type][fused].half_sequence);
+      attention->set_half_queries(profile.attention[type][fused].half_queries);
     }
   }
   for (const VectorModel& model : profile.vector) {
@@ -249,6 +253,7 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
     to->set_backward_bytes_per_s(model.backward_bytes_per_s);
   }
   for (const double scale : profile.concurrency_scale) message->add_concurrency_scale(scale);
+  message->set_sustained_clock(profile.sustained_clock);
   message->set_overlap_slowdown(profile.overlap_slowdown);
   message->set_price_usd_per_hour(profile.price_usd_per_hour);
 }

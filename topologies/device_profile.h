@@ -41,6 +41,7 @@ struct AttentionModel {
   double forward_efficiency = 0;
   double backward_efficiency = 0;
   double half_sequence = 0;
+  double half_queries = 0;
 };
 
 struct DeviceProfile {
@@ -64,6 +65,7 @@ struct DeviceProfile {
   std::array<std::array<AttentionModel, 2>, kDTypeCount> attention{};  // [dtype][fused]
   std::vector<double> concurrency_scale;
   double overlap_slowdown = 0;
+  double sustained_clock = 1;
   double price_usd_per_hour = 0;
 
   // Peak of the type, or of the type the device would use in its stead (compute_type). Never 0 for a checked

@@ -63,9 +63,13 @@ TEST_CASE("fp8 on a device without it computes in bf16") {
 
 TEST_CASE("attention ramps up with the sequence") {
   const DeviceProfile d = device();
-  CHECK(attention_seconds(1e12, 512, DType::bf16, true, false, d) == Approx(1e12 / (0.6 * 0.5 * 300e12)));
-  CHECK(attention_seconds(1e12, 512, DType::bf16, true, true, d) == Approx(1e12 / (0.5 * 0.5 * 300e12)));
-  CHECK(attention_seconds(0, 512, DType::bf16, true, true, d) == 0);
+  CHECK(attention_seconds(1e12, 512, 0, DType::bf16, true, false, d) == Approx(1e12 / (0.6 * 0.5 * 300e12)));
+  CHECK(attention_seconds(1e12, 512, 0, DType::bf16, true, true, d) == Approx(1e12 / (0.5 * 0.5 * 300e12)));
+  DeviceProfile wide = d;
+  wide.attention[static_cast<int>(DType::bf16)][1].half_queries = 1000;
+  CHECK(attention_seconds(1e12, 512, 1000, DType::bf16, true, false, wide) ==
+        Approx(2e12 / (0.6 * 0.5 * 300e12)));
+  CHECK(attention_seconds(0, 512, 0, DType::bf16, true, true, d) == 0);
 }
 
 TEST_CASE("memory-bound operators go by their own measured rate where there is one") {
