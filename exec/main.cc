@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "exec/calibrate.h"
 #include "exec/collectives.h"
+#include "exec/engine.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/training.h"
 
@@ -50,13 +51,21 @@ int run(const MpiWorld& world, const Arguments& arguments) {
   Plan plan;
   if (const int code = guarded(world, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
     return code;
-  auto communicator = make_communicator(world.transport());
-  const auto device = make_cpu_device();
+  auto control = make_communicator(world.transport());
   TrainingOptions options = arguments.training;
   options.library = world.library();
-  if (const int code = guarded(world, true, [&] { check_training(plan, *communicator, options); }); code != 0)
+  if (const int code = guarded(world, true,
+                               [&] {
+                                 check_backend(options.backend);
+                                 check_training(plan, *control, options);
+                               });
+      code != 0)
     return code;
-  return guarded(world, false, [&] { train(plan, *device, *communicator, options); });
+  return guarded(world, false, [&] {
+    Engine engine = make_engine(options.backend, plan, *control);
+    options.backend = engine.backend;
+    train(plan, *engine.device, engine.world ? *engine.world : *control, *control, options);
+  });
 }
 
 int measure(const MpiWorld& world, const Arguments& arguments) {
@@ -80,6 +89,11 @@ int main(int argc, char** argv) {
   run_verb->add_option("--steps", training.steps, "Training steps")->capture_default_str();
   run_verb->add_option("--data", training.data, "Text file; a token is a byte")->capture_default_str();
   run_verb->add_option("--json", training.json, "Write the result as JSON to this file; - for stdout");
+  run_verb
+      ->add_option("--backend", training.backend,
+                   "mpi (processors), nccl (GPUs), cuda-mpi (GPUs, messages staged through the host) or "
+                   "auto: GPUs where the plan is for GPUs and this machine has one")
+      ->capture_default_str();
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_option("--trace", training.trace, "Write a trace for Perfetto or chrome://tracing");

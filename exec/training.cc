@@ -165,7 +165,8 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
   TextData(options.data, plan.job->training.seq_len, plan.job->training.seed);
 }
 
-void train(const Plan& plan, Device& device, Communicator& world, const TrainingOptions& options) {
+void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
+           const TrainingOptions& options) {
   check_training(plan, world, options);
   RankReport mine;
   mine.context_bytes = resident_bytes();
@@ -173,11 +174,11 @@ void train(const Plan& plan, Device& device, Communicator& world, const Training
   const TextData data(options.data, plan.job->training.seq_len, plan.job->training.seed);
   Interpreter interpreter(plan, program, device, world, data);
 
-  const double offset = clock_offset(world);
+  const double offset = clock_offset(control);
   std::vector<double> loss;
   std::vector<double> step_ends;
   proto::Timeline timeline;
-  world.barrier();
+  control.barrier();
   mine.begin_s = steady_seconds() + offset;
   for (std::int64_t step = 0; step < options.steps; ++step) {
     interpreter.run_step(step);
@@ -200,14 +201,14 @@ void train(const Plan& plan, Device& device, Communicator& world, const Training
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
-  const auto digest = digest_parameters(plan, program, interpreter.parameters(), device, world);
+  const auto digest = digest_parameters(plan, program, interpreter.parameters(), device, control);
 
   std::string bytes;
   append(bytes, &mine, 1);
   append(bytes, loss.data(), loss.size());
   append(bytes, step_ends.data(), step_ends.size());
   bytes += timeline.SerializeAsString();
-  const std::vector<std::string> all = gather_to_root(world, bytes);
+  const std::vector<std::string> all = gather_to_root(control, bytes);
   if (world.rank() != 0) return;
 
   Merged merged;

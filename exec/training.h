@@ -14,19 +14,21 @@ namespace orrery::exec {
 struct TrainingOptions {
   std::int64_t steps = 10;
   std::string data = kDefaultText;
-  std::string json;      // file, "-" for stdout, empty for none
-  std::string timeline;  // file of a binary proto::Timeline
-  std::string trace;     // file of a Chrome trace
-  std::string backend = "mpi";
-  std::string library;  // of the communicator, for the report
+  std::string json;              // file, "-" for stdout, empty for none
+  std::string timeline;          // file of a binary proto::Timeline
+  std::string trace;             // file of a Chrome trace
+  std::string backend = "auto";  // see exec/engine.h
+  std::string library;           // of the communicator, for the report
 };
 
 // What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor
 // cannot train, or the data or the options are wrong. Throws UserError.
 void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options);
 
-// Collective over all ranks of `world`. Rank 0 writes the files and prints. Throws UserError and NoAnswer as
-// the parts do.
-void train(const Plan& plan, Device& device, Communicator& world, const TrainingOptions& options);
+// Collective over all ranks. `world` carries what is in the device's memory; `control`, over the same ranks,
+// carries clocks and reports from host memory, and is the same object where the device's memory is the
+// host's. Rank 0 writes the files and prints. Throws UserError and NoAnswer as the parts do.
+void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
+           const TrainingOptions& options);
 
 }  // namespace orrery::exec

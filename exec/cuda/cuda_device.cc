@@ -32,6 +32,15 @@ kernels::Unary unary(Activation kind) {
 
 }  // namespace
 
+int cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // no driver, or none of its devices: not an error of ours
+    return 0;
+  }
+  return count;
+}
+
 CudaDevice::CudaDevice(int index) : index_(index) {
   ORRERY_CUDA(cudaSetDevice(index));
   ORRERY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

@@ -106,12 +106,15 @@ class NcclRequest final : public Request {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(CudaDevice& device, std::unique_ptr<Communicator> bootstrap)
+  // `exchanges`: with channels for exchange(); a group that only runs collectives saves their buffers.
+  NcclCommunicator(CudaDevice& device, std::unique_ptr<Communicator> bootstrap, bool exchanges)
       : device_(device),
         bootstrap_(std::move(bootstrap)),
-        collectives_(std::make_shared<Channel>(device, bootstrap_.get())),
-        forward_(std::make_shared<Channel>(device, bootstrap_.get())),
-        backward_(std::make_shared<Channel>(device, bootstrap_.get())) {
+        collectives_(std::make_shared<Channel>(device, bootstrap_.get())) {
+    if (exchanges) {
+      forward_ = std::make_shared<Channel>(device, bootstrap_.get());
+      backward_ = std::make_shared<Channel>(device, bootstrap_.get());
+    }
     ORRERY_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
   }
   ~NcclCommunicator() override { cudaEventDestroy(ready_); }
@@ -123,8 +126,8 @@ class NcclCommunicator final : public Communicator {
 
   // ncclCommSplit would be collective over all of this communicator; a new one over the members is not.
   std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
-    return std::make_unique<NcclCommunicator>(device_,
-                                              bootstrap_ ? bootstrap_->split(members, key) : nullptr);
+    return std::make_unique<NcclCommunicator>(device_, bootstrap_ ? bootstrap_->split(members, key) : nullptr,
+                                              false);
   }
   void set_algorithms(AlgorithmChoice) override {
   }  // NCCL has no such call: its environment variables force them
@@ -208,6 +211,7 @@ class NcclCommunicator final : public Communicator {
  private:
   template <class Call>
   std::unique_ptr<Request> issue(const std::shared_ptr<Channel>& channel, const char* what, Call call) {
+    ORRERY_CHECK(channel != nullptr, "exchange() on a communicator that split() made");
     ORRERY_CHECK(channel->comm != nullptr, "the NCCL communicator was aborted");
     ORRERY_CUDA(cudaEventRecord(ready_, device_.stream()));
     ORRERY_CUDA(cudaStreamWaitEvent(channel->stream, ready_));
@@ -227,7 +231,7 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device,
                                                      std::unique_ptr<Communicator> bootstrap) {
-  return std::make_unique<NcclCommunicator>(device, std::move(bootstrap));
+  return std::make_unique<NcclCommunicator>(device, std::move(bootstrap), true);
 }
 
 }  // namespace orrery::exec

@@ -1,0 +1,33 @@
+// Which device and which communicator a run uses.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "exec/communicator.h"
+#include "exec/device.h"
+#include "program/plan.h"
+
+namespace orrery::exec {
+
+struct Engine {
+  std::string backend;  // the one that was taken: mpi, nccl, cuda-mpi
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> world;  // over the device's memory; null: the control communicator serves
+};
+
+// Throws UserError on an unknown name, and on a CUDA backend in a build without CUDA.
+void check_backend(std::string_view backend);
+
+// Collective over `control`. `backend`:
+//   mpi       processors, MPI
+//   nccl      one GPU a rank, NCCL bootstrapped over `control`
+//   cuda-mpi  GPUs, possibly shared by several ranks; messages are staged through host memory
+//   auto      nccl where the plan's devices are GPUs and every rank has one of its own here, cuda-mpi where
+//   ranks
+//             must share, else mpi
+// Throws NoAnswer when GPUs are asked for and this machine has none.
+Engine make_engine(std::string_view backend, const Plan& plan, Communicator& control);
+
+}  // namespace orrery::exec
