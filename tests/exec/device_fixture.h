@@ -80,9 +80,14 @@ inline std::vector<double> numeric_gradient(
   return gradient;
 }
 
+// The suite is built twice: for the processors, and (test_exec_gpu) for the first GPU.
 inline std::vector<std::unique_ptr<Device>> devices() {
   std::vector<std::unique_ptr<Device>> all;
+#ifdef ORRERY_TEST_GPU
+  all.push_back(make_cuda_device(0));
+#else
   all.push_back(make_cpu_device());
+#endif
   return all;
 }
 
