@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   add_run(app, action);
   add_calibrate(app, action);
   add_validate(app, action);
+  add_export(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

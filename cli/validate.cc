@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "planner/evaluation.h"
+#include "planner/published.h"
 #include "planner/published_collectives.h"
 #include "planner/validation.h"
 #include "proto/timeline.pb.h"
@@ -136,6 +137,8 @@ int run(const Options& options) {
   if (asked != 1)
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
                     "expected one of PLAN, --published and --published-collectives");
+  if (!options.published.empty())
+    return validate_published(planner::validate_published(options.published), options.output);
   if (!options.published_collectives.empty())
     return validate_published(planner::validate_published_collectives(options.published_collectives),
                               options.output);
@@ -159,6 +162,9 @@ void add_validate(CLI::App& app, Action& action) {
       ->check(non_negative_number().description(""))
       ->type_name("R");
   verb->add_option("--data", options->data, "text to train on (default: as `orrery run`)")->type_name("FILE");
+  verb->add_option("--published", options->published,
+                   "judge predictions by tables of published steps and memory")
+      ->type_name("CSV…");
   verb->add_option("--published-collectives", options->published_collectives,
                    "judge the collective model by tables of published nccl-tests runs")
       ->type_name("CSV…");
