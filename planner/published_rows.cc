@@ -204,10 +204,10 @@ void read_sharding(const Row& row, const RuntimeProfile& runtime, Choices* choic
     if (group > 1 && group < choices->dp * choices->cp) choices->shard_group = group;
   } else if (has(text, "SHARD_GRAD_OP") || has(text, "ZeRO-2")) {
     choices->zero = 2;
+  } else if (has(text, "ZeRO-1") || has(text, "distributed optimizer")) {
+    choices->zero = 1;  // before FSDP: "distributed optimizer (… FSDP column absent)"
   } else if (has(text, "FSDP") || has(text, "ZeRO-3")) {
     choices->zero = 3;
-  } else if (has(text, "ZeRO-1") || has(text, "distributed optimizer")) {
-    choices->zero = 1;
   } else if (has(text, "ZeRO-0")) {
     choices->zero = 0;
   }
