@@ -19,7 +19,7 @@ namespace {
 std::filesystem::path published() {
   if (const char* folder = std::getenv("ORRERY_PUBLISHED")) return folder;
   for (const std::filesystem::path& place : {std::filesystem::path(ORRERY_SOURCE_DIR) / "../shared/published",
-                                            std::filesystem::path("/work/shared/published")})
+                                             std::filesystem::path("/work/shared/published")})
     if (std::filesystem::exists(place / "steps")) return place;
   return {};
 }
