@@ -1,4 +1,4 @@
-// orrery export: hands a plan over to another system.
+// orrery export: a plan in the files of the systems that train by it.
 #include "planner/export.h"
 
 #include <fmt/format.h>
@@ -14,32 +14,44 @@
 namespace orrery::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Options {
   std::string plan, to, out;
   Output output;
 };
 
+void make_folder(const fs::path& folder) {
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code || !fs::is_directory(folder, code))
+    throw UserError(fmt::format("--out {}: cannot be made", folder.string()), "expected a folder");
+}
+
+void write_files(const fs::path& folder, const std::vector<planner::ExportedFile>& files) {
+  make_folder(folder);
+  for (const auto& file : files) {
+    write_file_atomically(folder / file.name, file.content);
+    if (!file.content.starts_with("#!")) continue;
+    const auto executable = fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
+    std::error_code code;  // where a file system knows no such thing, `bash launch.sh` still works
+    fs::permissions(folder / file.name, executable, fs::perm_options::add, code);
+  }
+}
+
 int run(const Options& options) {
   const auto target = planner::export_target_from_name(options.to);
   const auto files = planner::export_plan(load_plan(options.plan), target);
-  Json list = Json::array();
-  if (!options.out.empty()) {
-    std::error_code failed;
-    std::filesystem::create_directories(options.out, failed);
-    if (failed)
-      throw UserError(options.out, 0, "cannot be made: " + failed.message(), "expected a writable folder");
-  }
+  if (!options.out.empty()) write_files(options.out, files);
+
+  Json listed = Json::array();
+  for (const auto& file : files) listed.push_back({{"name", file.name}, {"content", file.content}});
+  options.output.write({{"target", options.to}, {"files", listed}});
   for (const auto& file : files) {
     if (!options.out.empty())
-      write_file_atomically(std::filesystem::path(options.out) / file.name, file.content);
-    list.push_back({{"name", file.name}, {"content", file.content}});
-  }
-  options.output.write({{"to", options.to}, {"files", list}});
-  for (const auto& file : files) {
-    if (options.out.empty())
-      options.output.print(fmt::format("# ---- {}\n{}", file.name, file.content));
+      options.output.print(fmt::format("{} written\n", (fs::path(options.out) / file.name).string()));
     else
-      options.output.print(fmt::format("written: {}/{}\n", options.out, file.name));
+      options.output.print(fmt::format("# ==> {} <==\n{}", file.name, file.content));
   }
   return 0;
 }
@@ -47,13 +59,14 @@ int run(const Options& options) {
 }  // namespace
 
 void add_export(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("export", "hands a plan over to another system");
+  auto* verb = app.add_subcommand("export", "writes a plan as the files of another system");
   const auto options = std::make_shared<Options>();
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  verb->add_option("--to", options->to, "the system whose flags and files are written")
+  verb->add_option("--to", options->to, "the system: megatron, deepspeed, torchtitan, horovod")
       ->required()
-      ->type_name("megatron|deepspeed|torchtitan|horovod");
-  verb->add_option("--out", options->out, "folder for the files (default: printed)")->type_name("FOLDER");
+      ->type_name("TARGET");
+  verb->add_option("--out", options->out, "the folder to write the files into (default: stdout)")
+      ->type_name("DIR");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

@@ -13,7 +13,8 @@ class Verbs(OrreryCase):
 
     def test_help_explains_every_option(self):
         self.assertIn("plan", self.done("--help"))
-        for verb in ("catalog", "discover", "plan", "simulate", "collective", "run", "calibrate", "validate"):
+        for verb in ("catalog", "discover", "plan", "simulate", "collective", "run", "calibrate", "validate",
+                     "export"):
             with self.subTest(verb):
                 text = self.done(verb, "--help")
                 self.assertIn("--json", text)

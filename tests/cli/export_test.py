@@ -1,0 +1,51 @@
+"""`orrery export`: a plan in the files of other systems."""
+import json
+import os
+import unittest
+
+from orrery_case import OrreryCase, small_gpt2
+
+
+class Export(OrreryCase):
+    def setUp(self):
+        super().setUp()
+        self.done("plan", *small_gpt2(), "--pp", "2", "--micro-batch", "1", "--out", "plan.textproto")
+
+    def test_text_targets_come_as_files_on_stdout_and_as_json(self):
+        for target, file in (("megatron", "launch.sh"), ("deepspeed", "ds_config.json"),
+                             ("torchtitan", "launch.sh"), ("horovod", "launch.sh")):
+            with self.subTest(target):
+                result = self.json("export", "plan.textproto", "--to", target)
+                self.assertEqual(result["target"], target)
+                self.assertIn(file, [entry["name"] for entry in result["files"]])
+                text = "".join(f"# ==> {entry['name']} <==\n{entry['content']}" for entry in result["files"])
+                self.assertEqual(self.done("export", "plan.textproto", "--to", target), text)
+
+    def test_megatron_gets_the_plans_own_dimensions(self):
+        text = self.done("export", "plan.textproto", "--to", "megatron")
+        for flag in ("--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 2", "--micro-batch-size 1",
+                     "--global-batch-size 8", "--seq-length 128"):
+            self.assertIn(flag, text)
+
+    def test_a_folder_gets_the_same_files_and_scripts_that_run(self):
+        listed = self.json("export", "plan.textproto", "--to", "deepspeed")["files"]
+        text = self.done("export", "plan.textproto", "--to", "deepspeed", "--out", "new/folder")
+        folder = self.folder / "new" / "folder"
+        self.assertEqual({entry["name"]: entry["content"] for entry in listed},
+                         {path.name: path.read_text() for path in folder.iterdir()})
+        for path in folder.iterdir():
+            self.assertIn(str(path.relative_to(self.folder)), text)
+            self.assertEqual(os.access(path, os.X_OK), path.suffix == ".sh", path)
+        json.loads((folder / "ds_config.json").read_text())
+
+    def test_bad_requests_end_in_one_line(self):
+        self.refused("export", "plan.textproto", "--to", "mesh-tensorflow", says=("mesh-tensorflow", "megatron"))
+        self.refused("export", "plan.textproto", says="--to")
+        self.refused("export", "none.textproto", "--to", "megatron", says="none.textproto")
+        (self.folder / "taken").write_text("a file")
+        self.refused("export", "plan.textproto", "--to", "megatron", "--out", "taken", says="taken")
+        self.refused("export", "plan.textproto", "--to", "megatron", "--out", "taken/below", says="taken")
+
+
+if __name__ == "__main__":
+    unittest.main()
