@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string plan, to, out;
+  bool all_ranks = false;
   Output output;
 };
 
@@ -41,11 +42,20 @@ void write_files(const fs::path& folder, const std::vector<planner::ExportedFile
 
 int run(const Options& options) {
   const auto target = planner::export_target_from_name(options.to);
-  const auto files = planner::export_plan(load_plan(options.plan), target);
+  const auto files = planner::export_plan(load_plan(options.plan), target, {options.all_ranks});
+  for (const auto& file : files)
+    if (file.binary && options.out.empty())
+      throw UserError(fmt::format("--to {}: {} is binary", options.to, file.name), "expected --out DIR");
   if (!options.out.empty()) write_files(options.out, files);
 
   Json listed = Json::array();
-  for (const auto& file : files) listed.push_back({{"name", file.name}, {"content", file.content}});
+  for (const auto& file : files) {
+    listed.push_back({{"name", file.name}});
+    if (file.binary)
+      listed.back()["bytes"] = file.content.size();
+    else
+      listed.back()["content"] = file.content;
+  }
   options.output.write({{"target", options.to}, {"files", listed}});
   for (const auto& file : files) {
     if (!options.out.empty())
@@ -62,11 +72,15 @@ void add_export(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("export", "writes a plan as the files of another system");
   const auto options = std::make_shared<Options>();
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  verb->add_option("--to", options->to, "the system: megatron, deepspeed, torchtitan, horovod")
+  verb->add_option("--to", options->to,
+                   "the system: megatron, deepspeed, torchtitan, horovod, chakra, simgrid")
       ->required()
       ->type_name("TARGET");
   verb->add_option("--out", options->out, "the folder to write the files into (default: stdout)")
       ->type_name("DIR");
+  verb->add_flag(
+      "--all-ranks", options->all_ranks,
+      "chakra: a trace of every rank also above 64 ranks (default: one of each class of like ranks)");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

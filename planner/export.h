@@ -14,7 +14,7 @@
 
 namespace orrery::planner {
 
-enum class ExportTarget { megatron, deepspeed, torchtitan, horovod };
+enum class ExportTarget { megatron, deepspeed, torchtitan, horovod, chakra, simgrid };
 
 // Throws UserError on an unknown name, listing the known ones.
 ExportTarget export_target_from_name(std::string_view name);
@@ -22,10 +22,18 @@ ExportTarget export_target_from_name(std::string_view name);
 struct ExportedFile {
   std::string name;  // "launch.sh", "ds_config.json", …
   std::string content;
+  bool binary = false;
+};
+
+struct ExportOptions {
+  bool all_ranks = false;  // chakra: every rank's trace also above 64 ranks
 };
 
 // The first file is what a person runs. Throws UserError when the workload is no transformer and the target
-// needs one (Megatron, torchtitan).
-std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target);
+// needs one (Megatron, torchtitan), and when chakra or simgrid cannot express the plan or its cluster.
+// chakra: execution traces of MLCommons, one a rank (above 64 ranks of one rank of each class of like ranks,
+// sim/folding.h), and the communicator groups. simgrid: the plan's cluster as a platform file.
+std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target,
+                                      const ExportOptions& options = {});
 
 }  // namespace orrery::planner

@@ -14,11 +14,13 @@ ExportTarget export_target_from_name(std::string_view name) {
   if (name == "deepspeed") return ExportTarget::deepspeed;
   if (name == "torchtitan") return ExportTarget::torchtitan;
   if (name == "horovod") return ExportTarget::horovod;
+  if (name == "chakra") return ExportTarget::chakra;
+  if (name == "simgrid") return ExportTarget::simgrid;
   throw UserError(fmt::format("--to {}: unknown target", name),
-                  "expected megatron, deepspeed, torchtitan or horovod");
+                  "expected megatron, deepspeed, torchtitan, horovod, chakra or simgrid");
 }
 
-std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target) {
+std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, const ExportOptions& options) {
   switch (target) {
     case ExportTarget::megatron:
       return export_megatron(plan);
@@ -28,6 +30,10 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target) {
       return export_torchtitan(plan);
     case ExportTarget::horovod:
       return export_horovod(plan);
+    case ExportTarget::chakra:
+      return export_chakra(plan, options);
+    case ExportTarget::simgrid:
+      return export_simgrid(plan);
   }
   throw InternalError("unknown export target");
 }

@@ -38,6 +38,20 @@ class Export(OrreryCase):
             self.assertEqual(os.access(path, os.X_OK), path.suffix == ".sh", path)
         json.loads((folder / "ds_config.json").read_text())
 
+    def test_simgrid_gets_a_platform_with_every_device(self):
+        text = self.json("export", "plan.textproto", "--to", "simgrid")["files"][0]["content"]
+        self.assertEqual(text.count("<host "), 4)
+        self.assertIn('version="4.1"', text)
+
+    def test_chakra_gets_a_trace_for_each_rank(self):
+        result = self.json("export", "plan.textproto", "--to", "chakra", "--out", "traces")
+        names = ["comm_groups.json"] + [f"trace.{rank}.et" for rank in range(4)]
+        self.assertEqual([entry["name"] for entry in result["files"]], names)
+        self.assertEqual(sorted(path.name for path in (self.folder / "traces").iterdir()), names)
+        groups = json.loads((self.folder / "traces" / "comm_groups.json").read_text())
+        self.assertIn([0, 1], groups.values())
+        self.refused("export", "plan.textproto", "--to", "chakra", says="--out")
+
     def test_bad_requests_end_in_one_line(self):
         self.refused("export", "plan.textproto", "--to", "mesh-tensorflow", says=("mesh-tensorflow", "megatron"))
         self.refused("export", "plan.textproto", says="--to")
