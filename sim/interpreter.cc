@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <queue>
 
 #include "base/error.h"
@@ -15,15 +16,20 @@ namespace {
 enum class ActivityKind : std::uint8_t { work, move, step_begin };
 
 // Something that takes time: work of a task, a payload on its way, a rank's overhead before a step.
+// Where a shared payload is: in its latency, about to go to SimGrid, there, or held back with its latency
+// over.
+enum class Carriage : std::uint8_t { latency, queued, moving, parked };
+
 struct Activity {
   ActivityKind kind = ActivityKind::work;
-  bool shared = false;      // a payload that SimGrid carries after its latency
-  bool in_simgrid = false;  // and now does
-  int owner = 0;            // work: task; move: meeting; step_begin: rank
-  int message = -1;         // of the meeting's graph
-  int blockers = 0;         // ranks that compute and so hold the payload up
+  bool shared = false;  // a payload that SimGrid carries after its latency
+  Carriage carriage = Carriage::latency;
+  int owner = 0;     // work: task; move: meeting; step_begin: rank
+  int message = -1;  // of the meeting's graph
+  int blockers = 0;  // ranks that compute and so hold the payload up
   std::uint32_t generation = 0;
   double remaining_s = 0;  // at rate 1
+  double bytes_left = -1;  // of a payload that SimGrid carried in part; negative: all
   double rate = 0;
   double since_s = 0;
 };
@@ -177,7 +183,7 @@ class Interpreter {
           break;
         case ActivityKind::move:
           if (activity.shared)
-            to_simgrid_.push_back(due.activity);
+            queue_for_simgrid(due.activity);
           else
             end_move(due.activity);
           break;
@@ -566,19 +572,41 @@ class Interpreter {
       Activity& activity = activities_[static_cast<std::size_t>(id)];
       activity.blockers += computing ? 1 : -1;
       if (computing && activity.blockers == 1)
-        activity.in_simgrid ? platform_->suspend(id) : set_rate(id, 0);
+        hold(id, activity);
       else if (!computing && activity.blockers == 0)
-        activity.in_simgrid ? platform_->resume(id) : set_rate(id, 1);
+        let_go(id, activity);
     }
+  }
+
+  void hold(int id, Activity& activity) {
+    if (activity.carriage == Carriage::latency) set_rate(id, 0);
+    if (activity.carriage != Carriage::moving) return;
+    const std::optional<double> left = platform_->stop(id);
+    if (!left) return;  // it has just arrived
+    activity.bytes_left = *left;
+    activity.carriage = Carriage::parked;
+  }
+
+  void let_go(int id, Activity& activity) {
+    if (activity.carriage == Carriage::latency) set_rate(id, 1);
+    if (activity.carriage == Carriage::parked) queue_for_simgrid(id);
+  }
+
+  void queue_for_simgrid(int id) {
+    activities_[static_cast<std::size_t>(id)].carriage = Carriage::queued;
+    to_simgrid_.push_back(id);
   }
 
   void hand_to_simgrid() {
     for (const int id : to_simgrid_) {
       Activity& activity = activities_[static_cast<std::size_t>(id)];
+      if (activity.blockers > 0) {
+        activity.carriage = Carriage::parked;
+        continue;
+      }
       const Payload& payload = payload_of(activity);
-      activity.in_simgrid = true;
-      platform_->start(payload.flow, payload.bytes, id);
-      if (activity.blockers > 0) platform_->suspend(id);
+      activity.carriage = Carriage::moving;
+      platform_->start(payload.flow, activity.bytes_left < 0 ? payload.bytes : activity.bytes_left, id);
     }
     to_simgrid_.clear();
   }

@@ -39,6 +39,7 @@ struct Platform::Impl {
   std::unordered_map<const sg4::Activity*, Live> live;  // keeps them alive; looked up only
   std::unordered_map<int, const sg4::Activity*> by_token;
   std::vector<sg4::CommPtr> retired;  // SimGrid still uses the object after its completion signal
+  std::unordered_map<const sg4::Activity*, sg4::CommPtr> stopped;  // until SimGrid has let go of them
   std::vector<int> done;
   bool flush_armed = false;
   double wake = std::numeric_limits<double>::infinity();
@@ -47,7 +48,13 @@ struct Platform::Impl {
 
   void complete(const sg4::Activity& activity) {
     const auto at = live.find(&activity);
-    if (at == live.end()) return;
+    if (at == live.end()) {
+      const auto gone = stopped.find(&activity);
+      if (gone == stopped.end()) return;
+      retired.push_back(std::move(gone->second));
+      stopped.erase(gone);
+      return;
+    }
     done.push_back(at->second.token);
     by_token.erase(at->second.token);
     retired.push_back(std::move(at->second.comm));
@@ -120,12 +127,17 @@ void Platform::start(int flow, double bytes, int token) {
   comm->vetoable_start();
 }
 
-void Platform::suspend(int token) {
-  impl_->live.at(impl_->by_token.at(token)).comm->suspend();
-}
-
-void Platform::resume(int token) {
-  impl_->live.at(impl_->by_token.at(token)).comm->resume();
+std::optional<double> Platform::stop(int token) {
+  const auto at = impl_->by_token.find(token);
+  if (at == impl_->by_token.end()) return std::nullopt;
+  const auto live = impl_->live.find(at->second);
+  const sg4::CommPtr comm = live->second.comm;
+  const double left = comm->get_remaining();
+  impl_->by_token.erase(at);
+  impl_->live.erase(live);
+  impl_->stopped.emplace(comm.get(), comm);
+  comm->cancel();
+  return left;
 }
 
 void Platform::wake_at(double time_s) {

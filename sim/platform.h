@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ class Platform {
   int running() const;
   // From inside a callback only. `token` names the transfer; each is used once at a time.
   void start(int flow, double bytes, int token);
-  void suspend(int token);
-  void resume(int token);
+  // Takes a transfer back and returns its bytes that are left; nothing when it has just arrived. To go on,
+  // start the rest: SimGrid 3.32 gives a resumed transfer its route's latency, here 0, as sharing penalty,
+  // with which it never moves again.
+  std::optional<double> stop(int token);
   // `on_time` is called at `time_s` (not before now).
   void wake_at(double time_s);
 
