@@ -70,7 +70,8 @@ double fit_products(const std::vector<const Observation*>& products, DeviceProfi
 }
 
 double attention_error(const Observation& o, const DeviceProfile& profile) {
-  return attention_seconds(o.work.attention_flops, o.seq_len, DType::fp32, true, o.backward, profile) /
+  return attention_seconds(o.work.attention_flops, o.seq_len, o.work.attention_queries, DType::fp32, true,
+                           o.backward, profile) /
          o.seconds;
 }
 

@@ -175,7 +175,7 @@ TEST_CASE("a fit finds the device that made the observations") {
       o.backward = backward;
       o.seq_len = seq;
       o.work.attention_flops = 1e8;
-      o.seconds = attention_seconds(1e8, seq, DType::fp32, true, backward, truth);
+      o.seconds = attention_seconds(1e8, seq, 0, DType::fp32, true, backward, truth);
       observations.push_back(o);
     }
   for (const bool backward : {false, true}) {
