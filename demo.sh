@@ -24,18 +24,18 @@ run orrery simulate "$out/gpt3.textproto" --trace "$out/gpt3-trace.json"
 say "Now this machine: measure its cores, memory and MPI (kept in ${ORRERY_DATA_DIR:-~/.local/share/orrery})"
 run orrery calibrate
 
-say "Plan a small GPT-2 here, from its Hugging Face config.json"
-run orrery plan tests/data/huggingface/gpt2-small-bytes/config.json localhost --gpus 2 --global-batch 8 --seq-len 128 \
+say "Plan GPT-2 (124 M parameters) here, from its Hugging Face config.json"
+run orrery plan tests/data/huggingface/gpt2.json localhost --gpus 2 --global-batch 4 --seq-len 64 \
   --optimizer sgd --top 4 --out "$out/local.textproto"
 run orrery simulate "$out/local.textproto"
 
 say "Train it for real under mpirun, on the text of the GPL"
-run orrery run "$out/local.textproto" --steps 10 --trace "$out/local-trace.json"
+run orrery run "$out/local.textproto" --steps 5 --trace "$out/local-trace.json"
 
 say "Predicted beside measured, kind by kind"
-run orrery validate "$out/local.textproto" --steps 10
+run orrery validate "$out/local.textproto" --steps 5
 
 say "The same through two pipeline stages"
-run orrery plan tests/data/huggingface/gpt2-small-bytes/config.json localhost --gpus 2 --pp 2 --tp 1 --micro-batch 1 \
-  --schedule 1f1b --global-batch 8 --seq-len 128 --optimizer sgd --out "$out/pipeline.textproto"
-run orrery validate "$out/pipeline.textproto" --steps 10
+run orrery plan tests/data/huggingface/gpt2.json localhost --gpus 2 --pp 2 --tp 1 --micro-batch 1 \
+  --schedule 1f1b --global-batch 4 --seq-len 64 --optimizer sgd --out "$out/pipeline.textproto"
+run orrery validate "$out/pipeline.textproto" --steps 5

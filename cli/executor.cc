@@ -27,15 +27,16 @@ MpiLibrary parse_mpi(const std::string& name) {
 }
 
 void add_backend_option(CLI::App& verb, std::string& backend) {
-  verb.add_option("--backend", backend, "mpi: processors over MPI; auto: mpi (default: auto)")
-      ->type_name("auto|mpi");
+  verb.add_option(
+          "--backend", backend,
+          "mpi: processors; nccl: a GPU a rank; cuda-mpi: GPUs, messages staged through the host; auto: "
+          "GPUs where the plan is for GPUs and this machine has some, else mpi (default: auto)")
+      ->type_name("auto|mpi|nccl|cuda-mpi");
 }
 
 void check_backend(const std::string& name) {
-  if (name == "nccl")
-    throw UserError("--backend nccl cannot be started by this build yet", "expected auto or mpi");
-  if (name != "auto" && name != "mpi")
-    throw UserError(fmt::format("--backend {} is unknown", name), "expected auto or mpi");
+  if (name != "auto" && name != "mpi" && name != "nccl" && name != "cuda-mpi")
+    throw UserError(fmt::format("--backend {} is unknown", name), "expected auto, mpi, nccl or cuda-mpi");
 }
 
 int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments) {

@@ -25,6 +25,7 @@ int run(const Options& options) {
     if (!value.empty()) arguments.insert(arguments.end(), {name, value});
   };
   if (options.steps) pass("--steps", std::to_string(*options.steps));
+  pass("--backend", options.backend);
   pass("--data", options.data);
   pass("--trace", options.trace);
   pass("--json", options.json);

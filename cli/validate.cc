@@ -47,6 +47,7 @@ std::vector<std::string> arguments_of(const Options& options, const std::string&
   std::vector<std::string> arguments = {
       "run",        options.plan,         "--steps", std::to_string(options.steps),
       "--timeline", folder + "/timeline", "--json",  folder + "/run.json"};
+  arguments.insert(arguments.end(), {"--backend", options.backend});
   if (!options.data.empty()) arguments.insert(arguments.end(), {"--data", options.data});
   return arguments;
 }
