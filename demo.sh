@@ -26,7 +26,7 @@ run orrery calibrate
 
 say "Plan GPT-2 (124 M parameters) here, from its Hugging Face config.json"
 run orrery plan tests/data/huggingface/gpt2.json localhost --gpus 2 --global-batch 4 --seq-len 64 \
-  --optimizer sgd --top 4 --out "$out/local.textproto"
+  --optimizer adamw --top 4 --out "$out/local.textproto"
 run orrery simulate "$out/local.textproto"
 
 say "Train it for real under mpirun, on the text of the GPL"
@@ -37,5 +37,5 @@ run orrery validate "$out/local.textproto" --steps 5
 
 say "The same through two pipeline stages"
 run orrery plan tests/data/huggingface/gpt2.json localhost --gpus 2 --pp 2 --tp 1 --micro-batch 1 \
-  --schedule 1f1b --global-batch 4 --seq-len 64 --optimizer sgd --out "$out/pipeline.textproto"
+  --schedule 1f1b --global-batch 4 --seq-len 64 --optimizer adamw --out "$out/pipeline.textproto"
 run orrery validate "$out/pipeline.textproto" --steps 5
