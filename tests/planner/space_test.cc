@@ -61,8 +61,7 @@ TEST_CASE("every plan of a space passes the check of plans and no two are equal"
     const std::vector<Choices> plans = enumerate(job, pins);
     REQUIRE(plans.size() > 20);
     for (const Choices& choices : plans) CHECK_NOTHROW(check_plan(Plan{job, choices}));
-    for (std::size_t i = 0; i + 1 < plans.size(); ++i)
-      CHECK_FALSE(plans[i] == plans[i + 1]);
+    for (std::size_t i = 0; i + 1 < plans.size(); ++i) CHECK_FALSE(plans[i] == plans[i + 1]);
   }
 }
 
