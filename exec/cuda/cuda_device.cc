@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
+#include "exec/clock.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
 
@@ -13,10 +13,6 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = 64U << 20;  // what cuBLASLt's heuristics ask for on Hopper and later
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 kernels::Unary unary(Activation kind) {
   switch (kind) {
