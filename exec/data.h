@@ -9,7 +9,6 @@ namespace orrery::exec {
 
 // The licence that every Debian system carries.
 constexpr const char* kDefaultText = "/usr/share/common-licenses/GPL-3";
-constexpr int kByteVocabulary = 256;
 
 // A token is a byte; its target is the byte that follows.
 class TextData {

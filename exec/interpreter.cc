@@ -62,7 +62,7 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
       device_(device),
       world_(world),
       data_(data),
-      parameters_((check_executable(plan), plan), program, device),
+      parameters_(plan, program, device),
       layers_(plan, program, parameters_, device, values_, batch_),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
       first_sample_(first_sample_of(plan, program.at.dp)) {

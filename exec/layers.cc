@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "exec/data.h"
 
 namespace orrery::exec {
 namespace {
@@ -13,58 +12,6 @@ std::size_t bytes_of_floats(std::int64_t count) {
 }
 
 }  // namespace
-
-void check_executable(const Plan& plan) {
-  const Workload& workload = plan.job->workload;
-  const auto refuse = [&](const std::string& what) {
-    throw UserError("cannot execute " + workload.name + ": " + what,
-                    "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
-  };
-  if (!workload.transformer) refuse("it is not a transformer");
-  const Transformer& t = *workload.transformer;
-  if (t.moe) refuse("it has mixtures of experts");
-  if (t.mla) refuse("it has latent attention");
-  if (t.post_norm || t.bidirectional || t.token_types > 0 || t.mlm_head || t.pooler)
-    refuse("it is a bidirectional encoder");
-  if (t.parallel_residual) refuse("attention and MLP are parallel branches");
-  if (t.qk_norm) refuse("queries and keys are normalised");
-  if (t.head_bias) refuse("its head has a bias");
-  // Queries, keys and values of one group of heads side by side (GPT-NeoX, Falcon, Megatron): one tensor in
-  // one part, where q | k | v are three parts or three tensors.
-  for (const Operator& op : workload.operators) {
-    const auto matrices = std::count_if(op.parameters.begin(), op.parameters.end(),
-                                        [](const ParameterTensor& p) { return p.shape.size() == 2; });
-    const bool feeds_attention = op.kind == OperatorKind::linear && op.name.size() >= 3 &&
-                                 op.name.compare(op.name.size() - 3, 3, "qkv") == 0;
-    if (feeds_attention && matrices == 1 && op.parameters.front().split_parts == 1)
-      refuse("its queries, keys and values are interleaved in one tensor");
-  }
-  const Choices& choices = plan.choices;
-  const auto not_yet = [](const std::string& what, const char* expected) {
-    throw UserError(what + " can be simulated, not executed yet", expected);
-  };
-  if (choices.cp > 1) not_yet("--cp " + std::to_string(choices.cp), "--cp 1");
-  if (choices.sync != Sync::all_reduce)
-    not_yet("--sync " + std::string(name_of(choices.sync)), "--sync all-reduce");
-  if (choices.grad_compression != Compression::none)
-    not_yet("--grad-compression " + std::string(name_of(choices.grad_compression)),
-            "--grad-compression none");
-  if (t.multi_token_layers > 0) refuse("it predicts several tokens");
-  if (t.sliding_window > 0 && t.sliding_window < plan.job->training.seq_len)
-    refuse("its attention has a sliding window shorter than the sequence");
-  if (!t.final_norm) refuse("it has no final norm");
-  if (t.vocab < kByteVocabulary)
-    refuse("its vocabulary is smaller than the 256 bytes it would be trained on");
-  const Training& training = plan.job->training;
-  if (training.precision != DType::fp32 && training.precision != DType::tf32)
-    throw UserError(
-        "--precision " + std::string(name_of(training.precision)) + ": the executor computes in fp32",
-        "--precision fp32");
-  if (t.learned_positions && training.seq_len > t.max_positions)
-    throw UserError("--seq-len " + std::to_string(training.seq_len) + ": " + workload.name + " has " +
-                        std::to_string(t.max_positions) + " positions",
-                    "at most that many tokens");
-}
 
 Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device,
                Values& values, const BatchMemory& batch)

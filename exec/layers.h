@@ -24,9 +24,6 @@ struct BatchMemory {
   double* loss = nullptr;           // sum over rows
 };
 
-// Throws UserError naming what the executor cannot train (yet).
-void check_executable(const Plan& plan);
-
 class Layers {
  public:
   // Keeps references. `batch` may be filled in later.

@@ -17,6 +17,7 @@
 #include "exec/gather.h"
 #include "exec/interpreter.h"
 #include "exec/process_memory.h"
+#include "program/executable.h"
 #include "program/lowering.h"
 #include "program/timeline.h"
 #include "proto/timeline.pb.h"
@@ -161,7 +162,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
         fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
         fmt::format("mpirun -np {}", plan.choices.world()));
   if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
-  check_executable(plan);
+  if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
   TextData(options.data, plan.job->training.seq_len, plan.job->training.seed);
 }
 

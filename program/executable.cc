@@ -1,0 +1,88 @@
+#include "program/executable.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery {
+namespace {
+
+using Refusal = std::optional<std::string>;
+
+Refusal refused(const std::string& what, const std::string& expected) {
+  return what + " (expected " + expected + ")";
+}
+
+// Queries, keys and values of one group of heads side by side (GPT-NeoX, Falcon, Megatron): one tensor in one
+// part, where q | k | v are three parts or three tensors.
+bool interleaves_heads(const Operator& op) {
+  const auto matrices = std::count_if(op.parameters.begin(), op.parameters.end(),
+                                      [](const ParameterTensor& p) { return p.shape.size() == 2; });
+  const bool feeds_attention = op.kind == OperatorKind::linear && op.name.size() >= 3 &&
+                               op.name.compare(op.name.size() - 3, 3, "qkv") == 0;
+  return feeds_attention && matrices == 1 && op.parameters.front().split_parts == 1;
+}
+
+// The model's peculiarity that there is no mathematics for; empty where there is none.
+std::string unknown_in(const Workload& workload, const Training& training) {
+  if (!workload.transformer) return "it is not a transformer";
+  const Transformer& t = *workload.transformer;
+  if (t.moe) return "it has mixtures of experts";
+  if (t.mla) return "it has latent attention";
+  if (t.post_norm || t.bidirectional || t.token_types > 0 || t.mlm_head || t.pooler)
+    return "it is a bidirectional encoder";
+  if (t.parallel_residual) return "attention and MLP are parallel branches";
+  if (t.qk_norm) return "queries and keys are normalised";
+  if (t.head_bias) return "its head has a bias";
+  if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
+    return "its queries, keys and values are interleaved in one tensor";
+  if (t.multi_token_layers > 0) return "it predicts several tokens";
+  if (t.sliding_window > 0 && t.sliding_window < training.seq_len)
+    return "its attention has a sliding window shorter than the sequence";
+  if (!t.final_norm) return "it has no final norm";
+  if (t.vocab < kByteVocabulary) return "its vocabulary is smaller than the 256 bytes it would be trained on";
+  return {};
+}
+
+Refusal refuses_training(const Plan& plan) {
+  const Training& training = plan.job->training;
+  if (training.precision != DType::fp32 && training.precision != DType::tf32)
+    return refused(fmt::format("--precision {}: the executor computes in fp32", name_of(training.precision)),
+                   "--precision fp32");
+  const Transformer& t = *plan.job->workload.transformer;
+  if (t.learned_positions && training.seq_len > t.max_positions)
+    return refused(fmt::format("--seq-len {}: {} has {} positions", training.seq_len, plan.job->workload.name,
+                               t.max_positions),
+                   "at most that many tokens");
+  return {};
+}
+
+Refusal refuses_choices(const Choices& choices) {
+  const auto not_yet = [](const std::string& what, const char* expected) {
+    return refused(what + " can be simulated, not executed yet", expected);
+  };
+  if (choices.cp > 1) return not_yet(fmt::format("--cp {}", choices.cp), "--cp 1");
+  if (choices.sync != Sync::all_reduce)
+    return not_yet(fmt::format("--sync {}", name_of(choices.sync)), "--sync all-reduce");
+  if (choices.grad_compression != Compression::none)
+    return not_yet(fmt::format("--grad-compression {}", name_of(choices.grad_compression)),
+                   "--grad-compression none");
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind) {
+  const Workload& workload = plan.job->workload;
+  if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
+    return refused(fmt::format("cannot execute {}: {}", workload.name, unknown),
+                   "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
+  if (auto refusal = refuses_choices(plan.choices)) return refusal;
+  return refuses_training(plan);
+}
+
+std::optional<std::string> executor_refuses(const Plan& plan) {
+  return executor_refuses(plan, plan.job->cluster.profile_of(0).kind);
+}
+
+}  // namespace orrery

@@ -1,0 +1,21 @@
+// What the executor can train today: asked by the planner before it proposes a plan for this machine, and by
+// the executor before it starts one.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "program/plan.h"
+
+namespace orrery {
+
+// Data without a file of its own is text, a token a byte.
+constexpr int kByteVocabulary = 256;
+
+// Why the executor cannot train `plan`, in one line ("what is wrong (what would do)"), or nothing. The plan
+// has passed check_plan. `device`: where the mathematics would run; without it, the kind of the plan's first
+// device. Cheap: looks at the model's and the plan's dimensions only.
+std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device);
+std::optional<std::string> executor_refuses(const Plan& plan);
+
+}  // namespace orrery
