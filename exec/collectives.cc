@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/kernels.h"
+#include "exec/cpu/narrow.h"
 
 namespace orrery::exec {
 namespace {
@@ -34,6 +35,11 @@ void reduce_into(void* into, const void* from, std::size_t count, DType type, Re
         cpu::add(static_cast<float*>(into), static_cast<const float*>(from), count);
       else
         cpu::maximum(static_cast<float*>(into), static_cast<const float*>(from), count);
+      return;
+    case DType::fp16:
+    case DType::bf16:
+      cpu::reduce_narrow(type, op, static_cast<std::uint16_t*>(into), static_cast<const std::uint16_t*>(from),
+                         count);
       return;
     case DType::int32:
       reduce_elements(static_cast<std::int32_t*>(into), static_cast<const std::int32_t*>(from), count, op);

@@ -17,7 +17,8 @@
 
 namespace orrery::exec {
 
-// fp32 sums and maxima; int32 and int64 likewise. Other types can be moved but not reduced (InternalError).
+// Sums and maxima of fp32, fp16, bf16 (each step rounded), int32 and int64. Other types can be moved but not
+// reduced (InternalError).
 std::unique_ptr<Communicator> make_communicator(std::unique_ptr<PointToPoint> transport);
 
 // A world of one rank, where there is no MPI.

@@ -25,7 +25,16 @@ struct AttentionSize {
   int kv_heads = 0;
   int head_dim = 0;
   bool causal = true;
+  int first_position = 0;  // of each sequence's first row
   int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// A part of an attention whose keys and values come from elsewhere (ring attention): queries [query_begin,
+// seq) of each sequence against all of the first `keys` of its `seq` rows of keys and values.
+struct AttentionBlock {
+  AttentionSize size;
+  int query_begin = 0;
+  int keys = 0;
 };
 
 // Constants of Adam (Kingma & Ba, arXiv 1412.6980); `decoupled`: AdamW (Loshchilov & Hutter, arXiv
@@ -42,6 +51,7 @@ struct AdamConstants {
 // A point in the compute stream (see mark()).
 using Mark = std::uint64_t;
 
+// Operations with a body here are not on every device; program/executable.h knows which plans need them.
 class Device {
  public:
   virtual ~Device() = default;
@@ -56,6 +66,9 @@ class Device {
                                                                                        // host may be reused
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;    // synchronises
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;                // within the device
+  // rows x columns; strides in elements.
+  virtual void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+                           std::int64_t rows, std::int64_t columns) = 0;
   virtual void synchronize() = 0;
 
   // Timing without stopping the stream: the time at which the device passes this point.
@@ -107,6 +120,14 @@ class Device {
                                  float* statistics) = 0;
   virtual void attention_backward(const AttentionSize& size, const float* qkv, const float* out,
                                   const float* dout, const float* statistics, float* dqkv) = 0;
+  // One block more of an attention under way. keys and values: batch*seq rows x kv_heads*head_dim. out and
+  // statistics hold the blocks so far, and this one afterwards (joined by their log-sum-exps).
+  virtual void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                       const float* values, float* out, float* statistics);
+  // out and statistics of the whole attention; adds to the queries' part of dqkv; dkeys and dvalues are set.
+  virtual void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                        const float* values, const float* out, const float* dout,
+                                        const float* statistics, float* dqkv, float* dkeys, float* dvalues);
   // Rotary embedding (Su et al., arXiv 2104.09864; halves rotated together, as Hugging Face's Llama and
   // GPT-NeoX do) of the first `rotary_dim` of each q and k head, in place; `inverse` undoes it on gradients.
   virtual void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) = 0;
@@ -140,6 +161,22 @@ class Device {
   virtual void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
                              std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                              double* loss) = 0;
+
+  // Between fp32 and two-byte types (fp16, bf16), rounded to nearest even; fp16 saturates only if asked.
+  virtual void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
+                      bool saturate);
+  virtual void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale);
+  // fp32 values become the nearest ones of the type.
+  virtual void round_to(DType type, float* data, std::size_t count);
+
+  // Gradients as they travel compressed (exec/compression.h says how).
+  // Both take gradient + error, and leave in `error` what the payload does not say.
+  virtual void quantize(const float* gradient, float* error, std::byte* payload, std::size_t count);
+  virtual void keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
+                            std::size_t kept);
+  // Adds what a payload says to `gradient`.
+  virtual void add_quantized(const std::byte* payload, float* gradient, std::size_t count);
+  virtual void add_largest(const std::byte* payload, float* gradient, std::size_t kept);
 
   virtual void sgd(float* weight, const float* gradient, std::size_t count, float rate) = 0;
   // velocity = momentum * velocity + gradient; weight -= rate * velocity.

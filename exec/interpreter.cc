@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "exec/algorithms.h"
 
 namespace orrery::exec {
 namespace {
-
-// Gradients are clipped to this global norm where the runtime profile clips (Megatron-LM's default).
-constexpr double kClipNorm = 1.0;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -22,35 +18,11 @@ bool communicates(const Instruction& instruction) {
   return instruction.op == Op::collective || instruction.op == Op::exchange;
 }
 
-// What is simulated is what is executed: the bytes that the Program names are the bytes that move.
-void check_bytes(const Program& program, const Instruction& instruction, double bytes, double expected) {
-  ORRERY_CHECK(std::abs(bytes - expected) < 0.5,
-               label_of(program, static_cast<std::size_t>(&instruction - program.instructions.data())) +
-                   " moves " + std::to_string(bytes) + " bytes; the Program says " +
-                   std::to_string(expected));
-}
-
 std::int64_t first_sample_of(const Plan& plan, int replica) {
   std::int64_t first = 0;
   for (int earlier = 0; earlier < replica; ++earlier)
     first += plan.micro_batches_of(earlier) * plan.choices.micro_batch;
   return first;
-}
-
-// Its gradient is one term of a sum over the tensor group (docs/program.md, replicated_gradient).
-bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Choices& choices) {
-  if (choices.tp == 1 || tensor.split_dim >= 0) return false;
-  switch (op.split) {
-    case TensorSplit::column:
-    case TensorSplit::heads:
-      return true;
-    case TensorSplit::vocabulary:
-      return false;
-    case TensorSplit::row:
-    case TensorSplit::replicated:
-      return choices.sequence_parallel;
-  }
-  return false;
 }
 
 }  // namespace
@@ -65,7 +37,9 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
       parameters_(plan, program, device),
       layers_(plan, program, parameters_, device, values_, batch_),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
-      first_sample_(first_sample_of(plan, program.at.dp)) {
+      first_sample_(first_sample_of(plan, program.at.dp)),
+      ring_(plan, program, layers_, device, values_) {
+  if (plan.choices.grad_compression != Compression::none) compressor_.emplace(plan, parameters_, device);
   make_communicators();
   const auto tokens = static_cast<std::size_t>(micro_batches_ * layers_.rows()) * sizeof(std::int32_t);
   batch_.tokens = static_cast<std::int32_t*>(device.allocate(tokens));
@@ -83,6 +57,18 @@ Interpreter::~Interpreter() {
        {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
         static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_), static_cast<void*>(norm_)})
     device_.release(data);
+}
+
+// What is simulated is what is executed: the bytes that the Program names are the bytes that move.
+void Interpreter::check_bytes(const Instruction& instruction, double bytes) const {
+  check_bytes(instruction, bytes, instruction.bytes);
+}
+
+void Interpreter::check_bytes(const Instruction& instruction, double bytes, double expected) const {
+  ORRERY_CHECK(std::abs(bytes - expected) < 0.5,
+               label_of(program_, static_cast<std::size_t>(&instruction - program_.instructions.data())) +
+                   " moves " + std::to_string(bytes) + " bytes; the Program says " +
+                   std::to_string(expected));
 }
 
 void Interpreter::make_communicators() {
@@ -127,6 +113,10 @@ void Interpreter::compile() {
     switch (instruction.op) {
       case Op::compute:
         compile_compute(instruction, compiled);
+        break;
+      case Op::pack:
+      case Op::unpack:
+        compile_conversion(instruction, compiled.steps);
         break;
       case Op::load:
         compile_load(instruction, compiled.steps);
@@ -191,7 +181,11 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
   const int count = instruction.op_end - instruction.op_begin;
   for (int i = 0; i < count; ++i, values_.advance()) {
     const int op = forward ? instruction.op_begin + i : instruction.op_end - 1 - i;
-    if (forward)
+    if (instruction.block >= 0 && forward)
+      ring_.forward(op, micro_batch, instruction.block, compiled.steps);
+    else if (instruction.block >= 0)
+      ring_.backward(op, micro_batch, instruction.block, compiled.steps);
+    else if (forward)
       layers_.forward(op, micro_batch, compiled.steps);
     else
       layers_.backward(op, micro_batch, kind != ComputeKind::backward_weight,
@@ -211,27 +205,16 @@ void Interpreter::run_observed(const Instruction& instruction, const Compiled& c
   }
 }
 
-void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>& steps) {
-  const int micro_batch = instruction.micro_batch;
-  steps.push_back([this, micro_batch] {
-    const int seq = plan_.job->training.seq_len;
-    const auto rows = static_cast<std::size_t>(layers_.rows());
-    std::vector<std::int32_t> tokens(rows);
-    std::vector<std::int32_t> targets(rows);
-    for (int i = 0; i < plan_.choices.micro_batch; ++i) {
-      const std::int64_t sample =
-          first_sample_ + static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch + i;
-      const auto at = static_cast<std::size_t>(i) * seq;
-      data_.sample(step_, sample, std::span(tokens).subspan(at, seq), std::span(targets).subspan(at, seq));
-    }
-    const std::int64_t offset = micro_batch * layers_.rows();
-    device_.copy_to_device(batch_.tokens + offset, tokens.data(), rows * sizeof(std::int32_t));
-    device_.copy_to_device(batch_.targets + offset, targets.data(), rows * sizeof(std::int32_t));
-  });
-}
-
 void Interpreter::compile_exchange(const Instruction& instruction, Compiled& compiled,
                                    std::vector<Values::Id>& uses) {
+  if (instruction.stream == Stream::context) {
+    compiled.start = ring_.exchange(instruction, world_, uses);
+    return;
+  }
+  if (instruction.stream == Stream::data) {
+    compile_server_exchange(instruction, compiled, uses);
+    return;
+  }
   struct Part {
     Values::Id value;
     MessageSpec message;
@@ -241,7 +224,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   for (const Transfer& transfer : instruction.transfers) {
     const std::size_t bytes =
         static_cast<std::size_t>(layers_.elements(transfer.tensor.index, form)) * sizeof(float);
-    check_bytes(program_, instruction, static_cast<double>(bytes), transfer.bytes);
+    check_bytes(instruction, static_cast<double>(bytes), transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
     part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
@@ -262,13 +245,19 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
 void Interpreter::compile_collective(const Instruction& instruction, Compiled& compiled,
                                      std::vector<Values::Id>& uses) {
   ORRERY_CHECK(!instruction.writes.empty(), "a collective without a tensor");
-  ORRERY_CHECK(instruction.dtype == DType::fp32 || instruction.dtype == DType::tf32,
-               "the executor communicates fp32");
   const TensorRef tensor = instruction.writes.front();
+  if (one_process()) {
+    compile_replica_collective(instruction, compiled, uses);
+    return;
+  }
+  if (tensor.kind == TensorKind::compressed) {
+    compile_compressed(instruction, compiled, uses);
+    return;
+  }
   Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
   const Reduction op = instruction.reduction;
   const auto in_place = [&](const Key& key, std::int64_t elements) {
-    check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
+    check_bytes(instruction, static_cast<double>(elements) * sizeof(float));
     const Values::Id value = values_.change(key);
     uses.push_back(value);
     compiled.start = [=, this] {
@@ -294,7 +283,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
   shard.form = Form::shard;
   const std::int64_t elements = layers_.elements(tensor.index, Form::whole);
   const std::int64_t part = layers_.elements(tensor.index, Form::shard);
-  check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
+  check_bytes(instruction, static_cast<double>(elements) * sizeof(float));
   switch (instruction.collective) {
     case CollectiveKind::all_reduce:
       in_place(whole, elements);
@@ -323,197 +312,6 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
       throw InternalError("the executor does not " + std::string(name_of(instruction.collective)) +
                           " activations");
   }
-}
-
-std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
-  std::vector<Slice> slices;
-  for (const HeldTensor& held : parameters_.held()) {
-    const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(held.op)];
-    if (!gradient_is_partial(op, *held.tensor, plan_.choices)) continue;
-    const std::int64_t shard = parameters_.shard_begin(held.bucket);
-    const std::int64_t begin = std::max(held.offset, shard);
-    const std::int64_t end =
-        std::min(held.offset + held.elements, shard + parameters_.shard_elements(held.bucket));
-    if (begin < end)
-      slices.push_back({parameters_.own_gradients(held.bucket) + (begin - shard), end - begin});
-  }
-  return slices;
-}
-
-// Finishes another request and then does something.
-class ThenRequest : public Request {
- public:
-  ThenRequest(std::unique_ptr<Request> inner, std::function<void()> then)
-      : inner_(std::move(inner)), then_(std::move(then)) {}
-  void wait() override {
-    inner_->wait();
-    finish();
-  }
-  bool test() override {
-    if (!inner_->test()) return false;
-    finish();
-    return true;
-  }
-
- private:
-  void finish() {
-    if (then_) std::exchange(then_, nullptr)();
-  }
-  std::unique_ptr<Request> inner_;
-  std::function<void()> then_;
-};
-
-void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
-                                 std::vector<Values::Id>& uses) {
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
-  const bool weights = instruction.writes.front().kind == TensorKind::parameters;
-  const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
-  const auto part = static_cast<std::size_t>(parameters_.shard_elements(bucket));
-  float* own = weights ? parameters_.own_weights(bucket) : parameters_.own_gradients(bucket);
-  // Hybrid sharding sums shards of different shard groups.
-  const bool of_shards =
-      program_.groups[static_cast<std::size_t>(instruction.group)].kind == GroupKind::replicate;
-  check_bytes(program_, instruction, static_cast<double>((of_shards ? part : elements) * sizeof(float)),
-              instruction.bytes);
-  switch (instruction.collective) {
-    case CollectiveKind::all_reduce: {
-      float* data = of_shards ? own : parameters_.gradients(bucket);
-      const std::size_t count = of_shards ? part : elements;
-      compiled.start = [=] {
-        return communicator->all_reduce(data, data, count, DType::fp32, Reduction::sum);
-      };
-      return;
-    }
-    case CollectiveKind::reduce_scatter: {
-      if (!parameters_.scatters_gradients(bucket)) {
-        float* data = parameters_.gradients(bucket);
-        compiled.start = [=] {
-          return communicator->reduce_scatter(data, own, part, DType::fp32, Reduction::sum);
-        };
-        return;
-      }
-      // This micro-batch's gradients; their sum is added to the shard that is kept.
-      Key key{TensorKind::gradients, bucket, instruction.micro_batch, Form::whole};
-      for (const TensorRef& tensor : instruction.reads)
-        if (tensor.kind == TensorKind::gradients && tensor.micro_batch >= 0)
-          key.micro_batch = tensor.micro_batch;
-      const Values::Id from = values_.use(key);
-      values_.forget(key);
-      key.form = Form::shard;
-      const Values::Id sum = values_.define(key, part * sizeof(float));
-      uses.insert(uses.end(), {from, sum});
-      const bool first = scattered_.insert(bucket).second;
-      compiled.start = [=, this]() -> std::unique_ptr<Request> {
-        auto request = communicator->reduce_scatter(values_.at(from), values_.at(sum), part, DType::fp32,
-                                                    Reduction::sum);
-        return std::make_unique<ThenRequest>(std::move(request), [=, this] {
-          if (first)
-            device_.copy(own, values_.at(sum), part * sizeof(float));
-          else
-            device_.add(own, values_.floats(sum), part);
-        });
-      };
-      return;
-    }
-    default: {
-      if (!parameters_.gathers_weights(bucket)) {
-        float* data = parameters_.weights(bucket);
-        compiled.start = [=] { return communicator->all_gather(own, data, part, DType::fp32); };
-        return;
-      }
-      const Values::Id whole =
-          values_.define({TensorKind::parameters, bucket, -1, Form::whole}, elements * sizeof(float));
-      uses.push_back(whole);
-      compiled.start = [=, this] {
-        return communicator->all_gather(own, values_.at(whole), part, DType::fp32);
-      };
-      return;
-    }
-  }
-}
-
-void Interpreter::compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
-                                            std::vector<Values::Id>& uses) {
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
-  const TensorRef tensor = instruction.writes.front();
-  const auto bucket_of = [&] {
-    for (const TensorRef& ref : instruction.writes)
-      if (ref.kind == TensorKind::gradients || ref.kind == TensorKind::parameters) return ref.index;
-    throw InternalError("a reduction of gradients that names no bucket");
-  };
-  const auto allocate_scratch = [&](std::int64_t elements) {
-    if (scratch_ == nullptr)
-      scratch_ = static_cast<float*>(device_.allocate(static_cast<std::size_t>(elements) * sizeof(float)));
-    return scratch_;
-  };
-  switch (tensor.kind) {
-    case TensorKind::gradients:
-    case TensorKind::tied_gradient:
-    case TensorKind::parameters: {
-      compile_bucket(instruction, bucket_of(), compiled, uses);
-      return;
-    }
-    case TensorKind::replicated_gradient: {
-      const std::vector<Slice> slices = replicated_slices();
-      std::int64_t elements = 0;
-      for (const Slice& slice : slices) elements += slice.elements;
-      check_bytes(program_, instruction, static_cast<double>(elements) * sizeof(float), instruction.bytes);
-      float* gathered = allocate_scratch(elements);
-      const auto move = [this, slices, gathered](bool back) {
-        float* at = gathered;
-        for (const Slice& slice : slices) {
-          const auto bytes = static_cast<std::size_t>(slice.elements) * sizeof(float);
-          device_.copy(back ? slice.data : at, back ? at : slice.data, bytes);
-          at += slice.elements;
-        }
-      };
-      compiled.start = [=]() -> std::unique_ptr<Request> {
-        move(false);
-        auto request = communicator->all_reduce(gathered, gathered, static_cast<std::size_t>(elements),
-                                                DType::fp32, Reduction::sum);
-        return std::make_unique<ThenRequest>(std::move(request), [move] { move(true); });
-      };
-      return;
-    }
-    case TensorKind::gradient_norm: {
-      float* squares = static_cast<float*>(device_.allocate(sizeof(float)));
-      ORRERY_CHECK(norm_ == nullptr, "two gradient norms in one step");
-      norm_ = squares;
-      compiled.start = [=, this] {
-        const auto own = static_cast<float>(owned_gradient_squares());
-        device_.copy_to_device(squares, &own, sizeof(own));
-        return communicator->all_reduce(squares, squares, 1, DType::fp32, Reduction::sum);
-      };
-      return;
-    }
-    default:
-      throw InternalError("the executor does not communicate " + std::string(name_of(tensor.kind)));
-  }
-}
-
-// Of the gradient's elements that no other rank counts.
-double Interpreter::owned_gradient_squares() const {
-  double sum = 0;
-  for (const HeldTensor& held : parameters_.held()) {
-    const Parameters::Part part = parameters_.answers_for(held);
-    sum += device_.sum_of_squares(
-        parameters_.own_gradients(held.bucket) + (part.begin - parameters_.shard_begin(held.bucket)),
-        static_cast<std::size_t>(part.end - part.begin));
-  }
-  return sum;
-}
-
-void Interpreter::optimizer(int begin, int end) {
-  float scale = 1;
-  if (plan_.job->runtime.clip_gradients) {
-    float squares = 0;
-    if (norm_ != nullptr)
-      device_.copy_to_host(&squares, norm_, sizeof(squares));
-    else
-      squares = static_cast<float>(owned_gradient_squares());
-    scale = static_cast<float>(std::min(1.0, kClipNorm / (std::sqrt(static_cast<double>(squares)) + 1e-6)));
-  }
-  parameters_.update(begin, end, step_ + 1, scale);
 }
 
 bool Interpreter::progress() {

@@ -11,14 +11,18 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "exec/communicator.h"
+#include "exec/compression.h"
 #include "exec/data.h"
 #include "exec/device.h"
 #include "exec/layers.h"
 #include "exec/parameters.h"
+#include "exec/ring_attention.h"
 #include "exec/values.h"
 #include "program/plan.h"
 #include "program/program.h"
@@ -79,6 +83,22 @@ class Interpreter {
   void compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
                       std::vector<Values::Id>& uses);
   void compile_exchange(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
+  void check_bytes(const Instruction& instruction, double bytes) const;
+  void check_bytes(const Instruction& instruction, double bytes, double expected) const;
+  void load_sample(std::int64_t sample, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const;
+  // Compressed gradients.
+  void compile_conversion(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_compressed(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
+  // Parameter servers; one process that drives all devices.
+  bool one_process() const;
+  void compile_server_exchange(const Instruction& instruction, Compiled& compiled,
+                               std::vector<Values::Id>& uses);
+  void compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_replica_collective(const Instruction& instruction, Compiled& compiled,
+                                  std::vector<Values::Id>& uses);
+  std::unique_ptr<Request> scatter_batch(Communicator& communicator, bool root, int micro_batch);
+  std::unique_ptr<Request> gather_losses(Communicator& communicator, bool root);
   void extend_lifetimes(const std::vector<int>& begins, const std::vector<std::vector<Values::Id>>& uses);
   void optimizer(int begin, int end);
   std::vector<Slice> replicated_slices() const;
@@ -98,12 +118,17 @@ class Interpreter {
   Layers layers_;
   std::int64_t micro_batches_;
   std::int64_t first_sample_;  // of the global batch, of this replica
+  RingAttention ring_;
+  std::optional<Compressor> compressor_;  // where gradients travel compressed
   std::vector<Compiled> compiled_;
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
   void* arena_ = nullptr;
   std::set<int> scattered_;   // buckets whose shard of gradients has been set (ZeRO 2 and 3)
   float* scratch_ = nullptr;  // replicated gradients, side by side
   float* norm_ = nullptr;     // squared norm of the gradient
+  // One process: everyone's samples of a micro-batch, and their losses, on device 0's host.
+  std::vector<std::int32_t> all_tokens_, all_targets_;
+  std::vector<float> gathered_losses_;
 
   OperatorObserver observer_;
 

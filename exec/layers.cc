@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "exec/ring_attention.h"
 
 namespace orrery::exec {
 namespace {
@@ -23,8 +24,10 @@ Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters,
       batch_(batch),
       tp_(plan.choices.tp),
       tp_rank_(program.at.tp),
+      cp_(plan.choices.cp),
+      cp_rank_(program.at.cp),
       sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1),
-      rows_(static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len),
+      rows_(static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / cp_),
       loss_scale_(static_cast<float>(
           1.0 / (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len))) {}
 
@@ -51,9 +54,39 @@ Form Layers::output_form(int index) const {
 }
 
 AttentionSize Layers::attention_size() const {
-  return {plan_.choices.micro_batch, plan_.job->training.seq_len,
+  return {plan_.choices.micro_batch, plan_.job->training.seq_len / cp_,
           model_.heads / tp_,        model_.kv_heads / tp_,
-          model_.head_dim,           true};
+          model_.head_dim,           !model_.bidirectional};
+}
+
+std::vector<Layers::Run> Layers::runs() const {
+  const int seq = plan_.job->training.seq_len;
+  const int batch = plan_.choices.micro_batch;
+  if (cp_ == 1) return {{0, rows_, 0, seq}};
+  const ContextPart part = context_part(seq, cp_, cp_rank_);
+  std::vector<Run> runs;
+  for (int b = 0; b < batch; ++b)
+    for (int i = 0; i < 2; ++i)
+      runs.push_back({(2LL * b + i) * part.length, part.length, part.first[i], part.length});
+  return runs;
+}
+
+void Layers::rotate(float* qkv, bool inverse) const {
+  const int rotary_dim = model_.rotary_fraction > 0
+                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
+                             : model_.head_dim;
+  AttentionSize size = attention_size();
+  if (cp_ == 1) {
+    device_.rotary(size, qkv, rotary_dim, static_cast<float>(model_.rope_theta), inverse);
+    return;
+  }
+  size.batch = 1;
+  for (const Run& run : runs()) {
+    size.seq = run.seq;
+    size.first_position = run.position;
+    device_.rotary(size, qkv + run.row * size.qkv_columns(), rotary_dim,
+                   static_cast<float>(model_.rope_theta), inverse);
+  }
 }
 
 std::int64_t Layers::columns_of(int index) const {
@@ -233,9 +266,12 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
   steps.push_back([=, this] {
     device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.floats(out), rows_,
                               model_.hidden, vocabulary_first(*table), vocabulary_count(*table));
-    if (adds_positions)
-      device_.positions_forward(at(position_weight) + skipped, values_.floats(out), rows_, model_.hidden,
-                                plan_.job->training.seq_len);
+    if (!adds_positions) return;
+    const float* table_of_positions = at(position_weight) + skipped;
+    for (const Run& run : runs())
+      device_.positions_forward(table_of_positions + run.position * model_.hidden,
+                                values_.floats(out) + run.row * model_.hidden, run.rows, model_.hidden,
+                                run.seq);
   });
 }
 
@@ -251,9 +287,12 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
     device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(dout),
                                ready_to_add(table_gradient), rows_, model_.hidden, vocabulary_first(*table),
                                vocabulary_count(*table));
-    if (positions != nullptr)
-      device_.positions_backward(values_.floats(dout), ready_to_add(position_gradient) + skipped, rows_,
-                                 model_.hidden, plan_.job->training.seq_len);
+    if (positions == nullptr) return;
+    float* gradient_of_positions = ready_to_add(position_gradient) + skipped;
+    for (const Run& run : runs())
+      device_.positions_backward(values_.floats(dout) + run.row * model_.hidden,
+                                 gradient_of_positions + run.position * model_.hidden, run.rows,
+                                 model_.hidden, run.seq);
   });
 }
 
@@ -303,9 +342,6 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const Operator& self = op(index);
   const Linear linear = linear_of(index);
   const bool rotates = !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
-  const int rotary_dim = model_.rotary_fraction > 0
-                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
-                             : model_.head_dim;
   const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
   const auto y =
       values_.define(activation(index, micro_batch, Form::whole), bytes_of_floats(rows_ * linear.out));
@@ -324,9 +360,7 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
     for (std::size_t i = 0; i < biases.size(); ++i)
       device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows_, biases[i].elements,
                        linear.out);
-    if (rotates)
-      device_.rotary(attention_size(), values_.floats(y), rotary_dim, static_cast<float>(model_.rope_theta),
-                     false);
+    if (rotates) rotate(values_.floats(y), false);
   });
 }
 
@@ -336,16 +370,9 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   const Linear linear = linear_of(index);
   const bool rotates =
       want_input && !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
-  const int rotary_dim = model_.rotary_fraction > 0
-                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
-                             : model_.head_dim;
   const Key out = gradient(index, micro_batch, Form::whole);
   const auto dy = rotates ? values_.change(out) : values_.use(out);
-  if (rotates)
-    steps.push_back([=, this] {
-      device_.rotary(attention_size(), values_.floats(dy), rotary_dim, static_cast<float>(model_.rope_theta),
-                     true);
-    });
+  if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
   if (want_weight) {
     const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
     std::vector<Place> gradients;

@@ -37,6 +37,7 @@ class Layers {
   std::int64_t rows() const { return rows_; }
   // Elements of an operator's output (or its gradient) on this rank.
   std::int64_t elements(int op, Form form) const { return rows_of(form) * columns_of(op); }
+  AttentionSize attention_size() const;
   // The form in which the residual stream and the norms hold their rows.
   Form stream_form() const { return sequence_parallel_ ? Form::shard : Form::whole; }
 
@@ -81,7 +82,15 @@ class Layers {
   std::int64_t columns_of(int op) const;
   std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
   Form output_form(int op) const;
-  AttentionSize attention_size() const;
+  // Runs of rows whose positions follow each other: sequences, or a context rank's parts of them.
+  struct Run {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    int position = 0;
+    int seq = 0;  // rows of one sequence
+  };
+  std::vector<Run> runs() const;
+  void rotate(float* qkv, bool inverse) const;
   int input(int op, std::size_t which = 0) const;
   int find_back(int op, OperatorKind kind) const;
   Key activation(int op, int micro_batch, Form form) const {
@@ -116,6 +125,8 @@ class Layers {
   std::set<std::tuple<int, int, int>> contributed_;  // (operator, parameter, micro-batch or -1)
   int tp_;
   int tp_rank_;
+  int cp_;
+  int cp_rank_;
   bool sequence_parallel_;
   std::int64_t rows_;  // of a micro-batch
   float loss_scale_;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "program/placement.h"
 
 namespace orrery::exec {
 namespace {
@@ -105,6 +106,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
     first_.push_back(states >= 1 ? allocate(shard.second) : nullptr);
     second_.push_back(states >= 2 ? allocate(shard.second) : nullptr);
   }
+  for (int b = 0; b < buckets(); ++b) answers_.push_back(answers(plan, b) ? 1 : 0);
   for (const HeldTensor& tensor : held_) initialise(plan, tensor);
 }
 
@@ -153,15 +155,27 @@ Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
 }
 
 Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
-  const Coordinates& at = program_->at;
-  const int group = program_->buckets[static_cast<std::size_t>(tensor.bucket)].group;
-  // With hybrid sharding the first shard group's members answer: replicas are numbered group by group.
-  const int replicas = sharded(tensor.bucket)
-                           ? static_cast<int>(program_->groups[static_cast<std::size_t>(group)].ranks.size())
-                           : 1;
-  const bool copy = at.dp >= replicas || at.cp != 0 || (tensor.tensor->split_dim < 0 && at.tp != 0) ||
+  const auto bucket = static_cast<std::size_t>(tensor.bucket);
+  const bool copy = !answers_[bucket] || (tensor.tensor->split_dim < 0 && program_->at.tp != 0) ||
                     !tensor.tensor->tied_to.empty();
   return copy ? Part{} : owned_part(tensor);
+}
+
+// Whether this rank is the one that counts for a bucket: of members that all have it whole the first, of
+// shards each one's own (with hybrid sharding the first shard group's), of servers the one that updates it.
+bool Parameters::answers(const Plan& plan, int index) const {
+  if (plan.choices.sync != Sync::all_reduce)
+    return std::any_of(program_->instructions.begin(), program_->instructions.end(),
+                       [index](const Instruction& i) {
+                         return i.op == Op::compute && i.compute == ComputeKind::optimizer &&
+                                i.op_begin <= index && index < i.op_end;
+                       });
+  const int group = program_->buckets[static_cast<std::size_t>(index)].group;
+  if (group < 0) return true;
+  const auto first_of = [this](const Group& members) { return members.ranks.front() == program_->rank; };
+  if (plan.choices.zero == 0) return first_of(program_->groups[static_cast<std::size_t>(group)]);
+  if (program_->groups[static_cast<std::size_t>(group)].kind != GroupKind::shard) return true;
+  return first_of(replicate_group(plan, program_->rank));
 }
 
 void Parameters::update(int begin, int end, std::int64_t step, float scale) {

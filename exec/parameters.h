@@ -46,6 +46,7 @@ class Parameters {
   std::int64_t shard_begin(int bucket) const { return shards_[bucket].first; }
   std::int64_t shard_elements(int bucket) const { return shards_[bucket].second; }
   bool sharded(int bucket) const { return shard_elements(bucket) < elements(bucket); }
+  bool reduced(int bucket) const { return program_->buckets[bucket].group >= 0; }  // over several ranks
   // ZeRO 3: only the shard of the weights is kept here; they are gathered elsewhere when needed.
   bool gathers_weights(int bucket) const { return gathers_weights_[bucket] != 0; }
   // ZeRO 2 and 3: only the shard of the gradients is kept here; a micro-batch's are elsewhere.
@@ -62,8 +63,8 @@ class Parameters {
   }
 
   // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's;
-  // else all of it on the first replica and nothing on the others. What tensor ranks hold alike is the first
-  // one's, what two stages share the first stage's.
+  // else all of it on the first replica (or its server) and nothing on the others. What tensor ranks hold
+  // alike is the first one's, what two stages share the first stage's.
   struct Part {
     std::int64_t begin = 0;
     std::int64_t end = 0;  // begin where there is nothing
@@ -78,14 +79,15 @@ class Parameters {
  private:
   void initialise(const Plan& plan, const HeldTensor& tensor);
   Part owned_part(const HeldTensor& tensor) const;  // of the shard
+  bool answers(const Plan& plan, int bucket) const;
 
   const Program* program_;
   Device* device_;
   Optimizer optimizer_;
   double rate_;
   std::vector<HeldTensor> held_;
-  std::map<std::pair<int, int>, std::size_t> by_operator_;  // also aliases
-  std::vector<char> gathers_weights_, scatters_gradients_;  // by bucket
+  std::map<std::pair<int, int>, std::size_t> by_operator_;            // also aliases
+  std::vector<char> gathers_weights_, scatters_gradients_, answers_;  // by bucket
   std::vector<float*> weights_, gradients_, first_, second_;
   std::vector<std::pair<std::int64_t, std::int64_t>> shards_;
 };

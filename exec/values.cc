@@ -14,7 +14,8 @@ constexpr std::size_t kAlignment = 64;
 
 std::string describe(const Key& key) {
   return std::string(name_of(key.kind)) + " " + std::to_string(key.index) + " of micro-batch " +
-         std::to_string(key.micro_batch) + (key.form == Form::shard ? " (shard)" : "");
+         std::to_string(key.micro_batch) + (key.form == Form::shard ? " (shard)" : "") +
+         (key.block >= 0 ? " block " + std::to_string(key.block) : "");
 }
 
 // Free parts of an arena that grows when nothing fits.

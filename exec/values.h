@@ -22,6 +22,7 @@ struct Key {
   std::int32_t index = 0;
   std::int32_t micro_batch = 0;
   Form form = Form::whole;
+  std::int32_t block = -1;  // of ring attention
   auto operator<=>(const Key&) const = default;
 };
 

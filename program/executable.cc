@@ -57,27 +57,31 @@ Refusal refuses_training(const Plan& plan) {
   return {};
 }
 
-Refusal refuses_choices(const Choices& choices) {
+Refusal refuses_choices(const Choices& choices, DeviceKind device) {
   const auto not_yet = [](const std::string& what, const char* expected) {
     return refused(what + " can be simulated, not executed yet", expected);
   };
-  if (choices.cp > 1) return not_yet(fmt::format("--cp {}", choices.cp), "--cp 1");
-  if (choices.sync != Sync::all_reduce)
-    return not_yet(fmt::format("--sync {}", name_of(choices.sync)), "--sync all-reduce");
+  if (choices.sync == Sync::async_parameter_server)
+    return not_yet(fmt::format("--sync {}", name_of(choices.sync)),
+                   "--sync all-reduce, parameter-server or data-parallel-single-process");
+  if (device == DeviceKind::cpu) return {};
+  if (choices.cp > 1) return not_yet(fmt::format("--cp {} on GPUs", choices.cp), "--cp 1");
+  if (choices.sync == Sync::single_process)
+    return not_yet(fmt::format("--sync {} on GPUs", name_of(choices.sync)), "--sync all-reduce");
   if (choices.grad_compression != Compression::none)
-    return not_yet(fmt::format("--grad-compression {}", name_of(choices.grad_compression)),
+    return not_yet(fmt::format("--grad-compression {} on GPUs", name_of(choices.grad_compression)),
                    "--grad-compression none");
   return {};
 }
 
 }  // namespace
 
-std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind) {
+std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device) {
   const Workload& workload = plan.job->workload;
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(fmt::format("cannot execute {}: {}", workload.name, unknown),
                    "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
-  if (auto refusal = refuses_choices(plan.choices)) return refusal;
+  if (auto refusal = refuses_choices(plan.choices, device)) return refusal;
   return refuses_training(plan);
 }
 

@@ -9,4 +9,10 @@ void attention_forward(const AttentionSize& size, const float* qkv, float* out, 
 void attention_backward(const AttentionSize& size, const float* qkv, const float* out, const float* dout,
                         const float* statistics, float* dqkv);
 
+void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                             const float* values, float* out, float* statistics);
+void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                              const float* values, const float* out, const float* dout,
+                              const float* statistics, float* dqkv, float* dkeys, float* dvalues);
+
 }  // namespace orrery::exec::cpu

@@ -13,7 +13,9 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "exec/cpu/attention.h"
+#include "exec/cpu/compression.h"
 #include "exec/cpu/kernels.h"
+#include "exec/cpu/narrow.h"
 #include "exec/device.h"
 
 namespace orrery::exec {
@@ -62,6 +64,12 @@ class CpuDevice : public Device {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+                   std::int64_t rows, std::int64_t columns) override {
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(to + r * to_stride, from + r * from_stride,
+                  sizeof(float) * static_cast<std::size_t>(columns));
   }
   void synchronize() override {}
 
@@ -154,13 +162,22 @@ class CpuDevice : public Device {
                           const float* statistics, float* dqkv) override {
     cpu::attention_backward(size, qkv, out, dout, statistics, dqkv);
   }
+  void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                               const float* values, float* out, float* statistics) override {
+    cpu::attention_block_forward(block, qkv, keys, values, out, statistics);
+  }
+  void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                const float* values, const float* out, const float* dout,
+                                const float* statistics, float* dqkv, float* dkeys, float* dvalues) override {
+    cpu::attention_block_backward(block, qkv, keys, values, out, dout, statistics, dqkv, dkeys, dvalues);
+  }
   void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override {
     const int half = rotary_dim / 2;
-    prepare_angles(size.seq, rotary_dim, theta);
+    prepare_angles(size.first_position + size.seq, rotary_dim, theta);
     for (int b = 0; b < size.batch; ++b)
       for (int position = 0; position < size.seq; ++position) {
         float* row = qkv + (static_cast<std::int64_t>(b) * size.seq + position) * size.qkv_columns();
-        const std::size_t at = static_cast<std::size_t>(position) * half;
+        const std::size_t at = static_cast<std::size_t>(size.first_position + position) * half;
         const float* sine = (inverse ? negative_sines_ : sines_).data() + at;
         for (int h = 0; h < size.heads + size.kv_heads; ++h)
           cpu::rotate_pairs(row + static_cast<std::int64_t>(h) * size.head_dim, cosines_.data() + at, sine,
@@ -221,6 +238,28 @@ class CpuDevice : public Device {
       total += std::log(static_cast<double>(sums[2 * r])) - static_cast<double>(sums[2 * r + 1]);
     }
     *loss += total;
+  }
+
+  void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
+              bool saturate) override {
+    cpu::narrow(type, from, to, count, scale, saturate);
+  }
+  void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale) override {
+    cpu::widen(type, from, to, count, scale);
+  }
+  void round_to(DType type, float* data, std::size_t count) override { cpu::round_to(type, data, count); }
+  void quantize(const float* gradient, float* error, std::byte* payload, std::size_t count) override {
+    cpu::quantize(gradient, error, payload, count);
+  }
+  void keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
+                    std::size_t kept) override {
+    cpu::keep_largest(gradient, error, payload, count, kept);
+  }
+  void add_quantized(const std::byte* payload, float* gradient, std::size_t count) override {
+    cpu::add_quantized(payload, gradient, count);
+  }
+  void add_largest(const std::byte* payload, float* gradient, std::size_t kept) override {
+    cpu::add_largest(payload, gradient, kept);
   }
 
   void sgd(float* weight, const float* gradient, std::size_t count, float rate) override {

@@ -245,7 +245,8 @@ __global__ void dkv_kernel(const float* qkv, const float* dout, const float* sta
 }
 
 // Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
-__global__ void rotary_kernel(float* qkv, View view, int rotary_dim, float theta, bool inverse) {
+__global__ void rotary_kernel(float* qkv, View view, int first_position, int rotary_dim, float theta,
+                              bool inverse) {
   const auto& l = view.layout;
   const int half = rotary_dim / 2;
   const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * (l.heads + l.kv_heads) * half;
@@ -257,7 +258,7 @@ __global__ void rotary_kernel(float* qkv, View view, int rotary_dim, float theta
     const int s = static_cast<int>(position % l.seq);
     float* x = qkv + view.q(static_cast<int>(position / l.seq), h, s);
     const float angle =
-        static_cast<float>(s) * powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
+        static_cast<float>(first_position + s) * powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
     float sine;
     float cosine;
     sincosf(inverse ? -angle : angle, &sine, &cosine);
@@ -320,7 +321,7 @@ void attention_backward(const float* qkv, const float* out, const float* dout, c
 void rotary(float* qkv, const AttentionSize& l, int rotary_dim, float theta, bool inverse,
             cudaStream_t stream) {
   if (l.batch == 0 || l.seq == 0 || rotary_dim < 2) return;
-  rotary_kernel<<<1024, 256, 0, stream>>>(qkv, View{l}, rotary_dim, theta, inverse);
+  rotary_kernel<<<1024, 256, 0, stream>>>(qkv, View{l}, l.first_position, rotary_dim, theta, inverse);
   ORRERY_CUDA(cudaGetLastError());
 }
 

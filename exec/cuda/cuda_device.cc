@@ -116,6 +116,14 @@ void CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
   ORRERY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
 }
 
+void CudaDevice::copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+                             std::int64_t rows, std::int64_t columns) {
+  if (rows == 0 || columns == 0) return;
+  const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(float); };
+  ORRERY_CUDA(cudaMemcpy2DAsync(to, bytes(to_stride), from, bytes(from_stride), bytes(columns),
+                                static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream_));
+}
+
 Mark CudaDevice::mark() {
   if (marks_used_ == marks_.size()) {
     cudaEvent_t event = nullptr;

@@ -37,6 +37,8 @@ class CudaDevice final : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
+  void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+                   std::int64_t rows, std::int64_t columns) override;
   void synchronize() override;
 
   Mark mark() override;

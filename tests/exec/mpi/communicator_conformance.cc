@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "equivalence.h"
+#include "exec/cpu/narrow.h"
 
 namespace orrery::exec::test {
 namespace {
@@ -37,6 +38,23 @@ void check_all_reduce(Communicator& world, std::size_t count) {
       expect(receive[i] == expected && in_place[i] == expected,
              fmt::format("all_reduce of {} at {}", count, i));
     }
+  }
+}
+
+// Two-byte sums: small integers are exact in both types.
+void check_narrow(Communicator& world, std::size_t count) {
+  for (const DType type : {DType::fp16, DType::bf16}) {
+    std::vector<float> values(count);
+    std::vector<float> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = value_of(world.rank(), i);
+      for (int r = 0; r < world.size(); ++r) expected[i] += value_of(r, i);
+    }
+    std::vector<std::uint16_t> data(count);
+    cpu::narrow(type, values.data(), data.data(), count, 1, false);
+    world.all_reduce(data.data(), data.data(), count, type, Reduction::sum)->wait();
+    cpu::widen(type, data.data(), values.data(), count, 1);
+    expect(values == expected, fmt::format("all_reduce of {} {}", count, name_of(type)));
   }
 }
 
@@ -158,6 +176,7 @@ void check_communicator(Communicator& world) {
   world.set_algorithms({});
   for (const std::size_t count : kCounts) {
     check_all_reduce(world, count);
+    check_narrow(world, count);
     check_all_to_all(world, std::min<std::size_t>(count, 1000));
     check_rooted(world, count);
   }

@@ -1,0 +1,44 @@
+#include "exec/device.h"
+
+#include "base/error.h"
+
+namespace orrery::exec {
+namespace {
+
+[[noreturn]] void lacks(const Device& device, const char* operation) {
+  throw InternalError("the device " + device.name() + " has no " + operation);
+}
+
+}  // namespace
+
+void Device::attention_block_forward(const AttentionBlock&, const float*, const float*, const float*, float*,
+                                     float*) {
+  lacks(*this, "ring attention");
+}
+void Device::attention_block_backward(const AttentionBlock&, const float*, const float*, const float*,
+                                      const float*, const float*, const float*, float*, float*, float*) {
+  lacks(*this, "ring attention");
+}
+void Device::narrow(DType, const float*, std::uint16_t*, std::size_t, float, bool) {
+  lacks(*this, "two-byte types");
+}
+void Device::widen(DType, const std::uint16_t*, float*, std::size_t, float) {
+  lacks(*this, "two-byte types");
+}
+void Device::round_to(DType, float*, std::size_t) {
+  lacks(*this, "two-byte types");
+}
+void Device::quantize(const float*, float*, std::byte*, std::size_t) {
+  lacks(*this, "gradient compression");
+}
+void Device::keep_largest(const float*, float*, std::byte*, std::size_t, std::size_t) {
+  lacks(*this, "gradient compression");
+}
+void Device::add_quantized(const std::byte*, float*, std::size_t) {
+  lacks(*this, "gradient compression");
+}
+void Device::add_largest(const std::byte*, float*, std::size_t) {
+  lacks(*this, "gradient compression");
+}
+
+}  // namespace orrery::exec

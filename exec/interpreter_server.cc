@@ -1,0 +1,162 @@
+// The interpreter's forms of data parallelism without collectives among equals: synchronous parameter servers
+// and one process that drives all devices (docs/program.md).
+#include <span>
+
+#include "base/error.h"
+#include "exec/interpreter.h"
+#include "exec/requests.h"
+
+namespace orrery::exec {
+namespace {
+
+// Messages of a scatter and a gather inside the data group.
+constexpr int kScatterTag = 0;
+constexpr int kGatherTag = 1;
+
+}  // namespace
+
+bool Interpreter::one_process() const {
+  return plan_.choices.sync == Sync::single_process && plan_.choices.dp > 1;
+}
+
+// Gradients to the bucket's server, which adds what it receives to its own in the order of the transfers;
+// parameters from it, in place.
+void Interpreter::compile_server_exchange(const Instruction& instruction, Compiled& compiled,
+                                          std::vector<Values::Id>& uses) {
+  const TensorRef tensor = instruction.transfers.front().tensor;
+  const int bucket = tensor.index;
+  const bool gradients = tensor.kind == TensorKind::gradients;
+  const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
+  const std::size_t bytes = elements * sizeof(float);
+  float* own = gradients ? parameters_.gradients(bucket) : parameters_.weights(bucket);
+  std::vector<Values::Id> received;
+  std::vector<MessageSpec> messages;
+  for (const Transfer& transfer : instruction.transfers) {
+    messages.push_back({transfer.peer, own, bytes, transfer.tag, transfer.send});
+    if (!gradients || transfer.send) continue;
+    received.push_back(values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, bytes));
+  }
+  check_bytes(instruction, static_cast<double>(bytes * messages.size()));
+  uses.insert(uses.end(), received.begin(), received.end());
+  compiled.start = [=, this]() -> std::unique_ptr<Request> {
+    std::vector<MessageSpec> placed = messages;
+    for (std::size_t i = 0; i < received.size(); ++i) placed[i].data = values_.at(received[i]);
+    return std::make_unique<ThenRequest>(world_.exchange(placed), [=, this] {
+      for (const Values::Id id : received) device_.add(own, values_.floats(id), elements);
+    });
+  };
+}
+
+// Device 0 loads the samples of all, member by member.
+void Interpreter::compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps) {
+  const auto rows = static_cast<std::size_t>(layers_.rows());
+  const auto per_sample = static_cast<std::size_t>(plan_.job->training.seq_len);
+  const auto members = static_cast<std::size_t>(plan_.choices.dp);
+  const std::size_t samples = members * static_cast<std::size_t>(plan_.choices.micro_batch);
+  if (all_tokens_.empty()) {
+    all_tokens_.resize(members * rows);
+    all_targets_.resize(members * rows);
+  }
+  steps.push_back([=, this, micro_batch = instruction.micro_batch] {
+    for (std::size_t i = 0; i < samples; ++i)
+      data_.sample(step_, micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i),
+                   std::span(all_tokens_).subspan(i * per_sample, per_sample),
+                   std::span(all_targets_).subspan(i * per_sample, per_sample));
+  });
+}
+
+void Interpreter::compile_replica_collective(const Instruction& instruction, Compiled& compiled,
+                                             std::vector<Values::Id>& uses) {
+  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  const bool root = communicator->rank() == instruction.root;
+  const int micro_batch = instruction.micro_batch;
+  switch (instruction.collective) {
+    case CollectiveKind::scatter:
+      compiled.start = [=, this] { return scatter_batch(*communicator, root, micro_batch); };
+      return;
+    case CollectiveKind::gather:
+      compiled.start = [=, this] { return gather_losses(*communicator, root); };
+      return;
+    case CollectiveKind::broadcast: {
+      const int bucket = instruction.writes.front().index;
+      const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
+      check_bytes(instruction, static_cast<double>(elements * sizeof(float)));
+      compiled.start = [=, data = parameters_.weights(bucket), from = instruction.root] {
+        return communicator->broadcast(data, elements, DType::fp32, from);
+      };
+      return;
+    }
+    default:
+      break;
+  }
+  ORRERY_CHECK(instruction.collective == CollectiveKind::reduce, "an unknown collective of one process");
+  const int bucket = instruction.writes.front().index;
+  const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
+  check_bytes(instruction, static_cast<double>(elements * sizeof(float)));
+  Key key{TensorKind::gradients, bucket, micro_batch, Form::whole};
+  const Values::Id from = values_.use(key);
+  values_.forget(key);
+  key.form = Form::shard;
+  const Values::Id sum = values_.define(key, (root ? elements : 1) * sizeof(float));
+  uses.insert(uses.end(), {from, sum});
+  const bool first = scattered_.insert(bucket).second;
+  compiled.start = [=, this, own = parameters_.own_gradients(bucket),
+                    to = instruction.root]() -> std::unique_ptr<Request> {
+    auto request =
+        communicator->reduce(values_.at(from), values_.at(sum), elements, DType::fp32, Reduction::sum, to);
+    if (!root) return request;
+    return std::make_unique<ThenRequest>(std::move(request), [=, this] {
+      if (first)
+        device_.copy(own, values_.at(sum), elements * sizeof(float));
+      else
+        device_.add(own, values_.floats(sum), elements);
+    });
+  };
+}
+
+// Everyone's tokens and targets, from device 0's memory of all.
+std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, bool root, int micro_batch) {
+  const auto rows = static_cast<std::size_t>(layers_.rows());
+  const std::size_t bytes = rows * sizeof(std::int32_t);
+  std::int32_t* tokens = batch_.tokens + micro_batch * layers_.rows();
+  std::int32_t* targets = batch_.targets + micro_batch * layers_.rows();
+  std::vector<MessageSpec> messages;
+  if (!root) {
+    messages = {{0, tokens, bytes, kScatterTag, false}, {0, targets, bytes, kScatterTag, false}};
+    return communicator.exchange(messages);
+  }
+  device_.copy_to_device(tokens, all_tokens_.data(), bytes);
+  device_.copy_to_device(targets, all_targets_.data(), bytes);
+  for (int member = 1; member < communicator.size(); ++member) {
+    const std::size_t at = static_cast<std::size_t>(member) * rows;
+    messages.push_back({member, all_tokens_.data() + at, bytes, kScatterTag, true});
+    messages.push_back({member, all_targets_.data() + at, bytes, kScatterTag, true});
+  }
+  return communicator.exchange(messages);
+}
+
+// The sums of the micro-batch's losses, to device 0, which adds them to its own.
+std::unique_ptr<Request> Interpreter::gather_losses(Communicator& communicator, bool root) {
+  const double nothing = 0;
+  if (gathered_losses_.empty()) gathered_losses_.resize(static_cast<std::size_t>(communicator.size()));
+  std::vector<MessageSpec> messages;
+  if (!root) {
+    double sum = 0;
+    device_.copy_to_host(&sum, batch_.loss, sizeof(sum));
+    device_.copy_to_device(batch_.loss, &nothing, sizeof(nothing));
+    gathered_losses_[0] = static_cast<float>(sum);
+    messages = {{0, gathered_losses_.data(), sizeof(float), kGatherTag, true}};
+    return communicator.exchange(messages);
+  }
+  for (int member = 1; member < communicator.size(); ++member)
+    messages.push_back({member, gathered_losses_.data() + member, sizeof(float), kGatherTag, false});
+  return std::make_unique<ThenRequest>(communicator.exchange(messages), [this] {
+    double sum = 0;
+    device_.copy_to_host(&sum, batch_.loss, sizeof(sum));
+    for (std::size_t member = 1; member < gathered_losses_.size(); ++member)
+      sum += static_cast<double>(gathered_losses_[member]);
+    device_.copy_to_device(batch_.loss, &sum, sizeof(sum));
+  });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,224 @@
+// Plans of every form of parallelism, alone and combined.
+#include <functional>
+
+#include "test_plans.h"
+
+namespace orrery::exec::test {
+namespace {
+
+Choices choices(int tp, int pp, int dp, int micro_batch, Schedule schedule = Schedule::one_f_one_b) {
+  Choices c;
+  c.tp = tp;
+  c.pp = pp;
+  c.dp = dp;
+  c.micro_batch = micro_batch;
+  c.schedule = schedule;
+  return c;
+}
+
+Choices with(Choices c, const std::function<void(Choices&)>& change) {
+  change(c);
+  return c;
+}
+
+std::vector<PlanCase> dense_cases() {
+  const auto zero = [](Choices& c) { c.zero = 1; };
+  const auto sp = [](Choices& c) { c.sequence_parallel = true; };
+  const auto full = [](Choices& c) { c.recompute = Recompute::full; };
+  const auto selective = [](Choices& c) { c.recompute = Recompute::selective; };
+  const auto late = [](Choices& c) { c.overlap_grad_reduce = false; };
+  return {
+      {"accumulation", false, choices(1, 1, 1, 2)},
+      {"recompute full", true, with(choices(1, 1, 1, 4), full)},
+      {"recompute selective", false, with(choices(1, 1, 1, 4), selective)},
+      {"clipping", false, choices(1, 1, 1, 8), Optimizer::momentum, true},
+      {"dp2", false, choices(1, 1, 2, 4)},
+      {"dp2 llama momentum", true, choices(1, 1, 2, 2), Optimizer::momentum},
+      {"dp2 no overlap", false, with(choices(1, 1, 2, 4), late)},
+      {"dp2 zero1", false, with(choices(1, 1, 2, 2), zero)},
+      {"dp2 zero1 adam", true, with(choices(1, 1, 2, 4), zero), Optimizer::adam},
+      {"dp2 uneven", false, choices(1, 1, 2, 2), Optimizer::sgd, false, {6, 2}},
+      {"tp2", false, choices(2, 1, 1, 4)},
+      {"tp2 llama", true, choices(2, 1, 1, 8)},
+      {"tp2 sp", false, with(choices(2, 1, 1, 4), sp)},
+      {"tp2 sp llama recompute", true, with(with(choices(2, 1, 1, 2), sp), full)},
+      {"pp2 gpipe", false, choices(1, 2, 1, 2, Schedule::gpipe)},
+      {"pp2 1f1b llama", true, choices(1, 2, 1, 2)},
+      {"pp2 1f1b adamw clipped", false, choices(1, 2, 1, 1), Optimizer::adamw, true},
+      {"pp2 interleaved", false,
+       with(choices(1, 2, 1, 2, Schedule::interleaved), [](Choices& c) { c.interleave = 2; })},
+      {"pp2 uneven stages", false,
+       with(choices(1, 2, 1, 2),
+            [](Choices& c) {
+              c.stage_layers = {1, 3};
+            })},
+      {"pp2 zero-bubble", false, choices(1, 2, 1, 2, Schedule::zero_bubble)},
+      {"dp2 zero2", false, with(choices(1, 1, 2, 1), [](Choices& c) { c.zero = 2; })},
+      {"dp2 zero3", true, with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 3; })},
+      {"dp2 zero3 tied clipped", false, with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 3; }),
+       Optimizer::momentum, true},
+      {"dp4 zero3 hybrid recompute", false,
+       with(choices(1, 1, 4, 1),
+            [](Choices& c) {
+              c.zero = 3;
+              c.shard_group = 2;
+              c.recompute = Recompute::full;
+            })},
+      {"dp4 zero1 hybrid clipped", true,
+       with(choices(1, 1, 4, 1),
+            [](Choices& c) {
+              c.zero = 1;
+              c.shard_group = 2;
+            }),
+       Optimizer::sgd, true},
+      {"pp2 dp2 zero2", false, with(choices(1, 2, 2, 1), [](Choices& c) { c.zero = 2; })},
+      {"tp2 sp dp2 zero3", false, with(with(choices(2, 1, 2, 2), sp), [](Choices& c) { c.zero = 3; })},
+      {"tp2 sp pp2 zero-bubble", true, with(choices(2, 2, 1, 1, Schedule::zero_bubble), sp)},
+      {"dp3", true, with(choices(1, 1, 3, 1), [](Choices&) {}), Optimizer::sgd, false, {3, 3, 2}},
+      {"dp4 zero1 momentum", false, with(choices(1, 1, 4, 1), zero), Optimizer::momentum},
+      {"tp2 dp2", false, choices(2, 1, 2, 2)},
+      {"tp2 sp dp2 zero1", false, with(with(choices(2, 1, 2, 2), sp), zero)},
+      {"tp2 pp2", false, choices(2, 2, 1, 2)},
+      {"tp2 sp pp2 gpipe recompute", false, with(with(choices(2, 2, 1, 2, Schedule::gpipe), sp), full)},
+      {"pp2 dp2 1f1b zero1", true, with(choices(1, 2, 2, 1), zero)},
+      {"pp4 1f1b", false, choices(1, 4, 1, 1)},
+      {"pp4 gpipe adam", true, choices(1, 4, 1, 2, Schedule::gpipe), Optimizer::adam},
+      {"tp4", false, choices(4, 1, 1, 8)},
+      {"tp2 pp2 dp2", false, choices(2, 2, 2, 1)},
+      {"tp2 sp pp2 dp2 zero1 recompute clipped", false, with(with(with(choices(2, 2, 2, 1), sp), zero), full),
+       Optimizer::sgd, true},
+      {"tp2 pp2 dp2 llama gpipe", true, choices(2, 2, 2, 2, Schedule::gpipe)},
+      {"pp4 dp2 zero1", false, with(choices(1, 4, 2, 1), zero)},
+      {"dp8 zero1", true, with(choices(1, 1, 8, 1), zero)},
+  };
+}
+
+// Ring attention.
+std::vector<PlanCase> context_cases() {
+  const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
+  return {
+      {"cp2", false, cp(choices(1, 1, 1, 2), 2)},
+      {"cp2 llama selective", true,
+       with(cp(choices(1, 1, 1, 4), 2), [](Choices& c) { c.recompute = Recompute::selective; })},
+      {"cp3", true, cp(choices(1, 1, 1, 2), 3), Optimizer::momentum},
+      {"cp4 llama", true, cp(choices(1, 1, 1, 4), 4)},
+      {"cp2 dp2 zero1 clipped", false, with(cp(choices(1, 1, 2, 2), 2), [](Choices& c) { c.zero = 1; }),
+       Optimizer::sgd, true},
+      {"cp2 dp2 zero3 llama", true, with(cp(choices(1, 1, 2, 2), 2), [](Choices& c) { c.zero = 3; })},
+      {"cp2 tp2 sp", true, with(cp(choices(2, 1, 1, 2), 2), [](Choices& c) { c.sequence_parallel = true; })},
+      {"cp2 pp2 zero-bubble", false, cp(choices(1, 2, 1, 2, Schedule::zero_bubble), 2)},
+      {"cp2 tp2 dp2 recompute", false,
+       with(cp(choices(2, 1, 2, 2), 2), [](Choices& c) { c.recompute = Recompute::full; })},
+      {"cp2 tp2 pp2 llama", true, cp(choices(2, 2, 1, 2), 2)},
+      {"cp4 dp2 zero2", false, with(cp(choices(1, 1, 2, 2), 4), [](Choices& c) { c.zero = 2; })},
+  };
+}
+
+std::vector<PlanCase> compression_cases() {
+  const auto compressed = [](Choices c, Compression kind, double ratio = 0.01) {
+    return with(c, [=](Choices& x) {
+      x.grad_compression = kind;
+      x.topk_ratio = ratio;
+    });
+  };
+  const auto late = [](Choices& c) { c.overlap_grad_reduce = false; };
+  // All entries kept is no loss.
+  return {
+      {"dp2 topk:1", false, compressed(choices(1, 1, 2, 2), Compression::topk, 1)},
+      {"dp2 pp2 topk:1 clipped", false, compressed(choices(1, 2, 2, 2), Compression::topk, 1), Optimizer::sgd,
+       true},
+      {"dp2 fp16",
+       false,
+       compressed(choices(1, 1, 2, 2), Compression::fp16),
+       Optimizer::sgd,
+       false,
+       {},
+       2e-3},
+      {"dp4 fp16 zero1 llama",
+       true,
+       with(compressed(choices(1, 1, 4, 1), Compression::fp16), [](Choices& c) { c.zero = 1; }),
+       Optimizer::momentum,
+       false,
+       {},
+       2e-3},
+      {"dp2 int8",
+       false,
+       compressed(choices(1, 1, 2, 2), Compression::int8),
+       Optimizer::sgd,
+       false,
+       {},
+       0.02},
+      {"dp3 int8 uneven",
+       true,
+       compressed(choices(1, 1, 3, 1), Compression::int8),
+       Optimizer::momentum,
+       false,
+       {3, 3, 2},
+       0.02},
+      {"dp2 tp2 sp int8 late",
+       false,
+       with(with(compressed(choices(2, 1, 2, 2), Compression::int8), late),
+            [](Choices& c) { c.sequence_parallel = true; }),
+       Optimizer::sgd,
+       false,
+       {},
+       0.02},
+      {"dp2 topk:0.1",
+       false,
+       compressed(choices(1, 1, 2, 2), Compression::topk, 0.1),
+       Optimizer::sgd,
+       false,
+       {},
+       0.02,
+       100},
+      {"dp4 topk:0.1 llama",
+       true,
+       compressed(choices(1, 1, 4, 2), Compression::topk, 0.1),
+       Optimizer::momentum,
+       false,
+       {},
+       0.02,
+       100},
+      {"cp2 dp2 pp2 int8",
+       true,
+       with(compressed(choices(1, 2, 2, 2), Compression::int8), [](Choices& c) { c.cp = 2; }),
+       Optimizer::sgd,
+       false,
+       {},
+       0.02},
+  };
+}
+
+std::vector<PlanCase> server_cases() {
+  const auto servers = [](Choices c, int n) {
+    return with(c, [n](Choices& x) {
+      x.sync = Sync::parameter_server;
+      x.servers = n;
+    });
+  };
+  const auto one = [](Choices c) { return with(c, [](Choices& x) { x.sync = Sync::single_process; }); };
+  return {
+      {"dp2 server", false, servers(choices(1, 1, 2, 2), 1)},
+      {"dp3 2 servers uneven", true, servers(choices(1, 1, 3, 1), 2), Optimizer::momentum, false, {3, 3, 2}},
+      {"dp4 3 servers clipped", false, servers(choices(1, 1, 4, 1), 3), Optimizer::momentum, true},
+      {"dp4 4 servers late", false,
+       with(servers(choices(1, 1, 4, 2), 4), [](Choices& c) { c.overlap_grad_reduce = false; }),
+       Optimizer::adam},
+      {"dp8 2 servers", true, servers(choices(1, 1, 8, 1), 2)},
+      {"dp2 one process", false, one(choices(1, 1, 2, 2)), Optimizer::momentum},
+      {"dp4 one process clipped", true, one(choices(1, 1, 4, 1)), Optimizer::sgd, true},
+      {"dp4 one process recompute", false,
+       with(one(choices(1, 1, 4, 2)), [](Choices& c) { c.recompute = Recompute::full; })},
+  };
+}
+
+}  // namespace
+
+std::vector<PlanCase> all_cases() {
+  std::vector<PlanCase> cases = dense_cases();
+  for (const auto& more : {context_cases(), compression_cases(), server_cases()})
+    cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
+}  // namespace orrery::exec::test
