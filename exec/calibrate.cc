@@ -8,6 +8,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <thread>
@@ -32,19 +33,23 @@
 namespace orrery::exec {
 namespace {
 
-// Models whose operators are timed: widths, sequence lengths and vocabularies around what fits a processor,
-// of both families.
+// Models whose operators are timed: widths, sequence lengths, rows of a micro-batch and vocabularies around
+// what fits a processor, of both families. Few rows on wide layers matter: there a product streams its
+// weights.
 struct Probe {
   bool llama;
   int hidden, heads, layers, vocab, seq_len, micro_batch;
 };
 constexpr Probe kProbes[] = {
     {false, 64, 4, 2, 512, 64, 4},     {false, 256, 4, 2, 1024, 128, 2}, {true, 128, 4, 2, 512, 256, 1},
-    {false, 768, 12, 1, 4096, 128, 2}, {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 8192, 64, 2},
+    {false, 768, 12, 1, 2048, 128, 2}, {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 2048, 64, 2},
+    {false, 768, 12, 2, 8192, 64, 1},  {true, 1024, 16, 1, 4096, 32, 1}, {false, 512, 8, 2, 16384, 16, 1},
+    {true, 768, 12, 2, 8192, 8, 1},
 };
 constexpr std::size_t kScalingProbe = 3;  // that concurrency is measured with
-constexpr int kSteps = 4;                 // the first warms up
-constexpr int kRounds = 3;                // over all probes, so that a disturbance of seconds is outvoted
+constexpr int kSteps = 3;                 // the first warms up
+constexpr int kRounds = 4;                // over all probes, so that a disturbance of seconds is outvoted
+constexpr int kScalingRounds = 5;
 
 Plan plan_of(const Probe& probe) {
   Transformer t;
@@ -83,7 +88,14 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// Each operator's median time over steps and micro-batches, equal operators of several layers averaged.
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// Each operator's mean time over steps and micro-batches, equal operators of several layers averaged: a step
+// pays for the slow ones too.
 std::vector<Observation> observe(const Probe& probe) {
   const Plan plan = plan_of(probe);
   const Program program = lower(plan, 0);
@@ -114,7 +126,7 @@ std::vector<Observation> observe(const Probe& probe) {
     observation.backward = key.second == ComputeKind::backward;
     observation.work = operator_work(op, key.second, shard, plan.job->runtime);
     observation.seq_len = probe.seq_len;
-    observation.seconds += median(std::move(samples));
+    observation.seconds += mean(samples);
     ++count;
   }
   std::vector<Observation> observations;
@@ -125,30 +137,38 @@ std::vector<Observation> observe(const Probe& probe) {
   return observations;
 }
 
-// All probes, every rank at once.
+// All probes, every rank at once; rank 0 gets the median over rounds and ranks of each operator's time, the
+// others their own.
 std::vector<Observation> observe_all(Communicator& world) {
-  std::vector<std::vector<Observation>> rounds;
+  std::vector<Observation> observations;
+  std::vector<std::vector<double>> samples;
   for (int round = 0; round < kRounds; ++round) {
-    std::vector<Observation>& all = rounds.emplace_back();
-    for (const Probe& probe : kProbes) {
+    std::size_t at = 0;
+    for (std::size_t probe = 0; probe < std::size(kProbes); ++probe) {
       world.barrier();
-      for (Observation& o : observe(probe)) all.push_back(std::move(o));
+      for (Observation& o : observe(kProbes[probe])) {
+        if (round == 0) {
+          o.model = static_cast<int>(probe);
+          observations.push_back(o);
+          samples.emplace_back();
+        }
+        samples[at++].push_back(o.seconds);
+      }
     }
   }
   world.barrier();
-  std::vector<Observation> observations = rounds.front();
-  for (std::size_t i = 0; i < observations.size(); ++i) {
-    std::vector<double> samples;
-    for (const auto& round : rounds) samples.push_back(round[i].seconds);
-    observations[i].seconds = median(std::move(samples));
+  for (std::vector<double>& of_operator : samples) {
+    const std::string mine(reinterpret_cast<const char*>(of_operator.data()),
+                           of_operator.size() * sizeof(double));
+    for (const std::string& bytes : gather_to_root(world, mine)) {
+      const std::size_t known = of_operator.size();
+      of_operator.resize(known + bytes.size() / sizeof(double));
+      std::memcpy(of_operator.data() + known, bytes.data(), bytes.size());
+    }
   }
+  for (std::size_t i = 0; i < observations.size(); ++i)
+    observations[i].seconds = median(std::move(samples[i]));
   return observations;
-}
-
-double seconds_of(const std::vector<Observation>& observations) {
-  double sum = 0;
-  for (const Observation& o : observations) sum += o.seconds;
-  return sum;
 }
 
 double shortest_of(int repeats, const std::function<void()>& work) {
@@ -234,32 +254,42 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
   profile.vector.push_back({family, bytes_per_s, 0});
 }
 
-// Seconds of one model on the slowest rank while `busy` ranks run it and the others sleep.
+// Seconds of one model while `busy` ranks run it and the others sleep, each operator as long as on the rank
+// that is slowest at it: in training the others wait for that one, at every reduction or at the end of the
+// step.
 double busy_seconds(Communicator& world, int busy) {
   sleeping_barrier(world);
-  float mine = 0;
-  if (world.rank() < busy) mine = static_cast<float>(seconds_of(observe(kProbes[kScalingProbe])));
+  std::vector<float> seconds;
+  if (world.rank() < busy)
+    for (const Observation& o : observe(kProbes[kScalingProbe]))
+      seconds.push_back(static_cast<float>(o.seconds));
   sleeping_barrier(world);
-  world.all_reduce(&mine, &mine, 1, DType::fp32, Reduction::max)->wait();
-  return static_cast<double>(mine);
+  float count = static_cast<float>(seconds.size());
+  world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
+  seconds.resize(static_cast<std::size_t>(count));
+  world.all_reduce(seconds.data(), seconds.data(), seconds.size(), DType::fp32, Reduction::max)->wait();
+  double sum = 0;
+  for (const float s : seconds) sum += static_cast<double>(s);
+  return sum;
 }
 
-// Speed that is left to each when 1, 2, … ranks are busy.
+// Speed that is left to the slowest when 1, 2, … ranks are busy: the others wait for it. Medians, and not the
+// best seen: what disturbs the cores here will disturb them in training.
 std::vector<double> measure_concurrency(Communicator& world) {
-  std::vector<double> shortest(static_cast<std::size_t>(world.size()), INFINITY);
+  std::vector<double> typical(static_cast<std::size_t>(world.size()), INFINITY);
   const auto measured = [&](int busy) {
     // Every count up to four, then powers of two and all: what lies between is interpolated.
     return busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
   };
-  for (int round = 0; round < 2; ++round)
+  std::vector<std::vector<double>> samples(typical.size());
+  for (int round = 0; round < kScalingRounds; ++round)
     for (int busy = 1; busy <= world.size(); ++busy)
-      if (measured(busy)) {
-        double& seconds = shortest[static_cast<std::size_t>(busy) - 1];
-        seconds = std::min(seconds, busy_seconds(world, busy));
-      }
+      if (measured(busy)) samples[static_cast<std::size_t>(busy) - 1].push_back(busy_seconds(world, busy));
+  for (std::size_t i = 0; i < typical.size(); ++i)
+    if (!samples[i].empty()) typical[i] = median(std::move(samples[i]));
   std::vector<double> scale;
   for (int busy = 1; busy <= world.size(); ++busy)
-    scale.push_back(measured(busy) ? std::min(1.0, shortest[0] / shortest[static_cast<std::size_t>(busy) - 1])
+    scale.push_back(measured(busy) ? std::min(1.0, typical[0] / typical[static_cast<std::size_t>(busy) - 1])
                                    : 0);
   for (std::size_t i = 1; i < scale.size(); ++i)
     if (scale[i] == 0) {
@@ -276,7 +306,8 @@ std::vector<double> measure_concurrency(Communicator& world) {
 
 // ---- Messages ----
 
-double exchange_seconds(Communicator& world, std::size_t bytes, bool ring, int repeats) {
+// Shortest mean over `batch` messages in a row: a barrier between any two would be measured with them.
+double exchange_seconds(Communicator& world, std::size_t bytes, bool ring, int repeats, int batch) {
   std::vector<char> out(std::max<std::size_t>(bytes, 1));
   std::vector<char> in(out.size());
   const int n = world.size();
@@ -286,17 +317,20 @@ double exchange_seconds(Communicator& world, std::size_t bytes, bool ring, int r
   for (int i = 0; i < repeats; ++i) {
     world.barrier();
     const double begin = steady_seconds();
-    if (ring) {
-      const MessageSpec both[] = {{previous, in.data(), bytes, 0, false}, {next, out.data(), bytes, 0, true}};
-      world.exchange(both)->wait();
-    } else if (world.rank() < 2) {
-      const int other = 1 - world.rank();
-      const MessageSpec send{other, out.data(), bytes, 0, true};
-      const MessageSpec receive{other, in.data(), bytes, 0, false};
-      for (int turn = 0; turn < 2; ++turn)
-        world.exchange({turn == world.rank() ? &send : &receive, 1})->wait();
+    for (int j = 0; j < batch; ++j) {
+      if (ring) {
+        const MessageSpec both[] = {{previous, in.data(), bytes, 0, false},
+                                    {next, out.data(), bytes, 0, true}};
+        world.exchange(both)->wait();
+      } else if (world.rank() < 2) {
+        const int other = 1 - world.rank();
+        const MessageSpec send{other, out.data(), bytes, 0, true};
+        const MessageSpec receive{other, in.data(), bytes, 0, false};
+        for (int turn = 0; turn < 2; ++turn)
+          world.exchange({turn == world.rank() ? &send : &receive, 1})->wait();
+      }
     }
-    best = std::min(best, steady_seconds() - begin);
+    best = std::min(best, (steady_seconds() - begin) / batch);
   }
   return ring ? best : best / 2;
 }
@@ -304,10 +338,11 @@ double exchange_seconds(Communicator& world, std::size_t bytes, bool ring, int r
 void measure_messages(Communicator& world, CommunicationProfile& profile) {
   profile.message_times.clear();
   for (std::size_t bytes = 64; bytes <= (16U << 20); bytes *= 4) {
-    const int repeats = bytes < 100'000 ? 200 : bytes < 2'000'000 ? 30 : 8;
+    const int repeats = bytes < 2'000'000 ? 30 : 8;
+    const int batch = bytes < 100'000 ? 20 : 2;
     // The slowest rank's view decides: a collective's round ends when all have finished.
-    float times[2] = {static_cast<float>(exchange_seconds(world, bytes, false, repeats)),
-                      static_cast<float>(exchange_seconds(world, bytes, true, repeats))};
+    float times[2] = {static_cast<float>(exchange_seconds(world, bytes, false, repeats, batch)),
+                      static_cast<float>(exchange_seconds(world, bytes, true, repeats, batch))};
     if (world.rank() >= 2) times[0] = 0;
     world.all_reduce(times, times, 2, DType::fp32, Reduction::max)->wait();
     MessageTime point;
@@ -413,9 +448,11 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
 
   const MatmulModel& matmul = profile.matmul[static_cast<std::size_t>(DType::fp32)];
   fmt::print("{}\n", machine_signature());
-  fmt::print("  products   {} a core at most (half k {:.0f}, tile {:.0f}); median error {:.1f}%\n",
-             human_flops_rate(matmul.efficiency * peak), matmul.half_k, matmul.tile_m,
-             100 * quality.matmul_median_error);
+  fmt::print(
+      "  products   {} a core at most (half k {:.0f}, tile {:.0f}); median error {:.1f}% on models left "
+      "out\n",
+      human_flops_rate(matmul.efficiency * peak), matmul.half_k, matmul.tile_m,
+      100 * quality.matmul_median_error);
   fmt::print("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
              100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
   fmt::print("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),

@@ -16,10 +16,12 @@ struct Observation {
   OperatorWork work;  // as program/operator_work.h counts it
   double seq_len = 0;
   double seconds = 0;  // 0: it has nothing to do
+  int model = 0;       // that it was seen in: what is left out together
 };
 
+// Median of |predicted - measured| / measured, of each model's operators by a fit to the other models.
 struct FitQuality {
-  double matmul_median_error = 0;  // |predicted - measured| / measured
+  double matmul_median_error = 0;
   double attention_median_error = 0;
   double vector_median_error = 0;
   int observations = 0;

@@ -254,11 +254,17 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
   if (masked) work->vector_bytes += rows * static_cast<double>(op.output_elements) / split;
 }
 
-// The gradient of a table of embeddings is dense: zeros are written, touched rows added, the whole
-// accumulated.
+// The gradient of a table of embeddings is dense (zeros are written, touched rows added, the whole
+// accumulated), or touched rows are read and added to in place.
 void add_embedding_gradient(const Operator& op, const Shard& shard, const RuntimeProfile& runtime,
                             OperatorWork* work) {
   const double element = bytes_of(storage_type(shard.precision));
+  if (runtime.embedding_gradient_in_place) {
+    const double tokens = local_rows(op, shard) * static_cast<double>(op.output_elements);
+    work->vector_bytes += tokens * (element + 2 * gradient_bytes(shard, runtime));
+    work->kernels += 1;
+    return;
+  }
   work->vector_bytes +=
       static_cast<double>(local_parameters(op, shard)) * (2 * element + 2 * gradient_bytes(shard, runtime));
   work->kernels += 3;

@@ -62,6 +62,7 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.dropout = message.dropout();
   p.fused_gradient_accumulation = message.fused_gradient_accumulation();
   p.fused_loss = message.fused_loss();
+  p.embedding_gradient_in_place = message.embedding_gradient_in_place();
   p.kernel_launch_s = read.at_least_zero("kernel_launch_s", message.kernel_launch_s());
   p.step_overhead_s = read.at_least_zero("step_overhead_s", message.step_overhead_s());
   p.micro_batch_overhead_s = read.at_least_zero("micro_batch_overhead_s", message.micro_batch_overhead_s());
@@ -98,6 +99,7 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_dropout(p.dropout);
   message->set_fused_gradient_accumulation(p.fused_gradient_accumulation);
   message->set_fused_loss(p.fused_loss);
+  message->set_embedding_gradient_in_place(p.embedding_gradient_in_place);
   message->set_kernel_launch_s(p.kernel_launch_s);
   message->set_step_overhead_s(p.step_overhead_s);
   message->set_micro_batch_overhead_s(p.micro_batch_overhead_s);

@@ -30,6 +30,7 @@ struct RuntimeProfile {
   bool dropout = false;
   bool fused_gradient_accumulation = false;
   bool fused_loss = false;
+  bool embedding_gradient_in_place = false;
   double kernel_launch_s = 0;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;

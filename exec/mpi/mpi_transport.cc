@@ -33,17 +33,22 @@ void check(int code, const char* call, int rank) {
                       std::string(text.data(), static_cast<std::size_t>(length)));
 }
 
-// More ranks here than cores: whoever waits must give way at once.
+// More ranks here than cores (of all of them: a launcher may have bound each to its own): whoever waits must
+// give way at once.
 bool oversubscribed(MPI_Comm comm) {
   MPI_Comm node = MPI_COMM_NULL;
   if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) return true;
   int local = 1;
   MPI_Comm_size(node, &local);
+  cpu_set_t mine;
+  cpu_set_t all;
+  CPU_ZERO(&mine);
+  CPU_ZERO(&all);
+  const bool known = sched_getaffinity(0, sizeof(mine), &mine) == 0;
+  const bool shared =
+      MPI_Allreduce(&mine, &all, sizeof(mine), MPI_BYTE, MPI_BOR, node) == MPI_SUCCESS && known;
   MPI_Comm_free(&node);
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return true;
-  return local > CPU_COUNT(&cores);
+  return !shared || local > CPU_COUNT(&all);
 }
 
 class MpiTransport : public PointToPoint {

@@ -155,9 +155,11 @@ TEST_CASE("a fit finds the device that made the observations") {
   const auto fp32 = static_cast<std::size_t>(DType::fp32);
   truth.matmul[fp32] = MatmulModel{};
   truth.matmul[fp32].efficiency = 0.6;
-  truth.matmul[fp32].half_k = 16;
+  truth.matmul[fp32].half_k = 8;
   truth.matmul[fp32].tile_m = truth.matmul[fp32].tile_n = 8;
   truth.matmul[fp32].kernel_overhead_s = 3e-6;
+  truth.matmul[fp32].sharpness = 1;  // operands are packed before they are multiplied
+  truth.matmul[fp32].memory_efficiency = 0.3;
   truth.attention[fp32][1] = {0.5, 0.4, 64};
   truth.vector = {{"norm", 9e9, 5e9}};
   std::vector<Observation> observations;
@@ -192,6 +194,7 @@ TEST_CASE("a fit finds the device that made the observations") {
   CHECK(quality.attention_median_error < 1e-6);
   CHECK(quality.vector_median_error < 1e-6);
   CHECK(fitted.matmul[fp32].efficiency == Approx(0.6).epsilon(0.01));
+  CHECK(fitted.matmul[fp32].memory_efficiency == 0.3);
   CHECK(fitted.attention[fp32][1].half_sequence == 64);
 }
 

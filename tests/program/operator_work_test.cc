@@ -130,6 +130,19 @@ TEST_CASE("sequence parallelism shares out norms and residuals, not products") {
   }
 }
 
+TEST_CASE(
+    "an embedding's gradient is the table's size where it is dense, the tokens' where it is added in place") {
+  const auto ops = model();
+  const Shard s = shard(1, false);
+  RuntimeProfile runtime = megatron();
+  const double table = static_cast<double>(local_parameters(ops[0], s));
+  const double dense = operator_work(ops[0], ComputeKind::backward, s, runtime).vector_bytes;
+  CHECK(dense >= 12 * table);
+  runtime.embedding_gradient_in_place = true;
+  const double sparse = operator_work(ops[0], ComputeKind::backward, s, runtime).vector_bytes;
+  CHECK(sparse == Approx(kS * kB * kH * (2 + 2 * 4)));  // dy read; fp32 sums read and written
+}
+
 TEST_CASE("grouped-query attention keeps fewer keys but computes as many scores") {
   Operator op = test::make(OperatorKind::attention, TensorSplit::heads, "attention", 0, 4096, 0);
   op.attention = AttentionShape{32, 8, 128, 128, true, 0};
