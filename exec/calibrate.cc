@@ -50,6 +50,8 @@ constexpr std::size_t kScalingProbe = 3;  // that concurrency is measured with
 constexpr int kSteps = 3;                 // the first warms up
 constexpr int kRounds = 4;                // over all probes, so that a disturbance of seconds is outvoted
 constexpr int kScalingRounds = 5;
+// On a machine that is busy with other things no more rounds are begun after this long, of each kind.
+constexpr double kPatience_s = 45;
 
 Plan plan_of(const Probe& probe) {
   Transformer t;
@@ -92,6 +94,13 @@ double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// Whether any rank has waited long enough: all must agree on how many rounds there are.
+bool long_since(Communicator& world, double begin) {
+  float elapsed = static_cast<float>(steady_seconds() - begin);
+  world.all_reduce(&elapsed, &elapsed, 1, DType::fp32, Reduction::max)->wait();
+  return elapsed > static_cast<float>(kPatience_s);
 }
 
 // Each operator's mean time over steps and micro-batches, equal operators of several layers averaged: a step
@@ -142,7 +151,8 @@ std::vector<Observation> observe(const Probe& probe) {
 std::vector<Observation> observe_all(Communicator& world) {
   std::vector<Observation> observations;
   std::vector<std::vector<double>> samples;
-  for (int round = 0; round < kRounds; ++round) {
+  const double begin = steady_seconds();
+  for (int round = 0; round < kRounds && (round == 0 || !long_since(world, begin)); ++round) {
     std::size_t at = 0;
     for (std::size_t probe = 0; probe < std::size(kProbes); ++probe) {
       world.barrier();
@@ -282,7 +292,8 @@ std::vector<double> measure_concurrency(Communicator& world) {
     return busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
   };
   std::vector<std::vector<double>> samples(typical.size());
-  for (int round = 0; round < kScalingRounds; ++round)
+  const double begin = steady_seconds();
+  for (int round = 0; round < kScalingRounds && (round == 0 || !long_since(world, begin)); ++round)
     for (int busy = 1; busy <= world.size(); ++busy)
       if (measured(busy)) samples[static_cast<std::size_t>(busy) - 1].push_back(busy_seconds(world, busy));
   for (std::size_t i = 0; i < typical.size(); ++i)
