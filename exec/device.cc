@@ -19,6 +19,18 @@ void Device::attention_block_backward(const AttentionBlock&, const float*, const
                                       const float*, const float*, const float*, float*, float*, float*) {
   lacks(*this, "ring attention");
 }
+void Device::gather_rows(const float*, const std::int32_t*, const float*, float*, std::int64_t,
+                         std::int64_t) {
+  lacks(*this, "rows by index");
+}
+void Device::sum_rows(const float*, const std::int32_t*, const float*, float*, std::int64_t, int,
+                      std::int64_t, bool) {
+  lacks(*this, "rows by index");
+}
+void Device::dot_rows(const float*, const float*, const std::int32_t*, float*, std::int64_t, int,
+                      std::int64_t) {
+  lacks(*this, "rows by index");
+}
 void Device::narrow(DType, const float*, std::uint16_t*, std::size_t, float, bool) {
   lacks(*this, "two-byte types");
 }

@@ -162,6 +162,17 @@ class Device {
                              std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                              double* loss) = 0;
 
+  // Rows by index, -1 for none. to[i] = scale[i] * from[index[i]], zero where there is none; scale may be
+  // null.
+  virtual void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                           std::int64_t rows, std::int64_t columns);
+  // to[r] is, or with `accumulate` grows by, the sum over j < per_row of scale[r][j] * from[index[r][j]].
+  virtual void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                        std::int64_t rows, int per_row, std::int64_t columns, bool accumulate);
+  // out[r][j] = a[r] . b[index[r][j]], zero where there is none.
+  virtual void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out,
+                        std::int64_t rows, int per_row, std::int64_t columns);
+
   // Between fp32 and two-byte types (fp16, bf16), rounded to nearest even; fp16 saturates only if asked.
   virtual void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
                       bool saturate);

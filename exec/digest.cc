@@ -16,7 +16,7 @@ using Sums = std::array<double, 1 + kProjections>;  // of squares; of each proje
 
 }  // namespace
 
-std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Program& program,
+std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Program&,
                                                       const Parameters& parameters, Device& device,
                                                       Communicator& world) {
   // All tensors of the model in the order of its operators: the same on every rank.
@@ -38,12 +38,12 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pr
     values.resize(static_cast<std::size_t>(part.end - part.begin));
     device.copy_to_host(
         values.data(),
-        parameters.own_weights(held.bucket) + (part.begin - parameters.shard_begin(held.bucket)),
+        parameters.own_master(held.bucket) + (part.begin - parameters.shard_begin(held.bucket)),
         values.size() * sizeof(float));
     const CounterRandom random(kDigestSeed, hash_of(held.name()));
     const std::int64_t begin = part.begin - held.offset;  // in the tensor
     const std::int64_t end = part.end - held.offset;
-    for (const Run& run : runs_of(*held.tensor, plan.choices.tp, program.at.tp))
+    for (const Run& run : runs_of(*held.tensor, parameters.place()))
       for (std::int64_t local = std::max(run.local, begin); local < std::min(run.local + run.count, end);
            ++local) {
         const auto value = static_cast<double>(values[static_cast<std::size_t>(local - begin)]);

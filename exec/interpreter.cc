@@ -38,8 +38,12 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
       layers_(plan, program, parameters_, device, values_, batch_),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
       first_sample_(first_sample_of(plan, program.at.dp)),
-      ring_(plan, program, layers_, device, values_) {
+      ring_(plan, program, layers_, device, values_),
+      type_(plan.activation_type()) {
+  if (type_ == DType::fp16) scaler_.emplace();
   if (plan.choices.grad_compression != Compression::none) compressor_.emplace(plan, parameters_, device);
+  if (plan.job->workload.transformer->moe)
+    experts_.emplace(plan, program, layers_, parameters_, device, values_);
   make_communicators();
   const auto tokens = static_cast<std::size_t>(micro_batches_ * layers_.rows()) * sizeof(std::int32_t);
   batch_.tokens = static_cast<std::int32_t*>(device.allocate(tokens));
@@ -59,16 +63,15 @@ Interpreter::~Interpreter() {
     device_.release(data);
 }
 
-// What is simulated is what is executed: the bytes that the Program names are the bytes that move.
-void Interpreter::check_bytes(const Instruction& instruction, double bytes) const {
-  check_bytes(instruction, bytes, instruction.bytes);
-}
-
 void Interpreter::check_bytes(const Instruction& instruction, double bytes, double expected) const {
   ORRERY_CHECK(std::abs(bytes - expected) < 0.5,
                label_of(program_, static_cast<std::size_t>(&instruction - program_.instructions.data())) +
                    " moves " + std::to_string(bytes) + " bytes; the Program says " +
                    std::to_string(expected));
+}
+
+void Interpreter::check_elements(const Instruction& instruction, std::size_t elements) const {
+  check_bytes(instruction, static_cast<double>(elements) * bytes_of(instruction.dtype), instruction.bytes);
 }
 
 void Interpreter::make_communicators() {
@@ -134,6 +137,7 @@ void Interpreter::compile() {
     values_.advance();
   }
   extend_lifetimes(begins, uses);
+  begins_ = std::move(begins);
 }
 
 // Communication holds its buffers until something waits for it: the first computation that names it, or a
@@ -185,11 +189,17 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
       ring_.forward(op, micro_batch, instruction.block, compiled.steps);
     else if (instruction.block >= 0)
       ring_.backward(op, micro_batch, instruction.block, compiled.steps);
+    else if (experts_ && experts_->computes(op) && forward)
+      experts_->forward(op, micro_batch, compiled.steps);
+    else if (experts_ && experts_->computes(op))
+      experts_->backward(op, micro_batch, kind != ComputeKind::backward_weight,
+                         kind != ComputeKind::backward_input, compiled.steps);
     else if (forward)
       layers_.forward(op, micro_batch, compiled.steps);
     else
       layers_.backward(op, micro_batch, kind != ComputeKind::backward_weight,
                        kind != ComputeKind::backward_input, compiled.steps);
+    if (bytes_of(type_) == 2) round_results(instruction, op, compiled.steps);
     compiled.operators.resize(compiled.steps.size(), op);
   }
 }
@@ -208,7 +218,7 @@ void Interpreter::run_observed(const Instruction& instruction, const Compiled& c
 void Interpreter::compile_exchange(const Instruction& instruction, Compiled& compiled,
                                    std::vector<Values::Id>& uses) {
   if (instruction.stream == Stream::context) {
-    compiled.start = ring_.exchange(instruction, world_, uses);
+    compiled.start = ring_.exchange(instruction, world_of(instruction), uses);
     return;
   }
   if (instruction.stream == Stream::data) {
@@ -224,7 +234,8 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   for (const Transfer& transfer : instruction.transfers) {
     const std::size_t bytes =
         static_cast<std::size_t>(layers_.elements(transfer.tensor.index, form)) * sizeof(float);
-    check_bytes(instruction, static_cast<double>(bytes), transfer.bytes);
+    check_bytes(instruction, static_cast<double>(bytes / sizeof(float)) * bytes_of(instruction.dtype),
+                transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
     part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
@@ -232,13 +243,13 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     uses.push_back(part.value);
     parts.push_back(part);
   }
-  compiled.start = [this, parts] {
+  compiled.start = [this, parts, &world = world_of(instruction)] {
     std::vector<MessageSpec> messages;
     for (const Part& part : parts) {
       messages.push_back(part.message);
       messages.back().data = values_.at(part.value);
     }
-    return world_.exchange(messages);
+    return world.exchange(messages);
   };
 }
 
@@ -254,10 +265,14 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
     compile_compressed(instruction, compiled, uses);
     return;
   }
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  Communicator* communicator = communicator_of(instruction);
+  if (instruction.stream == Stream::expert) {
+    compiled.start = experts_->all_to_all(instruction, *communicator, uses);
+    return;
+  }
   const Reduction op = instruction.reduction;
   const auto in_place = [&](const Key& key, std::int64_t elements) {
-    check_bytes(instruction, static_cast<double>(elements) * sizeof(float));
+    check_elements(instruction, static_cast<std::size_t>(elements));
     const Values::Id value = values_.change(key);
     uses.push_back(value);
     compiled.start = [=, this] {
@@ -283,7 +298,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
   shard.form = Form::shard;
   const std::int64_t elements = layers_.elements(tensor.index, Form::whole);
   const std::int64_t part = layers_.elements(tensor.index, Form::shard);
-  check_bytes(instruction, static_cast<double>(elements) * sizeof(float));
+  check_elements(instruction, static_cast<std::size_t>(elements));
   switch (instruction.collective) {
     case CollectiveKind::all_reduce:
       in_place(whole, elements);
@@ -343,6 +358,8 @@ void Interpreter::wait_for(std::uint32_t instruction) {
 
 void Interpreter::run_step(std::int64_t step) {
   step_ = step;
+  values_.begin_step();
+  if (scaler_) layers_.set_loss_factor(scaler_->scale());
   std::fill(done_.begin(), done_.end(), 0);
   const double zero = 0;
   device_.copy_to_device(batch_.loss, &zero, sizeof(zero));
@@ -366,8 +383,10 @@ void Interpreter::run_step(std::int64_t step) {
     }
     marks[i].second = device_.mark();
     done_[i] = 1;
+    values_.expire(i + 1 < begins_.size() ? begins_[i + 1] : values_.position());
   }
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) wait_for(static_cast<std::uint32_t>(i));
+  values_.expire(values_.position() + 1);
   device_.copy_to_host(&loss_sum_, batch_.loss, sizeof(loss_sum_));
   for (std::size_t i = 0; i < program_.instructions.size(); ++i)
     if (!communicates(program_.instructions[i]))

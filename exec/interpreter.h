@@ -20,7 +20,10 @@
 #include "exec/compression.h"
 #include "exec/data.h"
 #include "exec/device.h"
+#include "exec/experts.h"
 #include "exec/layers.h"
+#include "exec/loss_scaler.h"
+#include "exec/narrow_communicator.h"
 #include "exec/parameters.h"
 #include "exec/ring_attention.h"
 #include "exec/values.h"
@@ -83,8 +86,17 @@ class Interpreter {
   void compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
                       std::vector<Values::Id>& uses);
   void compile_exchange(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
-  void check_bytes(const Instruction& instruction, double bytes) const;
+  // What is simulated is what is executed: what the Program names is what moves.
   void check_bytes(const Instruction& instruction, double bytes, double expected) const;
+  void check_elements(const Instruction& instruction, std::size_t elements) const;
+  // For an instruction's group, its fp32 values narrowed on the way where it says so; the world likewise.
+  Communicator* communicator_of(const Instruction& instruction);
+  Communicator& world_of(const Instruction& instruction);
+  Communicator* narrowed(Communicator& communicator, DType type);
+  void round_results(const Instruction& instruction, int op, std::vector<Step>& steps);
+  void round(const Key& key, std::vector<Step>& steps);
+  // Scales the loss to what fp16 holds; false where this step's gradients overflow and are left out.
+  bool gradients_are_finite();
   void load_sample(std::int64_t sample, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> targets) const;
   // Compressed gradients.
@@ -119,9 +131,12 @@ class Interpreter {
   std::int64_t micro_batches_;
   std::int64_t first_sample_;  // of the global batch, of this replica
   RingAttention ring_;
+  std::optional<Experts> experts_;        // where the model has some
   std::optional<Compressor> compressor_;  // where gradients travel compressed
   std::vector<Compiled> compiled_;
+  std::vector<int> begins_;  // by instruction: where it begins in the walk through the step's values
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
+  std::map<Communicator*, std::unique_ptr<Communicator>> narrowed_;
   void* arena_ = nullptr;
   std::set<int> scattered_;   // buckets whose shard of gradients has been set (ZeRO 2 and 3)
   float* scratch_ = nullptr;  // replicated gradients, side by side
@@ -131,6 +146,10 @@ class Interpreter {
   std::vector<float> gathered_losses_;
 
   OperatorObserver observer_;
+
+  DType type_;  // of activations
+  std::optional<LossScaler> scaler_;
+  std::int64_t updates_ = 0;  // steps whose gradients were applied
 
   // Of the step under way.
   std::int64_t step_ = 0;

@@ -47,7 +47,7 @@ std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
 
 void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Compiled& compiled,
                                  std::vector<Values::Id>& uses) {
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  Communicator* communicator = communicator_of(instruction);
   const bool weights = instruction.writes.front().kind == TensorKind::parameters;
   const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
   const auto part = static_cast<std::size_t>(parameters_.shard_elements(bucket));
@@ -55,7 +55,7 @@ void Interpreter::compile_bucket(const Instruction& instruction, int bucket, Com
   // Hybrid sharding sums shards of different shard groups.
   const bool of_shards =
       program_.groups[static_cast<std::size_t>(instruction.group)].kind == GroupKind::replicate;
-  check_bytes(instruction, static_cast<double>((of_shards ? part : elements) * sizeof(float)));
+  check_elements(instruction, of_shards ? part : elements);
   switch (instruction.collective) {
     case CollectiveKind::all_reduce: {
       float* data = of_shards ? own : parameters_.gradients(bucket);
@@ -160,13 +160,14 @@ void Interpreter::compile_compressed(const Instruction& instruction, Compiled& c
   }
   const bool gathers = instruction.collective == CollectiveKind::all_gather;
   check_bytes(instruction,
-              static_cast<double>(payload * (gathers ? static_cast<std::size_t>(communicator->size()) : 1)));
+              static_cast<double>(payload * (gathers ? static_cast<std::size_t>(communicator->size()) : 1)),
+              instruction.bytes);
   uses.insert(uses.end(), {from, to});
 }
 
 void Interpreter::compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
                                             std::vector<Values::Id>& uses) {
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  Communicator* communicator = communicator_of(instruction);
   const TensorRef tensor = instruction.writes.front();
   const auto bucket_of = [&] {
     for (const TensorRef& ref : instruction.writes)
@@ -189,7 +190,7 @@ void Interpreter::compile_bucket_collective(const Instruction& instruction, Comp
       const std::vector<Slice> slices = replicated_slices();
       std::int64_t elements = 0;
       for (const Slice& slice : slices) elements += slice.elements;
-      check_bytes(instruction, static_cast<double>(elements) * sizeof(float));
+      check_elements(instruction, static_cast<std::size_t>(elements));
       float* gathered = allocate_scratch(elements);
       const auto move = [this, slices, gathered](bool back) {
         float* at = gathered;
@@ -236,16 +237,24 @@ double Interpreter::owned_gradient_squares() const {
 }
 
 void Interpreter::optimizer(int begin, int end) {
-  float scale = 1;
+  float unscaled = 1;
+  if (scaler_) {
+    unscaled = 1 / scaler_->scale();
+    const bool finite = gradients_are_finite();
+    scaler_->update(finite);
+    if (!finite) return;
+  }
+  float scale = unscaled;
   if (plan_.job->runtime.clip_gradients) {
     float squares = 0;
     if (norm_ != nullptr)
       device_.copy_to_host(&squares, norm_, sizeof(squares));
     else
       squares = static_cast<float>(owned_gradient_squares());
-    scale = static_cast<float>(std::min(1.0, kClipNorm / (std::sqrt(static_cast<double>(squares)) + 1e-6)));
+    const double norm = std::sqrt(static_cast<double>(squares)) * static_cast<double>(unscaled);
+    scale *= static_cast<float>(std::min(1.0, kClipNorm / (norm + 1e-6)));
   }
-  parameters_.update(begin, end, step_ + 1, scale);
+  parameters_.update(begin, end, ++updates_, scale);
 }
 
 }  // namespace orrery::exec

@@ -36,12 +36,12 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
     if (!gradients || transfer.send) continue;
     received.push_back(values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, bytes));
   }
-  check_bytes(instruction, static_cast<double>(bytes * messages.size()));
+  check_elements(instruction, elements * messages.size());
   uses.insert(uses.end(), received.begin(), received.end());
-  compiled.start = [=, this]() -> std::unique_ptr<Request> {
+  compiled.start = [=, this, &world = world_of(instruction)]() -> std::unique_ptr<Request> {
     std::vector<MessageSpec> placed = messages;
     for (std::size_t i = 0; i < received.size(); ++i) placed[i].data = values_.at(received[i]);
-    return std::make_unique<ThenRequest>(world_.exchange(placed), [=, this] {
+    return std::make_unique<ThenRequest>(world.exchange(placed), [=, this] {
       for (const Values::Id id : received) device_.add(own, values_.floats(id), elements);
     });
   };
@@ -67,7 +67,7 @@ void Interpreter::compile_load_for_all(const Instruction& instruction, std::vect
 
 void Interpreter::compile_replica_collective(const Instruction& instruction, Compiled& compiled,
                                              std::vector<Values::Id>& uses) {
-  Communicator* communicator = communicators_.at({instruction.group, instruction.stream}).get();
+  Communicator* communicator = communicator_of(instruction);
   const bool root = communicator->rank() == instruction.root;
   const int micro_batch = instruction.micro_batch;
   switch (instruction.collective) {
@@ -80,7 +80,7 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
     case CollectiveKind::broadcast: {
       const int bucket = instruction.writes.front().index;
       const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
-      check_bytes(instruction, static_cast<double>(elements * sizeof(float)));
+      check_elements(instruction, elements);
       compiled.start = [=, data = parameters_.weights(bucket), from = instruction.root] {
         return communicator->broadcast(data, elements, DType::fp32, from);
       };
@@ -92,7 +92,7 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
   ORRERY_CHECK(instruction.collective == CollectiveKind::reduce, "an unknown collective of one process");
   const int bucket = instruction.writes.front().index;
   const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
-  check_bytes(instruction, static_cast<double>(elements * sizeof(float)));
+  check_elements(instruction, elements);
   Key key{TensorKind::gradients, bucket, micro_batch, Form::whole};
   const Values::Id from = values_.use(key);
   values_.forget(key);

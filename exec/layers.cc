@@ -98,7 +98,7 @@ std::int64_t Layers::columns_of(int index) const {
     case OperatorKind::attention:
       return static_cast<std::int64_t>(model_.heads / tp_) * model_.head_dim;
     case OperatorKind::activation:
-      return model_.ffn_hidden / tp_;
+      return op(index).output_elements / tp_;
     default:
       return model_.hidden;
   }
@@ -472,44 +472,54 @@ void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& 
   });
 }
 
+// The branches' biases wait for it where the products before them are sums over tensor ranks.
+const HeldTensor* Layers::bias_of_branch(int residual, std::size_t branch) const {
+  const Linear linear = linear_of(input(residual, branch));
+  return linear.biases.empty() ? nullptr : linear.biases.front().first;
+}
+
 void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const Form form = stream_form();
-  const Linear linear = linear_of(input(index, 0));
-  const HeldTensor* bias = linear.biases.empty() ? nullptr : linear.biases.front().first;
-  const auto branch = values_.use(activation(input(index, 0), micro_batch, form));
-  const auto stream = values_.use(activation(input(index, 1), micro_batch, form));
+  const std::size_t branches = op(index).inputs.size() - 1;
+  auto stream = values_.use(activation(input(index, branches), micro_batch, form));
   const auto out =
       values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
-  const Place b = weight_or_none(bias);
-  steps.push_back([=, this] {
-    device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
-                             rows_of(form), model_.hidden);
-  });
+  for (std::size_t i = 0; i < branches; ++i) {
+    const auto branch = values_.use(activation(input(index, i), micro_batch, form));
+    const Place b = weight_or_none(bias_of_branch(index, i));
+    steps.push_back([=, this] {
+      device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
+                               rows_of(form), model_.hidden);
+    });
+    stream = out;
+  }
 }
 
 void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const Form form = stream_form();
-  const Linear linear = linear_of(input(index, 0));
-  const HeldTensor* bias = linear.biases.empty() ? nullptr : linear.biases.front().first;
+  const std::size_t branches = op(index).inputs.size() - 1;
   const auto dout = values_.use(gradient(index, micro_batch, form));
   values_.forget(gradient(index, micro_batch, form));
-  // The same gradient goes both ways: one memory, two names. The norm adds to the stream's after the branch
-  // has been run through; where weights are run through later still, the branch keeps its own.
-  const Key branch = gradient(input(index, 0), micro_batch, form);
-  values_.alias(gradient(input(index, 1), micro_batch, form), dout);
-  if (plan_.choices.schedule == Schedule::zero_bubble) {
-    const std::size_t bytes = bytes_of_floats(elements(index, form));
-    const auto copy = values_.define(branch, bytes);
-    steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
-  } else {
-    values_.alias(branch, dout);
+  // The same gradient goes all ways: one memory, several names. The norm adds to the stream's after the
+  // branches have been run through; where weights are run through later still, these keep their own.
+  values_.alias(gradient(input(index, branches), micro_batch, form), dout);
+  for (std::size_t i = 0; i < branches; ++i) {
+    const Key branch = gradient(input(index, i), micro_batch, form);
+    if (plan_.choices.schedule == Schedule::zero_bubble) {
+      const std::size_t bytes = bytes_of_floats(elements(index, form));
+      const auto copy = values_.define(branch, bytes);
+      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
+    } else {
+      values_.alias(branch, dout);
+    }
+    const HeldTensor* bias = bias_of_branch(index, i);
+    if (bias == nullptr) continue;
+    const Place db = gradient_of(*bias, micro_batch, steps);
+    steps.push_back([=, this] {
+      device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,
+                            model_.hidden);
+    });
   }
-  if (bias == nullptr) return;
-  const Place db = gradient_of(*bias, micro_batch, steps);
-  steps.push_back([=, this] {
-    device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,
-                          model_.hidden);
-  });
 }
 
 void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
@@ -551,8 +561,8 @@ void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) 
       values_.alias(gradient(head, micro_batch, Form::whole), logits);
       steps.push_back([=, this] {
         device_.loss_gradient(values_.floats(logits), values_.floats(sums),
-                              batch_.targets + micro_batch * rows_, loss_scale_, rows_, columns, stride,
-                              first, batch_.loss);
+                              batch_.targets + micro_batch * rows_, loss_scale_ * loss_factor_, rows_,
+                              columns, stride, first, batch_.loss);
       });
       break;
     }

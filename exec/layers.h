@@ -34,29 +34,17 @@ class Layers {
   // The gradients of the inputs, of the weights, or both.
   void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
 
+  // Multiplies the gradient of the loss (fp16's loss scaling).
+  void set_loss_factor(float factor) { loss_factor_ = factor; }
+  float loss_factor() const { return loss_factor_; }
+
   std::int64_t rows() const { return rows_; }
   // Elements of an operator's output (or its gradient) on this rank.
   std::int64_t elements(int op, Form form) const { return rows_of(form) * columns_of(op); }
   AttentionSize attention_size() const;
   // The form in which the residual stream and the norms hold their rows.
   Form stream_form() const { return sequence_parallel_ ? Form::shard : Form::whole; }
-
- private:
-  // One product of a linear operator: several tensors that stand side by side in memory count as one.
-  struct Product {
-    const HeldTensor* weight = nullptr;
-    std::vector<const HeldTensor*> tensors;
-    bool out_by_in = false;  // as torch.nn.Linear stores it; else in x out, as GPT-2 does
-    std::int64_t in = 0;
-    std::int64_t out = 0;
-    std::int64_t column = 0;  // of the output where it begins
-  };
-  struct Linear {
-    std::vector<Product> products;
-    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;  // and the column of the output
-    std::int64_t in = 0;
-    std::int64_t out = 0;
-  };
+  std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
 
   // Where a tensor's weights or gradients stand when a step runs: in the rank's own buckets, or in a value
   // that only this pass has (ZeRO).
@@ -76,11 +64,27 @@ class Layers {
   // For a step that adds to it.
   float* ready_to_add(const Place& place) const;
 
+ private:
+  // One product of a linear operator: several tensors that stand side by side in memory count as one.
+  struct Product {
+    const HeldTensor* weight = nullptr;
+    std::vector<const HeldTensor*> tensors;
+    bool out_by_in = false;  // as torch.nn.Linear stores it; else in x out, as GPT-2 does
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    std::int64_t column = 0;  // of the output where it begins
+  };
+  struct Linear {
+    std::vector<Product> products;
+    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;  // and the column of the output
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+  };
+
   const Operator& op(int index) const;
   Linear linear_of(int op) const;
   bool gated(int op) const;
   std::int64_t columns_of(int op) const;
-  std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
   Form output_form(int op) const;
   // Runs of rows whose positions follow each other: sequences, or a context rank's parts of them.
   struct Run {
@@ -112,6 +116,7 @@ class Layers {
   void attention_backward(int op, int micro_batch, std::vector<Step>& steps);
   void activation_forward(int op, int micro_batch, std::vector<Step>& steps);
   void activation_backward(int op, int micro_batch, std::vector<Step>& steps);
+  const HeldTensor* bias_of_branch(int residual, std::size_t branch) const;
   void residual_forward(int op, int micro_batch, std::vector<Step>& steps);
   void residual_backward(int op, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op, int micro_batch, std::vector<Step>& steps);
@@ -130,6 +135,7 @@ class Layers {
   bool sequence_parallel_;
   std::int64_t rows_;  // of a micro-batch
   float loss_scale_;
+  float loss_factor_ = 1;
 };
 
 }  // namespace orrery::exec

@@ -43,11 +43,14 @@ double default_learning_rate(Optimizer optimizer) {
 }
 
 Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
-    : program_(&program), device_(&device), optimizer_(plan.job->training.optimizer) {
+    : program_(&program),
+      device_(&device),
+      optimizer_(plan.job->training.optimizer),
+      place_{plan.choices.tp, program.at.tp, plan.choices.ep, program.at.ep} {
+  experts_by_rows_ = plan.choices.sequence_parallel;
   rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
                                                : default_learning_rate(optimizer_);
   const std::vector<Operator>& operators = plan.job->workload.operators;
-  const int tp = plan.choices.tp;
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
     const Bucket& bucket = program.buckets[static_cast<std::size_t>(b)];
     for (const BucketParameter& p : bucket.parameters) {
@@ -59,7 +62,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       tensor.bucket = b;
       tensor.offset = p.offset;
       tensor.elements = p.elements;
-      tensor.shape = local_shape(*tensor.tensor, tp);
+      tensor.shape = local_shape(*tensor.tensor, place_);
       std::int64_t elements = 1;
       for (const std::int64_t d : tensor.shape) elements *= d;
       ORRERY_CHECK(elements == p.elements,
@@ -108,10 +111,25 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
   }
   for (int b = 0; b < buckets(); ++b) answers_.push_back(answers(plan, b) ? 1 : 0);
   for (const HeldTensor& tensor : held_) initialise(plan, tensor);
+  type_ = plan.parameter_type();
+  if (bytes_of(type_) == 2) make_master();
+}
+
+// Mixed precision: the optimizer works on fp32 copies of this rank's own elements (Micikevicius et al., arXiv
+// 1710.03740, section 3.1); what the layers read has the narrow type's values.
+void Parameters::make_master() {
+  for (int b = 0; b < buckets(); ++b) {
+    const auto own = static_cast<std::size_t>(shard_elements(b));
+    auto* master = static_cast<float*>(device_->allocate(own * sizeof(float)));
+    device_->copy(master, own_weights(b), own * sizeof(float));
+    device_->round_to(type_, weights(b),
+                      static_cast<std::size_t>(gathers_weights(b) ? shard_elements(b) : elements(b)));
+    master_.push_back(master);
+  }
 }
 
 Parameters::~Parameters() {
-  for (const auto* list : {&weights_, &gradients_, &first_, &second_})
+  for (const auto* list : {&weights_, &gradients_, &first_, &second_, &master_})
     for (float* data : *list) device_->release(data);
 }
 
@@ -130,7 +148,7 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   double deviation = kDeviation;
   if (op.split == TensorSplit::row && plan.job->workload.layers > 0)
     deviation /= std::sqrt(2.0 * plan.job->workload.layers);
-  for (const Run& run : runs_of(*held.tensor, plan.choices.tp, program_->at.tp))
+  for (const Run& run : runs_of(*held.tensor, place_))
     for (std::int64_t i = 0; i < run.count; ++i)
       values[static_cast<std::size_t>(run.local + i)] =
           vector ? 1.0F
@@ -156,8 +174,10 @@ Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
 
 Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
   const auto bucket = static_cast<std::size_t>(tensor.bucket);
-  const bool copy = !answers_[bucket] || (tensor.tensor->split_dim < 0 && program_->at.tp != 0) ||
-                    !tensor.tensor->tied_to.empty();
+  // Tensor ranks that see the same tokens hold the same experts; with sequence parallelism these are in the
+  // bucket's group.
+  const bool whole = tensor.tensor->expert ? !experts_by_rows_ : tensor.tensor->split_dim < 0;
+  const bool copy = !answers_[bucket] || (whole && program_->at.tp != 0) || !tensor.tensor->tied_to.empty();
   return copy ? Part{} : owned_part(tensor);
 }
 
@@ -182,7 +202,7 @@ void Parameters::update(int begin, int end, std::int64_t step, float scale) {
   for (int b = begin; b < end; ++b) {
     const auto at = static_cast<std::size_t>(b);
     const auto count = static_cast<std::size_t>(shards_[at].second);
-    float* weight = own_weights(b);
+    float* weight = own_master(b);
     float* gradient = own_gradients(b);
     const auto rate = static_cast<float>(rate_);
     if (scale != 1.0F) device_->scale(gradient, count, scale);
@@ -203,6 +223,9 @@ void Parameters::update(int begin, int end, std::int64_t step, float scale) {
         break;
       }
     }
+    if (master_.empty()) continue;
+    device_->copy(own_weights(b), weight, count * sizeof(float));
+    device_->round_to(type_, own_weights(b), count);
   }
 }
 

@@ -62,6 +62,11 @@ class Parameters {
     return gradients_[bucket] + (scatters_gradients(bucket) ? 0 : shard_begin(bucket));
   }
 
+  // In mixed precision the rank's own elements in full precision; else own_weights.
+  float* own_master(int bucket) const {
+    return master_.empty() ? own_weights(bucket) : master_[static_cast<std::size_t>(bucket)];
+  }
+
   // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's;
   // else all of it on the first replica (or its server) and nothing on the others. What tensor ranks hold
   // alike is the first one's, what two stages share the first stage's.
@@ -75,8 +80,10 @@ class Parameters {
   void update(int begin, int end, std::int64_t step, float scale);
 
   double learning_rate() const { return rate_; }
+  const ShardPlace& place() const { return place_; }
 
  private:
+  void make_master();
   void initialise(const Plan& plan, const HeldTensor& tensor);
   Part owned_part(const HeldTensor& tensor) const;  // of the shard
   bool answers(const Plan& plan, int bucket) const;
@@ -84,11 +91,15 @@ class Parameters {
   const Program* program_;
   Device* device_;
   Optimizer optimizer_;
+  ShardPlace place_;
+  bool experts_by_rows_ = false;  // each tensor rank's experts see its own rows
   double rate_;
   std::vector<HeldTensor> held_;
   std::map<std::pair<int, int>, std::size_t> by_operator_;            // also aliases
   std::vector<char> gathers_weights_, scatters_gradients_, answers_;  // by bucket
   std::vector<float*> weights_, gradients_, first_, second_;
+  std::vector<float*> master_;  // by bucket; empty without mixed precision
+  DType type_;                  // of the values that the weights have
   std::vector<std::pair<std::int64_t, std::int64_t>> shards_;
 };
 

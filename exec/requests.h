@@ -32,4 +32,28 @@ class ThenRequest : public Request {
   std::function<void()> then_;
 };
 
+// One request after another; the second is made when the first has finished.
+class ChainRequest : public Request {
+ public:
+  ChainRequest(std::unique_ptr<Request> first, std::function<std::unique_ptr<Request>()> second)
+      : current_(std::move(first)), second_(std::move(second)) {}
+  void wait() override {
+    current_->wait();
+    if (advance()) current_->wait();
+  }
+  bool test() override {
+    if (!current_->test()) return false;
+    return !advance() || current_->test();
+  }
+
+ private:
+  bool advance() {
+    if (!second_) return false;
+    current_ = std::exchange(second_, nullptr)();
+    return true;
+  }
+  std::unique_ptr<Request> current_;
+  std::function<std::unique_ptr<Request>()> second_;
+};
+
 }  // namespace orrery::exec

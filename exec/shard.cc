@@ -13,14 +13,25 @@ std::int64_t rows_of_part(const ParameterTensor& tensor, int tp) {
 
 }  // namespace
 
-std::vector<std::int64_t> local_shape(const ParameterTensor& tensor, int tp) {
+std::vector<std::int64_t> local_shape(const ParameterTensor& tensor, const ShardPlace& place) {
+  const int tp = place.tp;
   std::vector<std::int64_t> shape = tensor.shape;
+  if (tensor.expert) {
+    shape[0] /= place.ep;
+    return shape;
+  }
   if (tensor.split_dim >= 0 && tp > 1)
     shape[static_cast<std::size_t>(tensor.split_dim)] = tensor.split_parts * rows_of_part(tensor, tp);
   return shape;
 }
 
-std::vector<Run> runs_of(const ParameterTensor& tensor, int tp, int tp_rank) {
+std::vector<Run> runs_of(const ParameterTensor& tensor, const ShardPlace& place) {
+  const int tp = place.tp;
+  const int tp_rank = place.tp_rank;
+  if (tensor.expert) {
+    const std::int64_t part = tensor.elements() / place.ep;
+    return {{0, part * place.ep_rank, part}};
+  }
   if (tensor.split_dim < 0 || tp == 1) return {{0, 0, tensor.elements()}};
   const auto split = static_cast<std::size_t>(tensor.split_dim);
   std::int64_t outer = 1;

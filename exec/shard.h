@@ -16,10 +16,19 @@ struct Run {
   std::int64_t count = 0;
 };
 
+// A rank's place among those that share a tensor: tensor-parallel ranks cut its split dimension, expert
+// ranks the experts of a stack of them (which are whole on their rank).
+struct ShardPlace {
+  int tp = 1;
+  int tp_rank = 0;
+  int ep = 1;
+  int ep_rank = 0;
+};
+
 // In increasing order of `local`. Padding (of a vocabulary that does not divide) belongs to no run.
-std::vector<Run> runs_of(const ParameterTensor& tensor, int tp, int tp_rank);
+std::vector<Run> runs_of(const ParameterTensor& tensor, const ShardPlace& place);
 
 // The shape of the part, padding included.
-std::vector<std::int64_t> local_shape(const ParameterTensor& tensor, int tp);
+std::vector<std::int64_t> local_shape(const ParameterTensor& tensor, const ShardPlace& place);
 
 }  // namespace orrery::exec

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -83,6 +84,35 @@ Values::Id Values::define(const Key& key, std::size_t bytes) {
   return id;
 }
 
+bool Values::defined_here(const Key& key) const {
+  const auto found = bindings_.find(key);
+  return found != bindings_.end() &&
+         values_[static_cast<std::size_t>(found->second.value)].first == position_;
+}
+
+Values::Id Values::define_dynamic(const Key& key) {
+  const Id id = define(key, 0);
+  values_.back().dynamic = true;
+  dynamic_.push_back(id);
+  return id;
+}
+
+float* Values::provide(Id value, std::size_t bytes) {
+  Value& v = values_[static_cast<std::size_t>(value)];
+  ORRERY_CHECK(v.dynamic && v.memory == nullptr, "memory provided to what has some");
+  v.memory = pool_->take(bytes);
+  v.bytes = bytes;
+  return static_cast<float*>(v.memory);
+}
+
+void Values::expire(int position) {
+  for (; expired_ < dynamic_.size(); ++expired_) {
+    Value& v = values_[static_cast<std::size_t>(dynamic_[expired_])];
+    if (v.last >= position) return;
+    if (v.memory != nullptr) pool_->give_back(std::exchange(v.memory, nullptr));
+  }
+}
+
 Values::Id Values::use(const Key& key) {
   const Binding& found = binding(key);
   Value& value = values_[static_cast<std::size_t>(found.value)];
@@ -111,8 +141,12 @@ std::size_t Values::plan() {
   std::vector<std::vector<Id>> dies(static_cast<std::size_t>(position_) + 2);
   Arena arena;
   int now = 0;
+  std::stable_sort(dynamic_.begin(), dynamic_.end(), [this](Id a, Id b) {
+    return values_[static_cast<std::size_t>(a)].last < values_[static_cast<std::size_t>(b)].last;
+  });
   for (Id id = 0; id < static_cast<Id>(values_.size()); ++id) {  // in order of `first`
     Value& value = values_[static_cast<std::size_t>(id)];
+    if (value.dynamic) continue;
     for (; now < value.first; ++now)
       for (const Id dead : dies[static_cast<std::size_t>(now)]) {
         const Value& d = values_[static_cast<std::size_t>(dead)];

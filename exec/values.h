@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "exec/memory_pool.h"
 #include "program/program.h"
 
 namespace orrery::exec {
@@ -32,20 +33,34 @@ class Values {
 
   // Building: the walk through a step, in the order in which it will run.
   Id define(const Key& key, std::size_t bytes);  // a new value; what the key named before is forgotten
+  // One whose size is known only when it is written: `provide` gives it memory in every step.
+  Id define_dynamic(const Key& key);
   Id use(const Key& key);
   Id change(const Key& key);  // modified in place; other names of the value may not be used after it
   void alias(const Key& key, Id value);
   bool has(const Key& key) const { return bindings_.count(key) > 0; }
   void forget(const Key& key) { bindings_.erase(key); }
   int position() const { return position_; }
+  bool defined_here(const Key& key) const;  // at the current position
   void advance() { ++position_; }
   void keep_until(Id value, int position);
 
   // After building. Best fit in order of time.
   std::size_t plan();  // bytes of the arena
   void bind(void* arena) { arena_ = static_cast<std::byte*>(arena); }
-  void* at(Id value) const { return arena_ + values_[static_cast<std::size_t>(value)].offset; }
+  void* at(Id value) const {
+    const Value& v = values_[static_cast<std::size_t>(value)];
+    return v.dynamic ? v.memory : arena_ + v.offset;
+  }
   float* floats(Id value) const { return static_cast<float*>(at(value)); }
+
+  // While a step runs; only where there are dynamic values.
+  void set_pool(MemoryPool* pool) { pool_ = pool; }
+  float* provide(Id value, std::size_t bytes);
+  std::size_t bytes(Id value) const { return values_[static_cast<std::size_t>(value)].bytes; }
+  void begin_step() { expired_ = 0; }
+  // Gives back the memory of dynamic values that nothing at or after `position` uses.
+  void expire(int position);
 
  private:
   struct Value {
@@ -54,6 +69,8 @@ class Values {
     int first = 0;
     int last = 0;
     int changes = 0;
+    bool dynamic = false;
+    void* memory = nullptr;  // of a dynamic value
   };
   struct Binding {
     Id value = 0;
@@ -65,6 +82,9 @@ class Values {
   std::map<Key, Binding> bindings_;
   int position_ = 0;
   std::byte* arena_ = nullptr;
+  MemoryPool* pool_ = nullptr;
+  std::vector<Id> dynamic_;  // in order of their last use, once planned
+  std::size_t expired_ = 0;  // of them, in this step
 };
 
 }  // namespace orrery::exec

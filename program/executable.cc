@@ -27,7 +27,8 @@ bool interleaves_heads(const Operator& op) {
 std::string unknown_in(const Workload& workload, const Training& training) {
   if (!workload.transformer) return "it is not a transformer";
   const Transformer& t = *workload.transformer;
-  if (t.moe) return "it has mixtures of experts";
+  if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
+    return "its router has a bias or gates the shared experts";
   if (t.mla) return "it has latent attention";
   if (t.post_norm || t.bidirectional || t.token_types > 0 || t.mlm_head || t.pooler)
     return "it is a bidirectional encoder";
@@ -44,11 +45,18 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   return {};
 }
 
-Refusal refuses_training(const Plan& plan) {
+Refusal refuses_training(const Plan& plan, DeviceKind device) {
   const Training& training = plan.job->training;
-  if (training.precision != DType::fp32 && training.precision != DType::tf32)
-    return refused(fmt::format("--precision {}: the executor computes in fp32", name_of(training.precision)),
-                   "--precision fp32");
+  const bool mixed = training.precision == DType::bf16 || training.precision == DType::fp16;
+  if (training.precision != DType::fp32 && training.precision != DType::tf32 &&
+      (!mixed || device != DeviceKind::cpu))
+    return refused(
+        fmt::format("--precision {}: the executor has no arithmetic for it", name_of(training.precision)),
+        device == DeviceKind::cpu ? "fp32, bf16 or fp16" : "fp32 or tf32");
+  if (training.precision == DType::fp16 && plan.choices.sync != Sync::all_reduce)
+    return refused(fmt::format("--precision fp16 with --sync {}: loss scaling needs all ranks' agreement",
+                               name_of(plan.choices.sync)),
+                   "--precision bf16 or --sync all-reduce");
   const Transformer& t = *plan.job->workload.transformer;
   if (t.learned_positions && training.seq_len > t.max_positions)
     return refused(fmt::format("--seq-len {}: {} has {} positions", training.seq_len, plan.job->workload.name,
@@ -57,7 +65,7 @@ Refusal refuses_training(const Plan& plan) {
   return {};
 }
 
-Refusal refuses_choices(const Choices& choices, DeviceKind device) {
+Refusal refuses_choices(const Choices& choices, DeviceKind device, bool has_experts) {
   const auto not_yet = [](const std::string& what, const char* expected) {
     return refused(what + " can be simulated, not executed yet", expected);
   };
@@ -65,6 +73,7 @@ Refusal refuses_choices(const Choices& choices, DeviceKind device) {
     return not_yet(fmt::format("--sync {}", name_of(choices.sync)),
                    "--sync all-reduce, parameter-server or data-parallel-single-process");
   if (device == DeviceKind::cpu) return {};
+  if (has_experts) return not_yet("a mixture of experts on GPUs", "a dense model");
   if (choices.cp > 1) return not_yet(fmt::format("--cp {} on GPUs", choices.cp), "--cp 1");
   if (choices.sync == Sync::single_process)
     return not_yet(fmt::format("--sync {} on GPUs", name_of(choices.sync)), "--sync all-reduce");
@@ -81,8 +90,9 @@ std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device)
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(fmt::format("cannot execute {}: {}", workload.name, unknown),
                    "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
-  if (auto refusal = refuses_choices(plan.choices, device)) return refusal;
-  return refuses_training(plan);
+  if (auto refusal = refuses_choices(plan.choices, device, workload.transformer->moe.has_value()))
+    return refusal;
+  return refuses_training(plan, device);
 }
 
 std::optional<std::string> executor_refuses(const Plan& plan) {

@@ -66,7 +66,6 @@ const std::set<std::string_view>& harmless_keys() {
                                                   "resid_pdrop",
                                                   "rope_scaling",
                                                   "rope_type",
-                                                  "router_aux_loss_coef",
                                                   "router_jitter_noise",
                                                   "routed_scaling_factor",
                                                   "scale_attn_by_inverse_layer_idx",
@@ -267,6 +266,7 @@ void read_mixtral(Config& config, Transformer* t) {
   moe.experts = config.integer("num_local_experts", 8, 1, kMaxExperts);
   moe.experts_per_token = config.integer("num_experts_per_tok", 2, 1, moe.experts);
   moe.expert_ffn_hidden = t->ffn_hidden;
+  moe.auxiliary_loss = config.real("router_aux_loss_coef", 0.001, 0, 1e3);
   t->moe = moe;
 }
 
@@ -315,6 +315,7 @@ void read_qwen_experts(Config& config, int experts, int per_token, int width, Tr
   moe.expert_ffn_hidden = config.integer("moe_intermediate_size", width, 1, kMaxWidth);
   moe.layer_period = config.integer("decoder_sparse_step", 1, 1, kMaxLayers);
   moe.first_dense_layers = read_dense_layers(config);
+  moe.auxiliary_loss = config.real("router_aux_loss_coef", 0.001, 0, 1e3);
   t->moe = moe;
 }
 

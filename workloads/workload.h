@@ -128,6 +128,7 @@ struct MixtureOfExperts {
   int layer_period = 1;  // every n-th layer has experts
   bool shared_gate = false;
   bool router_bias = false;
+  double auxiliary_loss = 0;  // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
 };
 
 struct LatentAttention {

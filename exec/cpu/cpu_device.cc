@@ -240,6 +240,38 @@ class CpuDevice : public Device {
     *loss += total;
   }
 
+  void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                   std::int64_t rows, std::int64_t columns) override {
+    const auto count = static_cast<std::size_t>(columns);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* row = to + r * columns;
+      if (index[r] < 0)
+        std::memset(row, 0, count * sizeof(float));
+      else if (scale == nullptr)
+        std::memcpy(row, from + index[r] * columns, count * sizeof(float));
+      else
+        cpu::copy_scaled(row, from + index[r] * columns, count, scale[r]);
+    }
+  }
+  void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) override {
+    const auto count = static_cast<std::size_t>(columns);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* row = to + r * columns;
+      if (!accumulate) std::memset(row, 0, count * sizeof(float));
+      for (std::int64_t at = r * per_row; at < (r + 1) * per_row; ++at)
+        if (index[at] >= 0)
+          cpu::add_scaled(row, from + index[at] * columns, count, scale == nullptr ? 1.0F : scale[at]);
+    }
+  }
+  void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out, std::int64_t rows,
+                int per_row, std::int64_t columns) override {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t at = r * per_row; at < (r + 1) * per_row; ++at)
+        out[at] = index[at] < 0 ? 0.0F
+                                : static_cast<float>(cpu::dot(a + r * columns, b + index[at] * columns,
+                                                              static_cast<std::size_t>(columns)));
+  }
   void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
               bool saturate) override {
     cpu::narrow(type, from, to, count, scale, saturate);

@@ -315,6 +315,16 @@ ORRERY_CLONES void rotate_pairs(float* x, const float* cosine, const float* sine
   }
 }
 
+ORRERY_CLONES void add_scaled(float* into, const float* from, std::size_t count, float factor) {
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) into[i] += factor * from[i];
+}
+
+ORRERY_CLONES void copy_scaled(float* into, const float* from, std::size_t count, float factor) {
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) into[i] = factor * from[i];
+}
+
 ORRERY_CLONES void sgd(float* weight, const float* gradient, std::size_t count, float rate) {
 #pragma omp simd
   for (std::size_t i = 0; i < count; ++i) weight[i] -= rate * gradient[i];

@@ -16,6 +16,9 @@ void scale(float* data, std::size_t count, float factor);
 double sum_of_squares(const float* data, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);
 
+void add_scaled(float* into, const float* from, std::size_t count, float factor);  // into += factor * from
+void copy_scaled(float* into, const float* from, std::size_t count, float factor);
+
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride);
 void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
                    std::int64_t stride);

@@ -34,11 +34,11 @@ TEST_CASE("the shards of all ranks hold every element of a tensor exactly once")
         tensor({7}, -1), tensor({2, 8, 3}, 1, 2)}) {
     for (const int tp : {1, 2, 4}) {
       std::vector<int> seen(static_cast<std::size_t>(t.elements()));
-      const auto shape = local_shape(t, tp);
+      const auto shape = local_shape(t, {tp, 0});
       const std::int64_t local =
           std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
       for (int rank = 0; rank < (t.split_dim < 0 ? 1 : tp); ++rank)
-        for (const Run& run : runs_of(t, tp, rank)) {
+        for (const Run& run : runs_of(t, {tp, rank})) {
           CHECK(run.local + run.count <= local);
           for (std::int64_t i = 0; i < run.count; ++i) ++seen[static_cast<std::size_t>(run.global + i)];
         }
@@ -47,9 +47,19 @@ TEST_CASE("the shards of all ranks hold every element of a tensor exactly once")
   }
 }
 
+TEST_CASE("experts are whole on one of the expert ranks, whatever the tensor ranks") {
+  ParameterTensor t = tensor({4, 3, 2}, 1);
+  t.expert = true;
+  CHECK(local_shape(t, {2, 1, 2, 1}) == std::vector<std::int64_t>{2, 3, 2});
+  const auto runs = runs_of(t, {2, 0, 2, 1});
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0].global == 12);
+  CHECK(runs[0].count == 12);
+}
+
 TEST_CASE("fused parts are each split by themselves") {
   // q | k | v of two columns each, over two ranks: rank 1 has q1 k1 v1.
-  const auto runs = runs_of(tensor({1, 6}, 1, 3), 2, 1);
+  const auto runs = runs_of(tensor({1, 6}, 1, 3), {2, 1});
   REQUIRE(runs.size() == 3);
   CHECK(runs[0].global == 1);
   CHECK(runs[1].global == 3);

@@ -212,11 +212,121 @@ std::vector<PlanCase> server_cases() {
   };
 }
 
+// Mixtures of experts. The auxiliary loss and capacities are defined by the tokens of a micro-batch that one
+// rank routes: with sequence and context parallelism these are other ones than one rank's.
+std::vector<PlanCase> expert_cases() {
+  const auto plain = [](Transformer& t) {
+    t.moe = MixtureOfExperts{};
+    t.moe->experts = 4;
+    t.moe->experts_per_token = 2;
+    t.moe->expert_ffn_hidden = 24;
+  };
+  const auto balanced = [plain](Transformer& t) {
+    plain(t);
+    t.moe->auxiliary_loss = 0.05;
+  };
+  const auto shared = [balanced](Transformer& t) {
+    balanced(t);
+    t.moe->shared_ffn_hidden = 32;
+    t.moe->first_dense_layers = 1;
+  };
+  const auto ep = [](Choices c, int n) { return with(c, [n](Choices& x) { x.ep = n; }); };
+  const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
+  const auto capacity = [](Choices c, double f) {
+    return with(c, [f](Choices& x) { x.capacity_factor = f; });
+  };
+  const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
+  const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
+  const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
+  const auto moe = [](std::string name, Choices c, const std::function<void(Transformer&)>& model,
+                      Optimizer optimizer = Optimizer::sgd, bool clip = false) {
+    PlanCase result{std::move(name), true, c, optimizer, clip};
+    result.model = model;
+    return result;
+  };
+  return {
+      moe("experts recompute", full(choices(1, 1, 1, 4)), balanced),
+      moe("experts capacity", capacity(choices(1, 1, 1, 4), 1), shared, Optimizer::momentum),
+      moe("dp2 experts", choices(1, 1, 2, 2), balanced, Optimizer::sgd, true),
+      moe("dp2 ep2", ep(choices(1, 1, 2, 2), 2), balanced),
+      moe("dp2 ep2 shared clipped", ep(choices(1, 1, 2, 4), 2), shared, Optimizer::momentum, true),
+      moe("dp2 ep2 capacity 1", capacity(ep(choices(1, 1, 2, 2), 2), 1), balanced),
+      moe("dp2 ep2 capacity 1.25 zero1", capacity(zero(ep(choices(1, 1, 2, 2), 2), 1), 1.25), balanced),
+      moe("dp2 ep2 zero3", zero(ep(choices(1, 1, 2, 2), 2), 3), shared),
+      moe("tp2 experts", choices(2, 1, 1, 2), shared),
+      moe("tp2 sp experts clipped", sp(choices(2, 1, 1, 2)), plain, Optimizer::sgd, true),
+      moe("cp2 ep2", ep(cp(choices(1, 1, 1, 4), 2), 2), plain),
+      moe("pp2 experts zero-bubble", choices(1, 2, 1, 2, Schedule::zero_bubble), shared),
+      moe("dp4 ep4 momentum", ep(choices(1, 1, 4, 1), 4), balanced, Optimizer::momentum),
+      moe("dp4 ep2 zero2 clipped", zero(ep(choices(1, 1, 4, 1), 2), 2), shared, Optimizer::sgd, true),
+      moe("dp4 ep2 zero3", zero(ep(choices(1, 1, 4, 2), 2), 3), balanced),
+      moe("pp2 dp2 ep2", ep(choices(1, 2, 2, 2), 2), balanced),
+      moe("pp2 dp2 ep2 zero-bubble capacity",
+          capacity(ep(choices(1, 2, 2, 1, Schedule::zero_bubble), 2), 1.5), shared),
+      moe("tp2 dp2 ep2 recompute", full(ep(choices(2, 1, 2, 2), 2)), balanced, Optimizer::sgd, true),
+      moe("tp2 sp dp2 ep2 shared zero1", zero(sp(ep(choices(2, 1, 2, 2), 2)), 1),
+          [shared](Transformer& t) {
+            shared(t);
+            t.moe->auxiliary_loss = 0;
+          }),
+      moe("cp2 dp2 ep4 zero1", zero(ep(cp(choices(1, 1, 2, 2), 2), 4), 1), plain),
+      moe("tp2 pp2 dp2 ep2 capacity", capacity(ep(choices(2, 2, 2, 1), 2), 1), shared),
+      moe("tp2 sp pp2 dp2 ep2 zero2 recompute", full(zero(sp(ep(choices(2, 2, 2, 1), 2)), 2)), plain),
+      moe("cp2 tp2 dp2 ep4", ep(cp(choices(2, 1, 2, 2), 2), 4), plain, Optimizer::momentum),
+      moe("dp8 ep4 zero3 adam", zero(ep(choices(1, 1, 8, 1), 4), 3), balanced, Optimizer::adam),
+  };
+}
+
+// Mixed precision.
+std::vector<PlanCase> precision_cases() {
+  const auto in = [](DType type, std::string name, bool llama, Choices c,
+                     Optimizer optimizer = Optimizer::sgd, bool clip = false) {
+    PlanCase result{std::move(name), llama, c, optimizer, clip};
+    result.precision = type;
+    return result;
+  };
+  const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
+  const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
+  const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
+  const DType bf16 = DType::bf16;
+  const DType fp16 = DType::fp16;
+  std::vector<PlanCase> cases = {
+      in(bf16, "bf16 recompute", true,
+         with(choices(1, 1, 1, 4), [](Choices& c) { c.recompute = Recompute::full; })),
+      in(fp16, "fp16 clipped", false, choices(1, 1, 1, 4), Optimizer::adamw, true),
+      in(bf16, "bf16 dp2 zero1", false, zero(choices(1, 1, 2, 2), 1), Optimizer::adam),
+      in(bf16, "bf16 dp2 zero3 llama", true, zero(choices(1, 1, 2, 2), 3)),
+      in(bf16, "bf16 tp2 sp", false, sp(choices(2, 1, 1, 2))),
+      in(bf16, "bf16 pp2 zero-bubble", true, choices(1, 2, 1, 2, Schedule::zero_bubble), Optimizer::adamw),
+      in(bf16, "bf16 cp2", false, cp(choices(1, 1, 1, 2), 2)),
+      in(fp16, "fp16 dp2 zero2", false, zero(choices(1, 1, 2, 2), 2), Optimizer::momentum),
+      in(fp16, "fp16 pp2 clipped", true, choices(1, 2, 1, 2), Optimizer::adam, true),
+      in(bf16, "bf16 tp2 pp2 llama", true, choices(2, 2, 1, 2), Optimizer::momentum),
+      in(fp16, "fp16 tp2 sp dp2 zero1", false, zero(sp(choices(2, 1, 2, 2)), 1)),
+      in(bf16, "bf16 tp2 pp2 dp2 clipped", false, choices(2, 2, 2, 1), Optimizer::sgd, true),
+  };
+  PlanCase server = in(bf16, "bf16 dp2 server", false, choices(1, 1, 2, 2));
+  server.choices.sync = Sync::parameter_server;
+  server.choices.servers = 1;
+  cases.push_back(server);
+  PlanCase experts = in(bf16, "bf16 dp2 ep2", true, choices(1, 1, 2, 2));
+  experts.choices.ep = 2;
+  experts.model = [](Transformer& t) {
+    t.moe = MixtureOfExperts{};
+    t.moe->experts = 4;
+    t.moe->experts_per_token = 2;
+    t.moe->expert_ffn_hidden = 24;
+  };
+  cases.push_back(experts);
+  return cases;
+}
+
 }  // namespace
 
 std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
-  for (const auto& more : {context_cases(), compression_cases(), server_cases()})
+  for (const auto& more :
+       {context_cases(), compression_cases(), server_cases(), expert_cases(), precision_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

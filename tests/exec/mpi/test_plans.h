@@ -1,6 +1,7 @@
 // Tiny models and plans for tests that train for real.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct PlanCase {
   // to rounding, step by step.
   double lossy = 0;
   int steps = 20;
+  DType precision = DType::fp32;
+  std::function<void(Transformer&)> model = {};  // what it has beyond the tiny model
 };
 
 std::vector<PlanCase> all_cases();
@@ -30,7 +33,7 @@ std::vector<PlanCase> all_cases();
 constexpr int kGlobalBatch = 8;
 constexpr int kSeqLen = 24;  // divides into the parts of 2, 3 and 4 context ranks
 
-inline Workload tiny_model(bool llama) {
+inline Workload tiny_model(bool llama, const std::function<void(Transformer&)>& change = {}) {
   Transformer t;
   t.layers = 4;
   t.hidden = 32;
@@ -57,6 +60,7 @@ inline Workload tiny_model(bool llama) {
     t.qkv_bias = true;
     t.linear_bias = true;
   }
+  if (change) change(t);
   Workload workload;
   workload.name = llama ? "tiny-llama" : "tiny-gpt2";
   workload.transformer = t;
@@ -68,14 +72,14 @@ inline Workload tiny_model(bool llama) {
 
 inline Plan make_plan(const PlanCase& c) {
   auto job = std::make_shared<Job>();
-  job->workload = tiny_model(c.llama);
+  job->workload = tiny_model(c.llama, c.model);
   job->cluster = with_devices(load_cluster("localhost"), c.choices.world());
   job->runtime = catalog_runtime("orrery");
   job->runtime.bucket_bytes = 16 << 10;  // several buckets even for a tiny model
   job->runtime.clip_gradients = c.clip;
   job->training.global_batch = kGlobalBatch;
   job->training.seq_len = kSeqLen;
-  job->training.precision = DType::fp32;
+  job->training.precision = c.precision;
   job->training.optimizer = c.optimizer;
   // High enough that a wrong gradient shows within twenty steps, low enough that rounding does not grow.
   const double sgd = c.llama ? 0.05 : 0.1;
@@ -93,6 +97,7 @@ inline PlanCase serial_of(const PlanCase& c) {
   PlanCase serial = c;
   serial.choices = Choices{};
   serial.choices.micro_batch = c.choices.micro_batch;
+  serial.choices.capacity_factor = c.choices.capacity_factor;  // defined by micro-batch
   serial.replica_batches.clear();
   return serial;
 }

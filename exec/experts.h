@@ -1,0 +1,74 @@
+// The operators between a router and the combination of its experts' outputs, and what travels between them
+// (docs/program.md, experts). How many tokens an expert gets is known only when the router has run: what
+// depends on it has dynamic values, and counts are exchanged before tokens.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "exec/communicator.h"
+#include "exec/layers.h"
+#include "exec/memory_pool.h"
+#include "exec/routing.h"
+
+namespace orrery::exec {
+
+class Experts {
+ public:
+  // Keeps references. Device memory must be the host's.
+  Experts(const Plan& plan, const Program& program, Layers& layers, Parameters& parameters, Device& device,
+          Values& values);
+
+  bool computes(int op) const;
+  void forward(int op, int micro_batch, std::vector<Step>& steps);
+  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  std::function<std::unique_ptr<Request>()> all_to_all(const Instruction& instruction,
+                                                       Communicator& communicator,
+                                                       std::vector<Values::Id>& uses);
+
+ private:
+  const Operator& op(int index) const { return operators_[static_cast<std::size_t>(index)]; }
+  int router_of(int op) const;
+  Routing* routing_of(int op, int micro_batch);  // stays where it is
+  Key activation(int op, int micro_batch) const {
+    return {TensorKind::activation, op, micro_batch, Form::whole};
+  }
+  Key gradient(int op, int micro_batch) const {
+    return {TensorKind::activation_gradient, op, micro_batch, Form::whole};
+  }
+  Key stream(TensorKind kind, int op, int micro_batch) const { return {kind, op, micro_batch, form_}; }
+  std::int64_t columns_of(int op) const;  // of one row
+  static std::size_t bytes(std::int64_t rows, std::int64_t columns) {
+    return static_cast<std::size_t>(rows * columns) * sizeof(float);
+  }
+
+  void router_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void router_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void dispatch_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void dispatch_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void products_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void products_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void activation_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void activation_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void combine_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void combine_backward(int op, int micro_batch, std::vector<Step>& steps);
+
+  const std::vector<Operator>& operators_;
+  const Transformer& model_;
+  Layers& layers_;
+  Parameters& parameters_;
+  Device& device_;
+  Values& values_;
+  MemoryPool pool_;
+  std::map<std::pair<int, int>, std::unique_ptr<Routing>> routings_;  // by router and micro-batch
+  Form form_;                                                         // of tokens outside
+  std::int64_t rows_;                                                 // tokens of a micro-batch on this rank
+  std::int64_t hidden_;
+  int ep_;
+  std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come
+  double balance_;             // auxiliary loss's coefficient by the global batch's tokens
+};
+
+}  // namespace orrery::exec

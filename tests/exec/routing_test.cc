@@ -1,0 +1,137 @@
+// Routing tokens to experts: who goes where, who is dropped, and the gradient.
+#include "exec/routing.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "device_fixture.h"
+#include "exec/loss_scaler.h"
+#include "exec/memory_pool.h"
+
+namespace orrery::exec::test {
+
+TEST_CASE("every token goes to its most likely experts, rows of one expert side by side") {
+  // Three tokens, three experts, two choices each.
+  const std::vector<float> scores = {3, 2, 1, 1, 3, 2, 3, 1, 2};
+  Routing r;
+  route(scores.data(), 3, 3, 2, /*capacity=*/0, &r);
+  CHECK(r.choice == std::vector<std::int32_t>{0, 1, 1, 2, 0, 2});
+  CHECK(r.sent == std::vector<std::int64_t>{2, 2, 2});
+  // First choices before second ones: expert 0 has tokens 0 and 2, expert 1 tokens 1 and 0, expert 2 1 and 2.
+  CHECK(r.token_of_slot == std::vector<std::int32_t>{0, 2, 1, 0, 1, 2});
+  const float e = std::exp(1.0F);
+  CHECK(r.weight[0] == Approx(e / (e + 1)));
+  CHECK(r.weight[0] + r.weight[1] == Approx(1));
+  r.received = r.sent;
+  lay_out_received(1, &r);
+  REQUIRE(r.segments.size() == 3);
+  CHECK(r.segments[1].begin == 2);
+  CHECK(r.received_rows == 6);
+}
+
+TEST_CASE("with a capacity experts have as many rows each; what does not fit is dropped") {
+  const std::vector<float> scores = {2, 1, 2, 1, 2, 1};  // all three tokens want expert 0 first
+  Routing r;
+  route(scores.data(), 3, 2, 1, /*capacity=*/2, &r);
+  CHECK(r.sent == std::vector<std::int64_t>{2, 2});
+  CHECK(r.slot == std::vector<std::int32_t>{0, 1, -1});
+  CHECK(r.token_of_slot == std::vector<std::int32_t>{0, 1, -1, -1});
+  CHECK(r.chosen == std::vector<std::int64_t>{3, 0});
+}
+
+TEST_CASE("rows from several senders are segments of this rank's experts; empty ones are none") {
+  Routing r;
+  r.received = {2, 0, 1, 3};  // two senders, two experts
+  lay_out_received(2, &r);
+  REQUIRE(r.segments.size() == 3);
+  CHECK(r.segments[0].expert == 0);
+  CHECK(r.segments[1].expert == 0);
+  CHECK(r.segments[1].begin == 2);
+  CHECK(r.segments[2].expert == 1);
+  CHECK(r.received_rows == 6);
+}
+
+TEST_CASE("the router's gradient is that of its weights and of the auxiliary loss") {
+  constexpr int kRows = 5;
+  constexpr int kExperts = 4;
+  constexpr int kChosen = 2;
+  constexpr double kBalance = 0.3;
+  const auto scores = random_values(kRows * kExperts, 1);
+  const auto dweight = random_values(kRows * kChosen, 2);
+  Routing r;
+  route(scores.data(), kRows, kExperts, kChosen, 0, &r);
+  std::vector<float> dscores(scores.size());
+  route_backward(r, dweight.data(), kBalance, dscores.data());
+  // In double precision, the choices held fixed.
+  const auto loss = [&](const std::vector<double>& s) {
+    double sum = 0;
+    for (std::size_t t = 0; t < kRows; ++t) {
+      std::vector<double> p(kExperts);
+      double all = 0;
+      for (std::size_t e = 0; e < kExperts; ++e) all += p[e] = std::exp(s[t * kExperts + e]);
+      double chosen = 0;
+      for (std::size_t e = 0; e < kExperts; ++e) {
+        p[e] /= all;
+        sum += kBalance * kExperts * static_cast<double>(r.chosen[e]) / (kRows * kChosen) * p[e];
+      }
+      for (std::size_t j = 0; j < kChosen; ++j)
+        chosen += p[static_cast<std::size_t>(r.choice[t * kChosen + j])];
+      for (std::size_t j = 0; j < kChosen; ++j)
+        sum += static_cast<double>(dweight[t * kChosen + j]) *
+               p[static_cast<std::size_t>(r.choice[t * kChosen + j])] / chosen;
+    }
+    return std::vector<double>{sum};
+  };
+  CHECK(difference(dscores, numeric_gradient(scores, {1}, loss)) < 1e-5);
+}
+
+TEST_CASE("rows by index are gathered, summed and multiplied; -1 is none") {
+  const auto device = make_cpu_device();
+  const std::vector<float> from = {1, 2, 3, 4, 5, 6};  // three rows of two
+  const std::vector<std::int32_t> index = {2, -1, 0, 1};
+  const std::vector<float> scale = {2, 3, 4, 5};
+  std::vector<float> to(8, -1);
+  device->gather_rows(from.data(), index.data(), scale.data(), to.data(), 4, 2);
+  CHECK(to == std::vector<float>{10, 12, 0, 0, 4, 8, 15, 20});
+  device->gather_rows(from.data(), index.data(), nullptr, to.data(), 1, 2);
+  CHECK(to[0] == 5);
+  std::vector<float> sum = {1, 1, 1, 1};
+  device->sum_rows(from.data(), index.data(), scale.data(), sum.data(), 2, 2, 2, /*accumulate=*/true);
+  CHECK(sum == std::vector<float>{11, 13, 20, 29});
+  device->sum_rows(from.data(), index.data(), nullptr, sum.data(), 2, 2, 2, /*accumulate=*/false);
+  CHECK(sum == std::vector<float>{5, 6, 4, 6});
+  const std::vector<float> a = {1, 1, 2, 0};
+  std::vector<float> dots(4, -1);
+  device->dot_rows(a.data(), from.data(), index.data(), dots.data(), 2, 2, 2);
+  CHECK(dots == std::vector<float>{11, 0, 2, 6});
+  device->gather_rows(from.data(), index.data(), nullptr, nullptr, 0, 2);
+}
+
+TEST_CASE("a pool gives memory back to those who come next") {
+  const auto device = make_cpu_device();
+  MemoryPool pool(*device);
+  void* a = pool.take(10000);
+  void* b = pool.take(10000);
+  CHECK(a != b);
+  pool.give_back(a);
+  CHECK(pool.take(9000) == a);
+  const std::size_t before = device->peak_bytes();
+  pool.give_back(b);
+  pool.give_back(a);
+  pool.take(0);  // far smaller: no waste
+  CHECK(device->peak_bytes() <= before + 4096);
+}
+
+TEST_CASE("a loss scale falls when gradients overflow and rises after many that did not") {
+  LossScaler scaler;
+  const float begin = scaler.scale();
+  scaler.update(false);
+  CHECK(scaler.scale() == begin / 2);
+  for (int i = 0; i < 1999; ++i) scaler.update(true);
+  CHECK(scaler.scale() == begin / 2);
+  scaler.update(true);
+  CHECK(scaler.scale() == begin);
+}
+
+}  // namespace orrery::exec::test
