@@ -173,6 +173,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
   const TextData data(options.data, plan.job->training.seq_len, plan.job->training.seed);
+  const DeviceKind kind = device.host_memory() ? DeviceKind::cpu : DeviceKind::gpu;
+  if (const auto refusal = executor_refuses(plan, kind)) throw UserError(*refusal);
   Interpreter interpreter(plan, program, device, world, data);
 
   const double offset = clock_offset(control);

@@ -85,12 +85,13 @@ Comparison compare(const Outcome& parallel, const Outcome& serial, bool paramete
 
 }  // namespace
 
-int check_equivalence(Communicator& world, bool smoke) {
+int check_equivalence(Communicator& world, const std::string& which) {
   int faults = 0;
   int seen = 0;
-  for (const PlanCase& c : all_cases()) {
+  constexpr int kRandomPlans = 12;
+  for (const PlanCase& c : which == "random" ? random_cases(world.size(), kRandomPlans) : all_cases()) {
     if (c.choices.world() != world.size()) continue;
-    if (smoke && ++seen > 3) break;
+    if (which == "smoke" && ++seen > 3) break;
     const Outcome parallel = train_plan(make_plan(c), world, c.steps);
     if (world.rank() == 0) {
       const auto self = make_self_communicator();

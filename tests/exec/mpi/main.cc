@@ -1,4 +1,4 @@
-// test_exec_<mpi> communicator|equivalence|smoke, under mpirun.
+// test_exec_<mpi> communicator|equivalence|smoke|random, under mpirun.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
     else
-      return orrery::exec::test::check_equivalence(*world, what == "smoke") == 0 ? 0 : 1;
+      return orrery::exec::test::check_equivalence(*world, std::string(what)) == 0 ? 0 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "rank {}: {}\n", mpi.rank(), error.what());
     std::fflush(nullptr);

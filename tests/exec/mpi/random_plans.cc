@@ -1,0 +1,128 @@
+// Random small models and plans: whatever check_plan and executor_refuses let through must train as one rank
+// does.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "program/executable.h"
+#include "test_plans.h"
+
+namespace orrery::exec::test {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed, 0x706C616E) {}
+  int below(int n) { return static_cast<int>(random_.bits(next_++) % static_cast<std::uint64_t>(n)); }
+  bool chance(int percent) { return below(100) < percent; }
+  template <typename T>
+  T of(std::initializer_list<T> values) {
+    return values.begin()[below(static_cast<int>(values.size()))];
+  }
+
+ private:
+  CounterRandom random_;
+  std::uint64_t next_ = 0;
+};
+
+void draw_model(Draw& draw, PlanCase* c) {
+  const int layers = 2 + draw.below(3);
+  const int heads = draw.of({2, 4});
+  const int kv_heads = draw.chance(50) ? heads : heads / 2;
+  const int head_dim = draw.of({4, 8});
+  const int ffn = draw.of({24, 40});
+  const bool gated = draw.chance(50);
+  const bool tied = draw.chance(50);
+  const NormKind norm = draw.of({NormKind::layer_norm, NormKind::rms_norm});
+  const Activation activation = draw.of({Activation::gelu, Activation::silu, Activation::relu});
+  const int experts = draw.chance(35) ? draw.of({2, 4}) : 0;
+  const int shared = draw.chance(40) ? 16 : 0;
+  const int vocab = draw.of({256, 261, 300});
+  // Only what one rank's tokens decide is the same on every plan.
+  const bool by_rows = c->choices.sequence_parallel || c->choices.cp > 1;
+  const double balance = by_rows ? 0 : draw.of({0.0, 0.02});
+  if (by_rows) c->choices.capacity_factor = 0;
+  if (experts == 0) c->choices.ep = 1;
+  c->llama = draw.chance(50);
+  c->model = [=](Transformer& t) {
+    t.layers = layers;
+    t.heads = heads;
+    t.kv_heads = t.family == "gpt2" ? heads : kv_heads;
+    t.head_dim = head_dim;
+    t.hidden = heads * head_dim;
+    t.ffn_hidden = ffn;
+    t.gated_ffn = t.family != "gpt2" && gated;
+    t.tied_embeddings = tied;
+    t.norm = norm;
+    t.activation = activation;
+    t.vocab = vocab;
+    if (experts == 0 || t.family == "gpt2") return;
+    t.moe = MixtureOfExperts{};
+    t.moe->experts = experts;
+    t.moe->experts_per_token = 1 + (experts > 2 ? 1 : 0);
+    t.moe->expert_ffn_hidden = 16;
+    t.moe->shared_ffn_hidden = shared;
+    t.moe->auxiliary_loss = balance;
+  };
+}
+
+PlanCase draw_case(Draw& draw, int world) {
+  PlanCase c;
+  Choices& x = c.choices;
+  int rest = world;
+  for (int* dimension : {&x.tp, &x.pp, &x.cp, &x.dp}) {
+    const int size = dimension == &x.dp ? rest : draw.of({1, 1, 2, 3, 4});
+    if (rest % size != 0) continue;
+    *dimension = size;
+    rest /= size;
+  }
+  x.micro_batch = draw.of({1, 2, 4});
+  x.schedule =
+      draw.of({Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved, Schedule::zero_bubble});
+  if (x.schedule == Schedule::interleaved) x.interleave = 2;
+  x.zero = draw.below(4);
+  x.recompute = draw.of({Recompute::none, Recompute::selective, Recompute::full});
+  x.sequence_parallel = x.tp > 1 && draw.chance(50);
+  x.overlap_grad_reduce = draw.chance(70);
+  x.ep = draw.of({1, 2, 4});
+  x.capacity_factor = draw.of({0.0, 0.0, 1.0, 1.5});
+  if (draw.chance(15)) {
+    x.sync = draw.of({Sync::parameter_server, Sync::single_process});
+    if (x.sync == Sync::parameter_server) x.servers = 1 + draw.below(x.dp);
+    x.zero = 0;
+  }
+  if (x.dp == 2 && draw.chance(30)) c.replica_batches = {kGlobalBatch - 2, 2};
+  std::vector<Dimension> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp, Dimension::pp};
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[static_cast<std::size_t>(draw.below(static_cast<int>(i)))]);
+  std::copy(order.begin(), order.end(), x.order.begin());
+  c.optimizer = draw.of({Optimizer::sgd, Optimizer::momentum});
+  c.clip = draw.chance(40);
+  draw_model(draw, &c);
+  c.name = fmt::format("tp{} pp{} cp{} dp{} ep{}{} zero{} {}", x.tp, x.pp, x.cp, x.dp, x.ep,
+                       x.sequence_parallel ? " sp" : "", x.zero, name_of(x.schedule));
+  return c;
+}
+
+bool sound(const PlanCase& c, int world) {
+  if (c.choices.world() != world) return false;
+  try {
+    return !executor_refuses(make_plan(c));
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::vector<PlanCase> random_cases(int world, int count) {
+  std::vector<PlanCase> cases;
+  Draw draw(static_cast<std::uint64_t>(world));
+  while (static_cast<int>(cases.size()) < count) {
+    PlanCase c = draw_case(draw, world);
+    if (sound(c, world)) cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+}  // namespace orrery::exec::test
