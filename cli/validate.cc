@@ -124,10 +124,34 @@ std::vector<std::string> summary_row(const std::string& name, const Json& block)
           percent("within_10_percent")};
 }
 
+// One line a source, under a line of all.
+void print_sources(const std::string& title, const Json& block, const Output& output) {
+  std::vector<std::vector<std::string>> rows = {summary_row("all", block.at("all"))};
+  for (const auto& [name, source] : block.at("sources").items()) {
+    const bool kind = source.contains("kind");
+    rows.push_back(summary_row(
+        kind ? fmt::format("{} ({})", name, source.at("kind").get<std::string>()) : name, source));
+  }
+  output.print(table({title, "rows", "skipped", "MAPE", "median", "worst", "bias", "within 10%"}, rows));
+}
+
 int validate_published(const Json& result, const Output& output) {
-  std::vector<std::vector<std::string>> rows = {summary_row("all", result.at("all"))};
-  for (const auto& [name, block] : result.at("sources").items()) rows.push_back(summary_row(name, block));
-  output.print(table({"source", "rows", "skipped", "MAPE", "median", "worst", "bias", "within 10%"}, rows));
+  if (result.at("all").at("rows") > 0 || result.at("all").at("skipped") > 0)
+    print_sources("source", result, output);
+  if (result.contains("memory")) {
+    const Json& memory = result.at("memory");
+    output.print("\n");
+    print_sources("memory", memory, output);
+    const Json& fits = memory.at("fits");
+    output.print(fmt::format(
+        "{} rows ran, {} of them predicted not to fit; {} ran out of memory, {} of them predicted to fit\n",
+        fits.at("ran").get<int>(), fits.at("said_not_to_fit").size(), fits.at("out_of_memory").get<int>(),
+        fits.at("said_to_fit").size()));
+  }
+  if (result.contains("throughput")) {
+    output.print("\n");
+    print_sources("throughput", result.at("throughput"), output);
+  }
   output.write(result);
   return 0;
 }

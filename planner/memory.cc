@@ -1,5 +1,6 @@
 // What the fullest device holds. Activations: Korthikanti et al., arXiv 2205.05198, section 4.
 #include <algorithm>
+#include <set>
 
 #include "planner/evaluation.h"
 #include "planner/memory_model.h"
@@ -31,6 +32,7 @@ StateBytes state_bytes(const Plan& plan) {
       break;
   }
   if (storage != DType::fp32) bytes.optimizer += 4;  // master weights
+  if (plan.job->runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
   return bytes;
 }
 
@@ -51,6 +53,26 @@ struct Parameters {
   double dense = 0, expert = 0;
 };
 
+bool is_product(OperatorKind kind) {
+  return kind == OperatorKind::linear || kind == OperatorKind::expert_linear || kind == OperatorKind::head;
+}
+
+// Gradients that stand beside each other while operator `i` runs its backward: of its output, of its inputs
+// and of the residual stream. Under sequence parallelism a row-split product gathers the gradient of its
+// output, a column-split one its input and makes the whole gradient of it.
+double flow_bytes(const std::vector<Operator>& operators, int i, const Shard& shard) {
+  const Operator& op = operators[i];
+  const double ranks = shard.sequence_parallel ? shard.tp : 1;
+  const bool column = op.split == TensorSplit::column || op.split == TensorSplit::vocabulary;
+  double bytes = output_bytes(op, shard) * (op.split == TensorSplit::row ? ranks : 1);
+  for (const int input : op.inputs) {
+    if (op.kind == OperatorKind::residual && input != op.inputs.front()) continue;  // passed on as they are
+    const double whole = output_bytes(operators[input], shard) * (column ? ranks : 1);
+    bytes += whole + (column && ranks > 1 ? whole : 0);
+  }
+  return bytes;
+}
+
 Parameters parameters_of(const Operator& op, const Shard& shard) {
   if (op.parameters.empty()) return {};
   const auto elements = static_cast<double>(local_parameters(op, shard));
@@ -62,8 +84,12 @@ Parameters parameters_of(const Operator& op, const Shard& shard) {
 // What one micro-batch leaves on a chunk until its backward, and what its backward needs for a moment.
 struct MemoryModel::Activations {
   double kept = 0;       // every micro-batch in flight
-  double edge = 0;       // of embedding, head and loss
-  double transient = 0;  // the largest layer that is computed again, or whose gradients flow
+  double embedding = 0;  // of the embedding, kept likewise
+  double head = 0;       // of final norm, head and loss, kept
+  double flow = 0;       // the largest layer that is computed again, or whose gradients flow
+  double loss = 0;  // while the loss is computed, beyond `head`; or the head's backward runs, in its stead
+  double head_backward = 0;
+  double embedding_backward = 0;
 };
 
 MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
@@ -79,10 +105,36 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
   PartBytes bytes;
   bytes.saved = saved_bytes(operators, begin, end, false, shard, job_->runtime);
   bytes.saved_selective = saved_bytes(operators, begin, end, true, shard, job_->runtime);
+  // A gradient of low precision that is added to the accumulated one by a kernel of its own.
+  const RuntimeProfile& runtime = job_->runtime;
+  const double element = bytes_of(storage_type(shard.precision));
+  const bool apart = runtime.fp32_gradients && element < 4 &&
+                     (!runtime.fused_gradient_accumulation || runtime.dummy_weight_gradients);
   for (int i = begin; i < end; ++i) {
     const Operator& op = operators[i];
     bytes.last = output_bytes(op, shard);
-    bytes.widest = std::max(bytes.widest, bytes.last);
+    if (op.kind != OperatorKind::loss_max && op.kind != OperatorKind::loss_sum &&
+        op.kind != OperatorKind::loss)
+      bytes.flow = std::max(bytes.flow, flow_bytes(operators, i, shard));
+    if (op.kind == OperatorKind::head) {
+      // Logits, their fp32 copy and, where the loss is not fused, the exponentials beside it; saved_bytes
+      // counts one of them already.
+      bytes.logits = std::max(bytes.logits, bytes.last);
+      bytes.loss = std::max(bytes.loss, bytes.last / element * (runtime.fused_loss ? 4 : 4 + element));
+    }
+    if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
+      Operator alone = op;
+      for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
+      const Parameters weights = parameters_of(alone, shard);
+      // Experts are parameters of their own.
+      const double experts = std::max(1.0, static_cast<double>(op.experts) / shard.ep);
+      const double one = weights.dense + weights.expert / experts;
+      const bool edge = op.kind == OperatorKind::head || op.kind == OperatorKind::embedding;
+      if (apart && (edge || !runtime.dummy_weight_gradients))
+        bytes.product_gradient = std::max(bytes.product_gradient, element * one);
+      if (!edge && std::find(bytes.weights.begin(), bytes.weights.end(), one) == bytes.weights.end())
+        bytes.weights.push_back(one);
+    }
     const Parameters own = parameters_of(op, shard);
     bytes.dense += own.dense;
     bytes.expert += own.expert;
@@ -129,22 +181,37 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
     const bool edge = part == 0 || part == parts_.count() - 1;
     const bool again = c.recompute == Recompute::full && !edge &&
                        (c.recompute_layers == 0 || *layer_of_stage < c.recompute_layers);
-    // Gradients of the widest output stand beside its input's.
-    if (edge) {
-      out.edge += bytes.saved;
-      out.transient = std::max(out.transient, 2 * bytes.widest);
+    if (part == 0) {
+      out.embedding += bytes.saved;
+      out.embedding_backward = bytes.product_gradient + bytes.last;
+    } else if (edge) {
+      out.head += bytes.saved;
+      out.loss = bytes.loss;
+      out.head_backward = bytes.logits + bytes.product_gradient + (bytes.logits > 0 ? 0 : bytes.flow);
     } else if (again) {
       // The layer's input is the output of the operator before it, in this chunk or received.
       out.kept += parts_.begin[part] > 0 ? parts[part - 1].last : 0;
-      out.transient = std::max(out.transient, bytes.saved + 2 * bytes.widest);
+      out.flow = std::max(out.flow, bytes.saved + bytes.flow + bytes.product_gradient);
     } else {
       const double kept = selective ? bytes.saved_selective : bytes.saved;
       out.kept += kept;
-      out.transient = std::max(out.transient, bytes.saved - kept + 2 * bytes.widest);
+      out.flow = std::max(out.flow, bytes.saved - kept + bytes.flow + bytes.product_gradient);
     }
     if (!edge) ++*layer_of_stage;
   }
   return out;
+}
+
+// Elements of one placeholder a weight shape of parts [begin, end).
+double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
+  std::set<double> shapes;
+  for (int part = begin; part < end; ++part) {
+    if (part > begin && alike_ && part < parts_.count() - 1 && part > 1) continue;
+    shapes.insert(parts[part].weights.begin(), parts[part].weights.end());
+  }
+  double elements = 0;
+  for (const double shape : shapes) elements += shape;
+  return elements;
 }
 
 Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const {
@@ -156,7 +223,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
 
   Parameters parameters;
   double largest_layer = 0;  // parameters, for ZeRO-3's gathered copies
-  double kept = 0, edge = 0, transient = 0;
+  double kept = 0, embedding = 0, head = 0;
+  double flow = 0, loss = 0, head_backward = 0, embedding_backward = 0, dummies = 0;
   int layer_of_stage = 0;
   double sent = 0;  // one micro-batch's output of the first chunk
   const bool copy = c.pp > 1 && stage == c.pp - 1;
@@ -174,8 +242,13 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
     }
     const Activations a = activations_of(plan, begin, end, parts, &layer_of_stage);
     kept += a.kept;
-    edge += a.edge;
-    transient = std::max(transient, a.transient);
+    embedding += a.embedding;
+    head += a.head;
+    flow = std::max(flow, a.flow);
+    loss = std::max(loss, a.loss);
+    head_backward = std::max(head_backward, a.head_backward);
+    embedding_backward = std::max(embedding_backward, a.embedding_backward);
+    if (job.runtime.dummy_weight_gradients) dummies = std::max(dummies, placeholders(begin, end, parts));
   }
 
   const StateBytes bytes = state_bytes(plan);
@@ -195,16 +268,31 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
   const int in_flight = peak_in_flight(c.schedule, stage, c.pp, c.interleave, micro_batches);
   // kept / interleave is what one micro-batch leaves on a mean chunk. Embedding's masks wait like a layer's;
   // head and loss run their backward at once, but for GPipe.
-  const bool edges_wait = c.schedule == Schedule::gpipe || stage == 0;
-  const double edge_in_flight = edges_wait && c.pp > 1 ? static_cast<double>(in_flight) / c.interleave : 1;
-  memory.activations = kept / c.interleave * in_flight + edge * edge_in_flight + transient;
+  const double waiting = static_cast<double>(in_flight) / c.interleave;
+  const bool gpipe = c.schedule == Schedule::gpipe && c.pp > 1;
+  const double heads = gpipe ? in_flight - 1 : 0;  // that wait beside the one at work
+  const double forward = kept * waiting + embedding * (c.pp > 1 ? waiting : 1) + head * heads;
+  // The fullest moment: the loss, the head's backward, a layer's backward, or the embedding's, when the
+  // layers of its micro-batch are done.
+  memory.transient =
+      std::max({head + loss, head_backward, flow, embedding_backward - kept * std::min(1.0, waiting)});
+  memory.activations = forward + memory.transient;
 
-  // Gathered weights of the layer at work and the next, and its unsharded gradient (FSDP).
-  if (c.zero >= 3) memory.buffers += largest_layer * (2 * bytes.weight + bytes.gradient);
+  const RuntimeProfile& runtime = job.runtime;
+  if (c.zero >= 3) {
+    const double stage_parameters = parameters.dense + parameters.expert;
+    // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).
+    memory.buffers += runtime.pipeline_keeps_gathered && c.pp > 1
+                          ? stage_parameters * (bytes.weight + bytes.gradient)
+                          : largest_layer * (2 * bytes.weight + bytes.gradient);
+  }
   if (c.pp > 1) memory.buffers += 2 * sent;  // one tensor each being received and sent
-  const double allocated =
+  memory.buffers +=
+      dummies * bytes.weight + runtime.workspace_bytes + sharded(runtime.update_gradient_bytes, 1);
+  memory.allocated =
       memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
-  memory.total = allocated * (1 + job.runtime.allocator_margin);
+  memory.reserved = memory.allocated * (1 + runtime.allocator_margin);
+  memory.total = memory.reserved;
   return memory;
 }
 
@@ -228,6 +316,18 @@ Memory MemoryModel::predict(const Choices& choices) {
     }
   }
   return fullest;
+}
+
+Memory MemoryModel::predict_stage(const Choices& choices, int stage) {
+  const Plan plan{job_, choices};
+  const DeviceProfile& device = smallest_device(plan, stage);
+  Memory memory = stage_memory(plan, stage, table(plan), device.memory_bytes);
+  memory.total += device.context_bytes;
+  return memory;
+}
+
+Memory predict_memory_of_stage(const Plan& plan, int stage) {
+  return MemoryModel(plan.job).predict_stage(plan.choices, stage);
 }
 
 Memory predict_memory(const Plan& plan) {

@@ -19,16 +19,21 @@ class MemoryModel {
 
   // Of the fullest device; planner/evaluation.h has the formula. The choices must have passed check_plan.
   Memory predict(const Choices& choices);
+  Memory predict_stage(const Choices& choices, int stage);
 
  private:
   // Of one part of the model (layer_kinds.h), for one micro-batch on one rank.
   struct PartBytes {
     double saved = 0;                        // kept for the backward pass
     double saved_selective = 0;              // the same without what selective recomputation brings back
-    double widest = 0;                       // largest output of an operator
+    double flow = 0;                         // gradients of the operator at work, most at once
+    double loss = 0;                         // of logits while the loss is computed, beyond what is saved
+    double logits = 0;                       // one copy of them
+    double product_gradient = 0;             // of the largest product's weights, where it stands by itself
     double last = 0;                         // output of the last operator
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
+    std::vector<double> weights;             // distinct products' weights
   };
   using Table = std::vector<PartBytes>;
   struct Activations;
@@ -37,6 +42,7 @@ class MemoryModel {
   PartBytes part_bytes(int part, const Shard& shard) const;
   Activations activations_of(const Plan& plan, int begin, int end, const Table& parts,
                              int* layer_of_stage) const;
+  double placeholders(int begin, int end, const Table& parts) const;
   Memory stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const;
 
   std::shared_ptr<const Job> job_;

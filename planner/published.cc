@@ -6,6 +6,7 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "planner/evaluation.h"
+#include "planner/published_memory.h"
 #include "planner/published_rows.h"
 #include "planner/published_statistics.h"
 
@@ -38,7 +39,7 @@ Json sources_json(const Tallies& tallies) {
 }
 
 Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& source, Tallies* times,
-              Tallies* memory) {
+              MemoryJudge* memory) {
   Json row;
   row["file"] = source;
   row["line"] = fields.line;
@@ -56,13 +57,11 @@ Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& so
       row["measured_s"] = step.measured_s;
       row["relative_error"] = (predicted - step.measured_s) / step.measured_s;
       times->add(source, {predicted, step.measured_s, step.group, step.label});
+    } else {
+      row["skipped"] = "no step time is stated";
+      times->skip(source);
     }
-    if (step.measured_bytes > 0) {
-      const Memory predicted = predict_memory(step.plan);
-      row["predicted_bytes"] = predicted.total;
-      row["measured_bytes"] = step.measured_bytes;
-      memory->add(source, {predicted.total, step.measured_bytes, step.group, step.label});
-    }
+    memory->add_step(source, table.field(fields, "framework"), step, &row);
   } catch (const Unreadable& why) {
     row["skipped"] = why.why;
     times->skip(source);
@@ -77,13 +76,16 @@ Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& so
 
 Json validate_published(const std::vector<std::string>& csv_files) {
   Json rows = Json::array();
-  Tallies times, memory;
+  Tallies times;
+  MemoryJudge memory;
   for (const std::string& file : csv_files) {
     const CsvTable table = read_csv(file);
     const std::string source = std::filesystem::path(file).stem();
     if (table.column("step_time_s") >= 0 && table.column("n_layers") >= 0) {
       for (const CsvRow& fields : table.rows)
         rows.push_back(step_row(table, fields, source, &times, &memory));
+    } else if (MemoryJudge::is_memory_table(table)) {
+      memory.add_table(source, table, &rows);
     } else {
       throw UserError(file, 1, "the header is of no table of training steps or memory",
                       "the columns of published/steps or published/memory");
@@ -93,10 +95,7 @@ Json validate_published(const std::vector<std::string>& csv_files) {
   result["rows"] = std::move(rows);
   result["all"] = figures(times.all.rows, times.all.skipped);
   result["sources"] = sources_json(times);
-  if (!memory.all.rows.empty()) {
-    result["memory"] = {{"all", figures(memory.all.rows, memory.all.skipped)},
-                        {"sources", sources_json(memory)}};
-  }
+  if (!memory.empty()) result["memory"] = memory.json();
   return result;
 }
 

@@ -118,6 +118,9 @@ Workload published_workload(const PublishedModel& model) {
     moe.expert_ffn_hidden = facts.expert_ffn;
     moe.shared_ffn_hidden = facts.shared_ffn;
     moe.first_dense_layers = std::min(facts.dense_layers, t.layers - 1);
+    // SimuMax's launcher makes one layer of a truncated model dense, whatever the model has
+    // (simu_tools/megatron_scripts/scripts/run_pretrain_deepseekv2.sh @ 1b8ca90bec: MOE_LAYER_FREQ).
+    if (name.find("truncated") != std::string::npos) moe.first_dense_layers = 1;
     moe.layer_period = facts.period;
     t.moe = moe;
     t.multi_token_layers = facts.multi_token;

@@ -244,7 +244,8 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   step.measured_s = measured_seconds(row, static_cast<double>(batch) * model.seq_len, devices);
   // A GB of a framework's memory column is 2^30 bytes: they print PyTorch's counters so.
   step.measured_bytes = row.real("mem_per_gpu_gb") * 1073741824.0;
-  if (step.measured_s <= 0 && step.measured_bytes <= 0)
+  step.out_of_memory = has(row.text("source_ref"), "OOM") || has(row.text("notes"), "OOM");
+  if (step.measured_s <= 0 && step.measured_bytes <= 0 && !step.out_of_memory)
     throw Unreadable{"neither a step time nor a throughput is stated", true};
   if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA"))
     throw Unreadable{"low-rank adaptation trains no whole model", false};

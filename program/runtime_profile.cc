@@ -75,6 +75,12 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
       read.at_least_zero("optimizer_bytes_per_parameter", message.optimizer_bytes_per_parameter());
   p.allocator_margin = read.at_least_zero("allocator_margin", message.allocator_margin());
   if (p.allocator_margin > 1) read.fail("allocator_margin", "is above 1", "a fraction of allocated memory");
+  p.dummy_weight_gradients = message.dummy_weight_gradients();
+  p.gathered_weights_only = message.gathered_weights_only();
+  p.pipeline_keeps_gathered = message.pipeline_keeps_gathered();
+  p.selective_keeps_products = message.selective_keeps_products();
+  p.update_gradient_bytes = read.at_least_zero("update_gradient_bytes", message.update_gradient_bytes());
+  p.workspace_bytes = read.at_least_zero("workspace_bytes", message.workspace_bytes());
   p.frameworks.assign(message.frameworks().begin(), message.frameworks().end());
   return p;
 }
@@ -109,6 +115,12 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_communication_efficiency(p.communication_efficiency);
   message->set_optimizer_bytes_per_parameter(p.optimizer_bytes_per_parameter);
   message->set_allocator_margin(p.allocator_margin);
+  message->set_dummy_weight_gradients(p.dummy_weight_gradients);
+  message->set_gathered_weights_only(p.gathered_weights_only);
+  message->set_pipeline_keeps_gathered(p.pipeline_keeps_gathered);
+  message->set_selective_keeps_products(p.selective_keeps_products);
+  message->set_update_gradient_bytes(p.update_gradient_bytes);
+  message->set_workspace_bytes(p.workspace_bytes);
   for (const std::string& name : p.frameworks) message->add_frameworks(name);
 }
 

@@ -40,6 +40,12 @@ struct RuntimeProfile {
   double communication_efficiency = 1;
   double optimizer_bytes_per_parameter = 0;
   double allocator_margin = 0;
+  bool dummy_weight_gradients = false;
+  bool gathered_weights_only = false;
+  bool pipeline_keeps_gathered = false;
+  bool selective_keeps_products = false;
+  double update_gradient_bytes = 0;
+  double workspace_bytes = 0;
   std::vector<std::string> frameworks;
 };
 
