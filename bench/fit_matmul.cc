@@ -28,8 +28,10 @@ namespace {
 
 constexpr int kFolds = 5;
 // efficiency, tile_penalty, half_k, kernel_overhead_s, memory_efficiency, sharpness, wave_overlap,
-// split_overhead_s; of fp8 also the rate of the quantisation that the source times along.
-constexpr int kParameters = 9;
+// split_overhead_s, cached_bytes, cached_gain; of fp8 also the rate of the quantisation that the source times
+// along, of bf16 the device's power_loss and power_ramp_s (fp8's fit takes them over).
+constexpr int kParameters = 13;
+constexpr int kQuantise = 10, kPowerLoss = 11, kPowerRamp = 12;
 using Parameters = std::array<double, kParameters>;
 
 struct Row {
@@ -65,19 +67,28 @@ MatmulModel model_of(const Parameters& p) {
   m.sharpness = p[5];
   m.wave_overlap = p[6];
   m.split_overhead_s = p[7];
+  m.cached_bytes = p[8];
+  m.cached_gain = p[9];
   return m;
 }
 
+void set_model(const Parameters& p, DType type, DeviceProfile* device) {
+  device->matmul[static_cast<int>(type)] = model_of(p);
+  device->power_loss = p[kPowerLoss];
+  device->power_ramp_s = p[kPowerRamp];
+}
+
 double predict(const Parameters& p, const Row& row, DType type, const DeviceProfile& device) {
-  double seconds = product_seconds(row.product, type, device);
+  double seconds = benchmark_product_seconds(row.product, type, device);
   if (type == DType::fp8)  // bf16 read, fp8 written
-    seconds += 3 * row.product.m * row.product.k / (p[8] * device.memory_bandwidth_bytes_per_s);
+    seconds += 3 * row.product.m * row.product.k / (p[kQuantise] * device.memory_bandwidth_bytes_per_s);
   return seconds;
 }
 
 // Parameters are searched by their logarithm; these bounds are physical.
 bool plausible(const Parameters& p) {
-  return p[0] <= 1 && p[4] <= 1 && p[5] <= 20 && p[6] <= 1 && p[2] <= 2000 && p[3] <= 1e-4 && p[8] <= 4;
+  return p[0] <= 1 && p[4] <= 1 && p[5] <= 20 && p[6] <= 1 && p[2] <= 2000 && p[3] <= 1e-4 && p[8] <= 4e8 &&
+         p[9] >= 1 && p[9] <= 8 && p[kQuantise] <= 4 && p[kPowerLoss] <= 1 && p[kPowerRamp] <= 0.1;
 }
 
 double mean_error(const std::array<double, kParameters>& logs, const Series& series, DeviceProfile* device,
@@ -85,7 +96,7 @@ double mean_error(const std::array<double, kParameters>& logs, const Series& ser
   Parameters p;
   for (int i = 0; i < kParameters; ++i) p[i] = std::exp(logs[i]);
   if (!plausible(p)) return 1e3;
-  device->matmul[static_cast<int>(series.type)] = model_of(p);
+  set_model(p, series.type, device);
   double sum = 0;
   int count = 0;
   for (const Row& row : series.rows) {
@@ -98,14 +109,14 @@ double mean_error(const std::array<double, kParameters>& logs, const Series& ser
 
 // Nelder and Mead 1965 with the adaptive coefficients of Gao and Han 2012.
 template <typename Function>
-Parameters minimise(Function&& f, const Parameters& start, int evaluations) {
-  constexpr int n = kParameters;
+Parameters minimise(Function&& f, const Parameters& start, const std::vector<int>& free, int evaluations) {
+  const int n = static_cast<int>(free.size());
   const double expand = 1 + 2.0 / n, contract = 0.75 - 0.5 / n, shrink = 1 - 1.0 / n;
   std::vector<std::pair<double, Parameters>> simplex;
   for (int i = 0; i <= n; ++i) {
     Parameters x = start;
-    if (i > 0) x[i - 1] += 0.25;
-    if (f(x) >= 1e3) x[std::max(0, i - 1)] -= 0.5;
+    if (i > 0) x[free[i - 1]] += 0.25;
+    if (i > 0 && f(x) >= 1e3) x[free[i - 1]] -= 0.5;
     simplex.emplace_back(f(x), x);
   }
   const auto worse = [](const auto& a, const auto& b) { return a.first < b.first; };
@@ -113,10 +124,10 @@ Parameters minimise(Function&& f, const Parameters& start, int evaluations) {
     std::sort(simplex.begin(), simplex.end(), worse);
     Parameters centre{};
     for (int i = 0; i < n; ++i)
-      for (int j = 0; j < n; ++j) centre[j] += simplex[i].second[j] / n;
+      for (const int j : free) centre[j] += simplex[i].second[j] / n;
     const auto along = [&](double t) {
-      Parameters x;
-      for (int j = 0; j < n; ++j) x[j] = centre[j] + t * (simplex[n].second[j] - centre[j]);
+      Parameters x = start;
+      for (const int j : free) x[j] = centre[j] + t * (simplex[n].second[j] - centre[j]);
       ++used;
       return std::pair(f(x), x);
     };
@@ -132,7 +143,7 @@ Parameters minimise(Function&& f, const Parameters& start, int evaluations) {
         simplex[n] = contracted;
       } else {
         for (int i = 1; i <= n; ++i) {
-          for (int j = 0; j < n; ++j)
+          for (const int j : free)
             simplex[i].second[j] =
                 simplex[0].second[j] + shrink * (simplex[i].second[j] - simplex[0].second[j]);
           simplex[i].first = f(simplex[i].second);
@@ -176,9 +187,9 @@ std::string textproto(DType type, const MatmulModel& m) {
   return fmt::format(
       "matmul {{ dtype: \"{}\" efficiency: {:.4f} half_k: {:.1f} kernel_overhead_s: {:.3g} tile_choice: true "
       "tile_penalty: {:.3g}\n         wave_overlap: {:.3f} split_overhead_s: {:.3g} sharpness: {:.2f} "
-      "memory_efficiency: {:.3f} }}\n",
+      "memory_efficiency: {:.3f} cached_bytes: {:.3g} cached_gain: {:.2f} }}\n",
       name_of(type), m.efficiency, m.half_k, m.kernel_overhead_s, m.tile_penalty, m.wave_overlap,
-      m.split_overhead_s, m.sharpness, m.memory_efficiency);
+      m.split_overhead_s, m.sharpness, m.memory_efficiency, m.cached_bytes, m.cached_gain);
 }
 
 constexpr std::string_view kBegin = "# fitted by bench/fit_matmul: begin\n";
@@ -199,28 +210,49 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fit_matmul GEMM_CSV [DEVICES_FOLDER]\n");
     return 2;
   }
-  std::map<std::string, std::string> sections;  // by GPU as the table names it
-  std::map<std::string, double> overhead;       // of a bf16 product, which fp8's takes over
+  std::map<std::string, std::string> sections;             // by GPU as the table names it
+  std::map<std::string, double> overhead;                  // of a bf16 product, which fp8's takes over
+  std::map<std::string, std::pair<double, double>> power;  // power_loss, power_ramp_s: likewise
   fmt::print("{:24} {:5} {:>5}  {:>8} {:>8} {:>8} {:>8}   of shapes left out of the fit\n", "device", "type",
              "rows", "median", "p90", "max", "bias");
   for (const Series& series : read_series(argv[1])) {
     const auto names = kDevices.find(series.gpu);
     if (names == kDevices.end()) continue;
     DeviceProfile device = catalog_device(names->second.front());
-    const Parameters physical = {0.8, 3, 80, 3e-6, 0.8, 4, 0.3, 3e-6, 0.35};
-    Parameters start;
-    for (int i = 0; i < kParameters; ++i) start[i] = std::log(physical[i]);
-    const auto fit = [&](int without, const Parameters& from, int evaluations) {
-      return minimise([&](const Parameters& x) { return mean_error(x, series, &device, without); }, from,
-                      evaluations);
+    const bool fp8 = series.type == DType::fp8;
+    std::vector<int> free = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    if (fp8) {
+      free.push_back(kQuantise);
+    } else {
+      free.push_back(kPowerLoss);
+      free.push_back(kPowerRamp);
+    }
+    Parameters physical = {0.8, 3, 80, 3e-6, 0.8, 4, 0.3, 3e-6, 24e6, 1.5, 0.35, 0.1, 1e-3};
+    if (fp8 && power.contains(series.gpu)) {
+      physical[kPowerLoss] = power[series.gpu].first;
+      physical[kPowerRamp] = power[series.gpu].second;
+    }
+    const auto error = [&](int without) {
+      return [&, without](const Parameters& x) { return mean_error(x, series, &device, without); };
     };
-    const Parameters all = fit(-1, fit(-1, start, 1500), 1500);
+    Parameters all{};
+    double least = 1e9;
+    for (const double cached : {12e6, 24e6, 48e6, 90e6}) {
+      physical[8] = cached;
+      Parameters start;
+      for (int i = 0; i < kParameters; ++i) start[i] = std::log(physical[i]);
+      const Parameters found = minimise(error(-1), minimise(error(-1), start, free, 900), free, 900);
+      if (error(-1)(found) < least) {
+        least = error(-1)(found);
+        all = found;
+      }
+    }
     std::vector<double> errors, absolute;
     for (int fold = 0; fold < kFolds; ++fold) {
-      const Parameters logs = fit(fold, all, 600);
+      const Parameters logs = minimise(error(fold), all, free, 600);
       Parameters p;
       for (int i = 0; i < kParameters; ++i) p[i] = std::exp(logs[i]);
-      device.matmul[static_cast<int>(series.type)] = model_of(p);
+      set_model(p, series.type, &device);
       for (const Row& row : series.rows) {
         if (row.fold != fold) continue;
         errors.push_back(predict(p, row, series.type, device) / row.seconds - 1);
@@ -251,9 +283,11 @@ int main(int argc, char** argv) {
       model.kernel_overhead_s = overhead[series.gpu];
       section += textproto(series.type, model);
       section += fmt::format("vector {{ operator: \"quantize\" forward_bytes_per_s: {:.4g} }}\n",
-                             p[8] * device.memory_bandwidth_bytes_per_s);
+                             p[kQuantise] * device.memory_bandwidth_bytes_per_s);
     } else {
       overhead[series.gpu] = model.kernel_overhead_s;
+      power[series.gpu] = {p[kPowerLoss], p[kPowerRamp]};
+      section += fmt::format("power_loss: {:.3f}\npower_ramp_s: {:.3g}\n", p[kPowerLoss], p[kPowerRamp]);
       section += textproto(series.type, model);
       section += textproto(DType::fp16, model);  // the same units and rate
     }

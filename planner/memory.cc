@@ -20,6 +20,7 @@ StateBytes state_bytes(const Plan& plan) {
   const DType storage = plan.parameter_type();
   bytes.weight = bytes_of(storage);
   bytes.gradient = bytes_of(plan.gradient_type());
+  if (plan.job->runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
   switch (plan.job->training.optimizer) {
     case Optimizer::sgd:
       break;
@@ -73,6 +74,33 @@ double flow_bytes(const std::vector<Operator>& operators, int i, const Shard& sh
   return bytes;
 }
 
+// What selective recomputation by products keeps of operators [begin, end): their input, the output of every
+// second product (each matrix of a fused one by itself) and the attention core's (torchtitan
+// models/llama3/infra/parallelize.py: _apply_ac_to_transformer_block).
+double bytes_kept_by_products(const std::vector<Operator>& operators, int begin, int end,
+                              const Shard& shard) {
+  double bytes = begin > 0 ? output_bytes(operators[begin - 1], shard) : 0;
+  int products = 0;
+  for (int i = begin; i < end; ++i) {
+    const Operator& op = operators[i];
+    const double output = output_bytes(op, shard);
+    if (op.kind == OperatorKind::attention) {
+      bytes += output + shard.rows * (op.attention ? op.attention->heads : 0) / shard.tp * 4;
+      continue;
+    }
+    if (!is_product(op.kind)) continue;
+    double all = 0, kept = 0;
+    for (const ParameterTensor& tensor : op.parameters) {
+      if (tensor.shape.size() < 2) continue;
+      const auto features = static_cast<double>(tensor.elements());
+      all += features;
+      if (++products % 2 == 1) kept += features;
+    }
+    if (all > 0) bytes += output * kept / all;
+  }
+  return bytes;
+}
+
 Parameters parameters_of(const Operator& op, const Shard& shard) {
   if (op.parameters.empty()) return {};
   const auto elements = static_cast<double>(local_parameters(op, shard));
@@ -104,7 +132,9 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
   const int end = parts_.begin[part + 1];
   PartBytes bytes;
   bytes.saved = saved_bytes(operators, begin, end, false, shard, job_->runtime);
-  bytes.saved_selective = saved_bytes(operators, begin, end, true, shard, job_->runtime);
+  bytes.saved_selective = job_->runtime.selective_keeps_products
+                              ? bytes_kept_by_products(operators, begin, end, shard)
+                              : saved_bytes(operators, begin, end, true, shard, job_->runtime);
   // A gradient of low precision that is added to the accumulated one by a kernel of its own.
   const RuntimeProfile& runtime = job_->runtime;
   const double element = bytes_of(storage_type(shard.precision));
@@ -287,8 +317,10 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
                           : largest_layer * (2 * bytes.weight + bytes.gradient);
   }
   if (c.pp > 1) memory.buffers += 2 * sent;  // one tensor each being received and sent
-  memory.buffers +=
-      dummies * bytes.weight + runtime.workspace_bytes + sharded(runtime.update_gradient_bytes, 1);
+  memory.buffers += dummies * bytes.weight + runtime.workspace_bytes +
+                    (runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
+                         ? 0
+                         : sharded(runtime.update_gradient_bytes, 1));
   memory.allocated =
       memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
   memory.reserved = memory.allocated * (1 + runtime.allocator_margin);

@@ -9,6 +9,7 @@
 #include "planner/published_memory.h"
 #include "planner/published_rows.h"
 #include "planner/published_statistics.h"
+#include "planner/published_throughput.h"
 
 namespace orrery::planner {
 namespace {
@@ -78,6 +79,7 @@ Json validate_published(const std::vector<std::string>& csv_files) {
   Json rows = Json::array();
   Tallies times;
   MemoryJudge memory;
+  ThroughputJudge throughput;
   for (const std::string& file : csv_files) {
     const CsvTable table = read_csv(file);
     const std::string source = std::filesystem::path(file).stem();
@@ -86,9 +88,11 @@ Json validate_published(const std::vector<std::string>& csv_files) {
         rows.push_back(step_row(table, fields, source, &times, &memory));
     } else if (MemoryJudge::is_memory_table(table)) {
       memory.add_table(source, table, &rows);
+    } else if (ThroughputJudge::is_throughput_table(table)) {
+      throughput.add_table(source, table, &rows);
     } else {
-      throw UserError(file, 1, "the header is of no table of training steps or memory",
-                      "the columns of published/steps or published/memory");
+      throw UserError(file, 1, "the header is of no table of training steps, memory or throughput",
+                      "the columns of published/steps, memory or throughput");
     }
   }
   Json result;
@@ -96,6 +100,7 @@ Json validate_published(const std::vector<std::string>& csv_files) {
   result["all"] = figures(times.all.rows, times.all.skipped);
   result["sources"] = sources_json(times);
   if (!memory.empty()) result["memory"] = memory.json();
+  if (!throughput.empty()) result["throughput"] = throughput.json();
   return result;
 }
 

@@ -80,7 +80,16 @@ void MemoryJudge::add_step(const std::string& source, const std::string& framewo
     if (predicted.fits()) said_to_fit_.push_back(listed());
   } else if (step.measured_s > 0 || step.measured_bytes > 0) {
     ++ran_;
-    if (!predicted.fits()) said_not_to_fit_.push_back(listed());
+    bool fits = predicted.fits();
+    if (!fits && !(step.recompute_stated && step.sharding_stated)) {
+      // What the row leaves open may have been what saves most.
+      Plan thrifty = step.plan;
+      if (!step.recompute_stated) thrifty.choices.recompute = Recompute::full;
+      if (!step.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1)
+        thrifty.choices.zero = 3;
+      fits = predict_memory(thrifty).fits();
+    }
+    if (!fits) said_not_to_fit_.push_back(listed());
   }
 }
 

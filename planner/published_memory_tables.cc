@@ -10,6 +10,8 @@
 
 #include "planner/evaluation.h"
 #include "planner/published_rows.h"
+#include "program/operator_work.h"
+#include "program/schedule.h"
 #include "topologies/catalog.h"
 #include "workloads/catalog.h"
 
@@ -102,8 +104,9 @@ Transformer transformer_of(const Row& row) {
     moe.first_dense_layers = count_after(flags, "moe-layer-freq=([0]*");
     t.moe = moe;
   }
-  // Megatron's defaults of multi-head latent attention: q 512?, kv 512, 128 + 64 of a head.
-  if (has(flags, "multi-latent-attention=True")) t.mla = LatentAttention{0, 512, 128, 64, 128};
+  // As in
+  // tests/functional_tests/test_cases/moe/gpt3_mcore_te_tp2_pp2_ep4_etp1_memory_speed/model_config.yaml.
+  if (has(flags, "multi-latent-attention=True")) t.mla = LatentAttention{1536, 512, 128, 64, 128};
   t.multi_token_layers = count_after(flags, "mtp-num-layers=");
   return t;
 }
@@ -120,7 +123,7 @@ std::shared_ptr<Job> job_of(const Row& row, int devices) {
   const char* cluster = gpu == "A100" ? "dgx-a100" : gpu == "H100" ? "dgx-h100" : "gb200-nvl72";
   job->cluster = with_devices(load_cluster(cluster), devices);
   job->runtime = catalog_runtime("megatron-core");
-  job->runtime.dropout = row.text("model_family") != "nemotron";
+  job->runtime.dropout = !workload.transformer->mla;  // these recipes set it to 0
   if (has(row.text("other_flags"), "transformer-impl=local")) job->runtime.dummy_weight_gradients = false;
   Training& training = job->training;
   training.global_batch = row.count("gbs_sequences");
@@ -132,7 +135,10 @@ std::shared_ptr<Job> job_of(const Row& row, int devices) {
                                                : DType::bf16;
   const std::string& flags = row.text("other_flags");
   training.fused_attention = !has(flags, "attention-backend=unfused") &&
-                             !has(flags, "attention-backend=local") && !has(flags, "transformer-impl=local");
+                             !has(flags, "attention-backend=local") &&
+                             !has(flags, "transformer-impl=local") &&
+                             // An older Transformer Engine, whose deterministic attention is not fused.
+                             !has(row.text("golden_file"), "dracooci");
   return job;
 }
 
@@ -148,9 +154,26 @@ constexpr std::array<Configuration, 4> kKorthikanti = {{
     {"megatron-1T", "megatron-1t", 1, 8, 64, 1, 512},
 }};
 
+// Of the layers alone, as figures 1 and 7 have it: without the embedding's mask of dropout.
 double activations(const Plan& plan) {
   const Memory memory = predict_memory_of_stage(plan, 0);
-  return memory.activations - memory.transient;
+  const int in_flight = peak_in_flight(plan.choices.schedule, 0, plan.choices.pp, plan.choices.interleave,
+                                       static_cast<int>(plan.micro_batches()));
+  const double mask = saved_bytes(plan.job->workload.operators.front(), shard_of(plan), plan.job->runtime);
+  return memory.activations - memory.transient -
+         mask * (plan.choices.pp > 1 ? static_cast<double>(in_flight) / plan.choices.interleave : 1);
+}
+
+// 18 bytes a parameter of the layers.
+double states(const Plan& plan) {
+  const Memory memory = predict_memory_of_stage(plan, plan.choices.pp / 2);
+  double all = memory.weights + memory.gradients + memory.optimizer;
+  if (plan.choices.pp == 1) {
+    for (const Operator& op : plan.job->workload.operators)
+      if (op.layer < 0 || op.layer >= plan.job->workload.layers)
+        all -= 18 * static_cast<double>(local_parameters(op, shard_of(plan)));
+  }
+  return all;
 }
 
 }  // namespace
@@ -173,7 +196,8 @@ MemoryRow read_megatron_ci_row(const CsvTable& table, const CsvRow& fields) {
   if (!why.empty()) throw Unreadable{std::string(why), false};
   int devices = row.count("n_gpus");
   if (devices <= 0) {
-    if (row.text("gpu") == "GB200") throw Unreadable{"the number of devices is not stated", true};
+    if (row.text("gpu") == "GB200" || has(row.text("n_gpus_basis"), "multi-node"))
+      throw Unreadable{"the number of devices is not stated", true};
     devices = 8;  // n_gpus_basis: "CI default is 1 node x 8"
   }
   Plan plan;
@@ -196,6 +220,8 @@ MemoryRow read_megatron_ci_row(const CsvTable& table, const CsvRow& fields) {
   const std::string& sharding = row.text("dist_optimizer_or_fsdp");
   c.zero = has(sharding, "optim_grads_params") ? 3 : has(sharding, "use-distributed-optimizer") ? 1 : 0;
   if (c.dp * c.cp == 1) c.zero = 0;
+  // --num-distributed-optimizer-instances 2
+  if (has(row.text("test_case"), "multi_dist_opt") && c.dp * c.cp > 1) c.shard_group = c.dp * c.cp / 2;
   c.sequence_parallel = row.text("sequence_parallel") == "True" && c.tp > 1;
   const std::string& recompute = row.text("recompute");
   if (has(recompute, "full")) c.recompute = Recompute::full;
@@ -207,6 +233,14 @@ MemoryRow read_megatron_ci_row(const CsvTable& table, const CsvRow& fields) {
   }
   // The last rank writes the log: the last stage's.
   result.predicted = predict_memory_of_stage(plan, c.pp - 1).allocated;
+  const double logits = static_cast<double>(c.micro_batch) * job->training.seq_len / c.cp *
+                        job->workload.transformer->vocab / c.tp;
+  // Megatron's own fused cross entropy is not in place: an fp32 copy more. A deferred weight gradient of the
+  // head keeps the gradients of the logits of pp micro-batches.
+  if (has(row.text("other_flags"), "cross-entropy-loss-fusion=True") ||
+      has(row.text("test_case"), "cross_entropy"))
+    result.predicted += 4 * logits;
+  if (has(row.text("overlap_flags"), "defer-embedding-wgrad")) result.predicted += 2 * logits * c.pp;
   result.group =
       fmt::format("{}|{}|{}|{}", row.text("model_family"), row.text("gpu"), devices, row.text("golden_file"));
   result.label =
@@ -248,9 +282,7 @@ MemoryRow read_korthikanti_row(const CsvTable& table, const CsvRow& fields) {
   if (has(quantity, "full")) c.recompute = Recompute::full;
   if (row.text("unit") == "GiB") {
     result.measured = row.real("value") * 1073741824.0;
-    const Memory memory = predict_memory_of_stage(plan, 0);
-    result.predicted =
-        has(quantity, "params") ? memory.weights + memory.gradients + memory.optimizer : activations(plan);
+    result.predicted = has(quantity, "params") ? states(plan) : activations(plan);
   } else {
     result.measured = row.real("value");
     result.predicted = 100 * activations(plan) / whole;

@@ -112,6 +112,8 @@ Cluster cluster_of(const Row& row, int devices) {
     cluster.profiles[cluster.groups.front().node.profile] = device;
   }
   NodeType& node = cluster.groups.front().node;
+  // "CUDA capacity: NVIDIA H100 with 95.04GiB memory" (torchtitan's logs).
+  if (has(gpu, "H100-96GB")) cluster.profiles[node.profile].memory_bytes = 95.04 * 1073741824.0;
   const int per_node = row.count("gpus_per_node");
   const bool rack = has(machine->cluster, "nvl72");
   if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) {
@@ -289,6 +291,9 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (c.pp * c.interleave > model.layers && c.pp * c.interleave > job->workload.layers)
     throw Unreadable{fmt::format("{} model chunks of {} layers", c.pp * c.interleave, job->workload.layers),
                      false};
+  step.recompute_stated = !row.text("act_recompute").empty();
+  // "FSDP=1" beside rows of "FSDP=0" may say that it is on.
+  step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1";
   read_recompute(row, job->runtime, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;

@@ -44,7 +44,10 @@ struct Tile {
 // fourteen).
 constexpr std::array<Tile, 8> kTiles = {
     {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
-constexpr std::array<double, 6> kSplits = {1, 2, 3, 4, 6, 8};
+constexpr std::array<double, 9> kSplits = {1, 2, 3, 4, 6, 8, 16, 32, 64};
+// Of more than eight parts each is at least this deep: weight gradients of convolutions, whose k is the pixels
+// of a batch.
+constexpr double kDeepSplit = 8192;
 
 // Seconds of all output tiles, each of depth k, over the multiprocessors.
 double main_loop_seconds(const Product& p, Tile tile, double k, double splits, const MatmulModel& model,
@@ -69,7 +72,7 @@ double compute_seconds(const Product& p, const MatmulModel& model, double peak, 
                                     ? model.split_overhead_s + 8 * splits * p.count * p.m * p.n /
                                                                    (3 * device.memory_bandwidth_bytes_per_s)
                                     : 0;
-    if (partial_sums >= best) break;
+    if (partial_sums >= best || (splits > 8 && p.k / splits < kDeepSplit)) break;
     for (const Tile& tile : kTiles) {
       const double seconds =
           main_loop_seconds(p, tile, p.k / splits, splits, model, peak, device.multiprocessors);
@@ -81,16 +84,24 @@ double compute_seconds(const Product& p, const MatmulModel& model, double peak, 
 
 }  // namespace
 
-double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+namespace {
+
+double product_seconds_at(const Product& product, DType precision, const DeviceProfile& device,
+                          double clock) {
   if (product.m <= 0 || product.n <= 0 || product.k <= 0 || product.count <= 0) return 0;
   const DType type = supported(precision, device);
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
-  const double bytes = product.count * ((product.m * product.k + product.k * product.n) * bytes_of(type) +
-                                        product.m * product.n * bytes_of(storage_type(type)));
-  const double peak = device.peak_flops_per_s[static_cast<int>(type)] * device.sustained_clock;
+  const double bytes =
+      product.count * ((product.m * product.k * product.left_share + product.k * product.n) * bytes_of(type) +
+                       product.m * product.n * product.output_share * bytes_of(storage_type(type)));
+  const double peak = device.peak_flops_per_s[static_cast<int>(type)] * clock;
   const double compute = compute_seconds(product, model, peak, device);
   const double reached = model.memory_efficiency > 0 ? model.memory_efficiency : device.memory_efficiency;
-  const double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
+  double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
+  if (model.cached_bytes > 0) {
+    const double hit = 1 / (1 + std::pow(bytes / model.cached_bytes, 16));
+    memory *= 1 - hit + hit / model.cached_gain;
+  }
   const double longer = std::max(compute, memory);
   const double seconds =
       model.sharpness > 0
@@ -98,6 +109,19 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
                               1 / model.sharpness)
           : longer;
   return seconds + model.kernel_overhead_s * (product.batched ? 1 : product.count);
+}
+
+}  // namespace
+
+double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+  return product_seconds_at(product, precision, device, device.sustained_clock);
+}
+
+double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+  const double seconds = product_seconds_at(product, precision, device, 1);
+  if (seconds <= 0) return 0;
+  const double warmed = device.power_loss > 0 ? seconds / (seconds + device.power_ramp_s) : 0;
+  return seconds * (1 + device.power_loss * warmed);
 }
 
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,

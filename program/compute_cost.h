@@ -13,6 +13,8 @@ namespace orrery {
 
 // proto/device_profile.proto has the formulas. `precision` is the type the product computes in.
 double product_seconds(const Product& product, DType precision, const DeviceProfile& device);
+// The same on a cool device that the product, repeated, warms up: what a benchmark measures.
+double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device);
 // `flops`: causal counted once; backward twice the forward. `queries`: rows x heads; 0: enough to fill the
 // device.
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,

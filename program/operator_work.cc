@@ -31,7 +31,8 @@ double gradient_bytes(const Shard& shard, const RuntimeProfile& runtime) {
 
 double product_bytes(const Product& p, DType type, DType storage) {
   const double output = p.output_bytes > 0 ? p.output_bytes : bytes_of(storage);
-  return p.count * ((p.m * p.k + p.k * p.n) * bytes_of(type) + p.m * p.n * output);
+  return p.count *
+         ((p.m * p.k * p.left_share + p.k * p.n) * bytes_of(type) + p.m * p.n * p.output_share * output);
 }
 
 void add_product(OperatorWork* work, const Product& p, DType type, DType storage) {
@@ -79,20 +80,29 @@ Product forward_product(const Operator& op, const MatmulShape& shape, const Shar
   return p;
 }
 
+// Places of a convolution's kernel, each of which reads its input again; 1 for everything else.
+double kernel_places(const Operator& op) {
+  if (op.kind != OperatorKind::conv || op.parameters.empty()) return 1;
+  const std::vector<std::int64_t>& shape = op.parameters.front().shape;  // out, in, height, width
+  return shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1;
+}
+
 void add_products(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
   const DType storage = storage_type(shard.precision);
   const double accumulated = runtime.fused_gradient_accumulation ? 2 * gradient_bytes(shard, runtime) : 0;
+  const double share = 1 / kernel_places(op);
   for (const MatmulShape& shape : op.matmuls) {
-    const Product p = forward_product(op, shape, shard);
+    Product p = forward_product(op, shape, shard);
+    p.left_share = share;
     if (does_forward(kind)) add_product(work, p, type, storage);
     // dX = dY W^T; what reads the batch itself needs no gradient of its input.
     if (does_input_gradient(kind) && !op.inputs.empty())
-      add_product(work, {p.m, p.k, p.n, p.count, p.batched}, type, storage);
+      add_product(work, {p.m, p.k, p.n, p.count, p.batched, 0, 1, share}, type, storage);
     // dW = X^T dY
     if (does_weight_gradient(kind) && !op.parameters.empty())
-      add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated}, type, storage);
+      add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated, share}, type, storage);
     if (type == DType::fp8) {
       // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
       const double elements = p.m * p.count *
@@ -240,7 +250,13 @@ Passes passes_of(OperatorKind kind, bool fused) {
 void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                      OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
-  const Passes passes = passes_of(op.kind, runtime.fused_elementwise);
+  // One kernel with the batch norm before them: in-place ReLU, and the addition of the shortcut, which is
+  // read once more and whose gradient is written.
+  const bool in_norm = runtime.fused_normalization && !op.keeps_input;
+  if (in_norm && op.kind == OperatorKind::activation) return;
+  const Passes passes = in_norm && op.kind == OperatorKind::elementwise
+                            ? Passes{1.0 / 3, 1.0 / 3, 0, 0}
+                            : passes_of(op.kind, runtime.fused_elementwise);
   const double element = bytes_of(storage_type(shard.precision));
   const double rows = local_rows(op, shard);
   const double split = op.kind == OperatorKind::embedding ? 1 : internal::output_split(op, shard);

@@ -35,6 +35,9 @@ struct Product {  // m x k times k x n, `count` times (separate kernels unless `
   // Bytes moved for each element of the output: written once (0: in the storage type), or read and written by
   // a product that accumulates.
   double output_bytes = 0;
+  // Parts of the left operand and of the output that are in memory: a convolution's product reads each pixel
+  // once for every place of its kernel, but from the cache.
+  double left_share = 1, output_share = 1;
 };
 
 struct OperatorWork {

@@ -79,6 +79,8 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.gathered_weights_only = message.gathered_weights_only();
   p.pipeline_keeps_gathered = message.pipeline_keeps_gathered();
   p.selective_keeps_products = message.selective_keeps_products();
+  p.bf16_gradient_copy = message.bf16_gradient_copy();
+  p.fused_normalization = message.fused_normalization();
   p.update_gradient_bytes = read.at_least_zero("update_gradient_bytes", message.update_gradient_bytes());
   p.workspace_bytes = read.at_least_zero("workspace_bytes", message.workspace_bytes());
   p.frameworks.assign(message.frameworks().begin(), message.frameworks().end());
@@ -119,6 +121,8 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_gathered_weights_only(p.gathered_weights_only);
   message->set_pipeline_keeps_gathered(p.pipeline_keeps_gathered);
   message->set_selective_keeps_products(p.selective_keeps_products);
+  message->set_bf16_gradient_copy(p.bf16_gradient_copy);
+  message->set_fused_normalization(p.fused_normalization);
   message->set_update_gradient_bytes(p.update_gradient_bytes);
   message->set_workspace_bytes(p.workspace_bytes);
   for (const std::string& name : p.frameworks) message->add_frameworks(name);

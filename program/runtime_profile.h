@@ -44,6 +44,8 @@ struct RuntimeProfile {
   bool gathered_weights_only = false;
   bool pipeline_keeps_gathered = false;
   bool selective_keeps_products = false;
+  bool bf16_gradient_copy = false;
+  bool fused_normalization = false;
   double update_gradient_bytes = 0;
   double workspace_bytes = 0;
   std::vector<std::string> frameworks;

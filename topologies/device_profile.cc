@@ -64,6 +64,9 @@ void read_matmul(const proto::DeviceProfile& message, const FieldCheck& check, D
     model.sharpness = at.not_negative("sharpness", from.sharpness());
     model.memory_efficiency =
         from.memory_efficiency() == 0 ? 0 : at.fraction("memory_efficiency", from.memory_efficiency());
+    model.cached_bytes = at.not_negative("cached_bytes", from.cached_bytes());
+    if (from.cached_gain() != 0)
+      model.cached_gain = 1 + at.not_negative("cached_gain", from.cached_gain() - 1);
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (!seen[type] && profile.peak_flops_per_s[type] > 0)
@@ -139,13 +142,23 @@ double default_memory_efficiency(DeviceKind kind) {
 // GPUs: medians of the large products (2mnk > 0.4 TFLOP) of ai-dynamo/aiconfigurator's measurements
 // (095f58a51c) as a fraction of the dense datasheet peak: bf16 A100 0.84, H100 0.78, H200 0.78, B200 0.66;
 // fp8 H100 0.60, H200 0.62, B200 0.50. The others have no such table: they take the 16-bit figure. The tile
-// is cuBLAS's commonest (128 x 128), the overhead that of an empty kernel. CPUs: OpenBLAS and oneDNN reach
+// is chosen by shape, with A100's fitted constants; the overhead is that of an empty kernel. CPUs: OpenBLAS and oneDNN reach
 // 0.8 to 0.9 of the fused multiply-add peak on large products; packing makes short k and narrow tiles dear.
 MatmulModel default_matmul(DeviceKind kind, DType type) {
   if (kind == DeviceKind::cpu)
     return {.efficiency = 0.8, .half_k = 16, .tile_m = 16, .tile_n = 16, .kernel_overhead_s = 1e-6};
   const double efficiency = type == DType::fp8 || type == DType::int8 ? 0.60 : 0.78;
-  return {.efficiency = efficiency, .half_k = 64, .tile_m = 128, .tile_n = 128, .kernel_overhead_s = 3e-6};
+  constexpr double kPenalty = 4;  // elements: 128 x 256 reaches `efficiency`
+  return {.efficiency = std::min(1.0, efficiency * (1 + kPenalty * (1.0 / 128 + 1.0 / 256))),
+          .half_k = 64,
+          .tile_m = 128,
+          .tile_n = 128,
+          .kernel_overhead_s = 3e-6,
+          .tile_choice = true,
+          .tile_penalty = kPenalty,
+          .wave_overlap = 0.6,
+          .split_overhead_s = 3e-6,
+          .sharpness = 2.6};
 }
 
 // GPUs, fused: FlashAttention-2 on A100 reaches 0.5 to 0.6 of the peak forward and 0.4 to 0.5 backward at
@@ -196,6 +209,8 @@ DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std
     profile.concurrency_scale.push_back(check.fraction("concurrency_scale", scale));
   profile.sustained_clock =
       message.sustained_clock() == 0 ? 1 : check.fraction("sustained_clock", message.sustained_clock());
+  profile.power_loss = check.not_negative("power_loss", message.power_loss());
+  profile.power_ramp_s = check.not_negative("power_ramp_s", message.power_ramp_s());
   profile.overlap_slowdown = check.not_negative("overlap_slowdown", message.overlap_slowdown());
   profile.price_usd_per_hour = check.not_negative("price_usd_per_hour", message.price_usd_per_hour());
   return profile;
@@ -236,6 +251,8 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
     matmul->set_split_overhead_s(profile.matmul[type].split_overhead_s);
     matmul->set_sharpness(profile.matmul[type].sharpness);
     matmul->set_memory_efficiency(profile.matmul[type].memory_efficiency);
+    matmul->set_cached_bytes(profile.matmul[type].cached_bytes);
+    matmul->set_cached_gain(profile.matmul[type].cached_gain);
     for (const bool fused : {false, true}) {
       auto* attention = message->add_attention();
       attention->set_dtype(name);
@@ -254,6 +271,8 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
   }
   for (const double scale : profile.concurrency_scale) message->add_concurrency_scale(scale);
   message->set_sustained_clock(profile.sustained_clock);
+  message->set_power_loss(profile.power_loss);
+  message->set_power_ramp_s(profile.power_ramp_s);
   message->set_overlap_slowdown(profile.overlap_slowdown);
   message->set_price_usd_per_hour(profile.price_usd_per_hour);
 }

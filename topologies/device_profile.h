@@ -29,6 +29,8 @@ struct MatmulModel {
   double split_overhead_s = 0;
   double sharpness = 0;
   double memory_efficiency = 0;
+  double cached_bytes = 0;
+  double cached_gain = 1;
 };
 
 struct VectorModel {
@@ -66,6 +68,8 @@ struct DeviceProfile {
   std::vector<double> concurrency_scale;
   double overlap_slowdown = 0;
   double sustained_clock = 1;
+  double power_loss = 0;
+  double power_ramp_s = 0;
   double price_usd_per_hour = 0;
 
   // Peak of the type, or of the type the device would use in its stead (compute_type). Never 0 for a checked

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "workloads/graph_workload.h"
@@ -135,19 +136,29 @@ Tensor bottleneck(GraphBuilder& b, const std::string& p, const Tensor& in, std::
   return b.relu(p + "relu3", b.addition(p + "add", x, shortcut));
 }
 
-Workload resnet50() {
+Workload resnet(std::string name, const std::array<int, 4>& blocks, std::int64_t published) {
   GraphBuilder b;
   Tensor x = b.relu("relu", b.batch_norm("bn1", b.conv("conv1", {-1, 3, 224}, 64, 7, 2, false)));
   x = b.max_pool("maxpool", x, 2);
-  const int blocks[] = {3, 4, 6, 3};
   for (int stage = 0; stage < 4; ++stage)
     for (int i = 0; i < blocks[stage]; ++i)
       x = bottleneck(b, fmt::format("layer{}.{}.", stage + 1, i), x, std::int64_t{64} << stage,
                      stage > 0 && i == 0 ? 2 : 1);
   b.loss(b.linear("fc", b.average_pool("avgpool", x, 1), 1000));
-  return b.finish("resnet50",
-                  "arXiv 1512.03385; stride in the 3x3 convolution, as torchvision.models.resnet50",
-                  25'557'032);
+  return b.finish(name, "arXiv 1512.03385; stride in the 3x3 convolution, as torchvision.models." + name,
+                  published);
+}
+
+Workload resnet50() {
+  return resnet("resnet50", {3, 4, 6, 3}, 25'557'032);
+}
+
+Workload resnet101() {
+  return resnet("resnet101", {3, 4, 23, 3}, 44'549'160);
+}
+
+Workload resnet152() {
+  return resnet("resnet152", {3, 8, 36, 3}, 60'192'808);
 }
 
 Workload vgg16() {
@@ -211,6 +222,8 @@ Workload dlrm() {
 const std::vector<BuiltinGraph>& builtin_graphs() {
   static const std::vector<BuiltinGraph> graphs = {
       {"dlrm", "Recommender on Criteo's display advertising data: 26 tables of width 16, 33.8M rows.", dlrm},
+      {"resnet101", "ResNet-101 on images of 224 x 224.", resnet101},
+      {"resnet152", "ResNet-152 on images of 224 x 224.", resnet152},
       {"resnet50", "ResNet-50 on images of 224 x 224.", resnet50},
       {"vgg16", "VGG-16 on images of 224 x 224.", vgg16},
   };

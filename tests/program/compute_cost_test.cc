@@ -55,6 +55,33 @@ TEST_CASE("a thin product is bound by memory") {
   CHECK(product_seconds({1, 16384, 65536}, DType::bf16, d) == Approx(bytes / 1.8e12 + 2e-6));
 }
 
+TEST_CASE("operands that the cache holds are read faster") {
+  DeviceProfile d = device();
+  for (MatmulModel& m : d.matmul) m.tile_m = 16;
+  const Product p{1, 1024, 65536};
+  const double bytes = 2.0 * (1.0 * 65536 + 65536.0 * 1024 + 1024);
+  const double cold = product_seconds(p, DType::bf16, d);
+  for (MatmulModel& m : d.matmul) {
+    m.cached_bytes = 4 * bytes;
+    m.cached_gain = 2;
+  }
+  CHECK(product_seconds(p, DType::bf16, d) - 2e-6 == Approx((cold - 2e-6) / 2).epsilon(1e-6));
+  for (MatmulModel& m : d.matmul) m.cached_bytes = bytes / 4;
+  CHECK(product_seconds(p, DType::bf16, d) == Approx(cold).epsilon(1e-6));
+}
+
+TEST_CASE("a benchmark warms the device up; a training run is warm: the sustained clock counts instead") {
+  DeviceProfile d = device();
+  const Product p{1280, 2560, 4096};
+  const double cool = product_seconds(p, DType::bf16, d);
+  CHECK(benchmark_product_seconds(p, DType::bf16, d) == Approx(cool));
+  d.power_loss = 0.5;
+  d.power_ramp_s = cool;  // half of the way
+  d.sustained_clock = 0.8;
+  CHECK(benchmark_product_seconds(p, DType::bf16, d) == Approx(1.25 * cool));
+  CHECK(product_seconds(p, DType::bf16, d) - 2e-6 == Approx((cool - 2e-6) / 0.8));
+}
+
 TEST_CASE("fp8 on a device without it computes in bf16") {
   const DeviceProfile d = device();
   const Product p{4096, 4096, 4096};

@@ -202,6 +202,36 @@ TEST_CASE("experts: each rank computes its tokens' share on its own experts") {
         Approx(1.25 * 2.0 * 8192 * 28672 * 4096));
 }
 
+TEST_CASE("a convolution reads a pixel from memory once, not for every place of its kernel") {
+  Operator conv = test::make(OperatorKind::conv, TensorSplit::replicated, "conv2", 0, 56 * 56 * 64, 0);
+  conv.inputs = {0};
+  conv.matmuls = {{56.0 * 56, 64, 64 * 9, 1}};
+  conv.parameters = {test::tensor("conv2.weight", {64, 64, 3, 3}, -1)};
+  Shard s;
+  s.rows = s.samples = 32;
+  s.precision = DType::fp16;
+  const double image = 32.0 * 56 * 56 * 64 * 2, weights = 64.0 * 64 * 9 * 2;
+  const RuntimeProfile runtime = catalog_runtime("horovod");
+  CHECK(operator_work(conv, ComputeKind::forward, s, runtime).bytes == Approx(2 * image + weights));
+  CHECK(operator_work(conv, ComputeKind::backward_input, s, runtime).bytes == Approx(2 * image + weights));
+}
+
+TEST_CASE("where batch norm, ReLU and addition are one kernel, the latter two cost little") {
+  Operator relu = test::make(OperatorKind::activation, TensorSplit::replicated, "relu", 0, 1000, 2000);
+  relu.keeps_input = false;
+  Operator add = test::make(OperatorKind::elementwise, TensorSplit::replicated, "add", 0, 1000, 3000);
+  add.keeps_input = false;
+  Shard s;
+  s.rows = s.samples = 8;
+  s.precision = DType::fp16;
+  RuntimeProfile runtime = catalog_runtime("horovod");
+  CHECK(operator_work(relu, ComputeKind::forward, s, runtime).kernels == 0);
+  CHECK(operator_work(add, ComputeKind::forward, s, runtime).vector_bytes == Approx(8 * 1000 * 2));
+  runtime.fused_normalization = false;
+  CHECK(operator_work(relu, ComputeKind::forward, s, runtime).vector_bytes == Approx(8 * 2000 * 2));
+  CHECK(operator_work(add, ComputeKind::forward, s, runtime).vector_bytes == Approx(8 * 3000 * 2));
+}
+
 TEST_CASE("convolution as an implicit product: ResNet-50's first layer") {
   Operator conv = test::make(OperatorKind::conv, TensorSplit::replicated, "conv1", 0, 112 * 112 * 64, 0);
   conv.matmuls = {{112.0 * 112, 64, 147, 1}};
