@@ -137,8 +137,9 @@ std::shared_ptr<Job> job_of(const Row& row, int devices) {
   training.fused_attention = !has(flags, "attention-backend=unfused") &&
                              !has(flags, "attention-backend=local") &&
                              !has(flags, "transformer-impl=local") &&
-                             // An older Transformer Engine, whose deterministic attention is not fused.
-                             !has(row.text("golden_file"), "dracooci");
+                             // An older Transformer Engine, whose deterministic attention is not fused (but
+                             // under context parallelism, which needs a fused core).
+                             (row.count("cp") > 1 || !has(row.text("golden_file"), "dracooci"));
   return job;
 }
 

@@ -293,7 +293,8 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
                      false};
   step.recompute_stated = !row.text("act_recompute").empty();
   // "FSDP=1" beside rows of "FSDP=0" may say that it is on.
-  step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1";
+  step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1" &&
+                         !has(row.text("dp_sharding"), "FSDP=1 ");
   read_recompute(row, job->runtime, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;
