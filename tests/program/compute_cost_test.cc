@@ -58,8 +58,8 @@ TEST_CASE("a thin product is bound by memory") {
 TEST_CASE("operands that the cache holds are read faster") {
   DeviceProfile d = device();
   for (MatmulModel& m : d.matmul) m.tile_m = 16;
-  const Product p{1, 1024, 65536};
-  const double bytes = 2.0 * (1.0 * 65536 + 65536.0 * 1024 + 1024);
+  const Product p{1, 16384, 65536};
+  const double bytes = 2.0 * (1.0 * 65536 + 65536.0 * 16384 + 16384);
   const double cold = product_seconds(p, DType::bf16, d);
   for (MatmulModel& m : d.matmul) {
     m.cached_bytes = 4 * bytes;
