@@ -14,6 +14,7 @@ namespace {
 struct Options {
   std::string plan, backend = "auto", data, trace, json;
   std::optional<int> steps;
+  std::string learning_rate, base_batch, warmup_steps;  // as given: the executor reads them
   std::string mpi;
 };
 
@@ -25,6 +26,9 @@ int run(const Options& options) {
     if (!value.empty()) arguments.insert(arguments.end(), {name, value});
   };
   if (options.steps) pass("--steps", std::to_string(*options.steps));
+  pass("--learning-rate", options.learning_rate);
+  pass("--base-batch", options.base_batch);
+  pass("--warmup-steps", options.warmup_steps);
   pass("--backend", options.backend);
   pass("--data", options.data);
   pass("--trace", options.trace);
@@ -42,6 +46,17 @@ void add_run(CLI::App& app, Action& action) {
   add_mpi_option(*verb, options->mpi);
   verb->add_option("--steps", options->steps, "training steps (default: 10)")
       ->check(CLI::Range(1, 1'000'000'000).description(""))
+      ->type_name("N");
+  verb->add_option("--learning-rate", options->learning_rate, "instead of the plan's")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("RATE");
+  verb->add_option("--base-batch", options->base_batch,
+                   "linear scaling rule: the rate times global batch / SAMPLES (default: not scaled)")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("SAMPLES");
+  verb->add_option("--warmup-steps", options->warmup_steps,
+                   "the rate rises linearly over so many steps (default: 0)")
+      ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("N");
   verb->add_option("--data", options->data,
                    "text to train on, a token a byte (default: the GPL that every Debian carries)")

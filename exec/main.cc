@@ -88,6 +88,12 @@ int main(int argc, char** argv) {
   run_verb->add_option("plan", arguments.plan, "Plan file, as orrery plan --out writes it")->required();
   run_verb->add_option("--steps", training.steps, "Training steps")->capture_default_str();
   run_verb->add_option("--data", training.data, "Text file; a token is a byte")->capture_default_str();
+  LearningRate& rate = training.learning_rate;
+  run_verb->add_option("--learning-rate", rate.base, "Instead of the plan's")->check(CLI::PositiveNumber);
+  run_verb->add_option("--base-batch", rate.base_batch, "Samples the rate was meant for: scaled to the batch")
+      ->check(CLI::PositiveNumber);
+  run_verb->add_option("--warmup-steps", rate.warmup_steps, "Steps over which the rate rises to its value")
+      ->check(CLI::NonNegativeNumber);
   run_verb->add_option("--json", training.json, "Write the result as JSON to this file; - for stdout");
   run_verb
       ->add_option("--backend", training.backend,

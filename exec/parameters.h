@@ -80,6 +80,7 @@ class Parameters {
   void update(int begin, int end, std::int64_t step, float scale);
 
   double learning_rate() const { return rate_; }
+  void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come
   const ShardPlace& place() const { return place_; }
 
  private:

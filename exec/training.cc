@@ -177,6 +177,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   if (const auto refusal = executor_refuses(plan, kind)) throw UserError(*refusal);
   Interpreter interpreter(plan, program, device, world, data);
 
+  const double plain_rate = interpreter.parameters().learning_rate();
   const double offset = clock_offset(control);
   std::vector<double> loss;
   std::vector<double> step_ends;
@@ -184,6 +185,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   control.barrier();
   mine.begin_s = steady_seconds() + offset;
   for (std::int64_t step = 0; step < options.steps; ++step) {
+    interpreter.parameters().set_learning_rate(
+        options.learning_rate.at(step, plain_rate, plan.job->training.global_batch));
     interpreter.run_step(step);
     loss.push_back(interpreter.loss_sum() /
                    (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len));

@@ -7,6 +7,7 @@
 #include "exec/communicator.h"
 #include "exec/data.h"
 #include "exec/device.h"
+#include "exec/learning_rate.h"
 #include "program/plan.h"
 
 namespace orrery::exec {
@@ -14,6 +15,7 @@ namespace orrery::exec {
 struct TrainingOptions {
   std::int64_t steps = 10;
   std::string data = kDefaultText;
+  LearningRate learning_rate;
   std::string json;              // file, "-" for stdout, empty for none
   std::string timeline;          // file of a binary proto::Timeline
   std::string trace;             // file of a Chrome trace

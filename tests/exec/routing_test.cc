@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "device_fixture.h"
+#include "exec/learning_rate.h"
 #include "exec/loss_scaler.h"
 #include "exec/memory_pool.h"
 
@@ -121,6 +122,18 @@ TEST_CASE("a pool gives memory back to those who come next") {
   pool.give_back(a);
   pool.take(0);  // far smaller: no waste
   CHECK(device->peak_bytes() <= before + 4096);
+}
+
+TEST_CASE("the learning rate is scaled with the batch and warmed up") {
+  LearningRate rate;
+  CHECK(rate.at(0, 0.1, 256) == 0.1);
+  rate.base = 0.2;
+  rate.base_batch = 128;
+  CHECK(rate.at(7, 0.1, 256) == Approx(0.4));
+  rate.warmup_steps = 4;
+  CHECK(rate.at(0, 0.1, 256) == Approx(0.1));
+  CHECK(rate.at(3, 0.1, 256) == Approx(0.4));
+  CHECK(rate.at(9, 0.1, 256) == Approx(0.4));
 }
 
 TEST_CASE("a loss scale falls when gradients overflow and rises after many that did not") {
