@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -26,6 +27,40 @@ MpiLibrary parse_mpi(const std::string& name) {
   return name.empty() ? detect_mpi_library() : mpi_library_from_name(name);
 }
 
+void add_mpirun_args_option(CLI::App& verb, std::string& words) {
+  verb.add_option("--mpirun-args", words,
+                  "further options for mpirun, as one string quoted as for a shell (default: "
+                  "$ORRERY_MPIRUN_ARGS, else none)")
+      ->type_name("WORDS")
+      ->envname("ORRERY_MPIRUN_ARGS");
+}
+
+Placement placement_of(const Cluster& cluster, int ranks, const std::string& mpirun_args) {
+  Placement placement;
+  placement.mpirun_args = CLI::detail::split_up(mpirun_args);
+  if (cluster.fabric.transport == Transport::tcp)
+    for (const NodeGroup& group : cluster.groups)
+      placement.network_bytes_per_s =
+          std::max(placement.network_bytes_per_s, group.node.nic.bandwidth_bytes_per_s);
+  bool elsewhere = false;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const DevicePlace place = cluster.place(rank % cluster.devices());
+    int node = place.node;
+    for (int group = 0; group < place.group; ++group)
+      node -= cluster.groups[static_cast<std::size_t>(group)].count;
+    const NodeType& type = cluster.groups[static_cast<std::size_t>(place.group)].node;
+    const std::string host = type.hosts.empty() ? std::string() : type.hosts[static_cast<std::size_t>(node)];
+    elsewhere = elsewhere || (!host.empty() && host != "localhost");
+    placement.hosts.push_back(host);
+  }
+  if (!elsewhere) placement.hosts.clear();
+  for (const std::string& host : placement.hosts)
+    if (host.empty())
+      throw UserError("the cluster's file names hosts for some of its nodes only",
+                      "`hosts` in every node group, or in none");
+  return placement;
+}
+
 void add_backend_option(CLI::App& verb, std::string& backend) {
   verb.add_option(
           "--backend", backend,
@@ -39,7 +74,8 @@ void check_backend(const std::string& name) {
     throw UserError(fmt::format("--backend {} is unknown", name), "expected auto, mpi, nccl or cuda-mpi");
 }
 
-int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments) {
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                           const Placement& placement) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw InternalError(fmt::format("cannot fork: {}", std::strerror(errno)));
@@ -48,7 +84,7 @@ int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::str
     try {
       const int nowhere = open("/dev/null", O_WRONLY);
       if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
-      code = launch_executor(mpi, ranks, arguments);
+      code = launch_executor(mpi, ranks, arguments, placement);
     } catch (const std::exception& error) {
       fmt::print(stderr, "orrery: {}\n", error.what());
     }

@@ -6,18 +6,27 @@
 #include <vector>
 
 #include "exec/launcher.h"
+#include "topologies/cluster.h"
 
 namespace orrery::cli {
 
 void add_mpi_option(CLI::App& verb, std::string& mpi);
 MpiLibrary parse_mpi(const std::string& name);  // empty: detected
 
+// `--mpirun-args` (or ORRERY_MPIRUN_ARGS): words for mpirun, quoted as for a shell.
+void add_mpirun_args_option(CLI::App& verb, std::string& words);
+
+// Ranks on the hosts that the cluster's file names, in the order of its devices; on this machine where it
+// names none, or `localhost` alone. Throws UserError where it names hosts for some nodes only.
+Placement placement_of(const Cluster& cluster, int ranks, const std::string& mpirun_args);
+
 void add_backend_option(CLI::App& verb, std::string& backend);
 void check_backend(const std::string& name);
 
 // launch_executor in a child whose stdout is discarded, so that this process goes on (under a launcher too,
 // as rank 0 of its job). Returns the exit code.
-int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments);
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                           const Placement& placement);
 
 // A folder that is removed with everything in it.
 class TemporaryFolder {

@@ -13,9 +13,11 @@ namespace {
 
 struct Options {
   std::string plan, backend = "auto", data, trace, json;
-  std::optional<int> steps;
+  std::string vocabulary, checkpoint_folder, init, save;
+  std::optional<int> steps, checkpoint_every;
+  bool restart = false;
   std::string learning_rate, base_batch, warmup_steps;  // as given: the executor reads them
-  std::string mpi;
+  std::string mpi, mpirun_args;
 };
 
 int run(const Options& options) {
@@ -31,9 +33,17 @@ int run(const Options& options) {
   pass("--warmup-steps", options.warmup_steps);
   pass("--backend", options.backend);
   pass("--data", options.data);
+  pass("--vocab", options.vocabulary);
   pass("--trace", options.trace);
   pass("--json", options.json);
-  return launch_executor(parse_mpi(options.mpi), plan.choices.world(), arguments);
+  pass("--checkpoint-dir", options.checkpoint_folder);
+  if (options.checkpoint_every) pass("--checkpoint-every", std::to_string(*options.checkpoint_every));
+  if (options.restart) arguments.emplace_back("--restart");
+  pass("--init", options.init);
+  pass("--save", options.save);
+  const int ranks = plan.choices.world();
+  return launch_executor(parse_mpi(options.mpi), ranks, arguments,
+                         placement_of(plan.job->cluster, ranks, options.mpirun_args));
 }
 
 }  // namespace
@@ -44,6 +54,7 @@ void add_run(CLI::App& app, Action& action) {
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
   add_backend_option(*verb, options->backend);
   add_mpi_option(*verb, options->mpi);
+  add_mpirun_args_option(*verb, options->mpirun_args);
   verb->add_option("--steps", options->steps, "training steps (default: 10)")
       ->check(CLI::Range(1, 1'000'000'000).description(""))
       ->type_name("N");
@@ -60,6 +71,28 @@ void add_run(CLI::App& app, Action& action) {
       ->type_name("N");
   verb->add_option("--data", options->data,
                    "text to train on, a token a byte (default: the GPL that every Debian carries)")
+      ->type_name("FILE");
+  verb->add_option("--vocab", options->vocabulary,
+                   "folder of a GPT-2 vocabulary, vocab.json and merges.txt (default: a token is a byte)")
+      ->type_name("FOLDER");
+  verb->add_option("--checkpoint-dir", options->checkpoint_folder,
+                   "folder for checkpoints, which every rank must see (default: none are written)")
+      ->type_name("FOLDER");
+  verb->add_option("--checkpoint-every", options->checkpoint_every,
+                   "steps between checkpoints (default: none are written)")
+      ->check(CLI::Range(1, 1'000'000'000).description(""))
+      ->type_name("N");
+  verb->add_flag(
+      "--restart", options->restart,
+      "go on from the folder's newest checkpoint, under this plan or another; --steps counts from the "
+      "beginning");
+  verb->add_option(
+          "--init", options->init,
+          "start from a model's weights: a .safetensors file or a Hugging Face folder (default: seeded)")
+      ->type_name("FILE|FOLDER");
+  verb->add_option(
+          "--save", options->save,
+          "write the weights at the end as safetensors under Hugging Face's names (default: not written)")
       ->type_name("FILE");
   verb->add_option("--trace", options->trace, "write a Chrome/Perfetto trace (default: none written)")
       ->type_name("FILE");

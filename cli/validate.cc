@@ -1,6 +1,7 @@
 // orrery validate: predicted beside measured, of a plan that is run here or of published tables.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "cli/executor.h"
+#include "cli/history.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "planner/evaluation.h"
@@ -25,10 +27,11 @@ constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated an
 constexpr int kDefaultSteps = 10;
 
 struct Options {
-  std::string plan, backend = "auto", mpi, data;
+  std::string plan, backend = "auto", mpi, mpirun_args, data;
   std::vector<std::string> published, published_collectives;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
+  bool history = false;
   Output output;
 };
 
@@ -68,7 +71,9 @@ int validate_plan(const Options& options) {
   evaluation.simulation = sim::simulate(evaluation.plan, simulation);
 
   const TemporaryFolder folder;
-  const int code = launch_executor_beside(mpi, ranks, arguments_of(options, folder.path()));
+  const int code =
+      launch_executor_beside(mpi, ranks, arguments_of(options, folder.path()),
+                             placement_of(evaluation.plan.job->cluster, ranks, options.mpirun_args));
   if (code != 0) return code;  // the executor has said why
   const Json run = read_json(folder.path() + "/run.json");
 
@@ -99,9 +104,58 @@ int validate_plan(const Options& options) {
   json["profile"] = planner::to_json(evaluation).at("profile");
   json["measured"] = run.at("step_time_s");
   options.output.write(json);
+  const Job& job = *evaluation.plan.job;
+  remember({{"plan", planner::describe(evaluation.plan)},
+            {"workload", job.workload.name},
+            {"cluster", job.cluster.name},
+            {"profile", json["profile"]},
+            {"ranks", ranks},
+            {"steps", options.steps},
+            {"predicted_step_time_s", validation.predicted_step_time_s},
+            {"measured_step_time_s", validation.measured_step_time_s},
+            {"relative_error", validation.relative_error()}});
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// What was remembered, oldest first, and whether it gets better: the median error of all and of the latest
+// ten.
+int show_history(const Output& output) {
+  const History history = read_history();
+  if (history.entries.empty())
+    throw NoAnswer(fmt::format("nothing was validated yet: {} is empty", history_file().string()));
+  constexpr std::size_t kLatest = 10;
+  std::vector<std::vector<std::string>> rows;
+  std::vector<double> errors;
+  for (const Json& entry : history.entries) {
+    const auto predicted = entry.at("predicted_step_time_s").get<double>();
+    const auto measured = entry.at("measured_step_time_s").get<double>();
+    errors.push_back(std::abs(entry.at("relative_error").get<double>()));
+    rows.push_back({entry.at("when").get<std::string>(), entry.at("workload").get<std::string>(),
+                    entry.at("cluster").get<std::string>(), entry.at("plan").get<std::string>(),
+                    human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
+  }
+  const std::vector<double> latest(
+      errors.end() - static_cast<std::ptrdiff_t>(std::min(kLatest, errors.size())), errors.end());
+  output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows));
+  output.print(fmt::format("{} validations: median error {:.1f}%; of the latest {}: {:.1f}%\n", errors.size(),
+                           100 * median(errors), latest.size(), 100 * median(latest)));
+  if (history.damaged > 0)
+    fmt::print(stderr, "orrery: {} lines of {} are no validations and were left out\n", history.damaged,
+               history_file().string());
+  Json json;
+  json["entries"] = history.entries;
+  json["median_error"] = median(errors);
+  json["latest_median_error"] = median(latest);
+  output.write(json);
   return 0;
 }
 
@@ -157,11 +211,12 @@ int validate_published(const Json& result, const Output& output) {
 }
 
 int run(const Options& options) {
-  const int asked =
-      !options.plan.empty() + !options.published.empty() + !options.published_collectives.empty();
+  const int asked = !options.plan.empty() + !options.published.empty() +
+                    !options.published_collectives.empty() + static_cast<int>(options.history);
   if (asked != 1)
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
-                    "expected one of PLAN, --published and --published-collectives");
+                    "expected one of PLAN, --published, --published-collectives and --history");
+  if (options.history) return show_history(options.output);
   if (!options.published.empty())
     return validate_published(planner::validate_published(options.published), options.output);
   if (!options.published_collectives.empty())
@@ -178,6 +233,7 @@ void add_validate(CLI::App& app, Action& action) {
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote");
   add_backend_option(*verb, options->backend);
   add_mpi_option(*verb, options->mpi);
+  add_mpirun_args_option(*verb, options->mpirun_args);
   verb->add_option("--steps", options->steps,
                    fmt::format("training steps to measure (default: {})", kDefaultSteps))
       ->check(CLI::Range(1, 1'000'000).description(""))
@@ -193,6 +249,8 @@ void add_validate(CLI::App& app, Action& action) {
   verb->add_option("--published-collectives", options->published_collectives,
                    "judge the collective model by tables of published nccl-tests runs")
       ->type_name("CSV…");
+  verb->add_flag("--history", options->history,
+                 "show every plan that was validated here, and its error over time");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

@@ -27,12 +27,19 @@ std::filesystem::path executor_of(MpiLibrary mpi);
 // Processor cores that this process may use.
 int usable_cores();
 
+// Where the ranks run, and what else the user wants mpirun to know.
+struct Placement {
+  std::vector<std::string> hosts;        // of each rank, in order; empty: all on this machine
+  std::vector<std::string> mpirun_args;  // words for mpirun's command line, before the program
+  double network_bytes_per_s = 0;        // of a host's port, over TCP; 0: not known, or no TCP
+};
+
 struct LaunchOptions {
   MpiLibrary mpi = MpiLibrary::openmpi;
   int ranks = 1;
-  int cores = 1;         // where ranks outnumber them, waiting ranks yield
-  bool root = false;     // Open MPI wants to be told
-  bool one_host = true;  // shared memory alone carries messages
+  int cores = 1;      // where ranks outnumber them, waiting ranks yield
+  bool root = false;  // Open MPI wants to be told
+  Placement placement = {};
 };
 // `mpirun … program arguments…` with the flags that this MPI needs.
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
@@ -40,8 +47,10 @@ std::vector<std::string> launch_command(const LaunchOptions& options, const std:
 
 // What `orrery run`, `validate` and `calibrate` do: outside a launcher, runs the executor with `arguments` on
 // `ranks` ranks under mpirun and returns its exit code; under a launcher, becomes the executor and does not
-// return. One compute thread a rank. Throws InternalError when a signal ended a rank: mpirun is told to be
-// quiet.
-int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments);
+// return. One compute thread a rank. With hosts, mpirun reaches them as it is set up to (ssh, or the agent
+// that its own options name), and finds program and files there under the same paths. Throws InternalError
+// when a signal ended a rank: mpirun is told to be quiet.
+int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                    const Placement& placement = {});
 
 }  // namespace orrery

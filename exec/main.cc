@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "exec/calibrate.h"
+#include "exec/calibrate_network.h"
 #include "exec/collectives.h"
 #include "exec/engine.h"
 #include "exec/mpi/mpi_transport.h"
@@ -21,6 +22,7 @@ struct Arguments {
   std::string plan;
   TrainingOptions training;
   CalibrationOptions calibration;
+  NetworkCalibrationOptions network;
 };
 
 // Runs `work` on every rank. An error that all ranks meet alike (the plan, the options) is said once; another
@@ -77,6 +79,13 @@ int measure(const MpiWorld& world, const Arguments& arguments) {
   return guarded(world, false, [&] { calibrate(*communicator, options); });
 }
 
+int measure_network(const MpiWorld& world, const Arguments& arguments) {
+  auto communicator = make_communicator(world.transport());
+  NetworkCalibrationOptions options = arguments.network;
+  options.library = world.library();
+  return guarded(world, true, [&] { calibrate_network(*communicator, options); });
+}
+
 int main(int argc, char** argv) {
   CLI::App app{"Trains what a plan says, as one rank of an MPI job (orrery run starts it)",
                "orrery-exec-" ORRERY_MPI_NAME};
@@ -94,12 +103,20 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   run_verb->add_option("--warmup-steps", rate.warmup_steps, "Steps over which the rate rises to its value")
       ->check(CLI::NonNegativeNumber);
+  run_verb->add_option("--vocab", training.vocabulary,
+                       "Folder of a GPT-2 vocabulary: vocab.json, merges.txt");
   run_verb->add_option("--json", training.json, "Write the result as JSON to this file; - for stdout");
   run_verb
       ->add_option("--backend", training.backend,
                    "mpi (processors), nccl (GPUs), cuda-mpi (GPUs, messages staged through the host) or "
                    "auto: GPUs where the plan is for GPUs and this machine has one")
       ->capture_default_str();
+  run_verb->add_option("--checkpoint-dir", training.checkpoint_folder,
+                       "Folder of checkpoints, seen by every rank");
+  run_verb->add_option("--checkpoint-every", training.checkpoint_every, "Write one after so many steps");
+  run_verb->add_flag("--restart", training.restart, "Go on from the newest checkpoint, where there is one");
+  run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
+  run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_option("--trace", training.trace, "Write a trace for Perfetto or chrome://tracing");
@@ -109,6 +126,12 @@ int main(int argc, char** argv) {
                              "Cluster file to write; without it the one that plans on localhost read");
   calibrate_verb->add_option("--observations", arguments.calibration.observations,
                              "Write the raw measurements beside the fit's predictions as CSV");
+  CLI::App* network_verb =
+      app.add_subcommand("calibrate-network", "Measure a cluster's links; start it with a rank a node");
+  network_verb->add_option("cluster", arguments.network.cluster, "Description of the cluster")->required();
+  network_verb->add_option("--host", arguments.network.host, "What `calibrate` wrote on one of its hosts")
+      ->required();
+  network_verb->add_option("--out", arguments.network.out, "Cluster file to write")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {
@@ -118,7 +141,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const MpiWorld world(&argc, &argv);
-  return calibrate_verb->parsed() ? measure(world, arguments) : run(world, arguments);
+  if (calibrate_verb->parsed()) return measure(world, arguments);
+  return network_verb->parsed() ? measure_network(world, arguments) : run(world, arguments);
 }
 
 }  // namespace

@@ -66,6 +66,9 @@ class Parameters {
   float* own_master(int bucket) const {
     return master_.empty() ? own_weights(bucket) : master_[static_cast<std::size_t>(bucket)];
   }
+  // Optimizer state of the same elements: momentum's or Adam's first moment (0), Adam's second (1); null
+  // where the optimizer has none.
+  float* own_state(int which, int bucket) const { return which == 0 ? first_[bucket] : second_[bucket]; }
 
   // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's;
   // else all of it on the first replica (or its server) and nothing on the others. What tensor ranks hold
@@ -82,6 +85,8 @@ class Parameters {
   double learning_rate() const { return rate_; }
   void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come
   const ShardPlace& place() const { return place_; }
+  bool has_master() const { return !master_.empty(); }
+  DType type() const { return type_; }  // of the values that the weights have
 
  private:
   void make_master();

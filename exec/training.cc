@@ -12,11 +12,13 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "exec/checkpoint.h"
 #include "exec/clock.h"
 #include "exec/digest.h"
 #include "exec/gather.h"
 #include "exec/interpreter.h"
 #include "exec/process_memory.h"
+#include "exec/whole_tensors.h"
 #include "program/executable.h"
 #include "program/lowering.h"
 #include "program/timeline.h"
@@ -27,7 +29,8 @@ namespace {
 
 // What each rank tells rank 0 at the end.
 struct RankReport {
-  double begin_s = 0;          // all times on rank 0's clock
+  double begin_s = 0;  // all times on rank 0's clock
+  std::int64_t first_step = 0;
   double flops = 0;            // of one step's computations
   double allocated_bytes = 0;  // on the device, at most
   double context_bytes = 0;    // the process before it allocated anything: code, MPI, libraries
@@ -36,10 +39,11 @@ struct RankReport {
 
 struct Merged {
   std::vector<RankReport> ranks;
-  std::vector<double> loss;         // by step
-  std::vector<double> step_ends_s;  // by step, of the last rank
-  double begin_s = 0;               // of the first step
-  proto::Timeline timeline;         // by rank, step, instruction
+  std::vector<double> loss;           // by step
+  std::vector<double> step_ends_s;    // by step, of the last rank
+  std::vector<double> step_begins_s;  // where something (a checkpoint) came before it; else 0
+  double begin_s = 0;                 // of the first step
+  proto::Timeline timeline;           // by rank, step, instruction
 };
 
 double median(std::vector<double> values) {
@@ -67,7 +71,8 @@ std::size_t first_timed_step(std::size_t steps) {
 std::vector<double> step_times(const Merged& merged) {
   std::vector<double> times;
   for (std::size_t s = first_timed_step(merged.step_ends_s.size()); s < merged.step_ends_s.size(); ++s)
-    times.push_back(merged.step_ends_s[s] - (s == 0 ? merged.begin_s : merged.step_ends_s[s - 1]));
+    times.push_back(merged.step_ends_s[s] -
+                    std::max(merged.step_begins_s[s], s == 0 ? merged.begin_s : merged.step_ends_s[s - 1]));
   return times;
 }
 
@@ -116,6 +121,7 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   json["device"] = device;
   json["ranks"] = merged.ranks.size();
   json["steps"] = merged.loss.size();
+  json["first_step"] = merged.ranks.front().first_step;
   json["data"] = options.data;
   json["step_time_s"] = {{"median", median(times)},
                          {"min", *std::min_element(times.begin(), times.end())},
@@ -134,6 +140,11 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   for (const auto& [name, tensor] : digest)
     tensors[name] = {{"norm", tensor.norm}, {"projections", tensor.projections}};
   return json;
+}
+
+TextData text_of(const Plan& plan, const TrainingOptions& options) {
+  const Training& training = plan.job->training;
+  return {options.data, training.seq_len, training.seed, training.global_batch, options.vocabulary};
 }
 
 void print_summary(const Json& json) {
@@ -161,9 +172,18 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
     throw UserError(
         fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
         fmt::format("mpirun -np {}", plan.choices.world()));
+  if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || options.restart))
+    throw UserError("--checkpoint-every and --restart have no folder", "--checkpoint-dir FOLDER");
+  if (options.checkpoint_every < 0) throw UserError("--checkpoint-every is negative", "a number of steps");
+  if (!options.init.empty()) check_weights(options.init, plan);
   if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
-  TextData(options.data, plan.job->training.seq_len, plan.job->training.seed);
+  const TextData data = text_of(plan, options);
+  if (plan.job->workload.transformer && data.largest_token() >= plan.job->workload.transformer->vocab)
+    throw UserError(options.vocabulary + "/vocab.json", 0,
+                    fmt::format("has token {} and the model a vocabulary of {}", data.largest_token(),
+                                plan.job->workload.transformer->vocab),
+                    "the model's own vocabulary");
 }
 
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
@@ -172,19 +192,37 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
-  const TextData data(options.data, plan.job->training.seq_len, plan.job->training.seed);
+  const TextData data = text_of(plan, options);
   const DeviceKind kind = device.host_memory() ? DeviceKind::cpu : DeviceKind::gpu;
   if (const auto refusal = executor_refuses(plan, kind)) throw UserError(*refusal);
   Interpreter interpreter(plan, program, device, world, data);
 
-  const double plain_rate = interpreter.parameters().learning_rate();
+  Parameters& parameters = interpreter.parameters();
+  if (!options.init.empty()) load_weights(options.init, plan, parameters, device);
+  if (options.restart) {
+    if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
+      load_checkpoint(*found, plan, parameters, device);
+      mine.first_step = found->steps;
+    }
+    if (mine.first_step >= options.steps)
+      throw NoAnswer(fmt::format("{} has {} steps of {}: there is nothing left to train",
+                                 options.checkpoint_folder, mine.first_step, options.steps));
+    if (world.rank() == 0)
+      fmt::print(stderr, "orrery: goes on after step {} of {}\n", mine.first_step, options.steps);
+  }
+
+  const double plain_rate = parameters.learning_rate();
   const double offset = clock_offset(control);
   std::vector<double> loss;
+  std::vector<double> step_begins;
   std::vector<double> step_ends;
+  bool saved = false;
   proto::Timeline timeline;
   control.barrier();
   mine.begin_s = steady_seconds() + offset;
-  for (std::int64_t step = 0; step < options.steps; ++step) {
+  for (std::int64_t step = mine.first_step; step < options.steps; ++step) {
+    step_begins.push_back(saved ? steady_seconds() + offset : 0);
+    saved = false;
     interpreter.parameters().set_learning_rate(
         options.learning_rate.at(step, plain_rate, plan.job->training.global_batch));
     interpreter.run_step(step);
@@ -195,14 +233,19 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     for (std::size_t i = 0; i < intervals.size(); ++i) {
       proto::TimelineEvent* event = timeline.add_events();
       event->set_rank(world.rank());
-      event->set_step(static_cast<std::int32_t>(step));
+      event->set_step(static_cast<std::int32_t>(step - mine.first_step));
       event->set_instruction(static_cast<std::uint32_t>(i));
       event->set_start_s(intervals[i].start_s + offset);
       event->set_end_s(intervals[i].end_s + offset);
       end = std::max(end, intervals[i].end_s + offset);
     }
     step_ends.push_back(end);
+    if (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0) {
+      save_checkpoint(options.checkpoint_folder, step + 1, plan, parameters, device, control);
+      saved = true;
+    }
   }
+  if (!options.save.empty()) save_weights(options.save, plan, parameters, device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
@@ -212,25 +255,30 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   std::string bytes;
   append(bytes, &mine, 1);
   append(bytes, loss.data(), loss.size());
+  append(bytes, step_begins.data(), step_begins.size());
   append(bytes, step_ends.data(), step_ends.size());
   bytes += timeline.SerializeAsString();
   const std::vector<std::string> all = gather_to_root(control, bytes);
   if (world.rank() != 0) return;
 
   Merged merged;
-  const auto steps = static_cast<std::size_t>(options.steps);
+  const std::size_t steps = loss.size();
   merged.loss.resize(steps);
+  merged.step_begins_s.resize(steps);
   merged.step_ends_s.resize(steps);
   merged.timeline.set_clock("real");
   for (std::string_view rest : all) {
     take(rest, &merged.ranks.emplace_back(), 1);
     merged.begin_s = std::max(merged.begin_s, merged.ranks.back().begin_s);
     std::vector<double> losses(steps);
+    std::vector<double> begins(steps);
     std::vector<double> ends(steps);
     take(rest, losses.data(), steps);
+    take(rest, begins.data(), steps);
     take(rest, ends.data(), steps);
     for (std::size_t s = 0; s < steps; ++s) {
       merged.loss[s] += losses[s];
+      merged.step_begins_s[s] = std::max(merged.step_begins_s[s], begins[s]);
       merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
     }
     proto::Timeline part;

@@ -13,14 +13,20 @@
 namespace orrery::exec {
 
 struct TrainingOptions {
-  std::int64_t steps = 10;
+  std::int64_t steps = 10;  // of the whole training: a restart runs what is left of them
   std::string data = kDefaultText;
   LearningRate learning_rate;
+  std::string vocabulary;        // folder of a GPT-2 vocabulary; empty: a token is a byte
   std::string json;              // file, "-" for stdout, empty for none
   std::string timeline;          // file of a binary proto::Timeline
   std::string trace;             // file of a Chrome trace
   std::string backend = "auto";  // see exec/engine.h
   std::string library;           // of the communicator, for the report
+  std::string checkpoint_folder;
+  std::int64_t checkpoint_every = 0;  // steps; 0: never
+  bool restart = false;               // from the newest checkpoint in the folder, where there is one
+  std::string init;                   // safetensors to start from; empty: seeded
+  std::string save;                   // safetensors to write at the end; empty: none
 };
 
 // What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor

@@ -212,9 +212,7 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
                   ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
                   : 0;
   if (!device.concurrency_scale.empty()) {
-    const NodeType& node = plan.job->cluster.groups.front().node;
-    int busy = std::min(plan.choices.world(), std::max(1, node.devices));
-    if (node.shared_cores > 0) busy = std::min(busy, node.shared_cores);
+    int busy = std::min(plan.choices.world(), devices_beside(plan.job->cluster));
     busy = std::clamp(busy, 1, static_cast<int>(device.concurrency_scale.size()));
     keep_ = device.concurrency_scale[busy - 1];
   }

@@ -54,12 +54,13 @@ class Messages {
                         ? profile_.point_to_point_latency_s + bytes / (rate_ * profile_.intra_efficiency)
                         : interpolated(profile_.message_times, &MessageTime::exchange_s, bytes));
     }
-    return shape_.nodes > 1 ? std::max(seconds, across(bytes, leaving)) : seconds;
+    const double both_ways = std::min(profile_.network_exchange_efficiency, profile_.network_efficiency);
+    return shape_.nodes > 1 ? std::max(seconds, across(bytes, leaving, both_ways)) : seconds;
   }
 
   // One message, the other ranks idle.
   double one_way(double bytes) const {
-    if (shape_.nodes > 1) return across(bytes, 1);
+    if (shape_.nodes > 1) return across(bytes, 1, profile_.network_efficiency);
     return profile_.message_times.empty()
                ? profile_.point_to_point_latency_s + bytes / rate_
                : interpolated(profile_.message_times, &MessageTime::one_way_s, bytes);
@@ -70,9 +71,12 @@ class Messages {
   }
 
  private:
-  double across(double bytes, double leaving) const {
-    const double network = shape_.inter_bandwidth_bytes_per_s * profile_.network_efficiency;
-    return network_latency_s_ + leaving * bytes / network;
+  // A long message asks first and is answered before the rest of it leaves (rendezvous).
+  double across(double bytes, double leaving, double efficiency) const {
+    const double eager = profile_.network_eager_bytes;
+    const double crossings = eager > 0 && bytes > eager ? 3 : 1;
+    return crossings * network_latency_s_ +
+           leaving * bytes / (shape_.inter_bandwidth_bytes_per_s * efficiency);
   }
 
   const GroupShape& shape_;
@@ -125,10 +129,10 @@ std::vector<Candidate> candidates_of(CollectiveKind kind, double bytes, const Gr
 }
 
 CollectivePlan plan_of(Algorithm algorithm, double bytes, double message_bytes, double latency_s,
-                       double seconds, double wire_per_edge, const CommunicationProfile& profile) {
+                       double seconds, double wire_per_edge, double eager_bytes) {
   CollectivePlan plan;
   plan.algorithm = algorithm;
-  plan.protocol = message_bytes <= profile.eager_bytes ? Protocol::mpi_eager : Protocol::mpi_rendezvous;
+  plan.protocol = message_bytes <= eager_bytes ? Protocol::mpi_eager : Protocol::mpi_rendezvous;
   plan.latency_s = latency_s;
   const double moving = seconds - latency_s;
   // Nothing to move: any positive rate says so.
@@ -146,6 +150,7 @@ CollectivePlan mpi_collective(CollectiveKind kind, double bytes, const GroupShap
   const auto round_s = [&](const Candidate& c, double message_bytes) {
     return c.one_way ? messages.one_way(message_bytes) : messages.exchange(message_bytes, c.leaving);
   };
+  const double eager = shape.nodes > 1 ? profile.network_eager_bytes : profile.eager_bytes;
   std::optional<CollectivePlan> best;
   for (const Candidate& c : candidates_of(kind, bytes, shape)) {
     if (forced != nullptr && c.algorithm != *forced) continue;
@@ -153,7 +158,7 @@ CollectivePlan mpi_collective(CollectiveKind kind, double bytes, const GroupShap
     const double seconds = profile.collective_overhead_s + c.rounds * round_s(c, c.message_bytes) +
                            messages.reduce(c.reduced_bytes);
     const CollectivePlan plan =
-        plan_of(c.algorithm, bytes, c.message_bytes, latency, seconds, c.wire_per_edge, profile);
+        plan_of(c.algorithm, bytes, c.message_bytes, latency, seconds, c.wire_per_edge, eager);
     if (!best || plan.seconds(bytes) < best->seconds(bytes)) best = plan;
   }
   if (!best) {
@@ -166,8 +171,9 @@ CollectivePlan mpi_collective(CollectiveKind kind, double bytes, const GroupShap
 
 CollectivePlan mpi_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
   const Messages messages(shape, cluster);
-  return plan_of(Algorithm::direct, bytes, bytes, messages.one_way(0), messages.one_way(bytes), 1.0,
-                 cluster.communication);
+  const double eager =
+      shape.nodes > 1 ? cluster.communication.network_eager_bytes : cluster.communication.eager_bytes;
+  return plan_of(Algorithm::direct, bytes, bytes, messages.one_way(0), messages.one_way(bytes), 1.0, eager);
 }
 
 }  // namespace orrery

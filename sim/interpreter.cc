@@ -541,15 +541,35 @@ class Interpreter {
     dirty_ranks_.clear();
   }
 
-  double node_speed(int node_index) {
-    const NodeCores& node = s_.nodes[static_cast<std::size_t>(node_index)];
+  // Of what `asking` reaches alone. Busy ranks share the cores evenly, none beyond its own share of a core.
+  double core_speed(int asking) {
+    const NodeCores& node = s_.nodes[static_cast<std::size_t>(script(asking).node)];
     if (node.cores == 0 && node.keep.empty()) return 1;
     int busy = 0;
-    for (const int rank : node_ranks_[static_cast<std::size_t>(node_index)])
-      if (!state(rank).works.empty()) busy += script(rank).on_node;
+    std::vector<std::pair<double, int>>& wanted = wanted_shares_;  // and by how many ranks
+    wanted.clear();
+    for (const int rank : node_ranks_[static_cast<std::size_t>(script(asking).node)])
+      if (!state(rank).works.empty()) {
+        busy += script(rank).on_node;
+        wanted.emplace_back(script(rank).core_share, script(rank).on_node);
+      }
     if (busy == 0) return 1;
     const int at_once = node.cores > 0 ? std::min(busy, node.cores) : busy;
-    double speed = static_cast<double>(at_once) / busy;
+    double speed = 1;
+    if (node.cores > 0) {
+      std::sort(wanted.begin(), wanted.end());
+      double cores = node.cores;
+      int left = busy;
+      double share = wanted.back().first;
+      for (const auto& [want, ranks] : wanted) {
+        share = cores / left;
+        if (want >= share) break;  // the rest divide what is left evenly
+        cores -= want * ranks;
+        left -= ranks;
+        share = want;
+      }
+      speed = std::min(1.0, share / script(asking).core_share);
+    }
     if (!node.keep.empty())
       speed *= node.keep[std::min(static_cast<std::size_t>(at_once), node.keep.size()) - 1];
     return speed;
@@ -558,7 +578,7 @@ class Interpreter {
   void refresh_rank(int rank) {
     RankState& r = state(rank);
     if (!r.works.empty()) {
-      const double node = node_speed(script(rank).node);
+      const double node = core_speed(rank);
       for (const int id : r.works) {
         const Task& t = task(static_cast<std::size_t>(activities_[static_cast<std::size_t>(id)].owner));
         const bool slowed = t.slowed && r.overlapping > 0;
@@ -650,6 +670,7 @@ class Interpreter {
   std::vector<char> node_dirty_;
   std::vector<char> rank_dirty_;
   std::vector<int> dirty_nodes_;
+  std::vector<std::pair<double, int>> wanted_shares_;  // of core_speed, kept for its memory
   std::vector<int> dirty_ranks_;
   std::deque<std::size_t> ready_;
   std::deque<int> threads_;

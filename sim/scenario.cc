@@ -125,12 +125,16 @@ class Builder {
       throw NoAnswer("rank " + std::to_string(script.rank) + " runs on device " + std::to_string(device) +
                      ", which is dead");
     script.overlap_slowdown = profile.overlap_slowdown;
-    const auto [at, added] = nodes_.try_emplace(node, static_cast<int>(result_.nodes.size()));
-    if (added) result_.nodes.push_back({type.shared_cores, relative_speeds(profile.concurrency_scale)});
+    // Nodes that stand on one machine share its cores as the ranks of one node do.
+    const bool together = cluster_.shared_cores > 0;
+    const int cores = together ? cluster_.shared_cores : type.shared_cores;
+    const auto [at, added] = nodes_.try_emplace(together ? 0 : node, static_cast<int>(result_.nodes.size()));
+    if (added) result_.nodes.push_back({cores, relative_speeds(profile.concurrency_scale)});
     script.node = at->second;
     script.on_node = 0;
+    script.core_share = cores > 0 ? speed_ : 1;
     for (const int other : ranks_of_class(index))
-      if (cluster_.place(input_.device_of(other)).node == node) ++script.on_node;
+      if (together || cluster_.place(input_.device_of(other)).node == node) ++script.on_node;
   }
 
   // While 1, 2, … devices are busy, relative to the speed that work_s assumes.
@@ -382,9 +386,12 @@ class Builder {
     const int destination_device = input_.device_of(transfer.peer);
     const CollectivePlan plan = transfer_plan(source_device, destination_device, transfer.bytes);
     meeting.payload.latency_s = plan.latency_s;
-    meeting.eager = single_threaded() && transfer.bytes <= cluster_.communication.eager_bytes;
-    meeting.by_hand =
-        single_threaded() && cluster_.place(source_device).node == cluster_.place(destination_device).node;
+    const bool beside = cluster_.place(source_device).node == cluster_.place(destination_device).node;
+    const CommunicationProfile& profile = cluster_.communication;
+    meeting.eager = single_threaded() && transfer.bytes <= (beside || profile.network_eager_bytes <= 0
+                                                                ? profile.eager_bytes
+                                                                : profile.network_eager_bytes);
+    meeting.by_hand = single_threaded() && beside;
     if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
     const int stream_lane = meeting.eager ? kNoLane : lane(index, instruction.stream, position);
     const int request = transfer_request(index, transfer.peer, stream_lane);

@@ -70,6 +70,7 @@ struct RankScript {
   std::int32_t ranks = 1;  // that it stands for
   int node = 0;            // whose cores it shares
   int on_node = 1;         // of the ranks that it stands for, on that node
+  double core_share = 1;   // of a core, where cores are shared: what it may use at most; work_s is at that
   double overlap_slowdown = 0;
   int steps = 0;  // that it runs; 0: as many as are simulated
   std::vector<Task> tasks;

@@ -87,11 +87,7 @@ class Prepared {
 
  private:
   // As ComputeCost counts busy neighbours.
-  int assumed_busy() const {
-    const NodeType& node = cluster_.groups.front().node;
-    const int busy = std::min(plan_.choices.world(), std::max(1, node.devices));
-    return node.shared_cores > 0 ? std::min(busy, node.shared_cores) : busy;
-  }
+  int assumed_busy() const { return std::min(plan_.choices.world(), devices_beside(cluster_)); }
 
   // Of one step: devices idle or at work, and their nodes.
   double energy_j(double step_s) const {

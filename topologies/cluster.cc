@@ -154,6 +154,13 @@ double Cluster::nic_speed(int node, int port) const {
   return 1;
 }
 
+int devices_beside(const Cluster& cluster) {
+  const NodeType& node = cluster.groups.front().node;
+  const int devices = cluster.shared_cores > 0 ? cluster.devices() : std::max(1, node.devices);
+  const int cores = cluster.shared_cores > 0 ? cluster.shared_cores : node.shared_cores;
+  return cores > 0 ? std::min(devices, cores) : devices;
+}
+
 Cluster with_nodes(Cluster cluster, int nodes) {
   NodeGroup& group = single_group(cluster, "the number of nodes");
   if (nodes < 1 || nodes > kMaxNodes)

@@ -99,9 +99,11 @@ struct CommunicationProfile {
   double reduce_bytes_per_s = 0;
   double network_latency_s = 0;
   double network_efficiency = 1;
+  double network_exchange_efficiency = 1;
   double intra_efficiency = 1;
   double collective_overhead_s = 0;
   double eager_bytes = 0;
+  double network_eager_bytes = 0;
   std::vector<MessageTime> message_times;  // ascending in bytes
 };
 
@@ -131,6 +133,7 @@ struct Cluster {
   std::vector<DeviceProfile> profiles;
   CommunicationProfile communication;
   std::vector<Override> overrides;
+  int shared_cores = 0;  // > 0: of one machine, on which all nodes stand
 
   int nodes() const;
   int devices() const;
@@ -144,6 +147,9 @@ struct Cluster {
   double device_speed(int device) const;
   double nic_speed(int node, int port) const;  // fraction of nominal; 0: dead
 };
+
+// How many devices are busy at once where all are, of those that share a (first) node's memory and cores.
+int devices_beside(const Cluster& cluster);
 
 // Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
 // from the message first and the catalog second. Throws UserError(file, line of the field, …). `text` is the

@@ -313,8 +313,13 @@ CommunicationProfile read_communication(const proto::Cluster& message, const Fie
   take("network_latency_s", from.network_latency_s(), profile.network_latency_s);
   take("collective_overhead_s", from.collective_overhead_s(), profile.collective_overhead_s);
   take("eager_bytes", from.eager_bytes(), profile.eager_bytes);
+  take("network_eager_bytes", from.network_eager_bytes(), profile.network_eager_bytes);
   if (from.network_efficiency() != 0)
-    profile.network_efficiency = check.fraction("network_efficiency", from.network_efficiency());
+    profile.network_exchange_efficiency = profile.network_efficiency =
+        check.fraction("network_efficiency", from.network_efficiency());
+  if (from.network_exchange_efficiency() != 0)
+    profile.network_exchange_efficiency =
+        check.fraction("network_exchange_efficiency", from.network_exchange_efficiency());
   if (from.intra_efficiency() != 0)
     profile.intra_efficiency = check.fraction("intra_efficiency", from.intra_efficiency());
   for (int i = 0; i < from.message_times_size(); ++i) {
@@ -427,6 +432,8 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
   to->set_intra_efficiency(profile.intra_efficiency);
   to->set_collective_overhead_s(profile.collective_overhead_s);
   to->set_eager_bytes(profile.eager_bytes);
+  to->set_network_exchange_efficiency(profile.network_exchange_efficiency);
+  to->set_network_eager_bytes(profile.network_eager_bytes);
   for (const MessageTime& time : profile.message_times) {
     proto::MessageTime* entry = to->add_message_times();
     entry->set_bytes(time.bytes);
@@ -458,6 +465,7 @@ Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file,
   cluster.fabric = read_fabric(message, check, cluster.nodes());
   cluster.communication = read_communication(message, check, cluster);
   read_overrides(message, check, cluster);
+  cluster.shared_cores = check.within("shared_cores", message.shared_cores(), 0, kMaxDevicesPerNode);
   return cluster;
 }
 
@@ -480,6 +488,7 @@ void to_proto(const Cluster& cluster, proto::Cluster* message) {
   write_fabric(cluster.fabric, message->mutable_fabric());
   for (const DeviceProfile& profile : cluster.profiles) to_proto(profile, message->add_devices());
   write_communication(cluster.communication, message->mutable_communication());
+  message->set_shared_cores(cluster.shared_cores);
   for (const Override& o : cluster.overrides) {
     auto* to = message->add_overrides();
     to->set_node(o.node);

@@ -26,6 +26,7 @@ CommunicationProfile default_communication(CommunicationLibrary library, Transpo
   CommunicationProfile profile;
   profile.library = library;
   profile.network_efficiency = payload_fraction(transport);
+  profile.network_exchange_efficiency = profile.network_efficiency;
   if (library == CommunicationLibrary::nccl) {
     profile.source = "NCCL 2.28's tuner constants (src/graph/topo.h, tuning.cc)";
     // NVLink's rate in NCCL's topology (SM70 and SM80: 20 GB/s of 25 a link; SM90: 20.6 of 25; SM100: 40.1 of
@@ -42,6 +43,8 @@ CommunicationProfile default_communication(CommunicationLibrary library, Transpo
   profile.intra_efficiency = 0.5;  // a core that copies in and out at once does each at half the rate
   profile.collective_overhead_s = 2e-6;
   profile.eager_bytes = 4096;  // btl_vader_eager_limit
+  // Open MPI 4.1: btl_tcp_eager_limit; over InfiniBand and RoCE (UCX, openib) some 8 to 12 KiB.
+  profile.network_eager_bytes = transport == Transport::tcp ? 65536 : 8192;
   return profile;
 }
 

@@ -40,6 +40,23 @@ TEST_CASE("root and more ranks than cores are said to Open MPI, and not to MPICH
   CHECK_FALSE(has(command, "--oversubscribe"));
 }
 
+TEST_CASE("ranks on named hosts: each library's list, in order, and the user's words before the program") {
+  LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 3, .cores = 1};
+  options.placement = {{"a", "a", "b"}, {"--mca", "plm_rsh_agent", "my agent"}};
+  auto command = launch_command(options, "x", {"run"});
+  const auto host = std::find(command.begin(), command.end(), "--host");
+  REQUIRE(host != command.end());
+  CHECK(*(host + 1) == "a:2,b:1");
+  CHECK_FALSE(has(command, "vader,self"));  // hosts do not share memory
+  CHECK(std::vector<std::string>(command.end() - 5, command.end()) ==
+        std::vector<std::string>{"--mca", "plm_rsh_agent", "my agent", "x", "run"});
+  options.mpi = MpiLibrary::mpich;
+  command = launch_command(options, "x", {});
+  const auto hosts = std::find(command.begin(), command.end(), "-hosts");
+  REQUIRE(hosts != command.end());
+  CHECK(*(hosts + 1) == "a:2,b:1");
+}
+
 TEST_CASE("a process knows from its environment whether a launcher started it") {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID"})
     unsetenv(name);

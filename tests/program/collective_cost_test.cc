@@ -306,6 +306,21 @@ TEST_CASE("collectives: MPI takes the formulas of docs/collectives.md") {
         seconds(CollectiveKind::all_reduce, kGiB, processes(1, 4, 4), cluster));
 }
 
+TEST_CASE("over a network MPI asks before long messages, and both ways at once are slower than one") {
+  Cluster cluster = mpi();
+  CommunicationProfile& p = cluster.communication;
+  p.network_efficiency = 0.95;
+  p.network_exchange_efficiency = 0.9;
+  p.network_eager_bytes = 65536;
+  const GroupShape two = processes(2, 1, 0);  // 125 MB/s, 50 us of switches: more than the profile's 30 us
+  CHECK(plan_transfer(65536, two, cluster).seconds(65536) == Approx(50e-6 + 65536 / (0.95 * 125e6)));
+  CHECK(plan_transfer(1e6, two, cluster).seconds(1e6) == Approx(3 * 50e-6 + 1e6 / (0.95 * 125e6)));
+  // A ring of two: two rounds, each of half a megabyte both ways, and a reduction of one half.
+  const Algorithm ring = Algorithm::ring;
+  CHECK(plan_collective(CollectiveKind::all_reduce, 1e6, two, cluster, &ring).seconds(1e6) ==
+        Approx(2e-6 + 2 * (150e-6 + 0.5e6 / (0.9 * 125e6)) + 0.5e6 / 4e9));
+}
+
 TEST_CASE("collectives: measured message times replace latency and rate") {
   Cluster cluster = mpi();
   cluster.communication.message_times = {

@@ -202,6 +202,21 @@ TEST_CASE("cores are shared: three ranks of one second on two cores take 1.5 s")
   CHECK(run_programs(cluster, programs_of(ranks)).step_ends_s.back() == Approx(0.75 + 0.5));
 }
 
+TEST_CASE("containers of one machine share its cores across nodes, a slow one within its own share") {
+  Cluster cluster = round_cluster(4, 1);
+  cluster.shared_cores = 2;
+  std::vector<ProgramBuilder> ranks = {ProgramBuilder(0), ProgramBuilder(1), ProgramBuilder(2),
+                                       ProgramBuilder(3)};
+  for (ProgramBuilder& rank : ranks) rank.compute(1);
+  CHECK(run_programs(cluster, programs_of(ranks)).step_ends_s.back() == Approx(2));
+  // Node 3 may use a quarter of a core: it takes 4 s for its second of work, and leaves 1.75 cores to the
+  // other three, which take 3 / 1.75 s.
+  cluster.overrides.push_back({.node = 3, .target = OverrideTarget::node, .speed = 0.25});
+  const Trace trace = run_programs(cluster, programs_of(ranks));
+  CHECK(trace.rank_step_ends_s[0][0] == Approx(3 / 1.75));
+  CHECK(trace.rank_step_ends_s[3][0] == Approx(4));
+}
+
 TEST_CASE("busy neighbours slow each other as the profile says") {
   Cluster cluster = round_cluster(1, 2);
   cluster.groups[0].node.shared_cores = 2;

@@ -288,6 +288,21 @@ TEST_CASE("a part of a mesh keeps the rate of each link") {
   CHECK(Network(part).route(0, 1).bandwidth_bytes_per_s == Approx(10e9));
 }
 
+TEST_CASE("what nodes on one machine share, and how its messages travel, survive a round trip") {
+  const Cluster cluster = read(R"(name: "h" shared_cores: 2
+groups { count: 3 node { device: "generic-cpu" devices: 1 nic { count: 1 bandwidth_bytes_per_s: 1e7 } } }
+fabric { kind: STAR transport: TCP }
+communication { library: "mpi" network_efficiency: 0.9 network_exchange_efficiency: 0.8 })");
+  CHECK(cluster.shared_cores == 2);
+  CHECK(devices_beside(cluster) == 2);
+  CHECK(cluster.communication.network_exchange_efficiency == 0.8);
+  CHECK(cluster.communication.network_eager_bytes == 65536);
+  proto::Cluster message;
+  to_proto(cluster, &message);
+  CHECK(message.shared_cores() == 2);
+  CHECK(message.communication().network_exchange_efficiency() == 0.8);
+}
+
 TEST_CASE("ranks on shared cores share the memory") {
   const std::string text =
       R"(name: "h" groups { count: 1 node { device: "generic-cpu" devices: 4 shared_cores: 4

@@ -1,0 +1,27 @@
+// Every `validate` is remembered: one line of JSON each in user_data_folder()/history.jsonl, only ever
+// appended to.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace orrery::cli {
+
+std::filesystem::path history_file();
+
+// One line: `when` (UTC), `plan` (in words), `workload`, `cluster`, `profile`, `ranks`, `steps`,
+// `predicted_step_time_s`, `measured_step_time_s`, `relative_error`. Several processes may append at once. A
+// folder that cannot be written is said on stderr and is no error: the validation was done.
+void remember(const Json& entry);
+
+struct History {
+  std::vector<Json> entries;  // oldest first
+  int damaged = 0;            // lines that are none of ours
+};
+// Empty where nothing was remembered yet.
+History read_history();
+
+}  // namespace orrery::cli

@@ -1,0 +1,41 @@
+// GPT-2's byte-level byte-pair encoding, from the two files that people have (Radford et al. 2019,
+// section 2.2, and its released encoder): vocab.json (token to number) and merges.txt (pairs, best first).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace orrery::exec {
+
+class BpeVocabulary {
+ public:
+  // `folder` holds vocab.json and merges.txt. Throws UserError with file and line.
+  explicit BpeVocabulary(const std::string& folder);
+
+  // Text of any bytes. Words are cut as GPT-2 cuts them: a contraction ('s 't 're 've 'm 'll 'd), or one
+  // blank at most and then letters, digits, or other characters, or white space. What is a letter or a digit
+  // beyond ASCII is as the C library's C.UTF-8 says; bytes that are no UTF-8 are other characters.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  // The bytes that tokens stand for. Throws InternalError on a number that is none.
+  std::string decode(const std::vector<std::int32_t>& tokens) const;
+  std::int32_t largest() const { return largest_; }  // number of a token
+
+ private:
+  void read_vocabulary(const std::string& file);
+  void read_merges(const std::string& file);
+  std::vector<std::int32_t> encode_word(const std::string& word) const;
+
+  std::array<std::string, 256> spelled_;  // a byte as the vocabulary spells it: one printable character
+  std::unordered_map<std::string, std::int32_t> number_;
+  std::map<std::int32_t, std::string> token_;
+  std::map<std::pair<std::string, std::string>, int> rank_;
+  std::int32_t largest_ = 0;
+};
+
+}  // namespace orrery::exec

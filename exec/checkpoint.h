@@ -1,0 +1,41 @@
+// Checkpoints: a training run on disk, from which it goes on under the same plan or another.
+//
+//   FOLDER/step-00000010/          after ten steps; the name appears when everything in it is written and on
+//   disk
+//     rank-00000.bin, …            what each rank answers for: weights and optimizer state, piece after piece
+//     manifest.json                which piece of which tensor lies where, and each file's size and check sum
+//
+// Data needs no state of its own: a sample is drawn by (seed, step, index).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "exec/communicator.h"
+#include "exec/device.h"
+#include "exec/parameters.h"
+#include "program/plan.h"
+
+namespace orrery::exec {
+
+// Writes the state after `steps` steps and takes older checkpoints than the one before it away. Collective
+// over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
+void save_checkpoint(const std::string& folder, std::int64_t steps, const Plan& plan,
+                     const Parameters& parameters, Device& device, Communicator& control);
+
+struct CheckpointFound {
+  std::string path;
+  std::int64_t steps = 0;
+};
+
+// The newest checkpoint in `folder` whose manifest and files are there in full; what an interrupted run left
+// behind does not count. The same on all ranks: rank 0 looks. Collective.
+std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control);
+
+// Sets weights and optimizer state from a checkpoint of any plan of the same model. Optimizer state that it
+// does not have (it was trained by another optimizer) is an error. Throws UserError naming what does not fit
+// or is damaged.
+void load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters, Device& device);
+
+}  // namespace orrery::exec

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Checkpoints: a run goes on where it stopped, under the same plan bit by bit, under another as if it were one."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from orrery_case import ORRERY, OrreryCase
+
+GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 4, "n_head": 4, "n_positions": 32, "vocab_size": 259}
+
+
+class TrainingCase(OrreryCase):
+    def plan(self, name, *options, model=GPT2, optimizer="adam", batch=8):
+        config = self.folder / f"{name}.json"
+        config.write_text(json.dumps(model))
+        self.done("plan", config, "localhost", "--global-batch", batch, "--seq-len", 16, "--precision", "fp32",
+                  "--optimizer", optimizer, "--out", self.folder / name, *options)
+        return self.folder / name
+
+    def train(self, plan, steps, *options, code=0):
+        """The JSON of a run."""
+        out = self.folder / "run.json"
+        result = self.orrery("run", plan, "--steps", steps, "--json", out, *options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return json.loads(out.read_text()) if code == 0 else result.stderr
+
+    def assert_close(self, a, b, tolerance):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertLess(abs(x - y), tolerance * abs(y))
+
+
+class Checkpoints(TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.kept = self.folder / "kept"
+        self.keep = ["--checkpoint-dir", self.kept, "--checkpoint-every", "2"]
+
+    PLANS = {
+        "dp2": ["--gpus", "2", "--dp", "2", "--zero", "0"],
+        "zero1": ["--gpus", "2", "--dp", "2", "--zero", "1"],
+        "zero3": ["--gpus", "2", "--dp", "2", "--zero", "3"],
+        "tp2": ["--gpus", "2", "--tp", "2"],
+        "pp2": ["--gpus", "2", "--pp", "2", "--micro-batch", "2"],
+        "tp2dp2": ["--gpus", "4", "--tp", "2", "--dp", "2", "--zero", "1"],
+    }
+
+    def test_the_same_plan_goes_on_bit_by_bit(self):
+        for name in ("zero1", "zero3", "tp2", "pp2"):
+            for optimizer in ("adam", "momentum", "sgd") if name == "zero1" else ("adam",):
+                with self.subTest(f"{name} {optimizer}"):
+                    plan = self.plan(name, *self.PLANS[name], optimizer=optimizer)
+                    whole = self.train(plan, 5)
+                    folder = self.folder / f"{name}-{optimizer}"
+                    options = ["--checkpoint-dir", folder]
+                    first = self.train(plan, 3, *options, "--checkpoint-every", 3)
+                    rest = self.train(plan, 5, *options, "--restart")
+                    self.assertEqual(rest["first_step"], 3)
+                    self.assertEqual(first["loss"] + rest["loss"], whole["loss"])
+                    self.assertEqual(rest["parameters_digest"], whole["parameters_digest"])
+
+    def test_another_plan_goes_on_as_if_it_were_one(self):
+        whole = self.train(self.plan("one", "--gpus", "1", "--micro-batch", "8"), 4)
+        for before, after in (("zero1", "tp2"), ("tp2", "pp2"), ("pp2", "zero3"), ("zero3", "tp2dp2"), ("tp2dp2", "dp2")):
+            with self.subTest(f"{before} to {after}"):
+                folder = self.folder / f"{before}-{after}"
+                options = ["--checkpoint-dir", folder]
+                self.train(self.plan(before, *self.PLANS[before]), 2, *options, "--checkpoint-every", 2)
+                rest = self.train(self.plan(after, *self.PLANS[after]), 4, *options, "--restart")
+                self.assert_close(rest["loss"], whole["loss"][2:], 1e-4)
+
+    def test_only_the_newest_two_are_kept_and_nothing_half_written(self):
+        self.train(self.plan("dp2", *self.PLANS["dp2"]), 6, *self.keep)
+        self.assertEqual(sorted(path.name for path in self.kept.iterdir()), ["step-00000004", "step-00000006"])
+
+    def test_a_rank_that_is_killed_leaves_a_checkpoint_to_go_on_from(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        job = subprocess.Popen([ORRERY, "run", plan, "--steps", "1000000", "--checkpoint-dir", self.kept,
+                                "--checkpoint-every", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=self.environment, cwd=self.folder)
+        self.addCleanup(job.kill)
+        until = time.monotonic() + 60
+        while not list(self.kept.glob("step-*[0-9]")) and time.monotonic() < until:
+            time.sleep(0.02)
+        ranks = self.ranks_below(job.pid)
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[1], signal.SIGKILL)
+        begin = time.monotonic()
+        out, error = job.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(job.returncode, 1)
+        self.assertIn("signal 9", error)
+        self.assertEqual(len([line for line in error.splitlines() if line.startswith("orrery: ")]), 1, error)
+        finished = sorted(path for path in self.kept.iterdir() if not path.name.endswith(".partial"))
+        self.assertTrue(finished)
+        for path in finished:
+            manifest = json.loads((path / "manifest.json").read_text())
+            for file in manifest["files"]:
+                self.assertEqual((path / file["file"]).stat().st_size, file["bytes"])
+        done = json.loads((finished[-1] / "manifest.json").read_text())["steps"]
+        rest = self.train(plan, done + 2, "--checkpoint-dir", self.kept, "--restart")
+        self.assertEqual(rest["first_step"], done)
+        self.assertEqual(rest["loss"], self.train(plan, done + 2)["loss"][done:])
+
+    def ranks_below(self, process):
+        """Executors among the descendants of a process, in order of their ids."""
+        children = {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                text = stat.read_text()
+            except OSError:
+                continue
+            fields = text[text.rindex(")") + 2:].split()
+            children.setdefault(int(fields[1]), []).append((int(stat.parent.name), text[text.index("(") + 1:text.rindex(")")]))
+        found, left = [], [process]
+        while left:
+            for child, name in children.get(left.pop(), []):
+                left.append(child)
+                if name.startswith("orrery-exec"):
+                    found.append(child)
+        return sorted(found)
+
+    def test_a_checkpoint_that_is_cut_short_is_passed_over_and_a_damaged_one_is_said(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        self.train(plan, 4, *self.keep)
+        newest = self.kept / "step-00000004" / "rank-00000.bin"
+        whole = newest.read_bytes()
+        newest.write_bytes(whole[:-4])
+        self.assertEqual(self.train(plan, 5, "--checkpoint-dir", self.kept, "--restart")["first_step"], 2)
+        newest.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+        said = self.train(plan, 5, "--checkpoint-dir", self.kept, "--restart", code=2)
+        self.assertIn("check sum", said)
+
+    def test_what_cannot_be_gone_on_with_is_said(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        self.assertEqual(self.train(plan, 2, *self.keep, "--restart")["first_step"], 0)  # nothing there yet
+        self.train(plan, 2, "--checkpoint-dir", self.kept, "--restart", code=3)
+        said = self.train(self.plan("sgd", *self.PLANS["dp2"], optimizer="sgd"), 4, "--checkpoint-dir", self.kept,
+                          "--restart", code=2)
+        self.assertIn("adam", said)
+        other = self.plan("wide", *self.PLANS["dp2"], model={**GPT2, "n_embd": 64})
+        self.assertIn("size", self.train(other, 4, "--checkpoint-dir", self.kept, "--restart", code=2))
+        self.assertIn("--checkpoint-dir", self.train(plan, 4, "--restart", code=2))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

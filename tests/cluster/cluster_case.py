@@ -1,0 +1,44 @@
+"""What the suites on namespace clusters share."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import namespaces
+
+ORRERY = os.environ["ORRERY"]
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 128, "vocab_size": 256}
+
+
+class ClusterCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="orrery-cluster-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        os.environ["ORRERY_DATA_DIR"] = str(self.folder / "data")
+
+    def cluster(self, *arguments, **options):
+        made = namespaces.Namespaces(*arguments, **options)
+        self.enterContext(made) if hasattr(self, "enterContext") else self._enter(made)
+        (self.folder / "cluster.textproto").write_text(made.description())
+        return made
+
+    def _enter(self, made):
+        made.__enter__()
+        self.addCleanup(made.__exit__)
+
+    def plan(self, *options, cluster="cluster.textproto", model=None, batch=8, seq=32, optimizer="sgd", name="plan"):
+        config = self.folder / "config.json"
+        config.write_text(json.dumps({**GPT2, **(model or {})}))
+        out = self.folder / name
+        done = subprocess.run(
+            [ORRERY, "plan", config, self.folder / cluster, "--global-batch", str(batch), "--seq-len", str(seq),
+             "--precision", "fp32", "--optimizer", optimizer, "--out", out, *map(str, options)],
+            capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return out
+
+    def json(self, path):
+        return json.loads(pathlib.Path(path).read_text())
