@@ -42,6 +42,10 @@ struct PairTime {
   double exchange_s = 0;  // both ways at once
 };
 
+std::size_t long_bytes(double bytes_per_s) {
+  return std::clamp(static_cast<std::size_t>(bytes_per_s * kLongSeconds), kMinLongBytes, kMaxLongBytes);
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
@@ -101,8 +105,7 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
     time.b = b;
     time.described_bytes_per_s =
         network.route(cluster.first_device(a), cluster.first_device(b)).bandwidth_bytes_per_s;
-    const auto bytes = std::clamp(static_cast<std::size_t>(time.described_bytes_per_s * kLongSeconds),
-                                  kMinLongBytes, kMaxLongBytes);
+    const std::size_t bytes = long_bytes(time.described_bytes_per_s);
     time.bytes = static_cast<double>(bytes);
     sleeping_barrier(world);
     if (world.rank() == a || world.rank() == b) {
@@ -127,6 +130,33 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
     times.push_back(time);
   }
   return times;
+}
+
+// Every node sends to the next and receives from the one before, as rings of collectives do: the fraction of
+// the described rate of the narrowest way that is reached. A round ends when its slowest message has come.
+double ring_fraction(Communicator& world, const Cluster& cluster, double latency_s) {
+  const Network network(cluster);
+  const int n = world.size();
+  double narrowest = INFINITY;
+  for (int node = 0; node < n; ++node)
+    narrowest =
+        std::min(narrowest, network.route(cluster.first_device(node), cluster.first_device((node + 1) % n))
+                                .bandwidth_bytes_per_s);
+  const std::size_t bytes = long_bytes(narrowest);
+  std::vector<char> out(bytes);
+  std::vector<char> in(bytes);
+  const MessageSpec both[] = {{(world.rank() + n - 1) % n, in.data(), bytes, 0, false},
+                              {(world.rank() + 1) % n, out.data(), bytes, 0, true}};
+  double sum = 0;
+  for (int i = 0; i <= kLongRepeats; ++i) {
+    sleeping_barrier(world);
+    const double begin = steady_seconds();
+    wait(world, world.exchange(both));
+    auto seconds = static_cast<float>(steady_seconds() - begin);
+    world.all_reduce(&seconds, &seconds, 1, DType::fp32, Reduction::max)->wait();
+    if (i > 0) sum += static_cast<double>(seconds);
+  }
+  return static_cast<double>(bytes) / std::max(1e-9, sum / kLongRepeats - 3 * latency_s) / narrowest;
 }
 
 struct Rates {
@@ -168,13 +198,15 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
         fmt::format("the cluster has {} nodes and {} ranks were started", cluster.nodes(), world.size()),
         "a rank a node");
   const std::vector<PairTime> times = measure_pairs(world, cluster);
+  std::vector<double> latencies;
+  for (const PairTime& time : times) latencies.push_back(time.short_s);
+  const double latency_s = median(std::move(latencies));
+  const double ring = world.size() > 2 ? ring_fraction(world, cluster, latency_s) : 0;
   if (world.rank() != 0) return;
 
   const Cluster host = read_cluster(options.host);
   CommunicationProfile profile = host.communication;
-  std::vector<double> latencies;
-  for (const PairTime& time : times) latencies.push_back(time.short_s);
-  profile.network_latency_s = median(std::move(latencies));
+  profile.network_latency_s = latency_s;
   std::vector<double> one_way;
   std::vector<double> exchange;
   for (const PairTime& time : times) {
@@ -183,7 +215,9 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
     exchange.push_back(rates.exchange);
   }
   profile.network_efficiency = std::clamp(median(std::move(one_way)), 0.01, 1.0);
-  profile.network_exchange_efficiency = std::clamp(median(std::move(exchange)), 0.01, 1.0);
+  // Groups of two exchange over one connection, larger ones in rings: half of each.
+  const double pairs = median(std::move(exchange));
+  profile.network_exchange_efficiency = std::clamp(ring > 0 ? (pairs + ring) / 2 : pairs, 0.01, 1.0);
   profile.network_eager_bytes = cluster.communication.network_eager_bytes;
   profile.calibrated = true;
   profile.source = fmt::format("{}; network: `orrery calibrate {}`, {}", host.communication.source,
@@ -204,6 +238,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
       "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
       cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
       100 * profile.network_exchange_efficiency);
+  if (ring > 0) fmt::print("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
   for (const PairTime& time : times) {
     const Rates rates = rates_of(time, profile.network_latency_s);
     const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||

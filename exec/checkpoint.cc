@@ -200,9 +200,9 @@ std::int64_t read_whole(const std::vector<StoredPiece>& pieces, const ParameterT
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder, std::int64_t steps, const Plan& plan,
+void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
                      const Parameters& parameters, Device& device, Communicator& control) {
-  const fs::path finished = path_of(folder, steps);
+  const fs::path finished = path_of(folder, counts.steps);
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
   if (control.rank() == 0) {
@@ -217,7 +217,10 @@ void save_checkpoint(const std::string& folder, std::int64_t steps, const Plan& 
   const std::vector<std::string> all = gather_to_root(control, mine.dump());
   if (control.rank() == 0) {
     Json manifest = {{"format", kFormat},
-                     {"steps", steps},
+                     {"steps", counts.steps},
+                     {"updates", counts.updates},
+                     {"loss_scale", counts.scaler.scale()},
+                     {"finite_steps", counts.scaler.good()},
                      {"workload", plan.job->workload.name},
                      {"optimizer", name_of(plan.job->training.optimizer)},
                      {"seed", plan.job->training.seed},
@@ -252,7 +255,8 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
   return CheckpointFound{path_of(folder, number).string(), number};
 }
 
-void load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters, Device& device) {
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters,
+                               Device& device) {
   const fs::path manifest_file = fs::path(found.path) / kManifest;
   try {
     const Json manifest = read_json(manifest_file);
@@ -277,6 +281,8 @@ void load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters&
                           "a checkpoint of " + plan.job->workload.name);
         set_from_whole(parameters, device, held, kSlots[s], whole);
       }
+    return {found.steps, manifest.at("updates").get<std::int64_t>(),
+            LossScaler(manifest.at("loss_scale").get<float>(), manifest.at("finite_steps").get<int>())};
   } catch (const Json::exception& error) {
     throw UserError(manifest_file.string(), 0, "is no manifest", "the file as it was written");
   }

@@ -14,14 +14,22 @@
 
 #include "exec/communicator.h"
 #include "exec/device.h"
+#include "exec/loss_scaler.h"
 #include "exec/parameters.h"
 #include "program/plan.h"
 
 namespace orrery::exec {
 
-// Writes the state after `steps` steps and takes older checkpoints than the one before it away. Collective
-// over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
-void save_checkpoint(const std::string& folder, std::int64_t steps, const Plan& plan,
+// What is counted beside the tensors.
+struct TrainingCounts {
+  std::int64_t steps = 0;
+  std::int64_t updates = 0;  // steps whose gradients were applied: all, but for fp16's overflows
+  LossScaler scaler;
+};
+
+// Writes the state after `counts.steps` steps and takes older checkpoints than the one before it away.
+// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
+void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
                      const Parameters& parameters, Device& device, Communicator& control);
 
 struct CheckpointFound {
@@ -36,6 +44,7 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
 // Sets weights and optimizer state from a checkpoint of any plan of the same model. Optimizer state that it
 // does not have (it was trained by another optimizer) is an error. Throws UserError naming what does not fit
 // or is damaged.
-void load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters, Device& device);
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters,
+                               Device& device);
 
 }  // namespace orrery::exec

@@ -63,6 +63,14 @@ class Interpreter {
   void observe_operators(OperatorObserver observer) { observer_ = std::move(observer); }
   Parameters& parameters() { return parameters_; }
 
+  // What the optimizer counts beside its tensors: checkpoints keep it.
+  std::int64_t updates() const { return updates_; }  // steps whose gradients were applied
+  LossScaler scaler() const { return scaler_.value_or(LossScaler()); }
+  void resume(std::int64_t updates, const LossScaler& scaler) {
+    updates_ = updates;
+    if (scaler_) scaler_ = scaler;
+  }
+
  private:
   struct Compiled {
     std::vector<Step> steps;                          // computation, loading

@@ -1,5 +1,6 @@
 #include "exec/launcher.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -92,6 +94,47 @@ void bound_socket_buffers(double network_bytes_per_s) {
       std::to_string(static_cast<long>(std::max(kLeast, network_bytes_per_s * kSeconds)));
   setenv("OMPI_MCA_btl_tcp_sndbuf", bytes.c_str(), 0);  // what the user has set stays
   setenv("OMPI_MCA_btl_tcp_rcvbuf", bytes.c_str(), 0);
+}
+
+struct Child {
+  pid_t process = 0;
+  int error = -1;  // its stderr, where it was asked for
+};
+
+Child spawn(std::vector<std::string>& command, bool take_error) {
+  Child child;
+  std::array<int, 2> ends = {-1, -1};
+  if (take_error && pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw InternalError(std::string("cannot make a pipe: ") + std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (take_error) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  const int error = posix_spawn(&child.process, command.front().c_str(), &actions, nullptr,
+                                pointers(command).data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (take_error) close(ends[1]);
+  child.error = ends[0];
+  if (error != 0) throw InternalError("cannot start " + command.front() + ": " + std::strerror(error));
+  return child;
+}
+
+// Hands a job's stderr on, line by line, until it ends; closes it. Whether an executor said what was wrong.
+bool pass_on(int error) {
+  std::FILE* lines = fdopen(error, "r");
+  if (lines == nullptr) return true;
+  bool said = false;
+  char* line = nullptr;
+  std::size_t room = 0;
+  while (getline(&line, &room, lines) >= 0) {
+    const std::string_view text(line);
+    said = said || text.rfind("orrery: ", 0) == 0;
+    // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
+    if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
+    std::fputs(line, stderr);
+  }
+  std::free(line);
+  std::fclose(lines);
+  return said;
 }
 
 }  // namespace
@@ -198,17 +241,21 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
   std::vector<std::string> command = launch_command(
       {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
       program, arguments);
-  pid_t child = 0;
-  const int error =
-      posix_spawn(&child, command.front().c_str(), nullptr, nullptr, pointers(command).data(), environ);
-  if (error != 0) throw InternalError("cannot start " + command.front() + ": " + std::strerror(error));
+  const bool elsewhere = !placement.hosts.empty();
+  Child child = spawn(command, elsewhere);
+  // On other hosts the launcher may be the only one left to notice: was anything said?
+  const bool explained = elsewhere ? pass_on(child.error) : true;
   int status = 0;
-  while (waitpid(child, &status, 0) < 0)
+  while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
   if (signal > 0)
     throw InternalError("the job was ended: signal " + std::to_string(signal) + " (" + strsignal(signal) +
                         ") killed " + (WIFSIGNALED(status) ? "the launcher" : "a rank"));
+  if (WEXITSTATUS(status) != 0 && !explained)
+    throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
+                        std::to_string(WEXITSTATUS(status)) +
+                        ") and no rank said why: a host cannot be reached or has died");
   return WEXITSTATUS(status);
 }
 

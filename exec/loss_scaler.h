@@ -6,6 +6,9 @@ namespace orrery::exec {
 
 class LossScaler {
  public:
+  LossScaler() = default;
+  LossScaler(float scale, int good) : scale_(scale), good_(good) {}  // as a checkpoint has it
+  int good() const { return good_; }
   float scale() const { return scale_; }
   // After each step; whether its gradients were finite.
   void update(bool finite) {

@@ -201,7 +201,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   if (!options.init.empty()) load_weights(options.init, plan, parameters, device);
   if (options.restart) {
     if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
-      load_checkpoint(*found, plan, parameters, device);
+      const TrainingCounts counts = load_checkpoint(*found, plan, parameters, device);
+      interpreter.resume(counts.updates, counts.scaler);
       mine.first_step = found->steps;
     }
     if (mine.first_step >= options.steps)
@@ -241,7 +242,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     }
     step_ends.push_back(end);
     if (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0) {
-      save_checkpoint(options.checkpoint_folder, step + 1, plan, parameters, device, control);
+      save_checkpoint(options.checkpoint_folder, {step + 1, interpreter.updates(), interpreter.scaler()},
+                      plan, parameters, device, control);
       saved = true;
     }
   }

@@ -214,7 +214,7 @@ TEST_CASE("containers of one machine share its cores across nodes, a slow one wi
   cluster.overrides.push_back({.node = 3, .target = OverrideTarget::node, .speed = 0.25});
   const Trace trace = run_programs(cluster, programs_of(ranks));
   CHECK(trace.rank_step_ends_s[0][0] == Approx(3 / 1.75));
-  CHECK(trace.rank_step_ends_s[3][0] == Approx(4));
+  CHECK(trace.rank_step_ends_s[0][3] == Approx(4));
 }
 
 TEST_CASE("busy neighbours slow each other as the profile says") {
