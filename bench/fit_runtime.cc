@@ -1,17 +1,19 @@
 // Fits the scalars of a runtime profile to published training steps, by the closed form.
 //
-//   fit_runtime RUNTIME [--every N] [--show] NAME=VALUE… [fit:NAME=START…] TABLES…
+//   fit_runtime RUNTIME [--every N] [--show] [--leave-out] NAME=VALUE… [fit:NAME=START…] TABLES…
 //
-// NAME: launch (kernel_launch_s), matmul, memory, attention (efficiencies), or clock:DEVICE (sustained_clock
-// of devices whose name begins so). Rows whose framework the runtime stands for count, every N-th of them.
-// The mean absolute percentage error is minimised; it is also printed with each source left out of the fit,
-// where there are several. Deterministic: Nelder-Mead from the given start.
+// NAME: launch, collective, step, micro_batch (seconds: kernel_launch_s, collective_overhead_s, …),
+// matmul, memory, attention, communication (efficiencies), or clock:DEVICE (sustained_clock of devices whose
+// name begins so). Rows whose framework the runtime stands for count, every N-th of them in the fit. The mean
+// absolute percentage error is minimised. With --leave-out each model and each source in turn is left out of
+// the fit and predicted by what the others gave. Deterministic: Nelder-Mead from the given start.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +36,9 @@ struct Setting {
 struct Item {
   PublishedStep step;
   std::string source;
+  std::string model;
   int line = 0;
+  bool fitted = true;  // one of every N
 };
 
 void apply(const Setting& setting, Job* job) {
@@ -48,16 +52,35 @@ void apply(const Setting& setting, Job* job) {
     runtime.memory_bound_efficiency = setting.value;
   } else if (name == "attention") {
     runtime.attention_efficiency = setting.value;
+  } else if (name == "communication") {
+    runtime.communication_efficiency = setting.value;
+  } else if (name == "collective") {
+    runtime.collective_overhead_s = setting.value;
+  } else if (name == "step") {
+    runtime.step_overhead_s = setting.value;
+  } else if (name == "micro_batch") {
+    runtime.micro_batch_overhead_s = setting.value;
   } else if (name.starts_with("clock:")) {
     for (DeviceProfile& device : job->cluster.profiles)
       if (device.name.starts_with(name.substr(6))) device.sustained_clock = setting.value;
   } else {
-    throw UserError("unknown scalar '" + name + "'", "launch, matmul, memory, attention or clock:DEVICE");
+    throw UserError(
+        "unknown scalar '" + name + "'",
+        "launch, matmul, memory, attention, communication, collective, step, micro_batch or clock:DEVICE");
   }
+}
+
+// Models that differ in their dimensions, whatever a table calls them.
+std::string model_of(const PublishedStep& step) {
+  const Transformer& t = *step.plan.job->workload.transformer;
+  return fmt::format("model of {} x {}{}", t.layers, t.hidden, t.moe ? ", experts" : "");
 }
 
 bool plausible(const Setting& setting) {
   if (setting.name == "launch") return setting.value <= 1e-4;
+  if (setting.name == "step") return setting.value <= 1;
+  if (setting.name == "micro_batch") return setting.value <= 0.1;
+  if (setting.name == "collective") return setting.value <= 2e-3;
   if (setting.name.starts_with("clock:")) return setting.value > 0.3 && setting.value <= 1;
   return setting.value > 0.1 && setting.value <= 1.3;
 }
@@ -74,7 +97,7 @@ double mean_error(const std::vector<Item>& items, const std::vector<Setting>& se
   double sum = 0;
   int count = 0;
   for (const Item& item : items) {
-    if (item.source == without) continue;
+    if (!item.fitted || item.source == without || item.model == without) continue;
     sum += std::abs(predict(item, settings) / item.step.measured_s - 1);
     ++count;
   }
@@ -145,7 +168,7 @@ int run(const std::vector<std::string>& arguments) {
   std::vector<Setting> settings, fitted;
   std::vector<Item> items;
   int every = 1, seen = 0;
-  bool show = false;
+  bool show = false, leave_out = false;
   const std::string& runtime = arguments.at(0);
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -154,6 +177,8 @@ int run(const std::vector<std::string>& arguments) {
       every = std::stoi(arguments.at(++i));
     } else if (argument == "--show") {
       show = true;
+    } else if (argument == "--leave-out") {
+      leave_out = true;
     } else if (equals != std::string::npos) {
       const double value = std::stod(argument.substr(equals + 1));
       if (argument.starts_with("fit:"))
@@ -165,8 +190,10 @@ int run(const std::vector<std::string>& arguments) {
       for (const CsvRow& row : table.rows) {
         try {
           PublishedStep step = read_published_step(table, row);
-          if (step.measured_s <= 0 || step.plan.job->runtime.name != runtime || seen++ % every != 0) continue;
-          items.push_back({std::move(step), std::filesystem::path(argument).stem(), row.line});
+          if (step.measured_s <= 0 || step.plan.job->runtime.name != runtime) continue;
+          std::string model = model_of(step);
+          items.push_back({std::move(step), std::filesystem::path(argument).stem(), std::move(model),
+                           row.line, seen++ % every == 0});
         } catch (const Unreadable&) {
         }
       }
@@ -187,14 +214,22 @@ int run(const std::vector<std::string>& arguments) {
                  100 * (predicted / item.step.measured_s - 1));
   }
   for (const auto& [source, rows] : sources) print_figures(source, rows);
-  if (sources.size() < 2 || fitted.empty()) return 0;
-  for (const auto& [source, rows] : sources) {
-    const std::vector<Setting> others = fit(items, settings, fixed, source);
-    std::vector<Judged> judged;
-    for (const Item& item : items)
-      if (item.source == source)
-        judged.push_back({predict(item, others), item.step.measured_s, item.step.group, item.step.label});
-    print_figures("left out: " + source, judged);
+  if (!leave_out || fitted.empty()) return 0;
+  for (const bool by_model : {true, false}) {
+    std::set<std::string> names;
+    for (const Item& item : items) names.insert(by_model ? item.model : item.source);
+    if (names.size() < 2) continue;
+    std::vector<Judged> pooled;
+    for (const std::string& name : names) {
+      const std::vector<Setting> others = fit(items, settings, fixed, name);
+      std::vector<Judged> judged;
+      for (const Item& item : items)
+        if ((by_model ? item.model : item.source) == name)
+          judged.push_back({predict(item, others), item.step.measured_s, item.step.group, item.step.label});
+      print_figures("left out: " + name, judged);
+      pooled.insert(pooled.end(), judged.begin(), judged.end());
+    }
+    print_figures(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
   }
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@
 #include "planner/evaluation.h"
 #include "planner/published.h"
 #include "planner/published_collectives.h"
+#include "planner/published_report.h"
 #include "planner/validation.h"
 #include "proto/timeline.pb.h"
 #include "sim/simulator.h"
@@ -29,6 +31,7 @@ constexpr int kDefaultSteps = 10;
 struct Options {
   std::string plan, backend = "auto", mpi, mpirun_args, data;
   std::vector<std::string> published, published_collectives;
+  std::string markdown;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -168,14 +171,50 @@ std::vector<std::string> summary_row(const std::string& name, const Json& block)
   const auto count = [&](const char* key) {
     return block.contains(key) ? std::to_string(block.at(key).get<std::int64_t>()) : std::string();
   };
-  return {name,
-          count("rows"),
-          count("skipped"),
-          percent("mape"),
-          percent("median_ape"),
-          percent("max_ape"),
-          percent("bias"),
-          percent("within_10_percent")};
+  std::vector<std::string> row = {name,
+                                  count("rows"),
+                                  count("skipped"),
+                                  percent("mape"),
+                                  percent("median_ape"),
+                                  percent("max_ape"),
+                                  percent("bias"),
+                                  percent("within_10_percent")};
+  if (block.contains("kendall_tau")) {
+    const bool any = block.at("groups").get<int>() > 0;
+    row.push_back(count("groups"));
+    row.push_back(any ? fmt::format("{:.2f}", block.at("kendall_tau").get<double>()) : "");
+    row.push_back(any ? fmt::format("{:.1f}%", 100 * block.at("regret").at("mean").get<double>()) : "");
+  }
+  return row;
+}
+
+constexpr std::size_t kWorstRows = 10;
+
+// The rows that were missed most, and why rows were skipped.
+void print_rows(const Json& all, const Output& output) {
+  std::vector<const Json*> judged;
+  std::map<std::pair<std::string, std::string>, int> skipped;
+  for (const Json& row : all) {
+    if (row.contains("relative_error")) judged.push_back(&row);
+    if (row.contains("skipped"))
+      ++skipped[{row.at("file").get<std::string>(), row.at("skipped").get<std::string>()}];
+  }
+  const auto error = [](const Json* row) { return std::abs(row->at("relative_error").get<double>()); };
+  std::stable_sort(judged.begin(), judged.end(),
+                   [&](const Json* a, const Json* b) { return error(a) > error(b); });
+  if (judged.size() > kWorstRows) judged.resize(kWorstRows);
+  std::vector<std::vector<std::string>> rows;
+  for (const Json* row : judged)
+    rows.push_back({fmt::format("{}:{}", row->at("file").get<std::string>(), row->at("line").get<int>()),
+                    row->value("model", ""), row->value("gpu", ""), std::to_string(row->value("n_gpus", 0)),
+                    row->value("plan", ""), human_seconds(row->at("predicted_s").get<double>()),
+                    human_seconds(row->at("measured_s").get<double>()),
+                    error_text(row->at("predicted_s").get<double>(), row->at("measured_s").get<double>())});
+  output.print(
+      table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"}, rows));
+  rows.clear();
+  for (const auto& [what, count] : skipped) rows.push_back({what.first, std::to_string(count), what.second});
+  if (!rows.empty()) output.print(table({"skipped", "rows", "why"}, rows));
 }
 
 // One line a source, under a line of all.
@@ -186,12 +225,18 @@ void print_sources(const std::string& title, const Json& block, const Output& ou
     rows.push_back(summary_row(
         kind ? fmt::format("{} ({})", name, source.at("kind").get<std::string>()) : name, source));
   }
-  output.print(table({title, "rows", "skipped", "MAPE", "median", "worst", "bias", "within 10%"}, rows));
+  std::vector<std::string> header = {title,    "rows",  "skipped", "MAPE",
+                                     "median", "worst", "bias",    "within 10%"};
+  if (block.at("all").contains("kendall_tau")) header.insert(header.end(), {"groups", "tau", "regret"});
+  for (auto& row : rows) row.resize(header.size());  // of a source without a row that counts
+  output.print(table(header, rows));
 }
 
 int validate_published(const Json& result, const Output& output) {
-  if (result.at("all").at("rows") > 0 || result.at("all").at("skipped") > 0)
+  if (result.at("all").at("rows") > 0 || result.at("all").at("skipped") > 0) {
     print_sources("source", result, output);
+    print_rows(result.at("rows"), output);
+  }
   if (result.contains("memory")) {
     const Json& memory = result.at("memory");
     output.print("\n");
@@ -217,8 +262,12 @@ int run(const Options& options) {
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
                     "expected one of PLAN, --published, --published-collectives and --history");
   if (options.history) return show_history(options.output);
-  if (!options.published.empty())
-    return validate_published(planner::validate_published(options.published), options.output);
+  if (!options.published.empty()) {
+    const Json result = planner::validate_published(options.published);
+    if (!options.markdown.empty())
+      write_file_atomically(options.markdown, planner::published_markdown(result));
+    return validate_published(result, options.output);
+  }
   if (!options.published_collectives.empty())
     return validate_published(planner::validate_published_collectives(options.published_collectives),
                               options.output);
@@ -251,6 +300,8 @@ void add_validate(CLI::App& app, Action& action) {
       ->type_name("CSV…");
   verb->add_flag("--history", options->history,
                  "show every plan that was validated here, and its error over time");
+  verb->add_option("--markdown", options->markdown, "with --published: writes the figures as Markdown")
+      ->type_name("FILE");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

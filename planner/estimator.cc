@@ -8,6 +8,7 @@
 #include "program/compute_cost.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
@@ -42,6 +43,8 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
   uniform_ = job_->cluster.groups.size() == 1 && job_->cluster.overrides.empty();
   const auto& twin = sketch_.parts().twin;
   alike_ = uniform_ && std::all_of(twin.begin() + 1, twin.end() - 1, [](int other) { return other == 1; });
+  for (int part = 0; part < sketch_.parts().count(); ++part)
+    if (part == 0 || sketch_.stand_in(part) != sketch_.stand_in(part - 1)) runs_.push_back(part);
 }
 
 const Estimator::Geometry& Estimator::geometry(const Choices& c) {
@@ -133,7 +136,8 @@ const Estimator::Sums& Estimator::sums(const Choices& c, const Geometry& geometr
       layer_times(*job_, sketch_, choices, job_->cluster.profiles[kind.profile], std::max(kind.speed, 1e-9),
                   geometry.shapes);
   const int parts = sketch_.parts().count();
-  for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute})
+  for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute,
+                    &sums.forward_host, &sums.backward_host})
     sum->assign(1, 0.0);
   for (int part = 0; part < parts; ++part) {
     const LayerTime& time = times[sketch_.stand_in(part)];
@@ -141,6 +145,10 @@ const Estimator::Sums& Estimator::sums(const Choices& c, const Geometry& geometr
     sums.backward.push_back(sums.backward.back() + time.backward.serial_s);
     sums.forward_compute.push_back(sums.forward_compute.back() + time.forward.compute_s);
     sums.backward_compute.push_back(sums.backward_compute.back() + time.backward.compute_s);
+    sums.forward_host.push_back(sums.forward_host.back() + time.forward.host_s);
+    sums.backward_host.push_back(sums.backward_host.back() + time.backward.host_s);
+    sums.host_leads &=
+        time.forward.host_s <= time.forward.serial_s && time.backward.host_s <= time.backward.serial_s;
     sums.forward_tail.push_back(time.forward.tail_s);
     sums.backward_tail.push_back(time.backward.tail_s);
   }
@@ -161,26 +169,53 @@ Estimator::StageTimes Estimator::stage_times(const Plan& plan, const Geometry& g
   const Sums& own = sums(c, geometry, partly ? Recompute::none : c.recompute, kind);
   const Sums* again = partly ? &sums(c, geometry, Recompute::full, kind) : nullptr;
   StageTimes times;
+  times.forward = times.forward_busy = times.forward_issued = job_->runtime.micro_batch_overhead_s;
   int left = c.recompute_layers;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const auto [begin, end] = parts_of(plan, stage, chunk);
-    times.forward += own.forward[end] - own.forward[begin];
-    times.forward_busy += own.forward[end] - own.forward[begin] - own.forward_tail[end - 1];
+    const double forward = own.forward[end] - own.forward[begin];
+    times.forward += forward;
+    times.forward_busy += forward - own.forward_tail[end - 1];
     times.forward_compute += own.forward_compute[end] - own.forward_compute[begin];
     double backward = own.backward[end] - own.backward[begin];
     times.backward_compute += own.backward_compute[end] - own.backward_compute[begin];
+    double backward_host = own.backward_host[end] - own.backward_host[begin];
+    double recomputed = 0;
     if (again != nullptr) {
       const int from = std::max(begin, 1);
       const int to = std::min({from + left, end, sketch_.parts().count() - 1});
       if (to > from) {
         left -= to - from;
-        backward += again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
+                         own.backward_host[from];
         times.backward_compute += again->backward_compute[to] - again->backward_compute[from] -
                                   own.backward_compute[to] + own.backward_compute[from];
       }
     }
+    backward += recomputed;
     times.backward += backward;
     times.backward_busy += backward - own.backward_tail[begin];
+    times.forward_host += own.forward_host[end] - own.forward_host[begin];
+    times.backward_host += backward_host;
+    // No kernel ends before it is issued: the longest way is the host's up to some part and the device's from
+    // there on. In a run of equal parts it changes over at one end.
+    double forward_issued = forward, backward_issued = backward;
+    if (!own.host_leads) {
+      const auto change_over = [&](int part) {
+        forward_issued = std::max(forward_issued, own.forward_host[part] - own.forward_host[begin] +
+                                                      own.forward[end] - own.forward[part]);
+        backward_issued =
+            std::max(backward_issued, own.backward_host[end] - own.backward_host[part] + own.backward[part] -
+                                          own.backward[begin] + recomputed);
+      };
+      for (const int part : runs_)
+        if (part > begin && part < end) change_over(part);
+      forward_issued = std::max(forward_issued, own.forward_host[end] - own.forward_host[begin]);
+      backward_issued = std::max(backward_issued, backward_host);
+    }
+    times.forward_issued += forward_issued;
+    times.backward_issued += backward_issued;
   }
   return times;
 }
@@ -245,7 +280,7 @@ const Estimator::Buckets& Estimator::buckets(const Plan& plan, int stage) {
 
 double Estimator::collective_seconds(CollectiveKind kind, double bytes, const GroupShape& shape) {
   if (shape.ranks <= 1 || bytes <= 0) return 0;
-  return plan_collective(kind, bytes, shape, job_->cluster).seconds(bytes);
+  return achieved_seconds(plan_collective(kind, bytes, shape, job_->cluster), bytes, job_->runtime);
 }
 
 const Estimator::Reductions& Estimator::reductions(const Plan& plan, const Geometry& geometry, int stage) {
@@ -380,7 +415,8 @@ const std::vector<double>& Estimator::hop_seconds(const Plan& plan, const Geomet
   const auto [entry, fresh] = hops_.try_emplace({&geometry, bytes});
   if (fresh) {
     for (const GroupShape& hop : geometry.hops)
-      entry->second.push_back(plan_transfer(bytes, hop, job_->cluster).seconds(bytes));
+      entry->second.push_back(
+          achieved_seconds(plan_transfer(bytes, hop, job_->cluster), bytes, job_->runtime));
   }
   return entry->second;
 }
@@ -429,6 +465,17 @@ StepTimes Estimator::times(const Choices& c) {
   if (c.pp > 1) {
     const std::vector<double>& hops = hop_seconds(plan, place);
     for (int stage = 0; stage < c.pp; ++stage) stages[stage].hop = hops[stage];
+  }
+
+  // Where the host waits for every pass it starts each with the device; else it runs ahead of it through the
+  // whole step.
+  const bool host_waits = pipeline_blocks(plan) || job_->runtime.synchronous_passes;
+  for (StageTimes& t : stages) {
+    if (!host_waits) break;
+    t.forward_busy += t.forward_issued - t.forward;
+    t.backward_busy += t.backward_issued - t.backward;
+    t.forward = t.forward_issued;
+    t.backward = t.backward_issued;
   }
 
   // From ZeRO-2 on every micro-batch's gradients are reduced, with ZeRO-3 parameters are gathered for each
@@ -485,6 +532,17 @@ StepTimes Estimator::times(const Choices& c) {
       break;
     }
   }
+  if (!host_waits) {
+    // The host's way through the step: all that it issues, and what the device still has to do then.
+    double earlier = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const StageTimes& t = stages[stage];
+      const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
+      const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
+      body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
+      earlier += t.backward / c.interleave + t.hop;
+    }
+  }
   // Gradients, clipping, optimizer, parameters. Later stages are done earlier.
   double reduced = body;
   double done = body;
@@ -500,7 +558,7 @@ StepTimes Estimator::times(const Choices& c) {
     done = std::max(done, ready + endings[stage].optimizer + endings[stage].gather);
     earlier += stages[stage].backward / c.interleave + stages[stage].hop;
   }
-  result.estimate_s = done;
+  result.estimate_s = done + job_->runtime.step_overhead_s;
   return result;
 }
 

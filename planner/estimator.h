@@ -36,7 +36,9 @@ class Estimator {
   struct Sums {
     std::vector<double> forward, backward;                  // serial seconds of one micro-batch
     std::vector<double> forward_compute, backward_compute;  // of these, the compute stream busy
+    std::vector<double> forward_host, backward_host;        // the host issuing them
     std::vector<double> forward_tail, backward_tail;        // of each part alone, not summed
+    bool host_leads = true;  // the device is the slower in every part: the host is never waited for
   };
   // One kind of device at one speed.
   struct Kind {
@@ -55,6 +57,9 @@ class Estimator {
     double forward = 0, backward = 0;            // until the output can be sent
     double forward_busy = 0, backward_busy = 0;  // until the next micro-batch may start
     double forward_compute = 0, backward_compute = 0;
+    double forward_host = 0, backward_host = 0;  // the host issuing them
+    // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
+    double forward_issued = 0, backward_issued = 0;
     double hop = 0;  // to the next stage
   };
   // Gradients reduced together. `part`: whose backward pass completes it.
@@ -110,6 +115,7 @@ class Estimator {
   ModelSketch sketch_;
   bool uniform_ = true;  // one kind of device everywhere, nothing degraded
   bool alike_ = false;   // and all layers are twins
+  std::vector<int> runs_;  // first parts of the runs of equal parts of the model
   std::pair<std::array<int, 11>, const Geometry*> last_geometry_{};
   const std::pair<const std::pair<std::array<int, 17>, Kind>, Sums>* last_sums_ = nullptr;
   std::map<std::pair<const Geometry*, double>, std::vector<double>> hops_;

@@ -12,7 +12,7 @@ namespace orrery::planner {
 namespace {
 
 struct Track {
-  double begin_s = 0, end_s = 0, compute_s = 0;
+  double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
   bool used = false;
 };
 
@@ -30,6 +30,9 @@ class Layout {
     std::array<double, kStreamCount> free{};
     std::vector<double> ends;
     std::array<double, 2> last{};  // the end of each direction, communication included
+    Track* current = nullptr;      // issued to; what stands before the first layer counts with it
+    double issued_s = 0;
+    bool ending = false;  // the optimizer, and what follows it, is of no layer
     for (const Instruction& instruction : program_.instructions) {
       double start = free[static_cast<std::size_t>(instruction.stream)];
       for (const std::uint32_t before : instruction.after) start = std::max(start, ends[before]);
@@ -46,6 +49,13 @@ class Layout {
         track.end_s = std::max(track.end_s, end);
         track.compute_s += duration;
         track.used = true;
+        current = &track;
+      }
+      ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
+      if (!ending) issued_s += cost_.host_seconds(instruction);
+      if (current != nullptr) {
+        current->host_s += issued_s;
+        issued_s = 0;
       }
       if (layered || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
         last[direction_] = std::max(last[direction_], end);
@@ -60,6 +70,7 @@ class Layout {
         time.serial_s = next_begin - track.begin_s;
         time.tail_s = std::max(0.0, next_begin - track.end_s);
         time.compute_s = track.compute_s;
+        time.host_s = track.host_s;
         next_begin = track.begin_s;
       }
     };
@@ -69,6 +80,10 @@ class Layout {
   }
 
  private:
+  double seconds_of(const CollectivePlan& plan, double bytes) const {
+    return achieved_seconds(plan, bytes, job_.runtime);
+  }
+
   double seconds(const Instruction& instruction) const {
     switch (instruction.op) {
       case Op::compute:
@@ -80,8 +95,10 @@ class Layout {
         if (instruction.group < 0) return 0;
         const auto shape = shapes_.find(program_.groups[instruction.group].kind);
         if (shape == shapes_.end()) return 0;
-        return plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster)
-            .seconds(instruction.bytes);
+        return seconds_of(
+                   plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
+                   instruction.bytes) +
+               (is_waited_for(instruction) ? job_.runtime.collective_overhead_s : 0);
       }
       case Op::exchange: {
         const auto shape = shapes_.find(GroupKind::context);
@@ -89,7 +106,7 @@ class Layout {
         for (const Transfer& transfer : instruction.transfers)
           if (transfer.send) bytes = std::max(bytes, transfer.bytes);
         if (shape == shapes_.end() || bytes == 0) return 0;
-        return plan_transfer(bytes, shape->second, job_.cluster).seconds(bytes);
+        return seconds_of(plan_transfer(bytes, shape->second, job_.cluster), bytes);
       }
       default:
         return 0;
@@ -105,6 +122,11 @@ class Layout {
 };
 
 }  // namespace
+
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
+  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
+  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
+}
 
 ModelSketch::ModelSketch(const Workload& whole) : parts_(layer_parts(whole)) {
   if (!whole.transformer) {

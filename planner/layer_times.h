@@ -20,6 +20,7 @@ struct PassTime {
   double serial_s = 0;   // from its first instruction to the next layer's first instruction
   double tail_s = 0;     // of that, communication after its last compute: hidden where other work follows
   double compute_s = 0;  // of that, the compute stream busy
+  double host_s = 0;     // the host issuing all of it, beside the device
 };
 
 struct LayerTime {
@@ -43,6 +44,9 @@ class ModelSketch {
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;
+
+// Seconds of a collective or transfer at the rate that the runtime reaches of the fabric's.
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
 
 // Times by part of the sketch. Of `choices`, pp, dp and the schedule do not matter, and `recompute_layers` is
 // taken as 0 (all).

@@ -52,9 +52,10 @@ struct Machine {
   std::string_view cluster;
   std::string_view device;  // instead of the cluster's; empty: the cluster's
 };
-constexpr std::array<Machine, 14> kMachines = {{
+constexpr std::array<Machine, 15> kMachines = {{
     {"A100-40GB", "dgx-a100-40g", ""},
     {"A100", "dgx-a100", ""},
+    {"H100-96GB HBM2e SXM (500W)", "dgx-h100", "h100-sxm-96g-500w"},
     {"H100", "dgx-h100", ""},
     {"H200", "dgx-h200", ""},
     {"GB300", "gb200-nvl72", "gb300-288g"},
@@ -100,6 +101,10 @@ void read_network(const std::string& words, Cluster* cluster) {
     set(std::min(node.devices, 4), 100, Transport::infiniband);
 }
 
+bool is_vtrain(const Row& row) {
+  return has(row.text("source"), "vTrain") || has(row.text("source_ref"), "vTrain");
+}
+
 Cluster cluster_of(const Row& row, int devices) {
   const std::string& gpu = row.text("gpu");
   const Machine* machine = nullptr;
@@ -112,8 +117,11 @@ Cluster cluster_of(const Row& row, int devices) {
     cluster.profiles[cluster.groups.front().node.profile] = device;
   }
   NodeType& node = cluster.groups.front().node;
-  // "CUDA capacity: NVIDIA H100 with 95.04GiB memory" (torchtitan's logs).
-  if (has(gpu, "H100-96GB")) cluster.profiles[node.profile].memory_bytes = 95.04 * 1073741824.0;
+  // g4dn.12xlarge: PCIe 3.0 x8 a card, no peer access (AWS instance description; PCI Express base 3.0).
+  if (machine->device == "t4") {
+    node.intra.bandwidth_bytes_per_s = 7.9e9;
+    node.intra.bridge_bandwidth_bytes_per_s = 7.9e9;
+  }
   const int per_node = row.count("gpus_per_node");
   const bool rack = has(machine->cluster, "nvl72");
   if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) {
@@ -129,8 +137,7 @@ Cluster cluster_of(const Row& row, int devices) {
     }
   }
   // vTrain's large system: 64 nodes of 8 A100, four 200 Gb/s ports a node (MICRO 2024, section IV).
-  const bool vtrain = has(row.text("source"), "vTrain") || has(row.text("source_ref"), "vTrain");
-  read_network(vtrain ? "4x200Gb" : row.text("inter_link"), &cluster);
+  read_network(is_vtrain(row) ? "4x200Gb" : row.text("inter_link"), &cluster);
   if (devices < node.devices || devices % node.devices == 0) {
     cluster.groups.front().count = 1;
     return with_devices(std::move(cluster), devices);
@@ -162,6 +169,9 @@ RuntimeProfile runtime_of(const Row& row) {
   }
   // Megatron-LM became Megatron-Core in 2023.
   if (best == "megatron-lm-2022" && number(row.text("date").substr(0, 4)) >= 2023) best = "megatron-core";
+  // Megatron-Bridge numbers its releases by year and month: from 26.06 on it is today's Megatron-Core.
+  if (best == "nemo" && has(framework, "Megatron-Bridge") && number(row.text("date").substr(0, 5)) >= 26.06)
+    best = "megatron-core";  // of 2026
   if (best.empty()) throw Unreadable{"no runtime profile of the framework '" + framework + "'", false};
   return catalog_runtime(best);
 }
@@ -186,7 +196,12 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
   const std::string text = lower(row.text("act_recompute"));
   choices->sequence_parallel = runtime.sequence_parallel && choices->tp > 1;
   if (has(text, "sequence parallel")) choices->sequence_parallel = choices->tp > 1;
-  if (has(text, "full")) {
+  // DeepSpeed's 3D example of Megatron-LM v1.1.5 (ds_pretrain_gpt2_pipe.sh) passes --checkpoint-activations.
+  const bool unstated = has(text, "not stated") && has(row.text("framework"), "DeepSpeed 3D");
+  // MaxText's remat_policy is 'full' (configs/base.yml); PaxML's GPT-3 saves nothing
+  // (AutodiffCheckpointType).
+  const bool remat = text.empty() && runtime.name == "jax";
+  if (has(text, "full") || unstated || remat) {
     choices->recompute = Recompute::full;
     // Korthikanti's baseline is full recomputation without sequence parallelism.
     if (runtime.name == "megatron-lm-2022") choices->sequence_parallel = false;
@@ -236,6 +251,12 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   model.ffn_hidden = row.count("ffn_hidden");
   model.vocab = vocabulary(row.text("vocab"));
   model.seq_len = row.count("seq_len_tokens");
+  // vTrain's GPT has GPT-2's vocabulary without padding, each rank a whole share of it (src/config.py and
+  // gpt_modeling.py @ f8dda847).
+  if (is_vtrain(row) && model.vocab == 0) {
+    const int tp = std::max(1, row.count("tp"));
+    model.vocab = 50257 / tp * tp;
+  }
   const int devices = row.count("n_gpus");
   const auto batch = static_cast<std::int64_t>(std::llround(row.real("gbs_sequences")));
   if (devices <= 0) throw Unreadable{"the number of devices is not stated", true};
@@ -249,11 +270,16 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   step.out_of_memory = has(row.text("source_ref"), "OOM") || has(row.text("notes"), "OOM");
   if (step.measured_s <= 0 && step.measured_bytes <= 0 && !step.out_of_memory)
     throw Unreadable{"neither a step time nor a throughput is stated", true};
-  if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA"))
-    throw Unreadable{"low-rank adaptation trains no whole model", false};
 
   auto job = std::make_shared<Job>();
   job->workload = published_workload(model);
+  if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA")) {
+    // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply; the
+    // adapters (well below 1% of the parameters) are not counted. Of memory nothing can be said so.
+    for (Operator& op : job->workload.operators) op.parameters.clear();
+    step.measured_bytes = 0;
+    if (step.measured_s <= 0) throw Unreadable{"no step time is stated", true};
+  }
   job->runtime = runtime_of(row);
   job->training.global_batch = batch;
   job->training.seq_len = model.seq_len;
@@ -282,8 +308,12 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
         fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, batch / c.dp), false};
   if ((c.dp * c.cp) % c.ep != 0)
     throw Unreadable{fmt::format("ep {} does not divide dp cp {}", c.ep, c.dp * c.cp), false};
-  const int chunks = at_least_one("vp_interleave");
+  int chunks = at_least_one("vp_interleave");
   const std::int64_t micro_batches = batch / c.dp / c.micro_batch;
+  // NeMo's recipes with pipelines interleave: where the column is empty, a chunk a layer.
+  if (row.text("vp_interleave").empty() && has(row.text("framework"), "NeMo") && c.pp > 1 &&
+      job->workload.layers % c.pp == 0)
+    chunks = job->workload.layers / c.pp;
   if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
     c.schedule = Schedule::interleaved;
     c.interleave = chunks;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "program/schedule.h"
 
 namespace orrery {
 namespace {
@@ -82,6 +83,20 @@ double compute_seconds(const Product& p, const MatmulModel& model, double peak, 
   return best;
 }
 
+// Fraction of the rate of aligned operands that a product on tensor units reaches, by the bytes that divide
+// all strides: kernels load 16 bytes a thread where they can, 8 or 4 by asynchronous copies, 2 through
+// registers (NVIDIA, "Matrix Multiplication Background User's Guide", section 3: multiples of 16 bytes).
+// Fractions: from the step times of GPT with 50,257 tokens, unpadded, split 1, 2, 4 and 8 ways on A100
+// (vTrain's single-node rows: what a step takes beyond its layers).
+double alignment_fraction(const Product& p, DType type, const DeviceProfile& device) {
+  if (device.kind != DeviceKind::gpu || type == DType::fp32) return 1;
+  const double bytes = bytes_of(type);
+  const auto divides = [&](double alignment) {
+    return std::fmod(p.n * bytes, alignment) == 0 && std::fmod(p.k * bytes, alignment) == 0;
+  };
+  return divides(16) ? 1 : divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32;
+}
+
 }  // namespace
 
 namespace {
@@ -95,7 +110,8 @@ double product_seconds_at(const Product& product, DType precision, const DeviceP
       product.count * ((product.m * product.k * product.left_share + product.k * product.n) * bytes_of(type) +
                        product.m * product.n * product.output_share * bytes_of(storage_type(type)));
   const double peak = device.peak_flops_per_s[static_cast<int>(type)] * clock;
-  const double compute = compute_seconds(product, model, peak, device);
+  const double compute =
+      compute_seconds(product, model, peak, device) / alignment_fraction(product, type, device);
   const double reached = model.memory_efficiency > 0 ? model.memory_efficiency : device.memory_efficiency;
   double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
   if (model.cached_bytes > 0) {
@@ -240,15 +256,47 @@ double ComputeCost::operator_kernels(int op, ComputeKind kind) const {
   return kernels_before_[op + 1][k] - kernels_before_[op][k];
 }
 
-double ComputeCost::slowed(double device_s, double kernels) const {
-  return std::max(device_s / keep_, kernels * launch_s_);
-}
-
 double ComputeCost::range_seconds(int begin, int end, ComputeKind kind) const {
   const int k = static_cast<int>(kind);
   if (end <= begin) return 0;
-  return slowed(seconds_before_[end][k] - seconds_before_[begin][k],
-                kernels_before_[end][k] - kernels_before_[begin][k]);
+  return (seconds_before_[end][k] - seconds_before_[begin][k]) / keep_;
+}
+
+double ComputeCost::host_seconds(const Instruction& instruction) const {
+  switch (instruction.op) {
+    case Op::compute: {
+      if (instruction.compute == ComputeKind::optimizer) return launch_s_;
+      const int k = static_cast<int>(instruction.compute);
+      return (kernels_before_[instruction.op_end][k] - kernels_before_[instruction.op_begin][k]) * launch_s_;
+    }
+    case Op::load:
+    case Op::save:
+      return 0;
+    default:
+      return launch_s_;
+  }
+}
+
+std::vector<bool> ComputeCost::host_waits(const Program& program) const {
+  std::vector<bool> waits(program.instructions.size(), false);
+  if (launch_s_ <= 0) return waits;
+  const bool exchanges = pipeline_blocks(*plan_);
+  const bool passes = plan_->job->runtime.synchronous_passes;
+  const auto pass_of = [](const Instruction& i) {
+    return std::pair(i.micro_batch, i.compute == ComputeKind::forward);
+  };
+  std::size_t last = waits.size();  // compute instruction
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    // Megatron-LM before its overlapped pipeline calls torch.cuda.synchronize() after every exchange
+    // (p2p_communication.py: "to protect against race condition when using batch_isend_irecv()").
+    if (exchanges && instruction.op == Op::exchange && instruction.stream == Stream::pipeline_forward)
+      waits[i] = true;
+    if (!passes || instruction.op != Op::compute) continue;
+    if (last < i && pass_of(program.instructions[last]) != pass_of(instruction)) waits[last] = true;
+    last = i;
+  }
+  return waits;
 }
 
 double ComputeCost::update_seconds(double elements) const {
@@ -277,12 +325,12 @@ double ComputeCost::seconds(const Program& program, const Instruction& instructi
           shards = c.shard_group > 0 ? group : static_cast<double>(program.groups[bucket.group].ranks.size());
         elements += static_cast<double>(bucket.elements) / shards;
       }
-      return std::max(update_seconds(elements), launch_s_);
+      return update_seconds(elements);
     }
     case Op::pack:
     case Op::unpack:
     case Op::copy:
-      return slowed(instruction.bytes / rate_of("copy", false, *device_), 1);
+      return instruction.bytes / rate_of("copy", false, *device_) / keep_;
     case Op::collective:
     case Op::exchange:
     case Op::receive_any:

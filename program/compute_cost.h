@@ -19,6 +19,11 @@ double benchmark_product_seconds(const Product& product, DType precision, const 
 // device.
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
                          bool backward, const DeviceProfile& device);
+// Computation waits for this collective (RuntimeProfile::collective_overhead_s).
+inline bool is_waited_for(const Instruction& instruction) {
+  return instruction.op == Op::collective &&
+         (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
+}
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
@@ -40,19 +45,22 @@ class ComputeCost {
   // Device seconds of one operator, without launches.
   double operator_seconds(int op, ComputeKind kind) const;
   double operator_kernels(int op, ComputeKind kind) const;
-  // Seconds of operators [begin, end) run as one instruction: the host launches ahead of the device, so the
-  // longer of device time and launches counts. O(1).
+  // Device seconds of operators [begin, end) run as one instruction, without launches. O(1).
   double range_seconds(int begin, int end, ComputeKind kind) const;
   // Seconds of updating `elements` parameters (of this rank, after ZeRO).
   double update_seconds(double elements) const;
-  // Seconds of a compute, pack, unpack or copy instruction of `program`, launch overheads included.
+  // Device seconds of a compute, pack, unpack or copy instruction of `program`.
   double seconds(const Program& program, const Instruction& instruction) const;
+  // Seconds that the host takes to issue any instruction: its kernels times the runtime's time for a launch.
+  // The host is a stream of its own (docs/program.md, "The host"): it issues the instructions in their order,
+  // whatever the device does; none starts before it is issued.
+  double host_seconds(const Instruction& instruction) const;
+  // By instruction: the host waits for its end before it issues the next one.
+  std::vector<bool> host_waits(const Program& program) const;
 
   const Shard& shard() const { return shard_; }
 
  private:
-  double slowed(double device_s, double kernels) const;
-
   const Plan* plan_;
   const DeviceProfile* device_;
   Shard shard_;

@@ -41,7 +41,7 @@ class ScheduleRun {
 
   std::vector<std::int64_t> run() {
     parameters_.start();
-    if (blocks()) return run_blocking();
+    if (pipeline_blocks(lowering_.plan())) return run_blocking();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       receive(i);
       if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
@@ -52,14 +52,6 @@ class ScheduleRun {
   }
 
  private:
-  // Megatron-LM before its overlapped pipeline: after each slot its output and the next slot's input travel
-  // together, and nothing is computed meanwhile (send_forward_recv_backward and its kin).
-  bool blocks() const {
-    const Schedule schedule = lowering_.choices().schedule;
-    return !lowering_.plan().job->runtime.overlap_pipeline && lowering_.choices().pp > 1 &&
-           (schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b);
-  }
-
   std::vector<std::int64_t> run_blocking() {
     exchange_blocking(nullptr, slots_.data(), {});
     for (std::size_t i = 0; i < slots_.size(); ++i) {

@@ -39,6 +39,18 @@ Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor
   return instruction;
 }
 
+// What an all_gather brings to an operator that computes in fp8 is cast before it travels (Transformer
+// Engine).
+Instruction as_gathered(const Lowering& lowering, Instruction&& instruction, int for_op) {
+  const DType precision = lowering.plan().job->training.precision;
+  if (precision == DType::fp8 && product_type(lowering.op(for_op).kind, precision) == DType::fp8) {
+    instruction.bytes *=
+        static_cast<double>(bytes_of(DType::fp8)) / bytes_of(lowering.plan().activation_type());
+    instruction.dtype = DType::fp8;
+  }
+  return std::move(instruction);
+}
+
 Instruction on_activation(Lowering& lowering, CollectiveKind kind, int op) {
   return collective(lowering, kind, {TensorKind::activation, op, kOpenMicroBatch},
                     lowering.activation_bytes(op));
@@ -63,7 +75,7 @@ void tensor_before_forward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
   for_each_input_feeding_columns(lowering, op, [&](int input) {
     if (lowering.use(input).first_column_consumer == op) {
-      out->push_back(on_activation(lowering, CollectiveKind::all_gather, input));
+      out->push_back(as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op));
     }
   });
 }
@@ -92,11 +104,11 @@ void tensor_after_forward(Lowering& lowering, int op, Communications* out) {
 void tensor_before_backward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
   if (output_is_partial(lowering.op(op)) && lowering.use(op).last_consumer >= 0) {
-    out->push_back(on_gradient(lowering, CollectiveKind::all_gather, op));
+    out->push_back(as_gathered(lowering, on_gradient(lowering, CollectiveKind::all_gather, op), op));
   }
   for_each_input_feeding_columns(lowering, op, [&](int input) {
     if (lowering.use(input).last_column_consumer == op) {
-      out->push_back(on_activation(lowering, CollectiveKind::all_gather, input));
+      out->push_back(as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op));
     }
   });
 }
@@ -130,7 +142,12 @@ void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op) {
   int gathered = -1;
   if (sequence) {
     gathered = pass.add_communication(
-        {on_activation(lowering, CollectiveKind::all_gather, input), {}, 0, {}, {}, {}},
+        {as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op),
+         {},
+         0,
+         {},
+         {},
+         {}},
         /*after_compute=*/true);
   }
   const int computed = pass.compute_alone(op, ComputeKind::backward_input, -1, /*waits=*/true);

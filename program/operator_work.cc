@@ -105,7 +105,11 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated, share}, type, storage);
     if (type == DType::fp8) {
       // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
-      const double elements = p.m * p.count *
+      // Before rows are gathered, with sequence parallelism: each tensor rank casts its own (Transformer
+      // Engine's LayerNormLinear and row-parallel Linear gather fp8).
+      const bool gathered = shard.sequence_parallel && (does_forward(kind) ? op.split == TensorSplit::column
+                                                                           : op.split == TensorSplit::row);
+      const double elements = p.m * p.count / (gathered ? shard.tp : 1) *
                               (does_forward(kind)          ? p.k
                                : does_input_gradient(kind) ? p.n
                                                            : 0);

@@ -63,8 +63,10 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.fused_gradient_accumulation = message.fused_gradient_accumulation();
   p.fused_loss = message.fused_loss();
   p.embedding_gradient_in_place = message.embedding_gradient_in_place();
+  p.synchronous_passes = message.synchronous_passes();
   p.kernel_launch_s = read.at_least_zero("kernel_launch_s", message.kernel_launch_s());
   p.step_overhead_s = read.at_least_zero("step_overhead_s", message.step_overhead_s());
+  p.collective_overhead_s = read.at_least_zero("collective_overhead_s", message.collective_overhead_s());
   p.micro_batch_overhead_s = read.at_least_zero("micro_batch_overhead_s", message.micro_batch_overhead_s());
   p.memory_bound_efficiency = read.efficiency("memory_bound_efficiency", message.memory_bound_efficiency());
   p.matmul_efficiency = read.efficiency("matmul_efficiency", message.matmul_efficiency());
@@ -108,8 +110,10 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_fused_gradient_accumulation(p.fused_gradient_accumulation);
   message->set_fused_loss(p.fused_loss);
   message->set_embedding_gradient_in_place(p.embedding_gradient_in_place);
+  message->set_synchronous_passes(p.synchronous_passes);
   message->set_kernel_launch_s(p.kernel_launch_s);
   message->set_step_overhead_s(p.step_overhead_s);
+  message->set_collective_overhead_s(p.collective_overhead_s);
   message->set_micro_batch_overhead_s(p.micro_batch_overhead_s);
   message->set_memory_bound_efficiency(p.memory_bound_efficiency);
   message->set_matmul_efficiency(p.matmul_efficiency);

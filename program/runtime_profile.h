@@ -31,6 +31,7 @@ struct RuntimeProfile {
   bool fused_gradient_accumulation = false;
   bool fused_loss = false;
   bool embedding_gradient_in_place = false;
+  bool synchronous_passes = false;
   double kernel_launch_s = 0;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
@@ -38,6 +39,7 @@ struct RuntimeProfile {
   double matmul_efficiency = 1;
   double attention_efficiency = 1;
   double communication_efficiency = 1;
+  double collective_overhead_s = 0;
   double optimizer_bytes_per_parameter = 0;
   double allocator_margin = 0;
   bool dummy_weight_gradients = false;

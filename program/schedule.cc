@@ -107,4 +107,10 @@ int peak_in_flight(Schedule schedule, int stage, int stages, int chunks, int mic
   throw InternalError("unknown schedule");
 }
 
+bool pipeline_blocks(const Plan& plan) {
+  const Schedule schedule = plan.choices.schedule;
+  return !plan.job->runtime.overlap_pipeline && plan.choices.pp > 1 &&
+         (schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b);
+}
+
 }  // namespace orrery

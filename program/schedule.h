@@ -26,4 +26,8 @@ std::vector<Slot> schedule_slots(Schedule schedule, int stage, int stages, int c
 // Most micro-batches (of one chunk each) whose activations a stage holds at once under its schedule.
 int peak_in_flight(Schedule schedule, int stage, int stages, int chunks, int micro_batches);
 
+// Megatron-LM before its overlapped pipeline: after each slot its output and the next slot's input travel
+// together, and nothing is computed meanwhile (send_forward_recv_backward and its kin).
+bool pipeline_blocks(const Plan& plan);
+
 }  // namespace orrery

@@ -13,7 +13,7 @@
 namespace orrery::sim {
 namespace {
 
-enum class ActivityKind : std::uint8_t { work, move, step_begin };
+enum class ActivityKind : std::uint8_t { work, move, issue, step_begin };
 
 // Something that takes time: work of a task, a payload on its way, a rank's overhead before a step.
 // Where a shared payload is: in its latency, about to go to SimGrid, there, or held back with its latency
@@ -24,7 +24,7 @@ struct Activity {
   ActivityKind kind = ActivityKind::work;
   bool shared = false;  // a payload that SimGrid carries after its latency
   Carriage carriage = Carriage::latency;
-  int owner = 0;     // work: task; move: meeting; step_begin: rank
+  int owner = 0;     // work, issue: task; move: meeting; step_begin: rank
   int message = -1;  // of the meeting's graph
   int blockers = 0;  // ranks that compute and so hold the payload up
   std::uint32_t generation = 0;
@@ -45,12 +45,15 @@ struct Due {
 
 struct RankState {
   int step = 0;
-  std::size_t left = 0;    // tasks of this step
-  std::uint32_t next = 0;  // single-threaded: instruction to issue
-  bool computing = false;  // as last told to the payloads
-  int overlapping = 0;     // collectives under way
-  std::vector<int> works;  // activities
-  std::vector<int> moves;  // payloads that this rank's thread copies
+  std::size_t left = 0;       // tasks of this step
+  std::uint32_t next = 0;     // single-threaded: instruction to issue
+  bool computing = false;     // as last told to the payloads
+  int overlapping = 0;        // collectives under way
+  std::uint32_t stretch = 0;  // of the host's issuing
+  double stretch_begin_s = 0;
+  std::vector<std::size_t> not_issued;  // tasks of later stretches that wait for nothing else
+  std::vector<int> works;               // activities
+  std::vector<int> moves;               // payloads that this rank's thread copies
 };
 
 struct MeetingState {
@@ -187,6 +190,10 @@ class Interpreter {
           else
             end_move(due.activity);
           break;
+        case ActivityKind::issue:
+          ready_.push_back(static_cast<std::size_t>(activity.owner));
+          release(due.activity);
+          break;
         case ActivityKind::step_begin:
           begin_step(activity.owner);
           release(due.activity);
@@ -255,6 +262,8 @@ class Interpreter {
       threads_.push_back(rank);
       return;
     }
+    state(rank).stretch = 0;
+    state(rank).stretch_begin_s = now_;
     const std::size_t first = base_[static_cast<std::size_t>(rank)];
     for (std::size_t i = 0; i < r.tasks.size(); ++i)
       if (waits_[first + i] == 0 && !blocked_[first + i]) ready_.push_back(first + i);
@@ -276,7 +285,7 @@ class Interpreter {
       while (!ready_.empty()) {
         const std::size_t id = ready_.front();
         ready_.pop_front();
-        start_task(id);
+        if (is_issued(id)) start_task(id);
       }
       if (!threads_.empty()) {
         const int rank = threads_.front();
@@ -284,6 +293,41 @@ class Interpreter {
         issue(rank);
       }
     }
+  }
+
+  const Issue* issue_of(std::size_t id) const {
+    const int rank = rank_of_[id];
+    const RankScript& s = script(rank);
+    return s.issues.empty() ? nullptr : &s.issues[id - base_[static_cast<std::size_t>(rank)]];
+  }
+
+  // Else it comes back when the host issues it.
+  bool is_issued(std::size_t id) {
+    const Issue* issue = issue_of(id);
+    if (issue == nullptr || s_.single_threaded) return true;
+    RankState& r = state(rank_of_[id]);
+    if (issue->stretch < r.stretch) return true;
+    if (issue->stretch > r.stretch) {
+      r.not_issued.push_back(id);
+      return false;
+    }
+    const double left = r.stretch_begin_s + issue->begin_s - now_;
+    if (left <= 0) return true;
+    // Due at the very time that the comparison above asks for.
+    const int timer = new_activity(ActivityKind::issue, static_cast<int>(id), left);
+    Activity& activity = activities_[static_cast<std::size_t>(timer)];
+    activity.rate = 1;
+    ++activity.generation;
+    due_.push({r.stretch_begin_s + issue->begin_s, timer, activity.generation});
+    return false;
+  }
+
+  void end_stretch(int rank) {
+    RankState& r = state(rank);
+    ++r.stretch;
+    r.stretch_begin_s = now_;
+    ready_.insert(ready_.end(), r.not_issued.begin(), r.not_issued.end());
+    r.not_issued.clear();
   }
 
   // A single-threaded rank goes on as far as it can.
@@ -316,7 +360,11 @@ class Interpreter {
   }
 
   void start_work(int rank, std::size_t id, const Task& t) {
-    const int activity = new_activity(ActivityKind::work, static_cast<int>(id), t.work_s);
+    double seconds = t.work_s;
+    const Issue* issue = issue_of(id);
+    if (issue != nullptr && !s_.single_threaded && issue->stretch == state(rank).stretch)
+      seconds = std::max(seconds, state(rank).stretch_begin_s + issue->end_s - now_);
+    const int activity = new_activity(ActivityKind::work, static_cast<int>(id), seconds);
     state(rank).works.push_back(activity);
     if (speed_varies(rank))
       touch(rank);
@@ -351,6 +399,7 @@ class Interpreter {
       if (--waits_[next] == 0) unlocked(next);
     }
     if (s_.single_threaded) threads_.push_back(rank);
+    if (!s.issues.empty() && s.issues[i].waited_for) end_stretch(rank);
     if (--state(rank).left == 0) end_step(rank);
   }
 

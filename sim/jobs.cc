@@ -61,16 +61,20 @@ class Together {
     }
     input.device_of = [this](int rank) { return devices_[static_cast<std::size_t>(rank)]; };
     input.work_s = [&](const Program& program, const Instruction& instruction) {
-      const auto rank = static_cast<std::size_t>(program.rank);
-      const DevicePlace place = cluster.place(devices_[rank]);
-      const int profile = cluster.groups[static_cast<std::size_t>(place.group)].node.profile;
-      return costs_[job_of_[rank]][static_cast<std::size_t>(profile)].seconds(program, instruction);
+      return cost_of(cluster, program.rank).seconds(program, instruction);
+    };
+    input.host_s = [&](const Program& program, const Instruction& instruction) {
+      return cost_of(cluster, program.rank).host_seconds(instruction);
+    };
+    input.host_waits = [&](const Program& program) {
+      return cost_of(cluster, program.rank).host_waits(program);
     };
     const RuntimeProfile& runtime = jobs.front().plan.job->runtime;
     if (runtime.communication_efficiency > 0)
       input.communication_efficiency = runtime.communication_efficiency;
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
+    input.collective_overhead_s = runtime.collective_overhead_s;
     scenario_ = build_scenario(input);
   }
 
@@ -88,6 +92,13 @@ class Together {
   }
 
  private:
+  const ComputeCost& cost_of(const Cluster& cluster, int of) const {
+    const auto rank = static_cast<std::size_t>(of);
+    const DevicePlace place = cluster.place(devices_[rank]);
+    const int profile = cluster.groups[static_cast<std::size_t>(place.group)].node.profile;
+    return costs_[job_of_[rank]][static_cast<std::size_t>(profile)];
+  }
+
   static void shift(Program& program, int first) {
     program.rank += first;
     for (Group& group : program.groups)

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "program/collective_cost.h"
+#include "program/compute_cost.h"
 #include "sim/collective_edges.h"
 #include "sim/message_graph.h"
 
@@ -112,6 +113,7 @@ class Builder {
       add_task(index, i, instruction, task, started);
     }
     link_successors(p, degree, script);
+    add_issues(p, script);
     result_.ranks.push_back(std::move(script));
   }
 
@@ -180,6 +182,23 @@ class Builder {
     }
     throw InternalError("the simulator does not run " + std::string(name_of(instruction.op)) + " (" +
                         where(program(index), i) + ")");
+  }
+
+  void add_issues(const Program& p, RankScript& script) const {
+    if (!input_.host_s) return;
+    const std::vector<bool> waits = input_.host_waits(p);
+    Issue issue;
+    double issued_s = 0;
+    std::vector<Issue> issues;
+    for (std::size_t i = 0; i < p.instructions.size(); ++i) {
+      issue.begin_s = issue.end_s;
+      issue.end_s += input_.host_s(p, p.instructions[i]);
+      issue.waited_for = waits[i];
+      issued_s += issue.end_s - issue.begin_s;
+      issues.push_back(issue);
+      if (waits[i]) issue = {issue.stretch + 1, 0, 0, false};
+    }
+    if (issued_s > 0) script.issues = std::move(issues);
   }
 
   static void link_successors(const Program& p, const std::vector<std::uint32_t>& degree,
@@ -252,7 +271,8 @@ class Builder {
     if (n <= 1) return;
     meeting.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = plan_of(gc, instruction);
-    meeting.payload.latency_s = plan.latency_s;
+    meeting.payload.latency_s =
+        plan.latency_s + (is_waited_for(instruction) ? input_.collective_overhead_s : 0);
     if (instruction.bytes < kLeastBytes) return;
     const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
     if (input_.messages) {

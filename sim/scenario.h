@@ -64,6 +64,14 @@ struct Task {
   std::vector<MeetingRef> meetings;
 };
 
+// When the host issues a task. It issues a rank's tasks in their order, ahead of the device, but for the tasks
+// that it waits for: with the end of each a new stretch begins.
+struct Issue {
+  std::uint32_t stretch = 0;
+  double begin_s = 0, end_s = 0;  // from the beginning of the stretch: the task neither starts nor ends before
+  bool waited_for = false;
+};
+
 struct RankScript {
   const Program* program = nullptr;
   std::int32_t rank = 0;   // global
@@ -74,6 +82,7 @@ struct RankScript {
   double overlap_slowdown = 0;
   int steps = 0;  // that it runs; 0: as many as are simulated
   std::vector<Task> tasks;
+  std::vector<Issue> issues;  // by task; empty: the host costs nothing
   // Tasks that have task i in their `after`: next[next_begin[i] .. next_begin[i + 1])
   std::vector<std::uint32_t> next_begin;
   std::vector<std::uint32_t> next;
@@ -106,6 +115,10 @@ struct ScenarioInput {
   // Seconds at the device's nominal speed, beside `assumed_busy` busy devices of the node, itself included.
   std::function<double(const Program&, const Instruction&)> work_s;
   int assumed_busy = 1;
+  // Seconds of the host to issue an instruction, and by instruction whether it waits for its end; may be
+  // empty: the host costs nothing.
+  std::function<double(const Program&, const Instruction&)> host_s;
+  std::function<std::vector<bool>(const Program&)> host_waits;
   // The same group, and the same peer, of another rank of the class; only asked when one rank stands for
   // several.
   std::function<Group(const Group&, int member, int other)> image_of_group;
@@ -114,6 +127,7 @@ struct ScenarioInput {
   double communication_efficiency = 1;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
+  double collective_overhead_s = 0;
   bool messages = false;     // collectives message by message
   bool reduce_flows = true;  // FlowSystem::reduce; tests switch it off
 };

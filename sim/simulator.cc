@@ -42,10 +42,12 @@ class Prepared {
     input.class_of = folding_.class_of;
     input.device_of = [&](int rank) { return device_of(plan, rank); };
     input.work_s = [&](const Program& program, const Instruction& instruction) {
-      const DevicePlace place = cluster_.place(device_of(plan, program.rank));
-      const int profile = cluster_.groups[static_cast<std::size_t>(place.group)].node.profile;
-      return costs_[static_cast<std::size_t>(profile)].seconds(program, instruction);
+      return cost_of(program.rank).seconds(program, instruction);
     };
+    input.host_s = [&](const Program& program, const Instruction& instruction) {
+      return cost_of(program.rank).host_seconds(instruction);
+    };
+    input.host_waits = [&](const Program& program) { return cost_of(program.rank).host_waits(program); };
     input.assumed_busy = assumed_busy();
     const Images images(plan);
     input.image_of_group = [&](const Group& group, int member, int other) {
@@ -57,6 +59,7 @@ class Prepared {
       input.communication_efficiency = runtime.communication_efficiency;
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
+    input.collective_overhead_s = runtime.collective_overhead_s;
     input.messages = messages;
     scenario = build_scenario(input);
     steps = options.steps > 0 ? options.steps : scenario.ends_in_global_synchronisation ? 1 : 2;
@@ -86,6 +89,12 @@ class Prepared {
   int steps = 1;
 
  private:
+  const ComputeCost& cost_of(int rank) const {
+    const DevicePlace place = cluster_.place(device_of(plan_, rank));
+    return costs_[static_cast<std::size_t>(
+        cluster_.groups[static_cast<std::size_t>(place.group)].node.profile)];
+  }
+
   // As ComputeCost counts busy neighbours.
   int assumed_busy() const { return std::min(plan_.choices.world(), devices_beside(cluster_)); }
 

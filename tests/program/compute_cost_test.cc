@@ -126,7 +126,7 @@ TEST_CASE("laws: no faster than peak or bandwidth, and monotone in every dimensi
   CHECK(product_seconds({0, 5, 5}, DType::bf16, d) == 0);
 }
 
-TEST_CASE("costs of a range are the sum of its operators, unless the host is slower") {
+TEST_CASE("costs of a range are the sum of its operators; its launches are the host's") {
   const DeviceProfile d = device();
   RuntimeProfile runtime = catalog_runtime("megatron-core");
   runtime.kernel_launch_s = 1e-9;
@@ -142,7 +142,27 @@ TEST_CASE("costs of a range are the sum of its operators, unless the host is slo
   const ComputeCost launch_bound(slow, d);
   double kernels = 0;
   for (int op = 1; op < 11; ++op) kernels += launch_bound.operator_kernels(op, ComputeKind::backward);
-  CHECK(launch_bound.range_seconds(1, 11, ComputeKind::backward) == Approx(kernels));
+  CHECK(launch_bound.range_seconds(1, 11, ComputeKind::backward) == Approx(sum));
+  Instruction instruction;
+  instruction.compute = ComputeKind::backward;
+  instruction.op_begin = 1;
+  instruction.op_end = 11;
+  CHECK(launch_bound.host_seconds(instruction) == Approx(kernels));
+  instruction.op = Op::collective;
+  CHECK(launch_bound.host_seconds(instruction) == 1);
+}
+
+TEST_CASE("strides that 16 bytes do not divide slow a product on tensor units") {
+  DeviceProfile d = device();
+  d.kind = DeviceKind::gpu;
+  // GPT-2's 50,257 tokens against 50,264, the next multiple of 8 (of 2 bytes).
+  const double odd = product_seconds({4096, 2048, 50257}, DType::bf16, d);
+  const double aligned = product_seconds({4096, 2048, 50264}, DType::bf16, d);
+  CHECK(odd > 2.5 * aligned);
+  CHECK(odd < 3.5 * aligned);
+  // Rows are no stride.
+  CHECK(product_seconds({4095, 2048, 2048}, DType::bf16, d) <=
+        product_seconds({4096, 2048, 2048}, DType::bf16, d));
 }
 
 TEST_CASE("an optimizer instruction updates this rank's share under ZeRO") {
