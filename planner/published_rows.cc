@@ -70,6 +70,10 @@ constexpr std::array<Machine, 15> kMachines = {{
     {"RTX 4090", "pcie-4090", ""},
 }};
 
+// What NCCL reached of a 100 Gb/s port of Jean Zay, through the host: 54.2 Gb/s
+// (bigscience-workshop/bigscience experiments/bandwidth, all_reduce of 4 GB over 16 nodes).
+constexpr double kOmniPathGigabits = 54.2;
+
 // Ports of a node and bytes a second of one, as the words of the column have them.
 void read_network(const std::string& words, Cluster* cluster) {
   NodeType& node = cluster->groups.front().node;
@@ -96,9 +100,9 @@ void read_network(const std::string& words, Cluster* cluster) {
   else if (std::regex_search(words, found, per_gpu))
     set(node.devices, std::stod(found[1]), Transport::roce);
   else if (std::regex_search(words, found, omni_path))
-    set(std::stoi(found[1]), 100, Transport::infiniband);
+    set(std::stoi(found[1]), kOmniPathGigabits, Transport::infiniband);
   else if (has(words, "Omni-Path"))
-    set(std::min(node.devices, 4), 100, Transport::infiniband);
+    set(1, kOmniPathGigabits, Transport::infiniband);
 }
 
 bool is_vtrain(const Row& row) {
@@ -310,10 +314,11 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
     throw Unreadable{fmt::format("ep {} does not divide dp cp {}", c.ep, c.dp * c.cp), false};
   int chunks = at_least_one("vp_interleave");
   const std::int64_t micro_batches = batch / c.dp / c.micro_batch;
-  // NeMo's recipes with pipelines interleave: where the column is empty, a chunk a layer.
-  if (row.text("vp_interleave").empty() && has(row.text("framework"), "NeMo") && c.pp > 1 &&
-      job->workload.layers % c.pp == 0)
-    chunks = job->workload.layers / c.pp;
+  // NeMo's and Megatron-Bridge's recipes with pipelines interleave: where the column is empty, a chunk a
+  // layer.
+  const bool recipe = has(row.text("framework"), "NeMo") || has(row.text("framework"), "Megatron-Bridge");
+  if (row.text("vp_interleave").empty() && recipe && c.pp > 1)
+    chunks = std::max(1, job->workload.layers / c.pp);
   if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
     c.schedule = Schedule::interleaved;
     c.interleave = chunks;
