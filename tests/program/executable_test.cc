@@ -1,0 +1,54 @@
+// What the executor can train, as the planner asks before it proposes a plan for this machine.
+#include "program/executable.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/jobs.h"
+
+namespace orrery::test {
+namespace {
+
+std::string refusal_of(const std::string& workload, int seq_len, DType precision = DType::fp32,
+                       DeviceKind device = DeviceKind::cpu, const Choices& choices = {}) {
+  const auto job = make_job(workload, "localhost", 1, 8, seq_len, "orrery");
+  job->training.precision = precision;
+  return executor_refuses(Plan{job, choices}, device).value_or("");
+}
+
+}  // namespace
+
+TEST_CASE("models that have mathematics here are not refused; others are, in one line that names them") {
+  for (const char* known : {"gpt2", "llama3-8b", "mixtral-8x7b"}) CHECK(refusal_of(known, 128) == "");
+  for (const char* unknown : {"bert-base", "deepseek-v3"}) {
+    const std::string refusal = refusal_of(unknown, 128);
+    CHECK(refusal.find(unknown) != std::string::npos);
+    CHECK(refusal.find('\n') == std::string::npos);
+    CHECK(refusal.find("expected") != std::string::npos);
+  }
+  CHECK(refusal_of("resnet50", 0).find("not a transformer") != std::string::npos);
+}
+
+TEST_CASE("forms that only processors have are refused on GPUs") {
+  Choices rings;
+  rings.cp = 2;
+  Choices compressed;
+  compressed.grad_compression = Compression::int8;
+  for (const Choices& choices : {rings, compressed}) {
+    CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, choices) == "");
+    CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::gpu, choices) != "");
+  }
+  CHECK(refusal_of("mixtral-8x7b", 128, DType::fp32, DeviceKind::gpu) != "");
+  CHECK(refusal_of("gpt2", 128, DType::bf16, DeviceKind::gpu) != "");
+  CHECK(refusal_of("gpt2", 128, DType::bf16) == "");
+  CHECK(refusal_of("gpt2", 128, DType::fp8) != "");
+  Choices asynchronous;
+  asynchronous.sync = Sync::async_parameter_server;
+  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, asynchronous) != "");
+}
+
+TEST_CASE("a sequence beyond the positions that a model has learnt is refused") {
+  CHECK(refusal_of("gpt2", 1024) == "");
+  CHECK(refusal_of("gpt2", 1025).find("1024") != std::string::npos);
+}
+
+}  // namespace orrery::test
