@@ -14,6 +14,7 @@
 #include "planner/cuts.h"
 #include "planner/geometry.h"
 #include "planner/gradients.h"
+#include "program/executable.h"
 
 namespace orrery::planner {
 namespace {
@@ -63,11 +64,27 @@ class Enumerator {
         cuts_(job_, parts_, geometries_.uniform()),
         gradients_(job_, parts_, geometries_),
         weights_(layer_weights(job_)),
+        local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})),
         no_buckets_(std::make_shared<const std::vector<BucketSize>>(
             1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
 
   void run() {
     check_pins();
+    visit_layouts();
+    if (empty_ && local_) {
+      // Nothing that the pins leave can be run here: then it is planned as for any other machine.
+      local_ = false;
+      supported_.clear();
+      plausible_.clear();
+      sharding_lists_.clear();
+      recompute_lists_.clear();
+      visit_layouts();
+    }
+    if (empty_) refuse();
+  }
+
+ private:
+  void visit_layouts() {
     for (const int tp : values(pins_.tp, tensor())) {
       if (world_ % tp != 0) continue;
       for (const int pp : stages(tp)) {
@@ -84,10 +101,8 @@ class Enumerator {
         }
       }
     }
-    if (empty_) refuse();
   }
 
- private:
   std::vector<int> tensor() const {
     const int node = smallest_node(job_->cluster);
     std::vector<int> sizes = divisors(node);
@@ -446,8 +461,13 @@ class Enumerator {
 
   bool accepted(const Choices& choices, int depth) {
     try {
-      check_plan(Plan{job_, choices});
-      return true;
+      const Plan plan{job_, choices};
+      check_plan(plan);
+      // On this machine a plan is there to be run: what the executor cannot train is not proposed.
+      if (!local_) return true;
+      const auto refused = executor_refuses(plan);
+      if (!refused) return true;
+      throw UserError(*refused);
     } catch (const UserError& error) {
       if (depth > refusal_depth_) refusal_ = error.what();
       refusal_depth_ = std::max(depth, refusal_depth_);
@@ -474,6 +494,7 @@ class Enumerator {
   Cuts cuts_;
   Gradients gradients_;
   std::vector<double> weights_;  // of the layers, for balanced cuts
+  bool local_ = false;           // only what the executor can train
   bool empty_ = true;
   std::map<std::pair<int, int>, std::vector<std::vector<int>>> cut_lists_;
   std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
