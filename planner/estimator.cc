@@ -7,6 +7,7 @@
 #include "program/compute_cost.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
@@ -49,7 +50,11 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       gradients_(job_, sums_.parts(), geometries_),
       optimizer_bytes_(
           optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime)),
-      haste_(haste_of(job_->cluster)) {}
+      haste_(haste_of(job_->cluster)) {
+  const std::vector<int>& twin = sums_.parts().twin;
+  for (int part = 0; part < sums_.parts().count(); ++part)
+    if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
+}
 
 const Estimator::Frame& Estimator::frame(const Choices& c) {
   if (frame_.valid && same_frame(frame_.choices, c)) return frame_;
@@ -84,8 +89,9 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
     }
     last = &hop;
     const GroupShape& alone = frame_.geometry->alone_hops[stage];
-    frame_.hops.push_back(seconds(plan_transfer(bytes, hop, job_->cluster), bytes, job_->runtime));
-    frame_.hops_least.push_back(seconds(plan_transfer(bytes, alone, job_->cluster), bytes, job_->runtime));
+    frame_.hops.push_back(achieved_seconds(plan_transfer(bytes, hop, job_->cluster), bytes, job_->runtime));
+    frame_.hops_least.push_back(
+        achieved_seconds(plan_transfer(bytes, alone, job_->cluster), bytes, job_->runtime));
   }
   return frame_;
 }
@@ -108,20 +114,44 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
     times.forward_compute += own.forward_compute[end] - own.forward_compute[begin];
     double backward = own.backward[end] - own.backward[begin];
     double compute = own.backward_compute[end] - own.backward_compute[begin];
+    double backward_host = own.backward_host[end] - own.backward_host[begin];
+    double recomputed = 0;
     if (again != nullptr) {
       const int from = std::max(begin, 1);
       const int to = std::min({from + left, end, head});
       if (to > from) {
         left -= to - from;
         // A layer that is run again begins with computing, not with what the next waits for.
-        if (to < end) backward -= own.backward_tail[to];
-        backward += again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        if (to < end) recomputed -= own.backward_tail[to];
+        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
+                         own.backward_host[from];
         compute += again->backward_compute[to] - again->backward_compute[from] - own.backward_compute[to] +
                    own.backward_compute[from];
       }
     }
+    backward += recomputed;
     times.backward += backward;
     times.backward_compute += compute;
+    times.forward_host += own.forward_host[end] - own.forward_host[begin];
+    times.backward_host += backward_host;
+    // No kernel ends before it is issued: the longest way is the host's up to some part and the device's from
+    // there on. In a run of equal parts it changes over at one end.
+    double forward_issued = forward, backward_issued = backward;
+    if (!own.host_leads) {
+      for (const int part : runs_) {
+        if (part <= begin || part >= end) continue;
+        forward_issued = std::max(forward_issued, own.forward_host[part] - own.forward_host[begin] +
+                                                      own.forward[end] - own.forward[part]);
+        backward_issued =
+            std::max(backward_issued, own.backward_host[end] - own.backward_host[part] + own.backward[part] -
+                                          own.backward[begin] + recomputed);
+      }
+      forward_issued = std::max(forward_issued, own.forward_host[end] - own.forward_host[begin]);
+      backward_issued = std::max(backward_issued, backward_host);
+    }
+    times.forward_issued += forward_issued;
+    times.backward_issued += backward_issued;
     times.backward_busy += backward - own.backward_tail[begin];
     if (chunk == 0) {
       times.first_forward = forward;
@@ -312,12 +342,34 @@ StepTimes Estimator::times(const Choices& c) {
   result.lower_bound_s = bound(plan, own, /*with_data=*/true);
   all_stages(c, own, /*alone=*/false, &stages_);
   const std::vector<StageTimes>* stages = &stages_.times;
-  if (c.zero >= 2 && c.dp * c.cp > 1) {
+  // Where the host waits for every pass it starts each with the device; else it runs ahead of it through the
+  // whole step.
+  const bool host_waits = pipeline_blocks(plan) || job_->runtime.synchronous_passes;
+  const bool paced = c.zero >= 2 && c.dp * c.cp > 1;
+  if (host_waits || paced) {
     paced_ = stages_.times;
-    pace(plan, own, &paced_);
+    for (StageTimes& t : paced_) {
+      if (!host_waits) break;
+      t.forward_busy += t.forward_issued - t.forward;
+      t.backward_busy += t.backward_issued - t.backward;
+      t.forward = t.forward_issued;
+      t.backward = t.backward_issued;
+    }
+    if (paced) pace(plan, own, &paced_);
     stages = &paced_;
   }
-  const double body = body_seconds(c, own, *stages, m) + m * job_->runtime.micro_batch_overhead_s;
+  double body = body_seconds(c, own, *stages, m) + m * job_->runtime.micro_batch_overhead_s;
+  if (!host_waits) {
+    // The host's way through the step: all that it issues, and what the device still has to do then.
+    double earlier = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const StageTimes& t = (*stages)[stage];
+      const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
+      const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
+      body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
+      earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
+    }
+  }
   endings_.clear();
   for (int stage = 0; stage < c.pp; ++stage) {
     const int twin = own.cut->twin[stage];

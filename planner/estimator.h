@@ -46,6 +46,9 @@ class Estimator {
     double forward = 0, backward = 0;            // until the output can be sent
     double forward_busy = 0, backward_busy = 0;  // until the next micro-batch may start
     double forward_compute = 0, backward_compute = 0;
+    double forward_host = 0, backward_host = 0;  // the host issuing them
+    // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
+    double forward_issued = 0, backward_issued = 0;
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
     double first_forward = 0, first_backward = 0, first_forward_compute = 0, backward_of_layers = 0;
   };
@@ -91,6 +94,7 @@ class Estimator {
   Cuts cuts_;
   Gradients gradients_;
   double optimizer_bytes_ = 0;  // that an update moves for each parameter
+  std::vector<int> runs_;       // first parts of the runs of equal parts of the model
   double haste_ = 1;            // by how much a device may be faster than assumed, its neighbours being idle
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike

@@ -71,7 +71,8 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   }
   const std::vector<LayerTime> times = layer_times(*job_, at->second, shapes);
   const int parts = sketch_.parts().count();
-  for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute}) {
+  for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute,
+                    &sums.forward_host, &sums.backward_host}) {
     sum->reserve(static_cast<std::size_t>(parts) + 1);
     sum->push_back(0);
   }
@@ -82,6 +83,10 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
     sums.backward.push_back(sums.backward.back() + backward.serial_s);
     sums.forward_compute.push_back(sums.forward_compute.back() + forward.compute_s);
     sums.backward_compute.push_back(sums.backward_compute.back() + backward.compute_s);
+    sums.forward_host.push_back(sums.forward_host.back() + forward.host_s);
+    sums.backward_host.push_back(sums.backward_host.back() + backward.host_s);
+    sums.host_leads =
+        sums.host_leads && forward.host_s <= forward.serial_s && backward.host_s <= backward.serial_s;
     sums.forward_tail.push_back(forward.tail_s);
     sums.backward_tail.push_back(backward.tail_s);
   }

@@ -12,7 +12,7 @@ namespace orrery::planner {
 namespace {
 
 struct Track {
-  double begin_s = 0, end_s = 0, compute_s = 0;
+  double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
   bool used = false;
 };
 
@@ -30,6 +30,9 @@ class Layout {
     ends.reserve(program_.instructions.size());
     std::array<double, 2> last{};  // the end of each direction, communication included
     int direction = 0;
+    Track* current = nullptr;  // issued to; what stands before the first layer counts with it
+    double issued_s = 0;
+    bool ending = false;  // the optimizer, and what follows it, is of no layer
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
       const Instruction& instruction = program_.instructions[i];
       double start = free[static_cast<std::size_t>(instruction.stream)];
@@ -46,6 +49,13 @@ class Layout {
         track.end_s = std::max(track.end_s, end);
         track.compute_s += duration;
         track.used = true;
+        current = &track;
+      }
+      ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
+      if (!ending) issued_s += sketch_.host_s[i];
+      if (current != nullptr) {
+        current->host_s += issued_s;
+        issued_s = 0;
       }
       if (part >= 0 || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
         last[direction] = std::max(last[direction], end);
@@ -60,6 +70,7 @@ class Layout {
         time.serial_s = next_begin - track.begin_s;
         time.tail_s = std::max(0.0, next_begin - track.end_s);
         time.compute_s = track.compute_s;
+        time.host_s = track.host_s;
         next_begin = track.begin_s;
       }
     };
@@ -73,9 +84,10 @@ class Layout {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
-      return planner::seconds(
-          plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
-          instruction.bytes, job_.runtime);
+      return achieved_seconds(
+                 plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
+                 instruction.bytes, job_.runtime) +
+             (is_waited_for(instruction) ? job_.runtime.collective_overhead_s : 0);
     }
     if (instruction.op == Op::exchange) {
       const auto shape = shapes_.find(GroupKind::context);
@@ -83,7 +95,7 @@ class Layout {
       for (const Transfer& transfer : instruction.transfers)
         if (transfer.send) bytes = std::max(bytes, transfer.bytes);
       if (shape == shapes_.end() || bytes == 0) return 0;
-      return planner::seconds(plan_transfer(bytes, shape->second, job_.cluster), bytes, job_.runtime);
+      return achieved_seconds(plan_transfer(bytes, shape->second, job_.cluster), bytes, job_.runtime);
     }
     return 0;
   }
@@ -163,6 +175,7 @@ LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices
   for (const Instruction& instruction : lowered.program.instructions) {
     const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
                        instruction.op == Op::unpack || instruction.op == Op::copy;
+    lowered.host_s.push_back(cost.host_seconds(instruction));
     lowered.work_s.push_back(works ? cost.seconds(lowered.program, instruction) / speed : 0);
     const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
     lowered.part.push_back(
@@ -177,9 +190,9 @@ std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, co
   return Layout(job, sketch, shapes).run();
 }
 
-double seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
-  const double efficiency = runtime.communication_efficiency > 0 ? runtime.communication_efficiency : 1;
-  return plan.latency_s + (plan.seconds(bytes) - plan.latency_s) / efficiency;
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
+  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
+  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
 }
 
 }  // namespace orrery::planner

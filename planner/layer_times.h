@@ -21,6 +21,7 @@ struct PassTime {
   double serial_s = 0;   // from its first instruction to the next layer's first instruction
   double tail_s = 0;     // of that, communication after its last compute: hidden where other work follows
   double compute_s = 0;  // of that, the compute stream busy
+  double host_s = 0;     // the host issuing all of it, beside the device
 };
 
 struct LayerTime {
@@ -45,8 +46,9 @@ class ModelSketch {
   int begin_ = 0;  // of the part being appended, while the sketch is made
 };
 
-// What a collective or transfer takes on an idle network under a runtime that reaches part of the rates.
-double seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
+// Seconds of a collective or transfer on an idle network at the rate that the runtime reaches of the
+// fabric's.
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;
@@ -56,6 +58,7 @@ using GroupShapes = std::map<GroupKind, GroupShape>;
 struct LayerSketch {
   Program program;
   std::vector<double> work_s;  // by instruction; 0 for communication
+  std::vector<double> host_s;  // by instruction: the host issuing it
   std::vector<int> part;       // by instruction: part of the sketch that it computes, -1 for none
   int parts = 0;
 };
