@@ -89,12 +89,14 @@ TEST_CASE("memoised figures equal those of a fresh look at each plan") {
   }
 }
 
-TEST_CASE("one device computes without communication: the estimate is its compute") {
+TEST_CASE(
+    "one device computes without communication: the estimate is its compute and the host's first launch") {
   const auto job = make_job("gpt2", "dgx-a100", 1, 4, 256);
   Choices choices;
   choices.micro_batch = 2;
   const StepTimes times = Estimator(job).times(choices);
-  CHECK(times.estimate_s == Approx(times.compute_s).epsilon(1e-9));
+  CHECK(times.estimate_s >= times.compute_s * (1 - 1e-9));
+  CHECK(times.estimate_s <= times.compute_s * 1.001);
   const sim::Simulation simulation = sim::simulate(Plan{job, choices});
   CHECK(simulation.step_time_s >= times.compute_s * (1 - 1e-9));
 }
