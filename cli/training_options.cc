@@ -1,12 +1,14 @@
 #include "cli/training_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/output.h"
 #include "topologies/catalog.h"
 #include "topologies/network.h"
@@ -181,6 +183,15 @@ void TrainingOptions::add_options(CLI::App& verb) {
       ->type_name("K")
       ->group(training);
 
+  auto* megatron =
+      add_word(verb, "--from-megatron", from_megatron_, "FLAGS",
+               "pins what a shell-quoted list of Megatron-LM's arguments says; options beside it win")
+          ->group(training);
+  add_word(verb, "--from-deepspeed", from_deepspeed_, "FILE",
+           "pins what a DeepSpeed JSON says; options beside it win")
+      ->excludes(megatron)
+      ->group(training);
+
   const auto pins = "Dimensions (each is searched unless given)";
   const auto pin = [&](const char* name, std::optional<int>& value, const char* help, int least = 1) {
     add_count(verb, name, value, help, least)->group(pins);
@@ -235,7 +246,15 @@ void TrainingOptions::add_options(CLI::App& verb) {
       ->group(pins);
 }
 
+planner::Imported TrainingOptions::imported() const {
+  if (!from_megatron_.empty())
+    return planner::import_megatron(from_megatron_, load_workload(workload_).layers);
+  if (!from_deepspeed_.empty()) return planner::import_deepspeed(read_file(from_deepspeed_), from_deepspeed_);
+  return {};
+}
+
 std::shared_ptr<const Job> TrainingOptions::job() const {
+  const planner::Imported imports = imported();
   auto job = std::make_shared<Job>();
   job->workload = load_workload(workload_);
   job->cluster = sized_cluster(cluster_, nodes_, gpus_);
@@ -245,22 +264,53 @@ std::shared_ptr<const Job> TrainingOptions::job() const {
   Training& training = job->training;
   const bool sequences = job->workload.transformer.has_value();
   if (sequences) {
-    training.seq_len = seq_len_.value_or(job->workload.default_seq_len);
+    training.seq_len = seq_len_.value_or(imports.seq_len.value_or(job->workload.default_seq_len));
     if (training.seq_len == 0)
       throw UserError(fmt::format("{} says nothing about its sequence length", workload_),
                       "expected --seq-len TOKENS");
   } else if (seq_len_) {
     throw UserError(fmt::format("--seq-len does not apply to {}", workload_), "the model has no sequences");
   }
-  training.global_batch = global_batch_.value_or(
-      job->cluster.devices() * (sequences ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice));
-  training.precision = precision_.empty() ? default_precision(job->cluster) : parse_precision(precision_);
+  training.global_batch = global_batch_.value_or(imports.global_batch.value_or(
+      job->cluster.devices() * (sequences ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice)));
+  training.precision = !precision_.empty() ? parse_precision(precision_)
+                                           : imports.precision.value_or(default_precision(job->cluster));
   training.optimizer = optimizer_.empty() ? Optimizer::adam : optimizer_from_name(optimizer_);
   if (!attention_.empty() && attention_ != "fused" && attention_ != "unfused")
     throw UserError(fmt::format("--attention {} is unknown", attention_), "expected fused or unfused");
   training.fused_attention = attention_.empty() ? job->runtime.fused_attention : attention_ == "fused";
   return job;
 }
+
+namespace {
+
+// `own` where it says something, else `other`.
+void fill(planner::Pins& own, const planner::Pins& other) {
+  const auto take = [](auto& mine, const auto& theirs) {
+    if (!mine) mine = theirs;
+  };
+  take(own.tp, other.tp);
+  take(own.pp, other.pp);
+  take(own.dp, other.dp);
+  take(own.cp, other.cp);
+  take(own.ep, other.ep);
+  take(own.etp, other.etp);
+  take(own.micro_batch, other.micro_batch);
+  if (!own.schedule && !own.interleave) own.interleave = other.interleave;
+  take(own.schedule, other.schedule);
+  take(own.zero, other.zero);
+  if (!own.recompute) own.recompute_layers = other.recompute_layers;
+  take(own.recompute, other.recompute);
+  take(own.shard_group, other.shard_group);
+  take(own.stage_layers, other.stage_layers);
+  take(own.order, other.order);
+  take(own.sequence_parallel, other.sequence_parallel);
+  take(own.overlap_grad_reduce, other.overlap_grad_reduce);
+  take(own.bucket_bytes, other.bucket_bytes);
+  take(own.capacity_factor, other.capacity_factor);
+}
+
+}  // namespace
 
 planner::Pins TrainingOptions::pins() const {
   planner::Pins pins = numbers_;
@@ -295,6 +345,11 @@ planner::Pins TrainingOptions::pins() const {
     pins.grad_compression = compression_from_name(grad_compression_);
   }
   if (!sync_.empty()) pins.sync = sync_from_name(sync_);
+  const planner::Imported imports = imported();
+  fill(pins, imports.pins);
+  if (!imports.ignored.empty())
+    fmt::print(stderr, "orrery: ignored, for it says nothing of the plan: {}\n",
+               fmt::join(imports.ignored, " "));
   return pins;
 }
 

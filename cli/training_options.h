@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "planner/import.h"
 #include "planner/search.h"
 #include "program/plan.h"
 
@@ -21,6 +22,10 @@ class TrainingOptions {
   planner::SearchOptions search_options() const;
 
  private:
+  // What --from-megatron or --from-deepspeed says; empty where neither is given.
+  planner::Imported imported() const;
+
+  std::string from_megatron_, from_deepspeed_;
   std::string workload_, cluster_, runtime_, precision_, optimizer_, attention_, objective_ = "step-time";
   std::optional<int> nodes_, gpus_, seq_len_;
   std::optional<std::int64_t> global_batch_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -41,14 +42,6 @@ std::string with_plan(const std::shared_ptr<const Job>& job, const std::pair<Cho
 
 namespace {
 
-// Plans differ from the one before mostly in what memory does not depend on.
-bool same_memory(const Choices& a, const Choices& b) {
-  return a.tp == b.tp && a.pp == b.pp && a.cp == b.cp && a.ep == b.ep && a.micro_batch == b.micro_batch &&
-         a.schedule == b.schedule && a.interleave == b.interleave && a.recompute == b.recompute &&
-         a.recompute_layers == b.recompute_layers && a.zero == b.zero &&
-         a.sequence_parallel == b.sequence_parallel;
-}
-
 class Gathering {
  public:
   Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator)
@@ -56,68 +49,172 @@ class Gathering {
     result_.cut_bound = std::numeric_limits<double>::infinity();
   }
 
-  void visit(const Choices& choices) {
-    ++result_.count;
-    if (result_.count == 1 || !same_memory(choices, last_)) {
-      memory_ = memory_model_.predict(choices);
-      last_ = choices;
-    }
-    if (memory_.fits()) return add_fitting(choices);
-    const double missing = memory_.total - memory_.capacity;
-    if (!result_.smallest || missing < least_short_) {
-      least_short_ = missing;
-      result_.smallest = Candidate{choices, memory_.total, {}, 0, 0};
-      result_.smallest_memory = memory_;
-    }
-    if (memory_.total <= memory_.capacity * (1 + kMoreMemory)) add_nearly(choices);
+  void add(Family&& family) {
+    result_.count += family.count();
+    // The first of the recomputations computes least: whatever the lists, no plan of the family is faster.
+    const double bound = value(estimator_.layout_bound_s(family.core), 0, 0);
+    order_.push_back({bound, static_cast<std::int32_t>(families_.size())});
+    families_.push_back(std::move(family));
   }
 
+  // Best first: once a family's bound is beyond the threshold, so are all that follow.
   Candidates finish() {
-    std::vector<Candidate>& worth = result_.worth;
-    const double limit = threshold();
-    for (const Candidate& candidate : worth)
-      if (candidate.bound > limit) result_.cut_bound = std::min(result_.cut_bound, candidate.bound);
-    worth.erase(std::remove_if(worth.begin(), worth.end(),
-                               [&](const Candidate& candidate) { return candidate.bound > limit; }),
-                worth.end());
+    std::stable_sort(order_.begin(), order_.end(),
+                     [](const Ordered& a, const Ordered& b) { return a.bound < b.bound; });
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      if (order_[i].bound > threshold()) {
+        result_.cut_bound = std::min(result_.cut_bound, order_[i].bound);
+        for (; i < order_.size(); ++i) result_.cut += families_[order_[i].family].count();
+        break;
+      }
+      look_into(order_[i].family);
+    }
+    take_worth();
     return std::move(result_);
   }
 
  private:
-  // By how much a bound must exceed the kept-th best expectation to be hopeless: the estimate may be off by
-  // less.
-  static constexpr double kHopeless = 1.3;
+  struct Ordered {
+    double bound = 0;
+    std::int32_t family = 0;
+  };
+  // A plan of a family, by its places in the lists.
+  struct Leaf {
+    std::int32_t family = 0;
+    std::int16_t recomputed = 0, sharding = 0, overlap = 0, bucket = 0;
+    double memory_bytes = 0;
+    StepTimes times;
+    double expected = 0, bound = 0;
+  };
 
-  double value(double step_s, double compute_s) const {
-    return objective_value(objective_, *job_, step_s, compute_s, memory_.total);
+  // By how much a bound must exceed the kept-th best expectation to be hopeless: what the estimate may be off
+  // by. What is cut is remembered with its bound, so the answer's gap holds whatever this is.
+  static constexpr double kHopeless = 1.05;
+
+  double value(double step_s, double compute_s, double memory_bytes) const {
+    return objective_value(objective_, *job_, step_s, compute_s, memory_bytes);
   }
 
+  // Small spaces are looked at whole: there the search goes on until it is exhaustive.
   double threshold() const {
-    return best_.size() < static_cast<std::size_t>(kept_) ? std::numeric_limits<double>::infinity()
-                                                          : best_.top() * kHopeless;
+    return result_.count <= static_cast<std::int64_t>(kWorth) ||
+                   best_.size() < static_cast<std::size_t>(kept_)
+               ? std::numeric_limits<double>::infinity()
+               : best_.top() * kHopeless;
   }
 
-  void add_fitting(const Choices& choices) {
-    ++result_.feasible;
-    const double bound_s = estimator_.lower_bound_s(choices);
+  void look_into(std::int32_t index) {
+    const Family& family = families_[index];
+    const auto shardings = static_cast<int>(family.shardings->size());
+    choices_ = family.core;
+    for (int r = 0; r < static_cast<int>(family.recomputes->size()); ++r) {
+      choices_.recompute = (*family.recomputes)[r].kind;
+      choices_.recompute_layers = (*family.recomputes)[r].layers;
+      const bool timed = objective_ != Objective::memory;
+      const double layout_bound = timed ? value(estimator_.layout_bound_s(choices_), 0, 0) : 0;
+      if (layout_bound > threshold()) {
+        result_.cut += family.count() / static_cast<std::int64_t>(family.recomputes->size());
+        result_.cut_bound = std::min(result_.cut_bound, layout_bound);
+        continue;
+      }
+      for (int s = 0; s < shardings; ++s) {
+        choices_.zero = (*family.shardings)[s].zero;
+        choices_.shard_group = (*family.shardings)[s].group;
+        std::int64_t leaves = 0;
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o)
+          for (std::size_t b = 0; b < family.buckets->size(); ++b)
+            if (family.distinct(choices_.zero, o, b)) ++leaves;
+        const Memory memory = memory_model_.predict(choices_);
+        if (!memory.fits()) {
+          result_.unfit += leaves;
+          too_large(memory);
+          continue;
+        }
+        result_.feasible += leaves;
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
+          choices_.overlap_grad_reduce = (*family.overlaps)[o];
+          for (std::size_t b = 0; b < family.buckets->size(); ++b) {
+            if (!family.distinct(choices_.zero, o, b)) continue;
+            choices_.bucket_bytes = (*family.buckets)[b].bytes;
+            add_leaf({index,
+                      static_cast<std::int16_t>(r),
+                      static_cast<std::int16_t>(s),
+                      static_cast<std::int16_t>(o),
+                      static_cast<std::int16_t>(b),
+                      memory.total,
+                      {},
+                      0,
+                      0});
+          }
+        }
+        choices_.overlap_grad_reduce = family.overlaps->front();
+        choices_.bucket_bytes = family.buckets->front().bytes;
+      }
+    }
+  }
+
+  void add_leaf(Leaf&& leaf) {
+    const double bound_s = estimator_.lower_bound_s(choices_);
     // The devices compute for at most as long as the bound says the step lasts, and cost at least nothing:
     // with no compute the value is a bound of the objective's.
-    const double bound = value(bound_s, 0);
-    if (bound > threshold()) {
-      result_.cut_bound = std::min(result_.cut_bound, bound);
+    leaf.bound = value(bound_s, 0, leaf.memory_bytes);
+    if (leaf.bound > threshold()) {
+      result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
       return;
     }
-    Candidate candidate{choices, memory_.total, estimator_.times(choices), 0, 0};
-    candidate.expected = value(candidate.times.estimate_s, candidate.times.compute_s);
-    candidate.bound = value(candidate.times.lower_bound_s, candidate.times.compute_s);
-    best_.push(candidate.expected);
+    leaf.times = estimator_.times(choices_);
+    leaf.expected = value(leaf.times.estimate_s, leaf.times.compute_s, leaf.memory_bytes);
+    leaf.bound = value(leaf.times.lower_bound_s, 0, leaf.memory_bytes);
+    best_.push(leaf.expected);
     if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
-    result_.worth.push_back(std::move(candidate));
+    leaves_.push_back(leaf);
+    if (leaves_.size() >= 4 * kWorth) prune();
   }
 
-  void add_nearly(const Choices& choices) {
-    if (result_.nearly && estimator_.lower_bound_s(choices) >= result_.nearly->times.estimate_s) return;
-    Candidate candidate{choices, memory_.total, estimator_.times(choices), 0, 0};
+  static bool before(const Leaf& a, const Leaf& b) {
+    if (a.expected != b.expected) return a.expected < b.expected;
+    if (a.times.estimate_s != b.times.estimate_s) return a.times.estimate_s < b.times.estimate_s;
+    if (a.family != b.family) return a.family < b.family;
+    return std::tie(a.recomputed, a.sharding, a.overlap, a.bucket) <
+           std::tie(b.recomputed, b.sharding, b.overlap, b.bucket);
+  }
+
+  // Keeps the most promising.
+  void prune() {
+    if (leaves_.size() <= kWorth) return;
+    std::nth_element(leaves_.begin(), leaves_.begin() + kWorth, leaves_.end(), before);
+    for (std::size_t i = kWorth; i < leaves_.size(); ++i)
+      result_.cut_bound = std::min(result_.cut_bound, leaves_[i].bound);
+    leaves_.resize(kWorth);
+  }
+
+  void take_worth() {
+    prune();
+    std::sort(leaves_.begin(), leaves_.end(), before);
+    const double limit = threshold();
+    for (const Leaf& leaf : leaves_) {
+      if (leaf.bound > limit) {
+        result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
+        continue;
+      }
+      const Family& family = families_[leaf.family];
+      result_.worth.push_back(
+          {family.plan((*family.recomputes)[leaf.recomputed], (*family.shardings)[leaf.sharding],
+                       (*family.overlaps)[leaf.overlap], (*family.buckets)[leaf.bucket].bytes),
+           leaf.memory_bytes, leaf.times, leaf.expected, leaf.bound});
+    }
+  }
+
+  void too_large(const Memory& memory) {
+    const double missing = memory.total - memory.capacity;
+    if (!result_.smallest || missing < least_short_) {
+      least_short_ = missing;
+      result_.smallest = Candidate{choices_, memory.total, {}, 0, 0};
+      result_.smallest_memory = memory;
+    }
+    if (memory.total > memory.capacity * (1 + kMoreMemory)) return;
+    if (result_.nearly && estimator_.lower_bound_s(choices_) >= result_.nearly->times.estimate_s) return;
+    Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};
     if (!result_.nearly || candidate.times.estimate_s < result_.nearly->times.estimate_s)
       result_.nearly = std::move(candidate);
   }
@@ -128,8 +225,10 @@ class Gathering {
   Estimator& estimator_;
   MemoryModel memory_model_;
   Candidates result_;
-  Memory memory_;
-  Choices last_;
+  std::vector<Family> families_;
+  std::vector<Ordered> order_;
+  std::vector<Leaf> leaves_;
+  Choices choices_;  // of the plan being looked at
   double least_short_ = 0;
   std::priority_queue<double> best_;  // the kept-th best expectation on top
 };
@@ -139,7 +238,7 @@ class Gathering {
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
                   Estimator& estimator) {
   Gathering gathering(job, objective, kept, estimator);
-  for_each_plan(job, pins, [&](const Choices& choices) { gathering.visit(choices); });
+  for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
 }
 

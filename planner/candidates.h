@@ -21,15 +21,18 @@ struct Candidate {
 
 struct Candidates {
   std::int64_t count = 0;     // plans with distinct Programs
-  std::int64_t feasible = 0;  // that fit in memory
-  // Of these, the ones worth ordering: a plan whose bound is kHopeless times the `kept`-th best expectation
-  // is cut, with its bound remembered for the gap.
+  std::int64_t cut = 0;       // of these, never looked at one by one: their bound is above the threshold
+  std::int64_t unfit = 0;     // that do not fit in memory
+  std::int64_t feasible = 0;  // that fit, and whose time was estimated or bounded
+  // Of these, the ones worth ordering, at most kWorth: a plan whose bound is kHopeless times the `kept`-th
+  // best expectation is cut.
   std::vector<Candidate> worth;
-  double cut_bound = 0;               // least bound of those cut; infinite where none was
+  double cut_bound = 0;               // least bound of all fitting plans that are not in `worth`
   std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
   Memory smallest_memory;
   std::optional<Candidate> nearly;  // the fastest, by its estimate, of those within kMoreMemory of fitting
 };
+constexpr std::size_t kWorth = 4096;
 constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitivities
 
 // Throws UserError where for_each_plan does.

@@ -1,17 +1,17 @@
 // The closed form: what a step takes, from the layers' times, the schedule's formula and the collectives on
-// an idle network. Memoised, so that the thousandth plan of a job costs about a microsecond.
+// an idle network; and a bound that no simulation goes below. Tables of what plans share (layer_sums.h,
+// geometry.h, gradients.h, cuts.h) are filled at first use: the thousandth plan of a job costs a fraction of
+// a microsecond, most of all when plans that share much are asked for one after another.
 #pragma once
 
-#include <array>
-#include <map>
 #include <memory>
-#include <tuple>
-#include <utility>
 #include <vector>
 
-#include "planner/layer_times.h"
+#include "planner/cuts.h"
+#include "planner/geometry.h"
+#include "planner/gradients.h"
+#include "planner/layer_sums.h"
 #include "program/plan.h"
-#include "topologies/network.h"
 
 namespace orrery::planner {
 
@@ -30,28 +30,17 @@ class Estimator {
   StepTimes times(const Choices& choices);
   // The lower bound alone, cheaper.
   double lower_bound_s(const Choices& choices);
+  // A bound of all plans that differ from `choices` in zero, shard_group, overlap_grad_reduce, bucket_bytes,
+  // grad_compression and sync only: nothing of data parallelism is counted.
+  double layout_bound_s(const Choices& choices);
+
+  // Plans with equal keys reduce equal buckets: their Programs differ in nothing but the number in
+  // `bucket_bytes`.
+  std::uint64_t buckets_key(const Choices& choices);
+  // Of the parts (layer_kinds.h) that stage `stage` holds, one micro-batch: seconds that its devices compute.
+  double stage_compute_s(const Choices& choices, int stage);
 
  private:
-  // Over the parts of the model (layer_kinds.h), summed over those before each: entry i is of parts [0, i).
-  struct Sums {
-    std::vector<double> forward, backward;                  // serial seconds of one micro-batch
-    std::vector<double> forward_compute, backward_compute;  // of these, the compute stream busy
-    std::vector<double> forward_host, backward_host;        // the host issuing them
-    std::vector<double> forward_tail, backward_tail;        // of each part alone, not summed
-    bool host_leads = true;  // the device is the slower in every part: the host is never waited for
-  };
-  // One kind of device at one speed.
-  struct Kind {
-    int profile = 0;
-    double speed = 1;
-    auto operator<=>(const Kind&) const = default;
-  };
-  // Where the ranks of a layout sit.
-  struct Geometry {
-    GroupShapes shapes;                    // of rank 0's groups
-    std::vector<GroupShape> hops;          // from stage i to stage i + 1, and from the last to the first
-    std::vector<std::vector<Kind>> kinds;  // of the devices of each stage
-  };
   // Of one stage and one micro-batch, all its chunks together.
   struct StageTimes {
     double forward = 0, backward = 0;            // until the output can be sent
@@ -60,31 +49,14 @@ class Estimator {
     double forward_host = 0, backward_host = 0;  // the host issuing them
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
-    double hop = 0;  // to the next stage
+    // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
+    double first_forward = 0, first_backward = 0, first_forward_compute = 0, backward_of_layers = 0;
   };
-  // Gradients reduced together. `part`: whose backward pass completes it.
-  struct Bucket {
-    double elements = 0;
-    int part = 0;
-    int chunk = 0;
-    bool expert = false;
-  };
-  struct Buckets {
-    std::vector<Bucket> buckets;  // in the order of their completion
-    double tied = 0;              // elements shared with another stage
-    double replicated = 0;        // elements whose gradients are partial under sequence parallelism
-  };
-  // The seconds of a stage's reductions, whatever the micro-batch.
-  struct Reductions {
-    struct Step {
-      double seconds = 0;
-      int part = 0;
-      int chunk = 0;
-    };
-    std::vector<Step> steps;
-    double last_s = 0;    // tied and partial gradients, after the others
-    double gather_s = 0;  // of the updated parameters
-    double owned = 0;     // elements that the rank updates
+  struct Stages {
+    Choices of;
+    bool valid = false;
+    std::vector<StageTimes> times;
+    std::vector<DeviceKindAt> kinds;  // the slowest of each stage, whose times these are
   };
   // What follows a stage's last backward pass.
   struct Ending {
@@ -92,39 +64,42 @@ class Estimator {
     double optimizer = 0;
     double gather = 0;  // of the updated parameters
   };
+  // The tables that plans of one layout, micro-batch and cut share.
+  struct Frame {
+    Choices choices;  // that it was made for
+    bool valid = false;
+    const Geometry* geometry = nullptr;
+    const Cut* cut = nullptr;
+    std::uint64_t shapes_key = 0, alone_key = 0;
+    std::vector<double> hops, hops_least;
+  };
 
-  const Geometry& geometry(const Choices& choices);
-  const Sums& sums(const Choices& choices, const Geometry& geometry, Recompute recompute, const Kind& kind);
-  const Buckets& buckets(const Plan& plan, int stage);
-  const Reductions& reductions(const Plan& plan, const Geometry& geometry, int stage);
-  std::pair<int, int> parts_of(const Plan& plan, int stage, int chunk) const;
-  StageTimes stage_times(const Plan& plan, const Geometry& geometry, int stage, const Kind& kind);
-  // Middle stages are alike: what is known of stage 1 holds for the others.
-  bool even(const Choices& choices) const;
-  // Of all stages, each on its slowest kind of device; `which` are these kinds.
-  void all_stages(const Plan& plan, const Geometry& geometry, std::vector<StageTimes>* stages,
-                  std::vector<Kind>* which);
-  const std::vector<double>& hop_seconds(const Plan& plan, const Geometry& geometry);
-  double bound(const Plan& plan, const Geometry& geometry, const std::vector<StageTimes>& stages,
-               const std::vector<Kind>& kinds);
-  Ending ending(const Plan& plan, const Geometry& geometry, int stage, const Kind& kind);
-  double collective_seconds(CollectiveKind kind, double bytes, const GroupShape& shape);
+  const Frame& frame(const Choices& choices);
+  // Times of all stages on their slowest kind of device; `alone`: for the bound.
+  void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
+  StageTimes stage_times(const Choices& choices, const Frame& frame, bool alone, int stage,
+                         const DeviceKindAt& kind);
+  // Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the computation beside it.
+  void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
+  double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
+                      double micro_batches) const;
+  Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
+                const DeviceKindAt& kind);
+  double optimizer_s(double elements, const DeviceKindAt& kind) const;
+  double bound(const Plan& plan, const Frame& frame, bool with_data);
 
   std::shared_ptr<const Job> job_;
-  Network network_;
-  ModelSketch sketch_;
-  bool uniform_ = true;  // one kind of device everywhere, nothing degraded
-  bool alike_ = false;   // and all layers are twins
-  std::vector<int> runs_;  // first parts of the runs of equal parts of the model
-  std::pair<std::array<int, 11>, const Geometry*> last_geometry_{};
-  const std::pair<const std::pair<std::array<int, 17>, Kind>, Sums>* last_sums_ = nullptr;
-  std::map<std::pair<const Geometry*, double>, std::vector<double>> hops_;
-  std::vector<StageTimes> stages_;  // of the plan being looked at: kept for their memory
-  std::vector<Kind> kinds_;
-  std::map<std::array<int, 11>, Geometry> geometries_;
-  std::map<std::pair<std::array<int, 17>, Kind>, Sums> sums_;
-  std::map<std::pair<std::array<int, 9>, double>, Buckets> buckets_;
-  std::map<std::tuple<const Geometry*, const Buckets*, int>, Reductions> reductions_;
+  LayerSumsTable sums_;
+  Geometries geometries_;
+  Cuts cuts_;
+  Gradients gradients_;
+  double optimizer_bytes_ = 0;  // that an update moves for each parameter
+  std::vector<int> runs_;       // first parts of the runs of equal parts of the model
+  double haste_ = 1;            // by how much a device may be faster than assumed, its neighbours being idle
+  Frame frame_;
+  Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
+  std::vector<StageTimes> paced_;
+  std::vector<Ending> endings_;
 };
 
 }  // namespace orrery::planner

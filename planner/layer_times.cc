@@ -19,32 +19,32 @@ struct Track {
 // Laying the instructions of a Program on its streams, each as early as it may start.
 class Layout {
  public:
-  Layout(const Job& job, const Program& program, const ComputeCost& cost, double speed,
-         const GroupShapes& shapes)
-      : job_(job), program_(program), cost_(cost), speed_(speed), shapes_(shapes) {}
+  Layout(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes)
+      : job_(job), sketch_(sketch), program_(sketch.program), shapes_(shapes) {}
 
-  std::vector<LayerTime> run(int layers) {
-    const std::vector<Operator>& operators = job_.workload.operators;
+  std::vector<LayerTime> run() {
     std::array<std::vector<Track>, 2> tracks;  // forward, backward
-    for (auto& track : tracks) track.resize(static_cast<std::size_t>(layers) + 2);
+    for (auto& track : tracks) track.resize(static_cast<std::size_t>(sketch_.parts));
     std::array<double, kStreamCount> free{};
     std::vector<double> ends;
+    ends.reserve(program_.instructions.size());
     std::array<double, 2> last{};  // the end of each direction, communication included
-    Track* current = nullptr;      // issued to; what stands before the first layer counts with it
+    int direction = 0;
+    Track* current = nullptr;  // issued to; what stands before the first layer counts with it
     double issued_s = 0;
     bool ending = false;  // the optimizer, and what follows it, is of no layer
-    for (const Instruction& instruction : program_.instructions) {
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
       double start = free[static_cast<std::size_t>(instruction.stream)];
       for (const std::uint32_t before : instruction.after) start = std::max(start, ends[before]);
-      const double duration = seconds(instruction);
+      const double duration = sketch_.work_s[i] + communication_seconds(instruction);
       const double end = start + duration;
       ends.push_back(end);
       free[static_cast<std::size_t>(instruction.stream)] = end;
-      const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
-      if (layered) {
-        direction_ = instruction.compute == ComputeKind::forward ? 0 : 1;
-        const int layer = std::clamp(operators[instruction.op_begin].layer, -1, layers) + 1;
-        Track& track = tracks[direction_][layer];
+      const int part = sketch_.part[i];
+      if (part >= 0) {
+        direction = instruction.compute == ComputeKind::forward ? 0 : 1;
+        Track& track = tracks[direction][part];
         track.begin_s = track.used ? std::min(track.begin_s, start) : start;
         track.end_s = std::max(track.end_s, end);
         track.compute_s += duration;
@@ -52,19 +52,19 @@ class Layout {
         current = &track;
       }
       ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
-      if (!ending) issued_s += cost_.host_seconds(instruction);
+      if (!ending) issued_s += sketch_.host_s[i];
       if (current != nullptr) {
         current->host_s += issued_s;
         issued_s = 0;
       }
-      if (layered || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
-        last[direction_] = std::max(last[direction_], end);
+      if (part >= 0 || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
+        last[direction] = std::max(last[direction], end);
     }
-    std::vector<LayerTime> times(static_cast<std::size_t>(layers) + 2);
-    const auto fill = [&](int direction, PassTime LayerTime::*pass, int from, int to, int step) {
-      double next_begin = last[direction];
+    std::vector<LayerTime> times(static_cast<std::size_t>(sketch_.parts));
+    const auto fill = [&](int direction_of, PassTime LayerTime::*pass, int from, int to, int step) {
+      double next_begin = last[direction_of];
       for (int i = from; i != to; i -= step) {  // from the last to run, towards the first
-        const Track& track = tracks[direction][i];
+        const Track& track = tracks[direction_of][i];
         if (!track.used) continue;
         PassTime& time = times[i].*pass;
         time.serial_s = next_begin - track.begin_s;
@@ -74,96 +74,84 @@ class Layout {
         next_begin = track.begin_s;
       }
     };
-    fill(0, &LayerTime::forward, layers + 1, -1, 1);
-    fill(1, &LayerTime::backward, 0, layers + 2, -1);
+    fill(0, &LayerTime::forward, sketch_.parts - 1, -1, 1);
+    fill(1, &LayerTime::backward, 0, sketch_.parts, -1);
     return times;
   }
 
  private:
-  double seconds_of(const CollectivePlan& plan, double bytes) const {
-    return achieved_seconds(plan, bytes, job_.runtime);
-  }
-
-  double seconds(const Instruction& instruction) const {
-    switch (instruction.op) {
-      case Op::compute:
-      case Op::pack:
-      case Op::unpack:
-      case Op::copy:
-        return cost_.seconds(program_, instruction) / speed_;
-      case Op::collective: {
-        if (instruction.group < 0) return 0;
-        const auto shape = shapes_.find(program_.groups[instruction.group].kind);
-        if (shape == shapes_.end()) return 0;
-        return seconds_of(
-                   plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
-                   instruction.bytes) +
-               (is_waited_for(instruction) ? job_.runtime.collective_overhead_s : 0);
-      }
-      case Op::exchange: {
-        const auto shape = shapes_.find(GroupKind::context);
-        double bytes = 0;
-        for (const Transfer& transfer : instruction.transfers)
-          if (transfer.send) bytes = std::max(bytes, transfer.bytes);
-        if (shape == shapes_.end() || bytes == 0) return 0;
-        return seconds_of(plan_transfer(bytes, shape->second, job_.cluster), bytes);
-      }
-      default:
-        return 0;
+  double communication_seconds(const Instruction& instruction) const {
+    if (instruction.op == Op::collective && instruction.group >= 0) {
+      const auto shape = shapes_.find(program_.groups[instruction.group].kind);
+      if (shape == shapes_.end()) return 0;
+      return achieved_seconds(
+                 plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
+                 instruction.bytes, job_.runtime) +
+             (is_waited_for(instruction) ? job_.runtime.collective_overhead_s : 0);
     }
+    if (instruction.op == Op::exchange) {
+      const auto shape = shapes_.find(GroupKind::context);
+      double bytes = 0;
+      for (const Transfer& transfer : instruction.transfers)
+        if (transfer.send) bytes = std::max(bytes, transfer.bytes);
+      if (shape == shapes_.end() || bytes == 0) return 0;
+      return achieved_seconds(plan_transfer(bytes, shape->second, job_.cluster), bytes, job_.runtime);
+    }
+    return 0;
   }
 
   const Job& job_;
+  const LayerSketch& sketch_;
   const Program& program_;
-  const ComputeCost& cost_;
-  double speed_;
   const GroupShapes& shapes_;
-  int direction_ = 0;
 };
 
 }  // namespace
-
-double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
-  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
-  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
-}
 
 ModelSketch::ModelSketch(const Workload& whole) : parts_(layer_parts(whole)) {
   if (!whole.transformer) {
     workload_ = whole;
     for (int part = 0; part < parts_.count(); ++part) stand_in_.push_back(part);
+    second_ = stand_in_;
     return;
   }
   workload_.name = whole.name;
   workload_.transformer = whole.transformer;
   workload_.default_seq_len = whole.default_seq_len;
-  std::unordered_map<int, int> moved;  // operators: index in the whole model to index in the sketch
   int parts = 0;
-  for (int part = 0; part < parts_.count(); ++part) {
-    if (parts_.twin[part] < part) {
-      stand_in_.push_back(stand_in_[parts_.twin[part]]);
-      continue;
-    }
-    stand_in_.push_back(parts++);
+  const auto append = [&](int part) {
+    std::unordered_map<int, int> moved;  // operators: index in the whole model to index in the sketch
     for (int i = parts_.begin[part]; i < parts_.begin[part + 1]; ++i) {
       Operator op = whole.operators[i];
-      op.layer = stand_in_.back() - 1;
+      op.layer = parts - 1;
       const int here = static_cast<int>(workload_.operators.size());
       for (int& input : op.inputs) {
         // A layer reads its predecessor's last operator: in the sketch that is the operator just before.
         const auto at = moved.find(input);
-        input = at != moved.end() ? at->second : here - 1;
+        input = at != moved.end() ? at->second : workload_.operators.empty() ? -1 : begin_ - 1;
       }
       moved[i] = here;
       workload_.operators.push_back(std::move(op));
     }
+    begin_ = static_cast<int>(workload_.operators.size());
+    return parts++;
+  };
+  for (int part = 0; part < parts_.count(); ++part) {
+    if (parts_.twin[part] < part) {
+      stand_in_.push_back(stand_in_[parts_.twin[part]]);
+      second_.push_back(second_[parts_.twin[part]]);
+      continue;
+    }
+    stand_in_.push_back(append(part));
+    const bool edge = part == 0 || part == parts_.count() - 1;
+    second_.push_back(edge ? stand_in_.back() : append(part));
   }
   workload_.layers = parts - 2;
   workload_.transformer->layers = workload_.layers;
 }
 
-std::vector<LayerTime> layer_times(const Job& job, const ModelSketch& sketch, const Choices& choices,
-                                   const DeviceProfile& device, double speed, const GroupShapes& shapes) {
+LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices, const DeviceProfile& device,
+                         double speed) {
   Choices c = choices;
   c.pp = 1;
   c.schedule = Schedule::one_f_one_b;
@@ -173,21 +161,38 @@ std::vector<LayerTime> layer_times(const Job& job, const ModelSketch& sketch, co
   c.shard_group = 0;
   c.sync = Sync::all_reduce;
   c.grad_compression = Compression::none;
-  if (c.recompute_layers > 0) c.recompute_layers = 0;
-  // Enough replicas for the collectives inside a layer (experts, ZeRO-2 and -3), no more: groups are lists.
-  if (c.zero < 2) c.zero = 0;
-  c.dp = c.zero >= 2 ? 2 : 1;
+  c.recompute_layers = 0;
+  c.zero = 0;
+  // Enough replicas for the collectives inside a layer (experts), no more: groups are lists.
+  c.dp = 1;
   while (c.dp * c.cp % c.ep != 0) ++c.dp;
-  auto small = std::make_shared<Job>();
-  small->workload = sketch.workload();
-  small->cluster = job.cluster;
-  small->runtime = job.runtime;
-  small->training = job.training;
-  small->training.global_batch = static_cast<std::int64_t>(c.micro_batch) * c.dp;
-  const Plan plan{small, c};
-  const Program program = lower(plan, 0);
+  job->training.global_batch = static_cast<std::int64_t>(c.micro_batch) * c.dp;
+  const Plan plan{job, c};
+  LayerSketch lowered;
+  lowered.program = lower(plan, 0);
   const ComputeCost cost(plan, device);
-  return Layout(*small, program, cost, speed, shapes).run(small->workload.layers);
+  lowered.parts = job->workload.layers + 2;
+  for (const Instruction& instruction : lowered.program.instructions) {
+    const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
+                       instruction.op == Op::unpack || instruction.op == Op::copy;
+    lowered.host_s.push_back(cost.host_seconds(instruction));
+    lowered.work_s.push_back(works ? cost.seconds(lowered.program, instruction) / speed : 0);
+    const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
+    lowered.part.push_back(
+        layered
+            ? std::clamp(job->workload.operators[instruction.op_begin].layer, -1, job->workload.layers) + 1
+            : -1);
+  }
+  return lowered;
+}
+
+std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes) {
+  return Layout(job, sketch, shapes).run();
+}
+
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
+  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
+  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
 }
 
 }  // namespace orrery::planner

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "planner/layer_kinds.h"
@@ -27,30 +28,46 @@ struct LayerTime {
   PassTime forward, backward;  // backward: with recomputation where there is any
 };
 
-// The job's model cut down to one layer of each kind.
+// The job's model cut down to two layers of each kind, one after the other: what stands between two layers is
+// then measured between two layers, in both directions.
 class ModelSketch {
  public:
   explicit ModelSketch(const Workload& whole);
   const Workload& workload() const { return workload_; }
   const LayerParts& parts() const { return parts_; }  // of the whole model
-  // Part of the sketch that stands for a part of the whole model (layer_kinds.h numbers both).
-  int stand_in(int part) const { return stand_in_[part]; }
+  // Parts of the sketch that stand for a part of the whole model (layer_kinds.h numbers both).
+  int forward_stand_in(int part) const { return stand_in_[part]; }
+  int backward_stand_in(int part) const { return second_[part]; }
 
  private:
   Workload workload_;
   LayerParts parts_;
-  std::vector<int> stand_in_;
+  std::vector<int> stand_in_, second_;
+  int begin_ = 0;  // of the part being appended, while the sketch is made
 };
+
+// Seconds of a collective or transfer on an idle network at the rate that the runtime reaches of the
+// fabric's.
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;
 
-// Seconds of a collective or transfer at the rate that the runtime reaches of the fabric's.
-double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
-
-// Times by part of the sketch. Of `choices`, pp, dp and the schedule do not matter, and `recompute_layers` is
-// taken as 0 (all).
-std::vector<LayerTime> layer_times(const Job& job, const ModelSketch& sketch, const Choices& choices,
-                                   const DeviceProfile& device, double speed, const GroupShapes& shapes);
+// A sketch lowered for one way of running a layer, its instructions' own times known: what is left open is
+// what the groups between ranks look like.
+struct LayerSketch {
+  Program program;
+  std::vector<double> work_s;  // by instruction; 0 for communication
+  std::vector<double> host_s;  // by instruction: the host issuing it
+  std::vector<int> part;       // by instruction: part of the sketch that it computes, -1 for none
+  int parts = 0;
+};
+// Of `choices`, pp, dp, the schedule and what concerns the reduction of gradients do not matter, and
+// `recompute_layers` is taken as 0 (all).
+// `job`: of the sketch's workload; its global batch is made to fit.
+LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices, const DeviceProfile& device,
+                         double speed);
+// Times by part of the sketch. Groups without a shape cost nothing.
+std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes);
 
 }  // namespace orrery::planner

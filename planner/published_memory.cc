@@ -85,8 +85,7 @@ void MemoryJudge::add_step(const std::string& source, const std::string& framewo
       // What the row leaves open may have been what saves most.
       Plan thrifty = step.plan;
       if (!step.recompute_stated) thrifty.choices.recompute = Recompute::full;
-      if (!step.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1)
-        thrifty.choices.zero = 3;
+      if (!step.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1) thrifty.choices.zero = 3;
       fits = predict_memory(thrifty).fits();
     }
     if (!fits) said_not_to_fit_.push_back(listed());

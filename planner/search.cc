@@ -17,6 +17,13 @@ constexpr std::size_t kBatch = 4;
 // At least so many plans are kept in order, for the case that the closed form errs.
 constexpr int kKept = 64;
 
+// Alike but for details that move a step by little.
+bool same_kind(const Choices& a, const Choices& b) {
+  return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
+         a.micro_batch == b.micro_batch && a.schedule == b.schedule && (a.zero == 3) == (b.zero == 3) &&
+         a.sequence_parallel == b.sequence_parallel;
+}
+
 class Search {
  public:
   Search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options)
@@ -61,6 +68,17 @@ class Search {
       if (a->expected != b->expected) return a->expected < b->expected;
       return a->times.estimate_s < b->times.estimate_s;
     });
+    // The first to be simulated are of unlike kinds, in case the closed form errs about one of them.
+    std::vector<const Candidate*> first, rest;
+    for (const Candidate* candidate : order_) {
+      const bool fresh =
+          first.size() < kBatch && std::none_of(first.begin(), first.end(), [&](const Candidate* other) {
+            return same_kind(candidate->choices, other->choices);
+          });
+      (fresh ? first : rest).push_back(candidate);
+    }
+    order_ = std::move(first);
+    order_.insert(order_.end(), rest.begin(), rest.end());
     // Least bound of what stands at or after each place, and of what was cut.
     open_bound_.assign(order_.size() + 1, candidates_.cut_bound);
     for (std::size_t i = order_.size(); i-- > 0;)
@@ -89,7 +107,8 @@ class Search {
       }
       const std::vector<sim::Simulation> results = sim::simulate_all(batch, simulation, jobs);
       for (std::size_t i = 0; i < results.size(); ++i) {
-        spent_s += static_cast<double>(results[i].events) / kNominalEventsPerSecond;
+        spent_s += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
+                   job_->cluster.devices() * kNominalSecondsPerRank;
         best = std::min(best, value(*of[i], results[i].step_time_s));
         Evaluation evaluation;
         evaluation.plan = batch[i];

@@ -6,16 +6,35 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "planner/balance.h"
+#include "planner/cuts.h"
+#include "planner/geometry.h"
+#include "planner/gradients.h"
+#include "program/executable.h"
 
 namespace orrery::planner {
 namespace {
 
 // Fewest tokens of a sequence that context parallelism leaves a rank, unless pinned: with fewer, other
 // dimensions save the same memory for less traffic.
-constexpr int kContextTokens = 4096;
+constexpr int kContextTokens = 2048;
+
+// Bytes of gradients reduced together that are tried beside the runtime's own.
+constexpr std::array<double, 4> kBuckets = {16.0 * (1 << 20), 64.0 * (1 << 20), 256.0 * (1 << 20),
+                                            1024.0 * (1 << 20)};
+
+// Nodes that the shards of hybrid sharding span at most, unless pinned.
+constexpr int kShardNodes = 8;
+
+// Nodes that tensor parallelism spans at most, unless pinned, where the fabric reaches device memory.
+constexpr int kTensorNodes = 2;
+
+// Tokens of the largest micro-batch that is tried, unless pinned.
+constexpr std::int64_t kMicroBatchTokens = 131072;
 
 // Values of one dimension: the pinned one, or those that are searched.
 std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched) {
@@ -35,14 +54,38 @@ int experts_of(const Workload& workload) {
 
 class Enumerator {
  public:
-  Enumerator(std::shared_ptr<const Job> job, const Pins& pins,
-             const std::function<void(const Choices&)>& visit)
-      : job_(std::move(job)), pins_(pins), visit_(visit), world_(job_->cluster.devices()) {}
+  Enumerator(std::shared_ptr<const Job> job, const Pins& pins, const std::function<void(Family&&)>& visit)
+      : job_(std::move(job)),
+        pins_(pins),
+        visit_(visit),
+        world_(job_->cluster.devices()),
+        parts_(layer_parts(job_->workload)),
+        geometries_(job_),
+        cuts_(job_, parts_, geometries_.uniform()),
+        gradients_(job_, parts_, geometries_),
+        weights_(layer_weights(job_)),
+        local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})),
+        no_buckets_(std::make_shared<const std::vector<BucketSize>>(
+            1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
 
   void run() {
     check_pins();
-    const std::vector<int> tps = values(pins_.tp, divisors(smallest_node(job_->cluster)));
-    for (const int tp : tps) {
+    visit_layouts();
+    if (empty_ && local_) {
+      // Nothing that the pins leave can be run here: then it is planned as for any other machine.
+      local_ = false;
+      supported_.clear();
+      plausible_.clear();
+      sharding_lists_.clear();
+      recompute_lists_.clear();
+      visit_layouts();
+    }
+    if (empty_) refuse();
+  }
+
+ private:
+  void visit_layouts() {
+    for (const int tp : values(pins_.tp, tensor())) {
       if (world_ % tp != 0) continue;
       for (const int pp : stages(tp)) {
         for (const int cp : context(tp, pp)) {
@@ -58,10 +101,18 @@ class Enumerator {
         }
       }
     }
-    if (empty_) refuse();
   }
 
- private:
+  std::vector<int> tensor() const {
+    const int node = smallest_node(job_->cluster);
+    std::vector<int> sizes = divisors(node);
+    const Transport transport = job_->cluster.fabric.transport;
+    const bool direct = transport == Transport::infiniband || transport == Transport::roce;
+    for (int nodes = 2; direct && nodes <= kTensorNodes && nodes * node <= world_; nodes *= 2)
+      sizes.push_back(nodes * node);
+    return sizes;
+  }
+
   // Contradictions that no choice of the free dimensions can heal.
   void check_pins() const {
     const auto product = std::int64_t{pins_.tp.value_or(1)} * pins_.pp.value_or(1) * pins_.dp.value_or(1) *
@@ -118,9 +169,8 @@ class Enumerator {
       const int given = static_cast<int>(pins_.stage_layers->size());
       if (given % chunks == 0) counts.push_back(given / chunks);
     } else {
-      // Even cuts only; an uneven one must be asked for.
       for (const int pp : divisors(world_ / tp))
-        if (job_->workload.layers % pp == 0) counts.push_back(pp);
+        if (pp <= std::max(1, job_->workload.layers)) counts.push_back(pp);
     }
     if (pins_.pp) {
       if (pins_.stage_layers && std::find(counts.begin(), counts.end(), *pins_.pp) == counts.end()) return {};
@@ -158,22 +208,57 @@ class Enumerator {
     for (const int ep : values(pins_.ep, counts)) {
       choices.ep = ep;
       if (!plausible(choices)) continue;
-      for_micro_batches(choices);
+      for (const auto& order : orders(choices)) {
+        choices.order = order;
+        for_micro_batches(choices);
+      }
     }
+  }
+
+  // Placements on the machine that differ: data parallelism on neighbouring nodes and the pipeline's stages
+  // far apart, or the other way round (Megatron-LM's two). On one node they are alike.
+  std::vector<std::array<Dimension, 5>> orders(const Choices& c) const {
+    if (pins_.order) return {*pins_.order};
+    std::vector<std::array<Dimension, 5>> found = {Choices{}.order};
+    if (job_->cluster.nodes() > 1 && c.dp > 1 && c.pp > 1)
+      found.push_back({Dimension::tp, Dimension::cp, Dimension::ep, Dimension::pp, Dimension::dp});
+    return found;
   }
 
   void for_micro_batches(Choices choices) {
     const std::int64_t share = job_->training.global_batch / choices.dp;
     for (const int micro_batch : values(pins_.micro_batch, divisors(share))) {
       if (share % micro_batch != 0) continue;
+      if (!pins_.micro_batch && micro_batch > 1 &&
+          static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
+        break;
       choices.micro_batch = micro_batch;
       const std::int64_t micro_batches = share / micro_batch;
       for (const auto& [schedule, interleave] : schedules(choices, micro_batches)) {
         choices.schedule = schedule;
         choices.interleave = interleave;
-        for_recompute(choices);
+        choices.stage_layers = pins_.stage_layers.value_or(std::vector<int>{});
+        if (!supported(choices)) continue;
+        for (const auto& layers : cuts(choices)) {
+          choices.stage_layers = layers;
+          for_sequence(choices);
+        }
       }
     }
+  }
+
+  // Even; balanced by FLOPs; embedding and head counted as a layer each.
+  const std::vector<std::vector<int>>& cuts(const Choices& c) {
+    const auto [entry, fresh] = cut_lists_.try_emplace({c.pp, c.interleave});
+    if (!fresh) return entry->second;
+    if (pins_.stage_layers) return entry->second = {*pins_.stage_layers};
+    entry->second = {{}};
+    if (c.pp == 1 || c.interleave > 1) return entry->second;
+    std::set<std::vector<int>> seen = {even_cut(*job_, c.pp * c.interleave)};
+    for (std::vector<int> cut :
+         {balanced_cut(weights_, c.pp * c.interleave), ends_count_cut(*job_, c.pp * c.interleave)})
+      if (!cut.empty() && seen.insert(cut).second) entry->second.push_back(std::move(cut));
+    return entry->second;
   }
 
   std::vector<std::pair<Schedule, int>> schedules(const Choices& choices, std::int64_t micro_batches) const {
@@ -187,57 +272,141 @@ class Enumerator {
       return found;
     }
     if (chunks <= 1) {
-      for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zero_bubble})
+      for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zero_bubble}) {
+        // With one micro-batch GPipe and 1F1B are the same.
+        if (schedule == Schedule::gpipe && micro_batches == 1 && !pins_.schedule) continue;
         if (wanted(schedule)) found.emplace_back(schedule, 1);
+      }
     }
     if (wanted(Schedule::interleaved) && micro_batches % choices.pp == 0) {
-      const int layers = job_->workload.layers / choices.pp;
-      for (const int v : values(pins_.interleave, divisors(layers)))
+      for (const int v : values(pins_.interleave, chunks_of(choices.pp)))
         if (v > 1) found.emplace_back(Schedule::interleaved, v);
     }
     return found;
   }
 
-  void for_recompute(Choices choices) {
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if (pins_.recompute && *pins_.recompute != recompute) continue;
-      choices.recompute = recompute;
-      std::vector<int> counts{0};
-      if (recompute == Recompute::full) {
-        const int layers = job_->workload.layers / choices.pp;
-        for (int quarter = 1; quarter < 4; ++quarter) {
-          const int k = layers * quarter / 4;
-          if (k > 0 && k < layers && k != counts.back()) counts.push_back(k);
-        }
-        counts = values(pins_.recompute_layers, counts);
-      }
-      for (const int k : counts) {
-        choices.recompute_layers = k;
-        if (!supported(choices)) continue;
-        for_sharding(choices);
-      }
+  // Chunks of a stage: those that divide its layers (where stages are unequal, the layers of either kind).
+  std::vector<int> chunks_of(int pp) const {
+    const int layers = job_->workload.layers;
+    std::set<int> counts;
+    for (const int of : {layers / pp, (layers + pp - 1) / pp})
+      for (const int v : divisors(std::max(1, of)))
+        if (pp * v <= layers) counts.insert(v);
+    return {counts.begin(), counts.end()};
+  }
+
+  void for_sequence(Choices choices) {
+    for (const bool sequence_parallel : {false, true}) {
+      if (pins_.sequence_parallel ? *pins_.sequence_parallel != sequence_parallel
+                                  : choices.tp == 1 && sequence_parallel)
+        continue;
+      choices.sequence_parallel = sequence_parallel;
+      if (!sequence_divides(choices)) continue;
+      if (sequence_parallel && !plausible(choices)) continue;
+      add_family(choices);
     }
   }
 
-  void for_sharding(Choices choices) {
+  void add_family(const Choices& choices) {
+    Family family;
+    family.core = choices;
+    family.recomputes = recomputes(choices);
+    family.shardings = shardings(choices);
     const bool alone = choices.dp * choices.cp == 1;
-    for (const int zero : values(pins_.zero, alone ? std::vector<int>{0} : std::vector<int>{0, 1, 2, 3})) {
-      choices.zero = zero;
-      for (const bool sequence_parallel : {false, true}) {
-        if (pins_.sequence_parallel ? *pins_.sequence_parallel != sequence_parallel
-                                    : choices.tp == 1 && sequence_parallel)
+    family.overlaps = overlaps(alone);
+    family.buckets = alone ? no_buckets_ : buckets(choices);
+    if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return;
+    const Choices first = family.plan(family.recomputes->front(), family.shardings->front(),
+                                      family.overlaps->front(), family.buckets->front().bytes);
+    if (!supported(first)) return;
+    family.core = first;
+    empty_ = false;
+    visit_(std::move(family));
+  }
+
+  std::shared_ptr<const std::vector<bool>> overlaps(bool alone) {
+    auto& list = overlap_lists_[alone];
+    if (list != nullptr) return list;
+    std::vector<bool> found;
+    for (const bool overlap : {true, false}) {
+      if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : alone && !overlap) continue;
+      found.push_back(overlap);
+    }
+    return list = std::make_shared<const std::vector<bool>>(std::move(found));
+  }
+
+  std::shared_ptr<const std::vector<Recomputed>> recomputes(const Choices& choices) {
+    const Cut& cut = cuts_.of(choices);
+    const int most = *std::max_element(cut.layers.begin(), cut.layers.end());
+    auto& list = recompute_lists_[{most, choices.pp > 1, choices.cp > 1, choices.ep > 1,
+                                   static_cast<int>(choices.schedule)}];
+    if (list != nullptr) return list;
+    std::vector<Recomputed> found;
+    for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+      if (pins_.recompute && *pins_.recompute != kind) continue;
+      Choices one = choices;
+      one.recompute = kind;
+      if (!supported(one)) continue;
+      if (kind == Recompute::full) {
+        if (pins_.recompute_layers) {
+          found.push_back({kind, *pins_.recompute_layers});
           continue;
-        choices.sequence_parallel = sequence_parallel;
-        for (const bool overlap : {false, true}) {
-          if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : alone && !overlap) continue;
-          choices.overlap_grad_reduce = overlap;
-          if (!supported(choices) || !sequence_divides(choices)) continue;
-          if (sequence_parallel && !plausible(choices)) continue;
-          empty_ = false;
-          visit_(choices);
         }
+        for (int k = 1; k < most; ++k) found.push_back({kind, k});
+      }
+      found.push_back({kind, 0});
+    }
+    return list = std::make_shared<const std::vector<Recomputed>>(std::move(found));
+  }
+
+  std::shared_ptr<const std::vector<Sharding>> shardings(const Choices& choices) {
+    const int replicas = choices.dp * choices.cp;
+    auto& list = sharding_lists_[{replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
+                                  static_cast<int>(choices.schedule), choices.sequence_parallel}];
+    if (list != nullptr) return list;
+    std::vector<Sharding> found;
+    const auto add = [&](int zero, int group) {
+      Choices one = choices;
+      one.zero = zero;
+      one.shard_group = group;
+      if (supported(one)) found.push_back({zero, group});
+    };
+    for (const int zero :
+         values(pins_.zero, replicas == 1 ? std::vector<int>{0} : std::vector<int>{0, 1, 2, 3})) {
+      if (pins_.shard_group) {
+        add(zero, *pins_.shard_group);
+        continue;
+      }
+      add(zero, 0);
+      if (zero == 0 || choices.ep > 1 || job_->cluster.nodes() <= 1) continue;
+      const int on_node = std::max(1, smallest_node(job_->cluster) / choices.tp);
+      for (int nodes = 1; nodes <= kShardNodes; nodes *= 2) {
+        const int group = on_node * nodes;
+        if (group > 1 && group < replicas && replicas % group == 0) add(zero, group);
       }
     }
+    return list = std::make_shared<const std::vector<Sharding>>(std::move(found));
+  }
+
+  // Sizes that make unlike buckets.
+  std::shared_ptr<const std::vector<BucketSize>> buckets(const Choices& choices) {
+    const bool apart = choices.ep > 1 || choices.sequence_parallel;
+    const Cut& cut = cuts_.of(choices);
+    auto& list = bucket_lists_[{choices.tp, choices.ep, choices.etp, apart, cut.id}];
+    if (list != nullptr) return list;
+    std::vector<BucketSize> found;
+    std::set<std::uint64_t> seen;
+    const auto add = [&](double bytes) {
+      Plan one{job_, choices};
+      one.choices.zero = 0;
+      one.choices.bucket_bytes = bytes;
+      if (seen.insert(gradients_.buckets_key(one, cut)).second)
+        found.push_back({bytes, choices.interleave == 1 && gradients_.one_bucket(one, cut)});
+    };
+    add(choices.bucket_bytes);
+    for (const double bytes : kBuckets)
+      if (!pins_.bucket_bytes) add(bytes);
+    return list = std::make_shared<const std::vector<BucketSize>>(std::move(found));
   }
 
   // Sequence parallelism wants the rows of a micro-batch to divide.
@@ -253,6 +422,7 @@ class Enumerator {
   bool supported(const Choices& c) {
     std::uint32_t forms = 0;
     const auto add = [&](int value, int bits) { forms = forms << bits | static_cast<std::uint32_t>(value); };
+    add(c.shard_group > 0, 1);
     add(c.tp > 1, 1);
     add(c.pp > 1, 1);
     add(c.cp > 1, 1);
@@ -291,8 +461,13 @@ class Enumerator {
 
   bool accepted(const Choices& choices, int depth) {
     try {
-      check_plan(Plan{job_, choices});
-      return true;
+      const Plan plan{job_, choices};
+      check_plan(plan);
+      // On this machine a plan is there to be run: what the executor cannot train is not proposed.
+      if (!local_) return true;
+      const auto refused = executor_refuses(plan);
+      if (!refused) return true;
+      throw UserError(*refused);
     } catch (const UserError& error) {
       if (depth > refusal_depth_) refusal_ = error.what();
       refusal_depth_ = std::max(depth, refusal_depth_);
@@ -312,9 +487,21 @@ class Enumerator {
 
   std::shared_ptr<const Job> job_;
   const Pins& pins_;
-  const std::function<void(const Choices&)>& visit_;
+  const std::function<void(Family&&)>& visit_;
   int world_;
+  LayerParts parts_;
+  Geometries geometries_;
+  Cuts cuts_;
+  Gradients gradients_;
+  std::vector<double> weights_;  // of the layers, for balanced cuts
+  bool local_ = false;           // only what the executor can train
   bool empty_ = true;
+  std::map<std::pair<int, int>, std::vector<std::vector<int>>> cut_lists_;
+  std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
+  std::map<bool, std::shared_ptr<const std::vector<bool>>> overlap_lists_;
+  std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;
+  std::map<std::array<int, 7>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
+  std::map<std::array<int, 5>, std::shared_ptr<const std::vector<BucketSize>>> bucket_lists_;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::string refusal_;
@@ -334,9 +521,45 @@ std::vector<int> divisors(std::int64_t n) {
   return low;
 }
 
+std::int64_t Family::count() const {
+  std::int64_t bucketed = 0, whole = 0;  // of overlaps x buckets, under ZeRO 0 to 2 and ZeRO-3
+  for (std::size_t o = 0; o < overlaps->size(); ++o)
+    for (std::size_t b = 0; b < buckets->size(); ++b) {
+      if (distinct(0, o, b)) ++bucketed;
+      if (distinct(3, o, b)) ++whole;
+    }
+  std::int64_t sum = 0;
+  for (const Sharding& sharding : *shardings) sum += sharding.zero == 3 ? whole : bucketed;
+  return static_cast<std::int64_t>(recomputes->size()) * sum;
+}
+
+Choices Family::plan(const Recomputed& recomputed, const Sharding& sharding, bool overlap,
+                     double bucket_bytes) const {
+  Choices choices = core;
+  choices.recompute = recomputed.kind;
+  choices.recompute_layers = recomputed.layers;
+  choices.zero = sharding.zero;
+  choices.shard_group = sharding.group;
+  choices.overlap_grad_reduce = overlap;
+  choices.bucket_bytes = bucket_bytes;
+  return choices;
+}
+
+void for_each_family(const std::shared_ptr<const Job>& job, const Pins& pins,
+                     const std::function<void(Family&&)>& visit) {
+  Enumerator(job, pins, visit).run();
+}
+
 void for_each_plan(const std::shared_ptr<const Job>& job, const Pins& pins,
                    const std::function<void(const Choices&)>& visit) {
-  Enumerator(job, pins, visit).run();
+  for_each_family(job, pins, [&](Family&& family) {
+    for (const Recomputed& recomputed : *family.recomputes)
+      for (const Sharding& sharding : *family.shardings)
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o)
+          for (std::size_t b = 0; b < family.buckets->size(); ++b)
+            if (family.distinct(sharding.zero, o, b))
+              visit(family.plan(recomputed, sharding, (*family.overlaps)[o], (*family.buckets)[b].bytes));
+  });
 }
 
 std::vector<Choices> enumerate(const std::shared_ptr<const Job>& job, const Pins& pins) {

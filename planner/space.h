@@ -1,16 +1,23 @@
 // The space of plans: every Choices that a job admits under the user's pins, each with a Program of its own.
 //
-// What is searched when not pinned: tp over the divisors of a node's devices, pp over the divisors of the
-// layers, cp over divisors that leave a rank at least 4,096 tokens of a sequence, ep over the divisors of
-// dp*cp and of the experts, dp the rest of the world, micro-batches over the divisors of a replica's batch,
-// schedule and interleaving, recomputation (none, selective, full, full for the first quarter, half and three
-// quarters of a stage's layers), ZeRO 0-3, sequence parallelism, overlap of the gradient reduction. Lossy or
-// asynchronous forms (compression, parameter servers) change what is trained: only when pinned. A form that
-// has no lowering yet (check_plan refuses it) is left out.
+// What is searched when not pinned (docs/planner.md has the table, bench/planner_space prints it):
+// tp over the divisors of a node's devices and, over RDMA, two nodes; pp over the divisors of the
+// world that leave every stage a layer; cp over divisors that leave a rank at least 2,048 tokens of a
+// sequence; ep over the divisors of dp*cp and of the experts; dp the rest of the world; dp inside pp or pp
+// inside dp on the machine, where it has several nodes; micro-batches over the divisors
+// of a replica's batch, up to 131,072 tokens; schedule and interleaving; cuts of the pipeline: even, and
+// without interleaving balanced by FLOPs and with embedding and head counted as layers; recomputation: none,
+// selective, full, full for the first K layers of a stage, for every K; sequence parallelism; ZeRO 0-3 over
+// all of dp*cp, or the part of it that stands on one, two, four or eight nodes; overlap of the gradient
+// reduction; bucket sizes that make different buckets. Lossy or asynchronous forms (compression, asynchronous
+// parameter servers) change what is trained: only when pinned. A form that has no lowering yet (check_plan
+// refuses it) is left out.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "planner/search.h"
@@ -18,8 +25,44 @@
 
 namespace orrery::planner {
 
-// Calls `visit` with each, in a fixed order; no two lower to the same Programs. Throws UserError when the
-// pins contradict each other, the job or what can be lowered.
+struct Recomputed {
+  Recompute kind = Recompute::none;
+  int layers = 0;  // of a stage; 0: all
+};
+struct Sharding {
+  int zero = 0;
+  int group = 0;  // ranks; 0: all of dp*cp
+};
+struct BucketSize {
+  double bytes = 0;  // 0: the runtime's
+  bool one = false;  // puts all gradients of a stage together: nothing is left to overlap
+};
+
+// Plans that share their layout, micro-batch, schedule and cut, and differ in the lists: every combination is
+// a plan, but that ZeRO-3 has no buckets to choose, and one bucket nothing to overlap (the first of
+// `overlaps` stands for both).
+struct Family {
+  Choices core;  // with the first of each list
+  // Shared with the families that have the same.
+  std::shared_ptr<const std::vector<Recomputed>> recomputes;  // none, selective, full for 1, 2, … layers, all
+  std::shared_ptr<const std::vector<Sharding>> shardings;
+  std::shared_ptr<const std::vector<bool>> overlaps;
+  std::shared_ptr<const std::vector<BucketSize>> buckets;
+
+  std::int64_t count() const;
+  // Of `overlaps` x `buckets`, whether the pair is a plan of its own.
+  bool distinct(int zero, std::size_t overlap, std::size_t bucket) const {
+    return zero == 3 ? bucket == 0 : overlap == 0 || !(*buckets)[bucket].one;
+  }
+  Choices plan(const Recomputed& recomputed, const Sharding& sharding, bool overlap,
+               double bucket_bytes) const;
+};
+
+// Calls `visit` with each family, in a fixed order; no two plans of the space lower to the same Programs.
+// Throws UserError when the pins contradict each other, the job or what can be lowered.
+void for_each_family(const std::shared_ptr<const Job>& job, const Pins& pins,
+                     const std::function<void(Family&&)>& visit);
+// The same, plan by plan.
 void for_each_plan(const std::shared_ptr<const Job>& job, const Pins& pins,
                    const std::function<void(const Choices&)>& visit);
 // The same as a list.

@@ -33,7 +33,7 @@ double exhaustive(const Question& question) {
     plans.push_back({question.job, choices});
     if (!predict_memory(plans.back()).fits()) plans.pop_back();
   }
-  REQUIRE(plans.size() <= 500);
+  REQUIRE(plans.size() <= 2000);
   sim::SimulationOptions options;
   options.keep_timeline = false;
   double best = std::numeric_limits<double>::infinity();
@@ -43,15 +43,41 @@ double exhaustive(const Question& question) {
 }
 
 TEST_CASE("on small spaces the answer is exhaustive simulation's") {
+  Pins plain = narrow(1, Recompute::none);
+  plain.bucket_bytes = 64e6;
+  plain.overlap_grad_reduce = true;
+  Pins bare = plain;
+  bare.zero = 0;
+  Pins free = narrow({}, {});
+  free.dp = 1;
+  Pins sharded = narrow({}, Recompute::none);
+  sharded.pp = 1;
   const std::vector<Question> questions = {
       {make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)},
-      {make_job("gpt2", "dgx-a100", 4, 8, 128), narrow(1, Recompute::none)},
-      {make_job("gpt2", "v100-ib100", 4, 8, 256), narrow(0, Recompute::none)},
-      {make_job("gpt2", "pcie-4090", 8, 16, 128), narrow(1, Recompute::none)},
-      {make_job("bert-base", "dgx-h100", 4, 16, 128), narrow(1, Recompute::none)},
-      {make_job("resnet50", "v100-ib100", 4, 32, 0), narrow({}, Recompute::none)},
+      {make_job("gpt2", "dgx-a100", 4, 8, 128), plain},
+      {make_job("gpt2", "dgx-a100", 8, 8, 128), plain},
+      {make_job("gpt2", "dgx-a100", 4, 6, 128), bare},
+      {make_job("gpt2", "dgx-h100", 4, 12, 64), plain},
+      {make_job("gpt2", "v100-ib100", 2, 4, 256), bare},
+      {make_job("gpt2", "v100-ib100", 4, 8, 256), bare},
+      {make_job("gpt2", "v100-ib100", 4, 4, 128), sharded},
+      {make_job("gpt2", "pcie-4090", 4, 8, 128), plain},
+      {make_job("gpt2", "pcie-4090", 8, 8, 128), plain},
+      {make_job("gpt2", "a100-eth100", 4, 8, 128), plain},
+      {make_job("bert-base", "dgx-h100", 4, 16, 128), plain},
+      {make_job("bert-base", "dgx-a100", 2, 6, 128), sharded},
+      {make_job("bert-large", "dgx-a100", 4, 4, 128), sharded},
+      {make_job("gpt2-xl", "dgx-a100", 2, 2, 128), narrow(1, Recompute::none)},
+      {make_job("gpt2-xl", "dgx-h100", 4, 4, 128), sharded},
+      {make_job("llama3-8b", "dgx-h100", 8, 8, 256), sharded},
+      {make_job("resnet50", "v100-ib100", 2, 32, 0), bare},
+      {make_job("resnet50", "v100-ib100", 4, 32, 0), sharded},
+      {make_job("vgg16", "v100-ib100", 2, 16, 0), bare},
+      {make_job("gpt2", "localhost", 1, 2, 64, "orrery"), free},
       {make_job("gpt2", "localhost", 2, 4, 64, "orrery"), narrow({}, Recompute::none)},
+      {make_job("gpt2", "localhost", 3, 6, 64, "orrery"), bare},
   };
+  CHECK(questions.size() >= 20);
   for (const Question& question : questions) {
     SearchOptions options;
     options.budget_s = 1e9;

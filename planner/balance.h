@@ -1,0 +1,22 @@
+// Cuts of a model's layers into consecutive parts, for pipelines.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+// Layers of each part; the remainder goes to the earlier ones, as an even cut of program/plan.h.
+std::vector<int> even_cut(const Job& job, int parts);
+// FLOPs of each layer for one sample, forward; embedding counted with the first, head with the last.
+std::vector<double> layer_weights(const std::shared_ptr<const Job>& job);
+// The cut whose heaviest part has the least weight; of those the one with the
+// most even parts. Empty where there are fewer layers than parts.
+std::vector<int> balanced_cut(const std::vector<double>& weights, int parts);
+// Embedding and head counted as a layer each (Megatron-LM's --account-for-embedding-in-pipeline-split and
+// --account-for-loss-in-pipeline-split). Empty where that leaves a part without layers.
+std::vector<int> ends_count_cut(const Job& job, int parts);
+
+}  // namespace orrery::planner

@@ -1,0 +1,105 @@
+#include "planner/estimator.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/random.h"
+#include "planner/evaluation.h"
+#include "planner/memory_model.h"
+#include "planner/space.h"
+#include "sim/simulator.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+// Plans drawn from the spaces of unlike jobs, whatever their memory.
+std::vector<Plan> random_plans(int of_each) {
+  const std::vector<std::shared_ptr<Job>> jobs = {
+      make_job("gpt2", "dgx-a100", 8, 32, 256),        make_job("gpt2", "v100-ib100", 4, 16, 512),
+      make_job("gpt2-xl", "dgx-a100", 16, 64, 1024),   make_job("llama3-8b", "dgx-h100", 16, 32, 2048),
+      make_job("bert-large", "pcie-4090", 8, 32, 128), make_job("gpt2-xl", "a100-eth100", 16, 32, 512),
+      make_job("resnet50", "v100-ib100", 8, 128, 0),   make_job("gpt2", "localhost", 4, 8, 64, "orrery"),
+  };
+  std::vector<Plan> plans;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const std::vector<Choices> space = enumerate(jobs[j], {});
+    const CounterRandom random(1, j);
+    for (int i = 0; i < of_each; ++i) plans.push_back({jobs[j], space[random.bits(i) % space.size()]});
+  }
+  return plans;
+}
+
+void check_bounds(int of_each) {
+  const std::vector<Plan> plans = random_plans(of_each);
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto simulations = sim::simulate_all(plans, options, 2);
+  std::vector<double> errors;
+  double tightness = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const StepTimes times = Estimator(plans[i].job).times(plans[i].choices);
+    const double simulated = simulations[i].step_time_s;
+    INFO(plans[i].job->workload.name << " on " << plans[i].job->cluster.name << ": " << describe(plans[i])
+                                     << (plans[i].choices.overlap_grad_reduce ? "" : ", no overlap")
+                                     << "; estimate " << times.estimate_s << " simulated " << simulated);
+    CHECK(times.lower_bound_s <= simulated * (1 + 1e-9));
+    CHECK(times.lower_bound_s <= times.estimate_s * (1 + 1e-9));
+    errors.push_back(times.estimate_s / simulated - 1);
+    tightness += times.lower_bound_s / simulated / static_cast<double>(plans.size());
+  }
+  std::sort(errors.begin(), errors.end());
+  const auto at = [&](double q) { return errors[static_cast<std::size_t>(q * (errors.size() - 1))]; };
+  std::vector<double> sizes;
+  for (const double error : errors) sizes.push_back(std::abs(error));
+  std::sort(sizes.begin(), sizes.end());
+  INFO("estimate against simulation over "
+       << plans.size() << " plans: 5% " << at(0.05) << ", median " << at(0.5) << ", 95% " << at(0.95)
+       << "; absolute: median " << sizes[sizes.size() / 2] << ", 90% " << sizes[sizes.size() * 9 / 10]
+       << ", worst " << sizes.back() << "; bound/simulated " << tightness);
+  CHECK(sizes[sizes.size() / 2] < 0.08);
+  CHECK(sizes[sizes.size() * 9 / 10] < 0.45);
+}
+
+TEST_CASE("the lower bound is never above the simulated step, and the estimate is near it") {
+  check_bounds(25);
+}
+
+// A minute: test_planner "[.long]".
+TEST_CASE("the lower bound holds on thousands of random plans", "[.long]") {
+  check_bounds(400);
+}
+
+TEST_CASE("memoised figures equal those of a fresh look at each plan") {
+  const auto job = make_job("llama3-8b", "dgx-h100", 16, 32, 2048);
+  const std::vector<Choices> plans = enumerate(job, {});
+  Estimator estimator(job);
+  MemoryModel memory(job);
+  const CounterRandom random(2, 0);
+  for (int i = 0; i < 40; ++i) {
+    const Choices& choices = plans[random.bits(i) % plans.size()];
+    CHECK(estimator.times(choices).estimate_s == estimate_step_seconds(Plan{job, choices}));
+    const Memory one = memory.predict(choices);
+    const Memory other = predict_memory(Plan{job, choices});
+    CHECK(one.total == other.total);
+    CHECK(one.stage == other.stage);
+  }
+}
+
+TEST_CASE(
+    "one device computes without communication: the estimate is its compute and the host's first launch") {
+  const auto job = make_job("gpt2", "dgx-a100", 1, 4, 256);
+  Choices choices;
+  choices.micro_batch = 2;
+  const StepTimes times = Estimator(job).times(choices);
+  CHECK(times.estimate_s >= times.compute_s * (1 - 1e-9));
+  CHECK(times.estimate_s <= times.compute_s * 1.001);
+  const sim::Simulation simulation = sim::simulate(Plan{job, choices});
+  CHECK(simulation.step_time_s >= times.compute_s * (1 - 1e-9));
+}
+
+}  // namespace
+}  // namespace orrery::planner
