@@ -158,6 +158,7 @@ class Enumerator {
     choices.servers = pins_.servers.value_or(0);
     choices.staleness = pins_.staleness.value_or(0);
     choices.shard_group = pins_.shard_group.value_or(0);
+    if (choices.shard_group > 0) choices.zero = pins_.zero.value_or(1);  // groups shard states
     choices.capacity_factor = pins_.capacity_factor.value_or(0);
     return choices;
   }

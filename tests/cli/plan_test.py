@@ -41,7 +41,8 @@ class Plan(OrreryCase):
         result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--global-batch", "32", "--seq-len", "256",
                            "--tp", "2", "--pp", "2", "--dp", "2", "--cp", "1", "--ep", "1", "--micro-batch", "2",
                            "--schedule", "1f1b", "--zero", "1", "--recompute", "full", "--sequence-parallel", "on",
-                           "--overlap-grad-reduce", "on")
+                           "--overlap-grad-reduce", "on", "--stage-layers", "6,6",
+                           "--bucket-bytes", "40000000", "--order", "tp,cp,ep,dp,pp")
         self.assertEqual(result["candidates"], 1)
         self.assertTrue(result["proven"])
         plan, = result["plans"]
