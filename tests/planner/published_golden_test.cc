@@ -43,7 +43,8 @@ std::vector<std::vector<std::string>> cells(const std::string& page) {
   return rows;
 }
 
-// Counts and names are equal; figures are within ten units of their last digit: percentages within 0.1 point.
+// Counts and names are equal; figures are within ten units of their last digit (percentages: 0.1 point) or
+// 0.1%.
 bool agree(const std::string& a, const std::string& b) {
   if (a == b) return true;
   char* end_a = nullptr;
@@ -51,9 +52,11 @@ bool agree(const std::string& a, const std::string& b) {
   const double x = std::strtod(a.c_str(), &end_a);
   const double y = std::strtod(b.c_str(), &end_b);
   if (*end_a != 0 || *end_b != 0 || a.empty() || b.empty()) return false;
-  const auto point = a.find('.');
-  return point != std::string::npos &&
-         std::abs(x - y) <= std::pow(10, 1 - static_cast<double>(a.size() - point - 1)) * (1 + 1e-9);
+  const auto point = std::max(a.find('.') + 1, b.find('.') + 1);  // 0: a count
+  if (point == 0) return false;
+  const std::string& longer = a.find('.') == std::string::npos ? b : a;
+  const double units = std::pow(10, 1 - static_cast<double>(longer.size() - longer.find('.') - 1));
+  return std::abs(x - y) <= std::max(units * (1 + 1e-9), 1e-3 * std::abs(y));
 }
 
 }  // namespace
