@@ -46,8 +46,8 @@ struct Tile {
 constexpr std::array<Tile, 8> kTiles = {
     {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
 constexpr std::array<double, 9> kSplits = {1, 2, 3, 4, 6, 8, 16, 32, 64};
-// Of more than eight parts each is at least this deep: weight gradients of convolutions, whose k is the pixels
-// of a batch.
+// Of more than eight parts each is at least this deep: weight gradients of convolutions, whose k is the
+// pixels of a batch.
 constexpr double kDeepSplit = 8192;
 
 // Seconds of all output tiles, each of depth k, over the multiprocessors.

@@ -64,11 +64,12 @@ struct Task {
   std::vector<MeetingRef> meetings;
 };
 
-// When the host issues a task. It issues a rank's tasks in their order, ahead of the device, but for the tasks
-// that it waits for: with the end of each a new stretch begins.
+// When the host issues a task. It issues a rank's tasks in their order, ahead of the device, but for the
+// tasks that it waits for: with the end of each a new stretch begins.
 struct Issue {
   std::uint32_t stretch = 0;
-  double begin_s = 0, end_s = 0;  // from the beginning of the stretch: the task neither starts nor ends before
+  double begin_s = 0,
+         end_s = 0;  // from the beginning of the stretch: the task neither starts nor ends before
   bool waited_for = false;
 };
 

@@ -142,8 +142,9 @@ double default_memory_efficiency(DeviceKind kind) {
 // GPUs: medians of the large products (2mnk > 0.4 TFLOP) of ai-dynamo/aiconfigurator's measurements
 // (095f58a51c) as a fraction of the dense datasheet peak: bf16 A100 0.84, H100 0.78, H200 0.78, B200 0.66;
 // fp8 H100 0.60, H200 0.62, B200 0.50. The others have no such table: they take the 16-bit figure. The tile
-// is chosen by shape, with A100's fitted constants; the overhead is that of an empty kernel. CPUs: OpenBLAS and oneDNN reach
-// 0.8 to 0.9 of the fused multiply-add peak on large products; packing makes short k and narrow tiles dear.
+// is chosen by shape, with A100's fitted constants; the overhead is that of an empty kernel. CPUs: OpenBLAS
+// and oneDNN reach 0.8 to 0.9 of the fused multiply-add peak on large products; packing makes short k and
+// narrow tiles dear.
 MatmulModel default_matmul(DeviceKind kind, DType type) {
   if (kind == DeviceKind::cpu)
     return {.efficiency = 0.8, .half_k = 16, .tile_m = 16, .tile_n = 16, .kernel_overhead_s = 1e-6};

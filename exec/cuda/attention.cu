@@ -257,8 +257,8 @@ __global__ void rotary_kernel(float* qkv, View view, int first_position, int rot
     const std::int64_t position = i / half / (l.heads + l.kv_heads);
     const int s = static_cast<int>(position % l.seq);
     float* x = qkv + view.q(static_cast<int>(position / l.seq), h, s);
-    const float angle =
-        static_cast<float>(first_position + s) * powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
+    const float angle = static_cast<float>(first_position + s) *
+                        powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
     float sine;
     float cosine;
     sincosf(inverse ? -angle : angle, &sine, &cosine);
