@@ -161,9 +161,9 @@ class MpiTransport : public PointToPoint {
 }  // namespace
 
 MpiWorld::MpiWorld(int* argc, char*** argv) {
-  // Over TCP, Open MPI lets the receiver ask for each piece of a long message. Where two ranks exchange, that
-  // question waits behind the asker's own long message on the one connection between them, and only one way
-  // is used at a time: half the rate (seen on 100 Mb/s links). Sending pieces unasked uses both.
+  // Over TCP with Open MPI's defaults, two ranks that exchange long messages were seen to use mostly one way
+  // of a 100 Mb/s link at a time; sending pieces unasked used both. (Probably the receiver's requests for
+  // pieces wait behind its own long message on the one connection: from reading, not from a trace.)
   setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
