@@ -34,8 +34,8 @@ std::string headline(const Job& job) {
 
 std::string verdict(const planner::SearchResult& result) {
   const std::string counts =
-      fmt::format("{} candidates, {} fit in memory, {} simulated in {}", result.candidates, result.feasible,
-                  result.simulated, human_seconds(result.search_s));
+      fmt::format("{} candidates, {} of those looked into fit, {} simulated in {}", result.candidates,
+                  result.feasible, result.simulated, human_seconds(result.search_s));
   return (result.proven ? fmt::format("Proven best of {} candidates under this model", result.candidates)
                         : fmt::format("Best found, within {:.1f}% of the bound", result.gap * 100)) +
          fmt::format(" ({}).\n", counts);

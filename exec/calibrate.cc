@@ -264,41 +264,78 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
   profile.vector.push_back({family, bytes_per_s, 0});
 }
 
-// Seconds of one model while `busy` ranks run it and the others sleep, each operator as long as on the rank
-// that is slowest at it: in training the others wait for that one, at every reduction or at the end of the
-// step.
-double busy_seconds(Communicator& world, int busy) {
-  sleeping_barrier(world);
-  std::vector<float> seconds;
-  if (world.rank() < busy)
-    for (const Observation& o : observe(kProbes[kScalingProbe]))
-      seconds.push_back(static_cast<float>(o.seconds));
-  sleeping_barrier(world);
-  float count = static_cast<float>(seconds.size());
-  world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
-  seconds.resize(static_cast<std::size_t>(count));
-  world.all_reduce(seconds.data(), seconds.data(), seconds.size(), DType::fp32, Reduction::max)->wait();
-  double sum = 0;
-  for (const float s : seconds) sum += static_cast<double>(s);
-  return sum;
+// Seconds of some operators at a time of two steps of one model, in the order in which they ran: about what
+// lies between two reductions of a tensor-parallel layer.
+std::vector<float> observe_stretches(const Probe& probe) {
+  constexpr int kOperators = 5;
+  const Plan plan = plan_of(probe);
+  const Program program = lower(plan, 0);
+  const auto device = make_cpu_device();
+  const auto self = make_self_communicator();
+  const TextData data(kDefaultText, probe.seq_len, 1);
+  Interpreter interpreter(plan, program, *device, *self, data);
+  interpreter.run_step(0);
+  std::vector<float> stretches;
+  int count = 0;
+  interpreter.observe_operators([&](int, ComputeKind, int, double seconds) {
+    if (count++ % kOperators == 0) stretches.push_back(0);
+    stretches.back() += static_cast<float>(seconds);
+  });
+  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
+  return stretches;
 }
 
-// Speed that is left to the slowest when 1, 2, … ranks are busy: the others wait for it. Medians, and not the
-// best seen: what disturbs the cores here will disturb them in training.
-std::vector<double> measure_concurrency(Communicator& world) {
+// Seconds of one model while `busy` ranks run it and the others sleep.
+struct BusySeconds {
+  double mean = 0;  // over those ranks
+  double slowest =
+      0;  // each stretch as long as on the rank that is slowest at it: the others wait for that one
+};
+
+BusySeconds busy_seconds(Communicator& world, int busy) {
+  sleeping_barrier(world);
+  std::vector<float> slowest;
+  if (world.rank() < busy) slowest = observe_stretches(kProbes[kScalingProbe]);
+  sleeping_barrier(world);
+  float count = static_cast<float>(slowest.size());
+  world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
+  slowest.resize(static_cast<std::size_t>(count));
+  std::vector<float> total = slowest;
+  world.all_reduce(slowest.data(), slowest.data(), slowest.size(), DType::fp32, Reduction::max)->wait();
+  world.all_reduce(total.data(), total.data(), total.size(), DType::fp32, Reduction::sum)->wait();
+  BusySeconds seconds;
+  for (const float s : slowest) seconds.slowest += static_cast<double>(s);
+  for (const float s : total) seconds.mean += static_cast<double>(s) / busy;
+  return seconds;
+}
+
+struct Concurrency {
+  std::vector<double> slowest;  // speed that is left to the slowest when 1, 2, … ranks are busy
+  double mean = 1;              // and to each on average when all are
+};
+
+// Medians, and not the best seen: what disturbs the cores here will disturb them in training.
+Concurrency measure_concurrency(Communicator& world) {
   std::vector<double> typical(static_cast<std::size_t>(world.size()), INFINITY);
   const auto measured = [&](int busy) {
     // Every count up to four, then powers of two and all: what lies between is interpolated.
     return busy <= 4 || std::has_single_bit(static_cast<unsigned>(busy)) || busy == world.size();
   };
   std::vector<std::vector<double>> samples(typical.size());
+  std::vector<double> all_busy;
   const double begin = steady_seconds();
   for (int round = 0; round < kScalingRounds && (round == 0 || !long_since(world, begin)); ++round)
     for (int busy = 1; busy <= world.size(); ++busy)
-      if (measured(busy)) samples[static_cast<std::size_t>(busy) - 1].push_back(busy_seconds(world, busy));
+      if (measured(busy)) {
+        const BusySeconds seconds = busy_seconds(world, busy);
+        samples[static_cast<std::size_t>(busy) - 1].push_back(seconds.slowest);
+        if (busy == world.size()) all_busy.push_back(seconds.mean);
+      }
   for (std::size_t i = 0; i < typical.size(); ++i)
     if (!samples[i].empty()) typical[i] = median(std::move(samples[i]));
-  std::vector<double> scale;
+  Concurrency concurrency;
+  concurrency.mean = std::min(1.0, typical[0] / median(std::move(all_busy)));
+  std::vector<double>& scale = concurrency.slowest;
   for (int busy = 1; busy <= world.size(); ++busy)
     scale.push_back(measured(busy) ? std::min(1.0, typical[0] / typical[static_cast<std::size_t>(busy) - 1])
                                    : 0);
@@ -312,7 +349,7 @@ std::vector<double> measure_concurrency(Communicator& world) {
     }
   // More busy cores never make one faster; noise may say so.
   for (std::size_t i = 1; i < scale.size(); ++i) scale[i] = std::min(scale[i], scale[i - 1]);
-  return scale;
+  return concurrency;
 }
 
 // ---- Messages ----
@@ -414,7 +451,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   const Streams streams = measure_streams();
   const double rotary = measure_rotary();
   tell("how much cores slow each other");
-  profile.concurrency_scale = measure_concurrency(world);
+  const Concurrency concurrency = measure_concurrency(world);
+  profile.concurrency_scale = concurrency.slowest;
   if (world.size() > 1) {
     tell("messages between ranks");
     measure_messages(world, cluster.communication);
@@ -423,7 +461,7 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
 
   tell("fit");
   // Measured with every core busy; the profile describes a core alone, and the scale leads back.
-  const double keep = profile.concurrency_scale.back();
+  const double keep = concurrency.mean;
   for (Observation& o : observations) o.seconds *= keep;
   double fastest = 0;
   for (const Observation& o : observations)
@@ -468,7 +506,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
              100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
   fmt::print("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
              human_rate(streams.optimizer_bytes_per_s));
-  fmt::print("  {} busy cores keep {:.0f}% of their speed\n", world.size(), 100 * keep);
+  fmt::print("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n", world.size(),
+             100 * keep, 100 * concurrency.slowest.back());
   if (world.size() > 1)
     fmt::print("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
                human_rate(cluster.communication.point_to_point_bytes_per_s));
