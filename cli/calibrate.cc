@@ -2,12 +2,10 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cli/executor.h"
 #include "cli/verbs.h"
-#include "proto/cluster.pb.h"
-#include "proto/textproto.h"
 #include "topologies/catalog.h"
+#include "topologies/cluster_file.h"
 
 namespace orrery::cli {
 namespace {
@@ -15,12 +13,6 @@ namespace {
 struct Options {
   std::string cluster, out, json, mpi, mpirun_args;
 };
-
-std::string text_of(const Cluster& cluster) {
-  proto::Cluster message;
-  to_proto(cluster, &message);
-  return to_textproto(message);
-}
 
 // A cluster's file: one of its hosts' cores and memory first, then a rank on each node for the links.
 int calibrate_cluster(const Options& options) {
@@ -37,7 +29,7 @@ int calibrate_cluster(const Options& options) {
   const TemporaryFolder folder;
   const std::string host = folder.path() + "/host.textproto";
   const std::string described = folder.path() + "/cluster.textproto";
-  write_file_atomically(described, text_of(cluster));
+  write_cluster_file(cluster, described);
   Placement placement = placement_of(cluster, cluster.nodes() * node.devices, options.mpirun_args);
   const std::vector<std::string> all = placement.hosts;
   const int cores = std::max(2, cluster.shared_cores > 0 ? cluster.shared_cores : node.devices);

@@ -5,12 +5,10 @@
 
 #include <memory>
 
-#include "base/file.h"
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "proto/cluster.pb.h"
-#include "proto/textproto.h"
+#include "topologies/cluster_file.h"
 
 namespace orrery::cli {
 namespace {
@@ -36,9 +34,7 @@ int run(const std::string& out, const Output& output) {
         human_flops_rate(device.peak(DType::fp32))));
   }
   if (!out.empty()) {
-    proto::Cluster message;
-    to_proto(cluster, &message);
-    write_file_atomically(out, to_textproto(message));
+    write_cluster_file(cluster, out);
     output.print(fmt::format("written to {}\n", out));
   }
   output.write({{"name", cluster.name},

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/statistics.h"
 #include "cli/executor.h"
 #include "cli/history.h"
 #include "cli/output.h"
@@ -121,12 +122,6 @@ int validate_plan(const Options& options) {
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
   return 0;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 // What was remembered, oldest first, and whether it gets better: the median error of all and of the latest

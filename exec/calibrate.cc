@@ -11,12 +11,12 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <thread>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/statistics.h"
 #include "exec/calibration_fit.h"
 #include "exec/clock.h"
 #include "exec/collectives.h"
@@ -25,9 +25,8 @@
 #include "exec/process_memory.h"
 #include "program/compute_cost.h"
 #include "program/lowering.h"
-#include "proto/cluster.pb.h"
-#include "proto/textproto.h"
 #include "topologies/catalog.h"
+#include "topologies/cluster_file.h"
 #include "topologies/discover.h"
 
 namespace orrery::exec {
@@ -52,6 +51,7 @@ constexpr int kRounds = 4;                // over all probes, so that a disturba
 constexpr int kScalingRounds = 5;
 // On a machine that is busy with other things no more rounds are begun after this long, of each kind.
 constexpr double kPatience_s = 45;
+constexpr std::chrono::microseconds kNap{200};
 
 Plan plan_of(const Probe& probe) {
   Transformer t;
@@ -85,11 +85,6 @@ Plan plan_of(const Probe& probe) {
   return plan;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -103,21 +98,26 @@ bool long_since(Communicator& world, double begin) {
   return elapsed > static_cast<float>(kPatience_s);
 }
 
+// Trains the model for kSteps, and tells the times of operators of all steps but the first.
+void run_observed(const Plan& plan, Interpreter::OperatorObserver observer) {
+  const Program program = lower(plan, 0);
+  const auto device = make_cpu_device();
+  const auto self = make_self_communicator();
+  const TextData data(kDefaultText, plan.job->training.seq_len, 1);
+  Interpreter interpreter(plan, program, *device, *self, data);
+  interpreter.run_step(0);
+  interpreter.observe_operators(std::move(observer));
+  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
+}
+
 // Each operator's mean time over steps and micro-batches, equal operators of several layers averaged: a step
 // pays for the slow ones too.
 std::vector<Observation> observe(const Probe& probe) {
   const Plan plan = plan_of(probe);
-  const Program program = lower(plan, 0);
-  const auto device = make_cpu_device();
-  const auto self = make_self_communicator();
-  const TextData data(kDefaultText, probe.seq_len, 1);
-  Interpreter interpreter(plan, program, *device, *self, data);
-  interpreter.run_step(0);
   std::map<std::pair<int, ComputeKind>, std::vector<double>> times;
-  interpreter.observe_operators([&](int op, ComputeKind kind, int, double seconds) {
+  run_observed(plan, [&](int op, ComputeKind kind, int, double seconds) {
     times[{op, kind}].push_back(seconds);
   });
-  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
   // Some operators have nothing to do one way: a residual's gradient is its output's, the loss leaves the
   // gradient of the logits behind going forward.
   for (std::size_t op = 0; op < plan.job->workload.operators.size(); ++op)
@@ -177,7 +177,7 @@ std::vector<Observation> observe_all(Communicator& world) {
     }
   }
   for (std::size_t i = 0; i < observations.size(); ++i)
-    observations[i].seconds = median(std::move(samples[i]));
+    observations[i].seconds = upper_median(std::move(samples[i]));
   return observations;
 }
 
@@ -189,13 +189,6 @@ double shortest_of(int repeats, const std::function<void()>& work) {
     best = std::min(best, steady_seconds() - begin);
   }
   return best;
-}
-
-// A barrier in which those who wait sleep, so that they do not disturb who measures.
-void sleeping_barrier(Communicator& world) {
-  std::vector<std::int32_t> one(1, 1);
-  auto request = world.all_reduce(one.data(), one.data(), 1, DType::int32, Reduction::sum);
-  while (!request->test()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 // ---- Processor ----
@@ -268,20 +261,12 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
 // lies between two reductions of a tensor-parallel layer.
 std::vector<float> observe_stretches(const Probe& probe) {
   constexpr int kOperators = 5;
-  const Plan plan = plan_of(probe);
-  const Program program = lower(plan, 0);
-  const auto device = make_cpu_device();
-  const auto self = make_self_communicator();
-  const TextData data(kDefaultText, probe.seq_len, 1);
-  Interpreter interpreter(plan, program, *device, *self, data);
-  interpreter.run_step(0);
   std::vector<float> stretches;
   int count = 0;
-  interpreter.observe_operators([&](int, ComputeKind, int, double seconds) {
+  run_observed(plan_of(probe), [&](int, ComputeKind, int, double seconds) {
     if (count++ % kOperators == 0) stretches.push_back(0);
     stretches.back() += static_cast<float>(seconds);
   });
-  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
   return stretches;
 }
 
@@ -293,10 +278,10 @@ struct BusySeconds {
 };
 
 BusySeconds busy_seconds(Communicator& world, int busy) {
-  sleeping_barrier(world);
+  sleeping_barrier(world, kNap);
   std::vector<float> slowest;
   if (world.rank() < busy) slowest = observe_stretches(kProbes[kScalingProbe]);
-  sleeping_barrier(world);
+  sleeping_barrier(world, kNap);
   float count = static_cast<float>(slowest.size());
   world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
   slowest.resize(static_cast<std::size_t>(count));
@@ -332,9 +317,9 @@ Concurrency measure_concurrency(Communicator& world) {
         if (busy == world.size()) all_busy.push_back(seconds.mean);
       }
   for (std::size_t i = 0; i < typical.size(); ++i)
-    if (!samples[i].empty()) typical[i] = median(std::move(samples[i]));
+    if (!samples[i].empty()) typical[i] = upper_median(std::move(samples[i]));
   Concurrency concurrency;
-  concurrency.mean = std::min(1.0, typical[0] / median(std::move(all_busy)));
+  concurrency.mean = std::min(1.0, typical[0] / upper_median(std::move(all_busy)));
   std::vector<double>& scale = concurrency.slowest;
   for (int busy = 1; busy <= world.size(); ++busy)
     scale.push_back(measured(busy) ? std::min(1.0, typical[0] / typical[static_cast<std::size_t>(busy) - 1])
@@ -485,12 +470,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   if (world.size() > 1) cluster.communication.source = fmt::format("{}; {}", record, options.library);
 
   const std::string file = options.out.empty() ? localhost_calibration_file().string() : options.out;
-  proto::Cluster message;
-  to_proto(cluster, &message);
-  const std::string text = to_textproto(message);
-  cluster_from_proto(message, file, text);  // what is written can be read
   if (options.out.empty()) std::filesystem::create_directories(localhost_calibration_file().parent_path());
-  write_file_atomically(file, text);
+  write_cluster_file(cluster, file);
 
   if (!options.observations.empty())
     write_file_atomically(options.observations, observations_csv(observations, profile));

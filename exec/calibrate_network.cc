@@ -7,17 +7,14 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/format.h"
+#include "base/statistics.h"
 #include "exec/clock.h"
-#include "proto/cluster.pb.h"
-#include "proto/textproto.h"
-#include "topologies/catalog.h"
+#include "topologies/cluster_file.h"
 #include "topologies/network.h"
 
 namespace orrery::exec {
@@ -30,6 +27,7 @@ constexpr int kLongRepeats = 6;
 constexpr double kLongSeconds = 0.1;
 constexpr std::size_t kMinLongBytes = 256U << 10;
 constexpr std::size_t kMaxLongBytes = 64U << 20;
+constexpr std::chrono::microseconds kNap{1000};
 constexpr double kWorthSaying = 0.1;  // of the described rate
 
 struct PairTime {
@@ -44,18 +42,6 @@ struct PairTime {
 
 std::size_t long_bytes(double bytes_per_s) {
   return std::clamp(static_cast<std::size_t>(bytes_per_s * kLongSeconds), kMinLongBytes, kMaxLongBytes);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-// Those who wait sleep: they may share cores with those who measure.
-void sleeping_barrier(Communicator& world) {
-  std::vector<std::int32_t> one(1, 1);
-  auto request = world.all_reduce(one.data(), one.data(), 1, DType::int32, Reduction::sum);
-  while (!request->test()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void wait(Communicator& world, std::unique_ptr<Request> request) {
@@ -82,7 +68,7 @@ double pair_seconds(Communicator& world, int other, bool first, std::vector<char
     if (i > 0) times.push_back(both ? seconds : seconds / 2);
   }
   return bytes <= kShortBytes
-             ? median(std::move(times))
+             ? upper_median(std::move(times))
              : std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
 }
 
@@ -107,7 +93,7 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
         network.route(cluster.first_device(a), cluster.first_device(b)).bandwidth_bytes_per_s;
     const std::size_t bytes = long_bytes(time.described_bytes_per_s);
     time.bytes = static_cast<double>(bytes);
-    sleeping_barrier(world);
+    sleeping_barrier(world, kNap);
     if (world.rank() == a || world.rank() == b) {
       const bool first = world.rank() == a;
       std::vector<char> out(bytes);
@@ -119,7 +105,7 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
       time.one_way_s = seconds(bytes, false, kLongRepeats);
       time.exchange_s = seconds(bytes, true, kLongRepeats);
     }
-    sleeping_barrier(world);
+    sleeping_barrier(world, kNap);
     // The later of the two decides.
     float all[3] = {static_cast<float>(time.short_s), static_cast<float>(time.one_way_s),
                     static_cast<float>(time.exchange_s)};
@@ -149,7 +135,7 @@ double ring_fraction(Communicator& world, const Cluster& cluster, double latency
                               {(world.rank() + 1) % n, out.data(), bytes, 0, true}};
   double sum = 0;
   for (int i = 0; i <= kLongRepeats; ++i) {
-    sleeping_barrier(world);
+    sleeping_barrier(world, kNap);
     const double begin = steady_seconds();
     wait(world, world.exchange(both));
     auto seconds = static_cast<float>(steady_seconds() - begin);
@@ -172,13 +158,6 @@ Rates rates_of(const PairTime& time, double latency_s) {
   return {fraction(time.one_way_s), fraction(time.exchange_s)};
 }
 
-Cluster read_cluster(const std::string& file) {
-  const std::string text = read_file(file);
-  proto::Cluster message;
-  parse_textproto(text, file, &message);
-  return cluster_from_proto(message, file, text);
-}
-
 // The name of a node, for people.
 std::string host_of(const Cluster& cluster, int node) {
   const NodeType& type = cluster.groups.front().node;
@@ -188,7 +167,7 @@ std::string host_of(const Cluster& cluster, int node) {
 }  // namespace
 
 void calibrate_network(Communicator& world, const NetworkCalibrationOptions& options) {
-  Cluster cluster = read_cluster(options.cluster);
+  Cluster cluster = read_cluster_file(options.cluster);
   if (cluster.groups.size() != 1)
     throw UserError(options.cluster, 0, "the cluster has several types of nodes", "one, to be calibrated");
   if (cluster.communication.library != CommunicationLibrary::mpi)
@@ -200,11 +179,11 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   const std::vector<PairTime> times = measure_pairs(world, cluster);
   std::vector<double> latencies;
   for (const PairTime& time : times) latencies.push_back(time.short_s);
-  const double latency_s = median(std::move(latencies));
+  const double latency_s = upper_median(std::move(latencies));
   const double ring = world.size() > 2 ? ring_fraction(world, cluster, latency_s) : 0;
   if (world.rank() != 0) return;
 
-  const Cluster host = read_cluster(options.host);
+  const Cluster host = read_cluster_file(options.host);
   CommunicationProfile profile = host.communication;
   profile.network_latency_s = latency_s;
   std::vector<double> one_way;
@@ -214,9 +193,9 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
     one_way.push_back(rates.one_way);
     exchange.push_back(rates.exchange);
   }
-  profile.network_efficiency = std::clamp(median(std::move(one_way)), 0.01, 1.0);
+  profile.network_efficiency = std::clamp(upper_median(std::move(one_way)), 0.01, 1.0);
   // Groups of two exchange over one connection, larger ones in rings: half of each.
-  const double pairs = median(std::move(exchange));
+  const double pairs = upper_median(std::move(exchange));
   profile.network_exchange_efficiency = std::clamp(ring > 0 ? (pairs + ring) / 2 : pairs, 0.01, 1.0);
   profile.network_eager_bytes = cluster.communication.network_eager_bytes;
   profile.calibrated = true;
@@ -228,11 +207,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   device = host.profiles.at(static_cast<std::size_t>(host.groups.front().node.profile));
   device.name = name;
 
-  proto::Cluster message;
-  to_proto(cluster, &message);
-  const std::string text = to_textproto(message);
-  cluster_from_proto(message, options.out, text);  // what is written can be read
-  write_file_atomically(options.out, text);
+  write_cluster_file(cluster, options.out);
 
   fmt::print(
       "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",

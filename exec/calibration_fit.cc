@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "base/statistics.h"
 #include "program/compute_cost.h"
 
 namespace orrery::exec {
@@ -15,12 +16,6 @@ constexpr auto kFp32 = static_cast<std::size_t>(DType::fp32);
 
 // What an operator that does nothing takes: less than a clock can tell.
 constexpr double kNothing = 1e-8;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 double product_seconds_of(const Observation& o, const DeviceProfile& profile) {
   double seconds = 0;
@@ -60,7 +55,7 @@ void fit_products(const std::vector<const Observation*>& products, DeviceProfile
               std::vector<double> ratios;
               for (const Observation* o : products)
                 ratios.push_back(product_seconds_of(*o, profile) / o->seconds);
-              model.efficiency = std::clamp(model.efficiency * median(std::move(ratios)), 0.01, 1.0);
+              model.efficiency = std::clamp(model.efficiency * upper_median(std::move(ratios)), 0.01, 1.0);
             }
             const double error = product_error(products, profile);
             if (error < least) {
@@ -92,8 +87,8 @@ void fit_attention(const std::vector<const Observation*>& attention, DeviceProfi
     std::vector<double> backward;
     for (const Observation* o : attention)
       (o->backward ? backward : forward).push_back(attention_ratio(*o, profile));
-    model.forward_efficiency = std::clamp(median(std::move(forward)), 0.001, 1.0);
-    model.backward_efficiency = std::clamp(median(std::move(backward)), 0.001, 1.0);
+    model.forward_efficiency = std::clamp(upper_median(std::move(forward)), 0.001, 1.0);
+    model.backward_efficiency = std::clamp(upper_median(std::move(backward)), 0.001, 1.0);
     double error = 0;
     for (const Observation* o : attention) error += std::abs(std::log(attention_ratio(*o, profile)));
     if (error < least) {
@@ -195,9 +190,9 @@ FitQuality fit_device(const std::vector<Observation>& observations, DeviceProfil
   if (models.size() == 1) add_errors(all, profile, errors);
   FitQuality quality;
   quality.observations = static_cast<int>(observations.size());
-  quality.matmul_median_error = median(std::move(errors.products));
-  quality.attention_median_error = median(std::move(errors.attention));
-  quality.vector_median_error = median(std::move(errors.vectors));
+  quality.matmul_median_error = upper_median(std::move(errors.products));
+  quality.attention_median_error = upper_median(std::move(errors.attention));
+  quality.vector_median_error = upper_median(std::move(errors.vectors));
   return quality;
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 namespace orrery::exec {
 namespace {
@@ -48,6 +49,12 @@ double clock_offset(Communicator& world) {
     }
   }
   return offset;
+}
+
+void sleeping_barrier(Communicator& world, std::chrono::microseconds nap) {
+  std::int32_t one = 1;
+  auto request = world.all_reduce(&one, &one, 1, DType::int32, Reduction::sum);
+  while (!request->test()) std::this_thread::sleep_for(nap);
 }
 
 }  // namespace orrery::exec

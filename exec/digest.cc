@@ -16,9 +16,8 @@ using Sums = std::array<double, 1 + kProjections>;  // of squares; of each proje
 
 }  // namespace
 
-std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Program&,
-                                                      const Parameters& parameters, Device& device,
-                                                      Communicator& world) {
+std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Parameters& parameters,
+                                                      Device& device, Communicator& world) {
   // All tensors of the model in the order of its operators: the same on every rank.
   std::map<std::pair<int, int>, std::size_t> place;
   std::vector<std::string> names;

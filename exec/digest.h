@@ -22,8 +22,7 @@ struct TensorDigest {
 
 // Collective over `world`; the result stands on rank 0 (empty elsewhere), by tensor name. Every element of
 // every tensor is counted once, whatever the plan.
-std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Program& program,
-                                                      const Parameters& parameters, Device& device,
-                                                      Communicator& world);
+std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Parameters& parameters,
+                                                      Device& device, Communicator& world);
 
 }  // namespace orrery::exec

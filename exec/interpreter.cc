@@ -1,18 +1,14 @@
 #include "exec/interpreter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
 #include "exec/algorithms.h"
+#include "exec/clock.h"
 
 namespace orrery::exec {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 bool communicates(const Instruction& instruction) {
   return instruction.op == Op::collective || instruction.op == Op::exchange;
@@ -205,11 +201,11 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
 }
 
 void Interpreter::run_observed(const Instruction& instruction, const Compiled& compiled) {
-  double begin = now_s();
+  double begin = steady_seconds();
   for (std::size_t i = 0; i < compiled.steps.size(); ++i) {
     compiled.steps[i]();
     if (i + 1 < compiled.steps.size() && compiled.operators[i + 1] == compiled.operators[i]) continue;
-    const double end = now_s();
+    const double end = steady_seconds();
     observer_(compiled.operators[i], instruction.compute, instruction.micro_batch, end - begin);
     begin = end;
   }
@@ -337,11 +333,11 @@ bool Interpreter::progress() {
       if (queue.running == nullptr) {
         const std::vector<std::uint32_t>& after = program_.instructions[head].after;
         if (!std::all_of(after.begin(), after.end(), [&](std::uint32_t i) { return done_[i] != 0; })) break;
-        intervals_[head].start_s = now_s();
+        intervals_[head].start_s = steady_seconds();
         queue.running = compiled_[head].start();
       }
       if (!queue.running->test()) break;
-      intervals_[head].end_s = now_s();
+      intervals_[head].end_s = steady_seconds();
       queue.running.reset();
       queue.waiting.pop_front();
       done_[head] = 1;

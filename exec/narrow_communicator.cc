@@ -1,11 +1,13 @@
 #include "exec/narrow_communicator.h"
 
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "exec/requests.h"
 
 namespace orrery::exec {
 namespace {
@@ -18,47 +20,7 @@ struct Arrival {
   std::size_t count = 0;
 };
 
-// Holds what travels until it has arrived.
-class NarrowRequest : public Request {
- public:
-  NarrowRequest(Device& device, DType type, Wire sent, std::size_t received, std::vector<Arrival> arrivals)
-      : device_(device),
-        type_(type),
-        sent_(std::move(sent)),
-        received_(received),
-        arrivals_(std::move(arrivals)) {}
-  ~NarrowRequest() override { inner_.reset(); }  // before the memory that it uses
-  NarrowRequest(const NarrowRequest&) = delete;
-  NarrowRequest& operator=(const NarrowRequest&) = delete;
-
-  std::uint16_t* sent() { return sent_.data(); }
-  std::uint16_t* received() { return received_.data(); }
-  void start(std::unique_ptr<Request> inner) { inner_ = std::move(inner); }
-
-  void wait() override {
-    if (inner_) inner_->wait();
-    finish();
-  }
-  bool test() override {
-    if (inner_ && !inner_->test()) return false;
-    finish();
-    return true;
-  }
-
- private:
-  void finish() {
-    inner_.reset();
-    for (const Arrival& a : std::exchange(arrivals_, {}))
-      device_.widen(type_, received_.data() + a.offset, a.to, a.count, 1);
-  }
-
-  Device& device_;
-  DType type_;
-  Wire sent_;
-  Wire received_;
-  std::vector<Arrival> arrivals_;
-  std::unique_ptr<Request> inner_;
-};
+using NarrowRequest = BufferedRequest<std::uint16_t>;
 
 class NarrowCommunicator : public Communicator {
  public:
@@ -138,7 +100,7 @@ class NarrowCommunicator : public Communicator {
         in += count;
       }
     }
-    auto request = std::make_unique<NarrowRequest>(device_, type_, std::move(sent), in, std::move(arrivals));
+    auto request = std::make_unique<NarrowRequest>(std::move(sent), in, widening(std::move(arrivals)));
     std::vector<MessageSpec> narrow(messages.begin(), messages.end());
     for (std::size_t i = 0; i < narrow.size(); ++i) {
       narrow[i].data = (narrow[i].send ? request->sent() : request->received()) + offsets[i];
@@ -151,6 +113,12 @@ class NarrowCommunicator : public Communicator {
   void idle() override { inner_.idle(); }
 
  private:
+  std::function<void(const std::uint16_t*)> widening(std::vector<Arrival> arrivals) {
+    return [&device = device_, type = type_, arrivals = std::move(arrivals)](const std::uint16_t* wire) {
+      for (const Arrival& a : arrivals) device.widen(type, wire + a.offset, a.to, a.count, 1);
+    };
+  }
+
   std::size_t members() const { return static_cast<std::size_t>(size()); }
 
   std::unique_ptr<NarrowRequest> stage(const void* send, std::size_t send_count, void* receive,
@@ -160,8 +128,7 @@ class NarrowCommunicator : public Communicator {
       device_.narrow(type_, static_cast<const float*>(send), sent.data(), send_count, 1, false);
     std::vector<Arrival> arrivals;
     if (receive_count > 0) arrivals.push_back({static_cast<float*>(receive), 0, receive_count});
-    return std::make_unique<NarrowRequest>(device_, type_, std::move(sent), receive_count,
-                                           std::move(arrivals));
+    return std::make_unique<NarrowRequest>(std::move(sent), receive_count, widening(std::move(arrivals)));
   }
 
   Communicator& inner_;

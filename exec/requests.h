@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "exec/communicator.h"
 
@@ -30,6 +31,44 @@ class ThenRequest : public Request {
   }
   std::unique_ptr<Request> inner_;
   std::function<void()> then_;
+};
+
+// A request over memory of its own: holds what is sent and what is received until `arrive` has had the
+// latter.
+template <typename Element>
+class BufferedRequest final : public Request {
+ public:
+  using Buffer = std::vector<Element>;
+  BufferedRequest(Buffer sent, std::size_t received, std::function<void(const Element*)> arrive)
+      : sent_(std::move(sent)), received_(received), arrive_(std::move(arrive)) {}
+  ~BufferedRequest() override { inner_.reset(); }  // before the memory that it uses
+  BufferedRequest(const BufferedRequest&) = delete;
+  BufferedRequest& operator=(const BufferedRequest&) = delete;
+
+  Element* sent() { return sent_.data(); }
+  Element* received() { return received_.data(); }
+  void start(std::unique_ptr<Request> inner) { inner_ = std::move(inner); }
+
+  void wait() override {
+    if (inner_) inner_->wait();
+    finish();
+  }
+  bool test() override {
+    if (inner_ && !inner_->test()) return false;
+    finish();
+    return true;
+  }
+
+ private:
+  void finish() {
+    inner_.reset();
+    if (arrive_) std::exchange(arrive_, nullptr)(received_.data());
+  }
+
+  Buffer sent_;
+  Buffer received_;
+  std::function<void(const Element*)> arrive_;
+  std::unique_ptr<Request> inner_;
 };
 
 // One request after another; the second is made when the first has finished.

@@ -1,7 +1,10 @@
 #include "exec/staged_communicator.h"
 
+#include <functional>
 #include <numeric>
 #include <utility>
+
+#include "exec/requests.h"
 
 namespace orrery::exec {
 namespace {
@@ -14,39 +17,7 @@ struct CopyBack {
   std::size_t bytes = 0;
 };
 
-class StagedRequest final : public Request {
- public:
-  StagedRequest(Device& device, Bytes send, Bytes receive, std::vector<CopyBack> results)
-      : device_(device), send_(std::move(send)), receive_(std::move(receive)), results_(std::move(results)) {}
-  ~StagedRequest() override { inner_.reset(); }  // before the buffers that it uses
-
-  std::byte* send_data() { return send_.data(); }
-  std::byte* receive_data() { return receive_.data(); }
-  void start(std::unique_ptr<Request> inner) { inner_ = std::move(inner); }
-
-  void wait() override {
-    if (inner_) inner_->wait();
-    finish();
-  }
-  bool test() override {
-    if (inner_ && !inner_->test()) return false;
-    finish();
-    return true;
-  }
-
- private:
-  void finish() {
-    inner_.reset();
-    for (const CopyBack& result : std::exchange(results_, {}))
-      device_.copy_to_device(result.device_data, receive_.data() + result.offset, result.bytes);
-  }
-
-  Device& device_;
-  Bytes send_;
-  Bytes receive_;
-  std::vector<CopyBack> results_;
-  std::unique_ptr<Request> inner_;
-};
+using StagedRequest = BufferedRequest<std::byte>;
 
 class StagedCommunicator final : public Communicator {
  public:
@@ -64,22 +35,21 @@ class StagedCommunicator final : public Communicator {
                                       Reduction op) override {
     const std::size_t bytes = count * width(type);
     auto request = stage(send, bytes, receive, bytes);
-    request->start(host_->all_reduce(request->send_data(), request->receive_data(), count, type, op));
+    request->start(host_->all_reduce(request->sent(), request->received(), count, type, op));
     return request;
   }
   std::unique_ptr<Request> reduce_scatter(const void* send, void* receive, std::size_t count_per_rank,
                                           DType type, Reduction op) override {
     const std::size_t bytes = count_per_rank * width(type);
     auto request = stage(send, bytes * static_cast<std::size_t>(size()), receive, bytes);
-    request->start(
-        host_->reduce_scatter(request->send_data(), request->receive_data(), count_per_rank, type, op));
+    request->start(host_->reduce_scatter(request->sent(), request->received(), count_per_rank, type, op));
     return request;
   }
   std::unique_ptr<Request> all_gather(const void* send, void* receive, std::size_t count_per_rank,
                                       DType type) override {
     const std::size_t bytes = count_per_rank * width(type);
     auto request = stage(send, bytes, receive, bytes * static_cast<std::size_t>(size()));
-    request->start(host_->all_gather(request->send_data(), request->receive_data(), count_per_rank, type));
+    request->start(host_->all_gather(request->sent(), request->received(), count_per_rank, type));
     return request;
   }
   std::unique_ptr<Request> all_to_all(const void* send, std::span<const std::size_t> send_counts,
@@ -90,21 +60,21 @@ class StagedCommunicator final : public Communicator {
     };
     auto request = stage(send, total(send_counts), receive, total(receive_counts));
     request->start(
-        host_->all_to_all(request->send_data(), send_counts, request->receive_data(), receive_counts, type));
+        host_->all_to_all(request->sent(), send_counts, request->received(), receive_counts, type));
     return request;
   }
   std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) override {
     const std::size_t bytes = count * width(type);
     auto request = stage(nullptr, 0, data, bytes);
-    if (rank() == root) device_.copy_to_host(request->receive_data(), data, bytes);
-    request->start(host_->broadcast(request->receive_data(), count, type, root));
+    if (rank() == root) device_.copy_to_host(request->received(), data, bytes);
+    request->start(host_->broadcast(request->received(), count, type, root));
     return request;
   }
   std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
                                   Reduction op, int root) override {
     const std::size_t bytes = count * width(type);
     auto request = stage(send, bytes, receive, rank() == root ? bytes : 0);
-    request->start(host_->reduce(request->send_data(), request->receive_data(), count, type, op, root));
+    request->start(host_->reduce(request->sent(), request->received(), count, type, op, root));
     return request;
   }
   std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
@@ -124,10 +94,10 @@ class StagedCommunicator final : public Communicator {
         results.push_back({message.data, offset, message.bytes});
       offset += message.bytes;
     }
-    auto request = std::make_unique<StagedRequest>(device_, std::move(sent), Bytes(in), std::move(results));
+    auto request = std::make_unique<StagedRequest>(std::move(sent), in, copying_back(std::move(results)));
     std::vector<MessageSpec> staged(messages.begin(), messages.end());
     for (std::size_t i = 0; i < staged.size(); ++i)
-      staged[i].data = (staged[i].send ? request->send_data() : request->receive_data()) + offsets[i];
+      staged[i].data = (staged[i].send ? request->sent() : request->received()) + offsets[i];
     request->start(host_->exchange(staged));
     return request;
   }
@@ -139,6 +109,13 @@ class StagedCommunicator final : public Communicator {
   void idle() override { host_->idle(); }
 
  private:
+  std::function<void(const std::byte*)> copying_back(std::vector<CopyBack> results) {
+    return [&device = device_, results = std::move(results)](const std::byte* received) {
+      for (const CopyBack& result : results)
+        device.copy_to_device(result.device_data, received + result.offset, result.bytes);
+    };
+  }
+
   static std::size_t width(DType type) { return static_cast<std::size_t>(bytes_of(type)); }
 
   // A request whose send buffer holds `send` already and whose receive buffer goes to `receive` when it ends.
@@ -148,8 +125,7 @@ class StagedCommunicator final : public Communicator {
     if (send_bytes > 0) device_.copy_to_host(sent.data(), send, send_bytes);
     std::vector<CopyBack> results;
     if (receive_bytes > 0) results.push_back({receive, 0, receive_bytes});
-    return std::make_unique<StagedRequest>(device_, std::move(sent), Bytes(receive_bytes),
-                                           std::move(results));
+    return std::make_unique<StagedRequest>(std::move(sent), receive_bytes, copying_back(std::move(results)));
   }
 
   Device& device_;

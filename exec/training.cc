@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/statistics.h"
 #include "exec/checkpoint.h"
 #include "exec/clock.h"
 #include "exec/digest.h"
@@ -45,12 +46,6 @@ struct Merged {
   double begin_s = 0;                 // of the first step
   proto::Timeline timeline;           // by rank, step, instruction
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 template <typename T>
 void append(std::string& bytes, const T* data, std::size_t count) {
@@ -252,7 +247,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
-  const auto digest = digest_parameters(plan, program, interpreter.parameters(), device, control);
+  const auto digest = digest_parameters(plan, interpreter.parameters(), device, control);
 
   std::string bytes;
   append(bytes, &mine, 1);

@@ -1,17 +1,16 @@
 #include "planner/published_collectives.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
 #include "base/csv.h"
 #include "base/error.h"
 #include "planner/published_machines.h"
+#include "planner/published_statistics.h"
 #include "program/collective_cost.h"
 
 namespace orrery::planner {
@@ -151,24 +150,7 @@ struct Statistics {
   std::vector<double> errors;
   int skipped = 0;
 
-  Json json() const {
-    Json out;
-    out["rows"] = errors.size();
-    out["skipped"] = skipped;
-    if (errors.empty()) return out;
-    std::vector<double> absolute;
-    for (const double e : errors) absolute.push_back(std::abs(e));
-    std::sort(absolute.begin(), absolute.end());
-    const std::size_t n = absolute.size();
-    const double sum = std::accumulate(absolute.begin(), absolute.end(), 0.0);
-    out["mape"] = sum / n;
-    out["median_ape"] = n % 2 == 1 ? absolute[n / 2] : (absolute[n / 2 - 1] + absolute[n / 2]) / 2;
-    out["max_ape"] = absolute.back();
-    out["bias"] = std::accumulate(errors.begin(), errors.end(), 0.0) / n;
-    out["within_10_percent"] =
-        static_cast<double>(std::upper_bound(absolute.begin(), absolute.end(), 0.10) - absolute.begin()) / n;
-    return out;
-  }
+  Json json() const { return error_figures(errors, skipped); }
 };
 
 std::vector<Row> read_rows(const std::string& file) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "planner/evaluation.h"
+#include "planner/published_fields.h"
 #include "planner/published_rows.h"
 #include "program/operator_work.h"
 #include "program/schedule.h"
@@ -27,24 +28,8 @@ int count_after(const std::string& text, std::string_view key) {
   return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + key.size());
 }
 
-class Row {
- public:
-  Row(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
-  const std::string& text(std::string_view column) const { return table_.field(row_, column); }
-  double real(std::string_view column) const { return std::strtod(text(column).c_str(), nullptr); }
-  int count(std::string_view column) const { return std::atoi(text(column).c_str()); }
-  int count(std::string_view column, int otherwise) const {
-    const int value = count(column);
-    return value > 0 ? value : otherwise;
-  }
-
- private:
-  const CsvTable& table_;
-  const CsvRow& row_;
-};
-
 // Why a test configuration is none that a plan expresses; empty where it is.
-std::string_view beyond(const Row& row) {
+std::string_view beyond(const Fields& row) {
   const std::string& family = row.text("model_family");
   const std::string& name = row.text("test_case");
   const std::string& flags = row.text("other_flags");
@@ -63,7 +48,7 @@ std::string_view beyond(const Row& row) {
 
 // Megatron-LM's defaults (megatron/training/arguments.py @ d98e8a64dd) where the table has no column: GPT-2's
 // 50,257 tokens (BERT: bert-large-cased's 28,996), padded to a multiple of 128 tp; dropout of 0.1.
-Transformer transformer_of(const Row& row) {
+Transformer transformer_of(const Fields& row) {
   const std::string& flags = row.text("other_flags");
   const std::string& name = row.text("test_case");
   const bool bert = row.text("model_family") == "bert";
@@ -111,7 +96,7 @@ Transformer transformer_of(const Row& row) {
   return t;
 }
 
-std::shared_ptr<Job> job_of(const Row& row, int devices) {
+std::shared_ptr<Job> job_of(const Fields& row, int devices) {
   auto job = std::make_shared<Job>();
   Workload& workload = job->workload;
   workload.name = row.text("test_case");
@@ -189,7 +174,7 @@ bool is_korthikanti_table(const CsvTable& table) {
 }
 
 MemoryRow read_megatron_ci_row(const CsvTable& table, const CsvRow& fields) {
-  const Row row(table, fields);
+  const Fields row(table, fields);
   MemoryRow result;
   result.measured = row.real("mem_max_allocated_bytes");
   if (result.measured <= 0) throw Unreadable{"no peak of memory is stated", true};
@@ -252,7 +237,7 @@ MemoryRow read_megatron_ci_row(const CsvTable& table, const CsvRow& fields) {
 }
 
 MemoryRow read_korthikanti_row(const CsvTable& table, const CsvRow& fields) {
-  const Row row(table, fields);
+  const Fields row(table, fields);
   const Configuration* known = nullptr;
   for (const Configuration& configuration : kKorthikanti)
     if (row.text("model") == configuration.name) known = &configuration;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "base/statistics.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -73,29 +75,34 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
   return result;
 }
 
-Json figures(const std::vector<Judged>& rows, int skipped) {
+Json error_figures(const std::vector<double>& errors, int skipped) {
   Json json;
-  json["rows"] = rows.size();
+  json["rows"] = errors.size();
   json["skipped"] = skipped;
-  if (rows.empty()) return json;
-  std::vector<double> errors;
+  if (errors.empty()) return json;
+  std::vector<double> sizes;
   double sum = 0, bias = 0;
   int close = 0;
-  for (const Judged& row : rows) {
-    const double error = (row.predicted - row.measured) / row.measured;
-    errors.push_back(std::abs(error));
+  for (const double error : errors) {
+    sizes.push_back(std::abs(error));
     sum += std::abs(error);
     bias += error;
     close += std::abs(error) <= 0.1 ? 1 : 0;
   }
-  std::sort(errors.begin(), errors.end());
-  const auto count = static_cast<double>(rows.size());
-  const std::size_t middle = errors.size() / 2;
+  const auto count = static_cast<double>(errors.size());
   json["mape"] = sum / count;
-  json["median_ape"] = errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
-  json["max_ape"] = errors.back();
+  json["median_ape"] = median(sizes);
+  json["max_ape"] = *std::max_element(sizes.begin(), sizes.end());
   json["bias"] = bias / count;
   json["within_10_percent"] = close / count;
+  return json;
+}
+
+Json figures(const std::vector<Judged>& rows, int skipped) {
+  std::vector<double> errors;
+  for (const Judged& row : rows) errors.push_back((row.predicted - row.measured) / row.measured);
+  Json json = error_figures(errors, skipped);
+  if (rows.empty()) return json;
   const GroupFigures groups = group_figures(rows);
   json["groups"] = groups.groups;
   json["kendall_tau"] = groups.kendall_tau;

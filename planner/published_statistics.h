@@ -26,7 +26,10 @@ struct GroupFigures {
 // the slowest.
 GroupFigures group_figures(const std::vector<Judged>& rows);
 
-// rows, skipped, mape, median_ape, max_ape, bias, within_10_percent, groups, kendall_tau, regret.
+// Of signed relative errors: rows, skipped and, where there are any, mape, median_ape, max_ape, bias,
+// within_10_percent.
+Json error_figures(const std::vector<double>& errors, int skipped);
+// These of the rows, and groups, kendall_tau, regret.
 Json figures(const std::vector<Judged>& rows, int skipped);
 
 }  // namespace orrery::planner

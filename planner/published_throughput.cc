@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "planner/evaluation.h"
+#include "planner/published_fields.h"
 #include "planner/published_rows.h"
 #include "topologies/catalog.h"
 #include "workloads/catalog.h"
@@ -27,18 +28,6 @@ bool has(std::string_view text, std::string_view part) {
 struct Measured {
   double predicted = 0, measured = 0;
   std::string plan;
-};
-
-class Row {
- public:
-  Row(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
-  const std::string& text(std::string_view column) const { return table_.field(row_, column); }
-  double real(std::string_view column) const { return std::strtod(text(column).c_str(), nullptr); }
-  int count(std::string_view column) const { return std::atoi(text(column).c_str()); }
-
- private:
-  const CsvTable& table_;
-  const CsvRow& row_;
 };
 
 // What a table calls a device; the catalog cluster of which it is one, and the device instead of its. The
@@ -161,7 +150,7 @@ void read_ports(const std::string& words, int* ports, double* gigabits) {
   *gigabits = std::stod(found[2]);
 }
 
-Measured read_mlperf(const Row& row) {
+Measured read_mlperf(const Fields& row) {
   const std::string& benchmark = row.text("benchmark");
   if (benchmark != "resnet" && benchmark != "bert")
     throw Unreadable{"no model '" + benchmark + "' in the catalog", false};
@@ -227,7 +216,7 @@ Measured read_mlperf(const Row& row) {
 
 // ---- DeepLearningExamples ----
 
-Measured read_examples(const Row& row) {
+Measured read_examples(const Fields& row) {
   const std::string& path = row.text("model_path");
   if (!has(path, "resnet50"))
     throw Unreadable{"no model '" + path.substr(path.rfind('/') + 1) + "' in the catalog", false};
@@ -261,7 +250,7 @@ Measured read_examples(const Row& row) {
 
 // ---- Papers of the data-parallel years ----
 
-Measured read_scaling(const Row& row) {
+Measured read_scaling(const Fields& row) {
   const std::string& source = row.text("source");
   const std::string& model = row.text("model");
   const std::string& metric = row.text("metric");
@@ -333,7 +322,7 @@ void ThroughputJudge::add_table(const std::string& name, const CsvTable& table, 
   Source source;
   source.name = name;
   for (const CsvRow& fields : table.rows) {
-    const Row row(table, fields);
+    const Fields row(table, fields);
     Json json;
     json["file"] = name;
     json["line"] = fields.line;

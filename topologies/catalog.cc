@@ -12,6 +12,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/device_profile.pb.h"
 #include "proto/textproto.h"
+#include "topologies/cluster_file.h"
 #include "topologies/discover.h"
 #include "topologies/simgrid_xml.h"
 
@@ -52,12 +53,6 @@ std::vector<std::string> names_of(const std::vector<CatalogEntry>& entries) {
   return names;
 }
 
-Cluster cluster_from_text(std::string_view text, std::string_view file) {
-  proto::Cluster message;
-  parse_textproto(text, file, &message);
-  return cluster_from_proto(message, file, text);
-}
-
 Cluster this_machines_gpus() {
   if (auto gpus = discover_gpus()) return *std::move(gpus);
   throw UserError("this machine has no NVIDIA GPU that its driver's library (NVML) shows", "expected one");
@@ -94,7 +89,7 @@ Cluster load_cluster(const std::string& file_or_name) {
     return cluster_from_text(file->content, file->name);
 
   const std::filesystem::path path = file_or_name;
-  if (path.extension() == ".textproto") return cluster_from_text(read_file(path), file_or_name);
+  if (path.extension() == ".textproto") return read_cluster_file(path);
   if (path.extension() == ".xml") return cluster_from_simgrid(read_file(path), file_or_name);
   std::error_code code;
   if (path.has_parent_path() || std::filesystem::exists(path, code))

@@ -13,9 +13,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "proto/cluster.pb.h"
-#include "proto/textproto.h"
 #include "topologies/catalog.h"
+#include "topologies/cluster_file.h"
 #include "topologies/communication_defaults.h"
 
 namespace orrery {
@@ -171,10 +170,7 @@ Cluster discover_localhost() {
   Cluster found = discover_uncalibrated_localhost();
   std::error_code code;
   if (!std::filesystem::exists(file, code)) return found;
-  const std::string text = read_file(file);
-  proto::Cluster message;
-  parse_textproto(text, file.string(), &message);
-  Cluster calibrated = cluster_from_proto(message, file.string(), text);
+  Cluster calibrated = read_cluster_file(file);
   const std::string signature = machine_signature();
   if (calibrated.source.find(signature) == std::string::npos) {
     found.description += fmt::format(" (not calibrated: {} is of another machine)", file.string());

@@ -1,12 +1,11 @@
 #include "exec/cpu/attention.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "exec/cpu/gemm.h"
 #include "exec/cpu/kernels.h"
 
 namespace orrery::exec::cpu {
@@ -15,12 +14,6 @@ namespace {
 // Queries a block: large enough for the products, small enough that a block of scores stays in the
 // second-level cache and that little above the diagonal is computed in vain.
 constexpr int kQueryBlock = 64;
-
-void product(bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
-             const float* b, int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-              m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
 
 // Pointers into one sequence's rows, and one head's columns of them.
 struct Head {
@@ -52,14 +45,14 @@ void attention_forward(const AttentionSize& s, const float* qkv, float* out, flo
       for (int begin = 0; begin < s.seq; begin += kQueryBlock) {
         const int queries = std::min(kQueryBlock, s.seq - begin);
         const int keys = s.causal ? begin + queries : s.seq;
-        product(false, true, queries, keys, s.head_dim, scale,
-                head.q + static_cast<std::int64_t>(begin) * stride, stride, head.k, stride, 0, scores.data(),
-                keys);
+        gemm(false, true, queries, keys, s.head_dim, scale,
+             head.q + static_cast<std::int64_t>(begin) * stride, stride, head.k, stride, 0, scores.data(),
+             keys);
         for (int i = 0; i < queries; ++i)
           statistic[begin + i] = softmax_row(scores.data() + static_cast<std::int64_t>(i) * keys,
                                              s.causal ? begin + i + 1 : keys, keys);
-        product(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v, stride, 0,
-                result + static_cast<std::int64_t>(begin) * width, width);
+        gemm(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v, stride, 0,
+             result + static_cast<std::int64_t>(begin) * width, width);
       }
     }
   }
@@ -92,9 +85,9 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
         const float* q = head.q + static_cast<std::int64_t>(begin) * stride;
         const float* o = out + base + static_cast<std::int64_t>(begin) * width;
         const float* d = dout + base + static_cast<std::int64_t>(begin) * width;
-        product(false, true, queries, keys, s.head_dim, scale, q, stride, head.k, stride, 0, scores.data(),
-                keys);
-        product(false, true, queries, keys, s.head_dim, 1, d, width, head.v, stride, 0, dscores.data(), keys);
+        gemm(false, true, queries, keys, s.head_dim, scale, q, stride, head.k, stride, 0, scores.data(),
+             keys);
+        gemm(false, true, queries, keys, s.head_dim, 1, d, width, head.v, stride, 0, dscores.data(), keys);
         for (int i = 0; i < queries; ++i) {
           const std::int64_t row = static_cast<std::int64_t>(i) * width;
           const auto delta = static_cast<float>(dot(o + row, d + row, s.head_dim));
@@ -102,10 +95,10 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
                                dscores.data() + static_cast<std::int64_t>(i) * keys, statistic[begin + i],
                                delta, scale, s.causal ? begin + i + 1 : keys, keys);
         }
-        product(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv, stride);
-        product(true, false, keys, s.head_dim, queries, 1, dscores.data(), keys, q, stride, 1, dk, stride);
-        product(false, false, queries, s.head_dim, keys, 1, dscores.data(), keys, head.k, stride, 0,
-                dq + static_cast<std::int64_t>(begin) * stride, stride);
+        gemm(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv, stride);
+        gemm(true, false, keys, s.head_dim, queries, 1, dscores.data(), keys, q, stride, 1, dk, stride);
+        gemm(false, false, queries, s.head_dim, keys, 1, dscores.data(), keys, head.k, stride, 0,
+             dq + static_cast<std::int64_t>(begin) * stride, stride);
       }
     }
   }

@@ -1,23 +1,16 @@
 // Blocks of ring attention on the CPU: no mask inside a block, whole or half of the queries or keys.
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "exec/cpu/attention.h"
+#include "exec/cpu/gemm.h"
 #include "exec/cpu/kernels.h"
 
 namespace orrery::exec::cpu {
 namespace {
 
 constexpr int kQueryBlock = 64;
-
-void product(bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
-             const float* b, int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-              m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
 
 // Where one head of one sequence begins in each tensor.
 struct HeadAt {
@@ -51,15 +44,15 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
       const HeadAt at = head_at(s, b, h);
       for (int begin = block.query_begin; begin < s.seq; begin += kQueryBlock) {
         const int queries = std::min(kQueryBlock, s.seq - begin);
-        product(false, true, queries, block.keys, s.head_dim, scale,
-                qkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride, keys + at.keys,
-                key_stride, 0, scores.data(), block.keys);
+        gemm(false, true, queries, block.keys, s.head_dim, scale,
+             qkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride, keys + at.keys, key_stride,
+             0, scores.data(), block.keys);
         std::vector<float> sums(static_cast<std::size_t>(queries));
         for (int i = 0; i < queries; ++i)
           sums[static_cast<std::size_t>(i)] =
               softmax_row(scores.data() + static_cast<std::int64_t>(i) * block.keys, block.keys, block.keys);
-        product(false, false, queries, s.head_dim, block.keys, 1, scores.data(), block.keys, values + at.keys,
-                key_stride, 0, result.data(), s.head_dim);
+        gemm(false, false, queries, s.head_dim, block.keys, 1, scores.data(), block.keys, values + at.keys,
+             key_stride, 0, result.data(), s.head_dim);
         for (int i = 0; i < queries; ++i) {
           float& before = statistics[at.statistics + begin + i];
           const float now = sums[static_cast<std::size_t>(i)];
@@ -99,10 +92,10 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
         const float* q = qkv + at.queries + static_cast<std::int64_t>(begin) * stride;
         const float* o = out + at.out + static_cast<std::int64_t>(begin) * width;
         const float* d = dout + at.out + static_cast<std::int64_t>(begin) * width;
-        product(false, true, queries, block.keys, s.head_dim, scale, q, stride, keys + at.keys, key_stride, 0,
-                scores.data(), block.keys);
-        product(false, true, queries, block.keys, s.head_dim, 1, d, width, values + at.keys, key_stride, 0,
-                dscores.data(), block.keys);
+        gemm(false, true, queries, block.keys, s.head_dim, scale, q, stride, keys + at.keys, key_stride, 0,
+             scores.data(), block.keys);
+        gemm(false, true, queries, block.keys, s.head_dim, 1, d, width, values + at.keys, key_stride, 0,
+             dscores.data(), block.keys);
         for (int i = 0; i < queries; ++i) {
           const std::int64_t row = static_cast<std::int64_t>(i) * width;
           const auto delta = static_cast<float>(dot(o + row, d + row, static_cast<std::size_t>(s.head_dim)));
@@ -110,12 +103,12 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
                                dscores.data() + static_cast<std::int64_t>(i) * block.keys,
                                statistics[at.statistics + begin + i], delta, scale, block.keys, block.keys);
         }
-        product(true, false, block.keys, s.head_dim, queries, 1, scores.data(), block.keys, d, width, 1,
-                dvalues + at.keys, key_stride);
-        product(true, false, block.keys, s.head_dim, queries, 1, dscores.data(), block.keys, q, stride, 1,
-                dkeys + at.keys, key_stride);
-        product(false, false, queries, s.head_dim, block.keys, 1, dscores.data(), block.keys, keys + at.keys,
-                key_stride, 1, dqkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride);
+        gemm(true, false, block.keys, s.head_dim, queries, 1, scores.data(), block.keys, d, width, 1,
+             dvalues + at.keys, key_stride);
+        gemm(true, false, block.keys, s.head_dim, queries, 1, dscores.data(), block.keys, q, stride, 1,
+             dkeys + at.keys, key_stride);
+        gemm(false, false, queries, s.head_dim, block.keys, 1, dscores.data(), block.keys, keys + at.keys,
+             key_stride, 1, dqkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride);
       }
     }
   }

@@ -1,5 +1,4 @@
 // Device on one processor core: OpenBLAS for products, exec/cpu/kernels for the rest.
-#include <cblas.h>
 #include <sys/mman.h>
 
 #include <bit>
@@ -14,6 +13,7 @@
 #include "base/format.h"
 #include "exec/cpu/attention.h"
 #include "exec/cpu/compression.h"
+#include "exec/cpu/gemm.h"
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/narrow.h"
 #include "exec/device.h"
@@ -91,10 +91,7 @@ class CpuDevice : public Device {
             const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
             std::int64_t ldc) override {
     if (m == 0 || n == 0) return;
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
-                transpose_b ? CblasTrans : CblasNoTrans, static_cast<blasint>(m), static_cast<blasint>(n),
-                static_cast<blasint>(k), alpha, a, static_cast<blasint>(lda), b, static_cast<blasint>(ldb),
-                beta, c, static_cast<blasint>(ldc));
+    cpu::gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
   void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
                 std::int64_t stride) override {

@@ -1,31 +1,19 @@
 #include "planner/published_collectives.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "tests/support/published.h"
 
 using namespace orrery;
 using planner::validate_published_collectives;
 namespace fs = std::filesystem;
 
 namespace {
-
-// The tables lie outside the project: $ORRERY_PUBLISHED, or beside the checkout.
-fs::path published() {
-  std::vector<fs::path> places;
-  if (const char* named = std::getenv("ORRERY_PUBLISHED")) places.emplace_back(named);
-  places.push_back(fs::path(ORRERY_SOURCE_DIR) / "../shared/published");
-  places.emplace_back("/work/shared/published");
-  for (const fs::path& place : places) {
-    if (fs::exists(place / "collectives" / "nccl_all.csv")) return place / "collectives";
-  }
-  return {};
-}
 
 fs::path write_table(const std::string& name, const std::string& text) {
   const fs::path file = fs::temp_directory_path() / name;
@@ -40,11 +28,12 @@ constexpr const char* kHeader =
 }  // namespace
 
 TEST_CASE("published collectives: the achieved errors hold") {
-  const fs::path folder = published();
-  if (folder.empty()) {
+  const fs::path published = test::published("collectives");
+  if (published.empty()) {
     WARN("skipped: no published tables (set ORRERY_PUBLISHED)");
     return;
   }
+  const fs::path folder = published / "collectives";
   const Json result = validate_published_collectives(
       {(folder / "nccl_all.csv").string(), (folder / "nccl_aiconfigurator_intranode.csv").string(),
        (folder / "collective_profiles_aceso_sailor.csv").string()});

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "planner/published.h"
 #include "planner/published_report.h"
+#include "tests/support/published.h"
 
 using namespace orrery;
 using namespace orrery::planner;
@@ -17,14 +18,6 @@ using namespace orrery::planner;
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path published() {
-  if (const char* folder = std::getenv("ORRERY_PUBLISHED")) return folder;
-  for (const fs::path& place :
-       {fs::path(ORRERY_SOURCE_DIR) / "../shared/published", fs::path("/work/shared/published")})
-    if (fs::exists(place / "steps")) return place;
-  return {};
-}
 
 std::vector<std::vector<std::string>> cells(const std::string& page) {
   std::vector<std::vector<std::string>> rows;
@@ -62,15 +55,12 @@ bool agree(const std::string& a, const std::string& b) {
 }  // namespace
 
 TEST_CASE("tests/golden/published.md is what validate --published prints, to 0.1 point") {
-  const fs::path folder = published();
+  const fs::path folder = test::published("steps");
   if (folder.empty()) {
     WARN("skipped: no published tables here (ORRERY_PUBLISHED)");
     return;
   }
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder / "steps"))
-    if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
-  std::sort(files.begin(), files.end());
+  const std::vector<std::string> files = test::published_tables(folder, "steps");
   const auto now = cells(published_markdown(validate_published(files)));
   const auto kept = cells(read_file((fs::path(ORRERY_SOURCE_DIR) / "tests/golden/published.md").string()));
   REQUIRE(now.size() == kept.size());

@@ -14,6 +14,7 @@
 #include "planner/published_memory_tables.h"
 #include "planner/published_rows.h"
 #include "tests/support/jobs.h"
+#include "tests/support/published.h"
 
 using namespace orrery;
 using namespace orrery::planner;
@@ -21,23 +22,6 @@ using namespace orrery::planner;
 namespace {
 
 namespace fs = std::filesystem;
-
-// The tables are read in place; empty where this machine has none.
-fs::path published() {
-  if (const char* folder = std::getenv("ORRERY_PUBLISHED")) return folder;
-  for (const fs::path& place :
-       {fs::path(ORRERY_SOURCE_DIR) / "../shared/published", fs::path("/work/shared/published")})
-    if (fs::exists(place / "memory")) return place;
-  return {};
-}
-
-std::vector<std::string> tables(const fs::path& folder, const std::string& under) {
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder / under))
-    if (entry.path().extension() == ".csv") files.push_back(entry.path().string());
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 Plan megatron_plan(int tp, int pp) {
   Plan plan;
@@ -115,12 +99,12 @@ TEST_CASE("the loss costs its logits once, in fp32 and in bf16, on the last stag
 }
 
 TEST_CASE("published peaks of memory: figures by source are those of the golden file, to 0.1 point") {
-  const fs::path folder = published();
+  const fs::path folder = test::published("memory");
   if (folder.empty()) {
     WARN("skipped: no published tables here (ORRERY_PUBLISHED)");
     return;
   }
-  std::vector<std::string> files = tables(folder, "memory");
+  std::vector<std::string> files = test::published_tables(folder, "memory");
   for (const char* name : {"simumax_b200_training", "bigscience_bloom_a100_sweeps", "torchtitan"})
     files.push_back((folder / "steps" / (std::string(name) + ".csv")).string());
   const Json result = validate_published(files);
@@ -148,12 +132,12 @@ TEST_CASE("published peaks of memory: figures by source are those of the golden 
 }
 
 TEST_CASE("published throughput: what is predicted, and that nothing is skipped without a reason") {
-  const fs::path folder = published();
+  const fs::path folder = test::published("memory");
   if (folder.empty()) {
     WARN("skipped: no published tables here (ORRERY_PUBLISHED)");
     return;
   }
-  const Json result = validate_published(tables(folder, "throughput"));
+  const Json result = validate_published(test::published_tables(folder, "throughput"));
   const Json& all = result.at("throughput").at("all");
   CHECK(all.at("rows").get<int>() >= 130);
   CHECK(all.at("median_ape").get<double>() < 0.2);

@@ -1,7 +1,6 @@
 #include "planner/published.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/csv.h"
@@ -9,20 +8,12 @@
 #include "base/file.h"
 #include "planner/published_rows.h"
 #include "planner/published_statistics.h"
+#include "tests/support/published.h"
 
 using namespace orrery;
 using namespace orrery::planner;
 
 namespace {
-
-// The tables are read in place; empty where this machine has none.
-std::filesystem::path published() {
-  if (const char* folder = std::getenv("ORRERY_PUBLISHED")) return folder;
-  for (const std::filesystem::path& place : {std::filesystem::path(ORRERY_SOURCE_DIR) / "../shared/published",
-                                             std::filesystem::path("/work/shared/published")})
-    if (std::filesystem::exists(place / "steps")) return place;
-  return {};
-}
 
 constexpr const char* kHeader =
     "source,framework,date,model,n_layers,hidden,n_heads,seq_len_tokens,gpu,n_gpus,gpus_per_node,precision,"
@@ -110,7 +101,7 @@ TEST_CASE("a table of something else is refused") {
 }
 
 TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 6%, 3% in the mean") {
-  const auto folder = published();
+  const auto folder = test::published("steps");
   if (folder.empty()) {
     WARN("skipped: no published tables here (ORRERY_PUBLISHED)");
     return;

@@ -7,6 +7,7 @@
 #include "sim/flow_system.h"
 #include "sim/isolate.h"
 #include "sim/platform.h"
+#include "tests/support/switched_cluster.h"
 #include "topologies/catalog.h"
 #include "topologies/network.h"
 
@@ -16,32 +17,8 @@ using sim::ZoneTransfer;
 
 namespace {
 
-// NVSwitch nodes (100 GB/s, 1 us) with `ports` ports (10 GB/s, 0.5 us, PCIe 20 GB/s), switches of 0.1 us.
-Cluster cluster_of(int nodes, int devices, int ports) {
-  Cluster cluster;
-  cluster.name = "test";
-  DeviceProfile gpu;
-  gpu.name = "gpu";
-  gpu.peak_flops_per_s[0] = 1e12;
-  gpu.memory_bytes = 1e9;
-  gpu.memory_bandwidth_bytes_per_s = 1e12;
-  cluster.profiles.push_back(gpu);
-  NodeType node;
-  node.devices = devices;
-  node.intra = {.kind = IntraKind::nvswitch, .bandwidth_bytes_per_s = 100e9, .latency_s = 1e-6};
-  node.nic = {.count = ports,
-              .bandwidth_bytes_per_s = 10e9,
-              .latency_s = 0.5e-6,
-              .direct = true,
-              .pcie_bandwidth_bytes_per_s = 20e9};
-  for (int d = 0; d < devices; ++d) node.nic.of_device.push_back(d * ports / devices);
-  cluster.groups.push_back({node, nodes});
-  cluster.fabric.switch_latency_s = 0.1e-6;
-  return cluster;
-}
-
 Cluster fat_tree(int nodes, int per_leaf, double oversubscription) {
-  Cluster cluster = cluster_of(nodes, 2, 2);
+  Cluster cluster = test::switched_cluster(nodes, 2, 2);
   cluster.fabric.kind = FabricKind::fat_tree;
   cluster.fabric.nodes_per_leaf = per_leaf;
   cluster.fabric.oversubscription = oversubscription;
@@ -49,7 +26,7 @@ Cluster fat_tree(int nodes, int per_leaf, double oversubscription) {
 }
 
 Cluster dragonfly(int groups, int routers, double local, double global) {
-  Cluster cluster = cluster_of(groups * routers * 2, 2, 1);
+  Cluster cluster = test::switched_cluster(groups * routers * 2, 2, 1);
   cluster.fabric.kind = FabricKind::dragonfly;
   cluster.fabric.groups = groups;
   cluster.fabric.routers = routers;
@@ -156,7 +133,7 @@ void check_contention(const Cluster& cluster, const std::vector<ZoneTransfer>& t
 }  // namespace
 
 TEST_CASE("zones: one node of any kind has the simulator's routes") {
-  check_lone_transfers(cluster_of(1, 4, 1));
+  check_lone_transfers(test::switched_cluster(1, 4, 1));
   for (const char* name : {"dgx-a100", "dgx-v100", "pcie-4090"}) {
     INFO(name);
     check_lone_transfers(with_nodes(load_cluster(name), 1));
@@ -164,7 +141,7 @@ TEST_CASE("zones: one node of any kind has the simulator's routes") {
 }
 
 TEST_CASE("zones: ranks of a host share its memory") {
-  Cluster cluster = cluster_of(1, 8, 0);
+  Cluster cluster = test::switched_cluster(1, 8, 0);
   cluster.profiles[0].kind = DeviceKind::cpu;
   NodeType& node = cluster.groups[0].node;
   node.nic = {};
@@ -175,7 +152,7 @@ TEST_CASE("zones: ranks of a host share its memory") {
 }
 
 TEST_CASE("zones: a star, with and without a capacity of its own") {
-  Cluster cluster = cluster_of(5, 4, 2);
+  Cluster cluster = test::switched_cluster(5, 4, 2);
   check_lone_transfers(cluster);
   check_lone_transfers(with_nodes(load_cluster("pcie-4090"), 3));
   // Devices 0 and 1 share port 0; device 2 has port 1 to itself.
@@ -187,11 +164,12 @@ TEST_CASE("zones: a star, with and without a capacity of its own") {
 }
 
 TEST_CASE("zones: opposite directions of a port do not share") {
-  CHECK(in_zones(cluster_of(2, 2, 1), {{0, 2, 1e8}, {2, 0, 1e8}})[0] == Approx(0.01).epsilon(0.01));
+  CHECK(in_zones(test::switched_cluster(2, 2, 1), {{0, 2, 1e8}, {2, 0, 1e8}})[0] ==
+        Approx(0.01).epsilon(0.01));
 }
 
 TEST_CASE("zones: a dead port's devices use the next, a slow one is slow") {
-  Cluster cluster = cluster_of(3, 4, 2);
+  Cluster cluster = test::switched_cluster(3, 4, 2);
   cluster.overrides.push_back({.node = 0, .port = 0, .target = OverrideTarget::nic, .speed = 0});
   cluster.overrides.push_back({.node = 1, .port = 1, .target = OverrideTarget::nic, .speed = 0.5});
   check_lone_transfers(cluster);
@@ -215,20 +193,20 @@ TEST_CASE("zones: a fat tree, oversubscribed") {
 }
 
 TEST_CASE("zones: rails, with the hop over NVLink to the destination's") {
-  Cluster cluster = cluster_of(6, 4, 4);
+  Cluster cluster = test::switched_cluster(6, 4, 4);
   cluster.fabric.kind = FabricKind::rail_fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   cluster.fabric.oversubscription = 2;
   check_lone_transfers(cluster);
   check_contention(cluster, {{8, 4, 1e8}, {12, 4, 1e8}, {9, 5, 1e8}});
-  cluster = cluster_of(257, 4, 4);
+  cluster = test::switched_cluster(257, 4, 4);
   cluster.fabric.kind = FabricKind::rail_fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   CHECK_THROWS_AS(in_zones(cluster, {{0, 4, 1e6}}), UserError);
 }
 
 TEST_CASE("zones: a torus of unlike dimensions") {
-  Cluster cluster = cluster_of(3 * 5 * 2, 2, 1);
+  Cluster cluster = test::switched_cluster(3 * 5 * 2, 2, 1);
   cluster.fabric.kind = FabricKind::torus;
   cluster.fabric.torus = {3, 1, 5, 2};
   check_lone_transfers(cluster);
@@ -253,7 +231,7 @@ TEST_CASE("zones: 128 nodes of 8 are built whole") {
   const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 4);
   const Cluster tree = [] {
     Cluster wide = fat_tree(128, 16, 2);
-    wide.groups[0].node = cluster_of(128, 8, 8).groups[0].node;
+    wide.groups[0].node = test::switched_cluster(128, 8, 8).groups[0].node;
     return wide;
   }();
   check_lone_transfers(cluster);

@@ -8,40 +8,12 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "tests/support/switched_cluster.h"
 #include "topologies/catalog.h"
 
 using namespace orrery;
 
 namespace {
-
-DeviceProfile gpu() {
-  DeviceProfile profile;
-  profile.name = "gpu";
-  profile.peak_flops_per_s[0] = 1e12;
-  profile.memory_bytes = 1e9;
-  profile.memory_bandwidth_bytes_per_s = 1e12;
-  return profile;
-}
-
-// `nodes` nodes of `devices` devices on an NVSwitch (100 GB/s, 1 us) with `ports` ports (10 GB/s, 0.5 us,
-// PCIe 20 GB/s), device d on port d * ports / devices.
-Cluster cluster_of(int nodes, int devices, int ports) {
-  Cluster cluster;
-  cluster.name = "test";
-  cluster.profiles.push_back(gpu());
-  NodeType node;
-  node.devices = devices;
-  node.intra = {.kind = IntraKind::nvswitch, .bandwidth_bytes_per_s = 100e9, .latency_s = 1e-6};
-  node.nic = {.count = ports,
-              .bandwidth_bytes_per_s = 10e9,
-              .latency_s = 0.5e-6,
-              .direct = true,
-              .pcie_bandwidth_bytes_per_s = 20e9};
-  for (int d = 0; d < devices; ++d) node.nic.of_device.push_back(d * ports / devices);
-  cluster.groups.push_back({node, nodes});
-  cluster.fabric.switch_latency_s = 0.1e-6;
-  return cluster;
-}
 
 std::vector<std::string> names(const Network& network, const Route& route) {
   std::vector<std::string> result;
@@ -55,7 +27,7 @@ using Names = std::vector<std::string>;
 
 // gpu0 --100-- [NVSwitch] --100-- gpu3
 TEST_CASE("inside an NVSwitch node a route is up one port and down another") {
-  const Cluster cluster = cluster_of(1, 4, 1);
+  const Cluster cluster = test::switched_cluster(1, 4, 1);
   const Network network(cluster);
   const Route route = network.route(0, 3);
   CHECK(names(network, route) == Names{"node0.gpu0.up", "node0.gpu3.down"});
@@ -66,7 +38,7 @@ TEST_CASE("inside an NVSwitch node a route is up one port and down another") {
 }
 
 TEST_CASE("a device reaches itself over no link, at half its memory's rate, at once") {
-  const Cluster cluster = cluster_of(2, 4, 1);
+  const Cluster cluster = test::switched_cluster(2, 4, 1);
   const Route route = Network(cluster).route(2, 2);
   CHECK(route.links.empty());
   CHECK(route.latency_s == 0);
@@ -93,7 +65,7 @@ TEST_CASE("a mesh takes the direct bundle, else the widest two hops, the lowest 
 
 // 0 == 1    2 == 3: no two links join 0 and 2, so they meet in the host.
 TEST_CASE("a mesh in two parts goes through the host") {
-  Cluster cluster = cluster_of(1, 4, 1);
+  Cluster cluster = test::switched_cluster(1, 4, 1);
   IntraNode& intra = cluster.groups[0].node.intra;
   intra.kind = IntraKind::nvlink_mesh;
   intra.mesh_links = {0, 4, 0, 0, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 4, 0};
@@ -108,7 +80,7 @@ TEST_CASE("a mesh in two parts goes through the host") {
 //      \ /         \ /             |
 //    bridge0 ---- bridge1     bridge0
 TEST_CASE("PCIe crosses the processors' interconnect only between bridges") {
-  Cluster cluster = cluster_of(2, 4, 1);
+  Cluster cluster = test::switched_cluster(2, 4, 1);
   IntraNode& intra = cluster.groups[0].node.intra;
   intra = {.kind = IntraKind::pcie,
            .bandwidth_bytes_per_s = 24e9,
@@ -136,7 +108,7 @@ TEST_CASE("PCIe crosses the processors' interconnect only between bridges") {
 
 // rank0 --5-- (memory: 4 cores x 5 = 20) --5-- rank1
 TEST_CASE("ranks of a host share its memory") {
-  Cluster cluster = cluster_of(1, 8, 0);
+  Cluster cluster = test::switched_cluster(1, 8, 0);
   cluster.profiles[0].kind = DeviceKind::cpu;
   NodeType& node = cluster.groups[0].node;
   node.nic = {};
@@ -156,7 +128,7 @@ TEST_CASE("ranks of a host share its memory") {
 // node0.nic0 --10--\            /--10-- node2.nic0
 //                   [ switch ]
 TEST_CASE("a star crosses one switch; ranks without a PCIe figure have no PCIe link") {
-  Cluster cluster = cluster_of(3, 2, 1);
+  Cluster cluster = test::switched_cluster(3, 2, 1);
   const Network network(cluster);
   const Route route = network.route(1, 4);
   CHECK(names(network, route) ==
@@ -170,7 +142,7 @@ TEST_CASE("a star crosses one switch; ranks without a PCIe figure have no PCIe l
 }
 
 TEST_CASE("a star's own capacity is one link that all traffic shares") {
-  Cluster cluster = cluster_of(3, 1, 1);
+  Cluster cluster = test::switched_cluster(3, 1, 1);
   cluster.fabric.link_bandwidth_bytes_per_s = 15e9;
   const Network network(cluster);
   const Route there = network.route(0, 1);
@@ -186,7 +158,7 @@ TEST_CASE("a star's own capacity is one link that all traffic shares") {
 //          /     \           /     \   .
 //       node0   node1     node2   node3
 TEST_CASE("a fat tree crosses one switch within a leaf, three and the aggregated uplinks beyond") {
-  Cluster cluster = cluster_of(5, 2, 2);
+  Cluster cluster = test::switched_cluster(5, 2, 2);
   cluster.fabric.kind = FabricKind::fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   cluster.fabric.oversubscription = 4;
@@ -207,7 +179,7 @@ TEST_CASE("a fat tree crosses one switch within a leaf, three and the aggregated
 
 //   pod 0:  leaf0 has port 0 of nodes 0 and 1, leaf1 has port 1 of both;  pod 1: nodes 2 and 3
 TEST_CASE("a rail fat tree keeps a rail on its leaf and changes rails over NVLink first") {
-  Cluster cluster = cluster_of(4, 2, 2);
+  Cluster cluster = test::switched_cluster(4, 2, 2);
   cluster.fabric.kind = FabricKind::rail_fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   const Network network(cluster);
@@ -228,7 +200,7 @@ TEST_CASE("a rail fat tree keeps a rail on its leaf and changes rails over NVLin
 }
 
 TEST_CASE("without NVLink, or when the other rail's port is dead, rails meet in the spine") {
-  Cluster cluster = cluster_of(2, 2, 2);
+  Cluster cluster = test::switched_cluster(2, 2, 2);
   cluster.fabric.kind = FabricKind::rail_fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   const Names by_spine = {"node0.gpu0.pcie.up",     "node0.nic0.up",   "pod0.leaf0.uplink.up",
@@ -247,7 +219,7 @@ TEST_CASE("without NVLink, or when the other rail's port is dead, rails meet in 
 }
 
 TEST_CASE("the devices of one port change rails by different neighbours") {
-  Cluster cluster = cluster_of(2, 4, 2);  // devices 0, 1 on port 0; 2, 3 on port 1
+  Cluster cluster = test::switched_cluster(2, 4, 2);  // devices 0, 1 on port 0; 2, 3 on port 1
   cluster.fabric.kind = FabricKind::rail_fat_tree;
   cluster.fabric.nodes_per_leaf = 2;
   const Network network(cluster);
@@ -259,7 +231,7 @@ TEST_CASE("the devices of one port change rails by different neighbours") {
 //  |   |   |
 //  3 - 4 - 5 -(3)
 TEST_CASE("a torus goes dimension by dimension, the shorter way round") {
-  Cluster cluster = cluster_of(6, 1, 1);
+  Cluster cluster = test::switched_cluster(6, 1, 1);
   cluster.fabric.kind = FabricKind::torus;
   cluster.fabric.torus = {2, 3};
   cluster.fabric.link_bandwidth_bytes_per_s = 7e9;
@@ -280,7 +252,7 @@ TEST_CASE("a torus goes dimension by dimension, the shorter way round") {
 // 0->1 at router 0, 0->2 at router 1; 1->0 at router 1 (2 mod... (0-1-1) mod 3 = 1), 1->2 at 0; 2->0 at 0,
 // 2->1 at 1.
 TEST_CASE("a dragonfly takes at most local, global, local") {
-  Cluster cluster = cluster_of(6, 1, 1);
+  Cluster cluster = test::switched_cluster(6, 1, 1);
   cluster.fabric.kind = FabricKind::dragonfly;
   cluster.fabric.groups = 3;
   cluster.fabric.routers = 2;
@@ -297,7 +269,7 @@ TEST_CASE("a dragonfly takes at most local, global, local") {
 }
 
 TEST_CASE("a slow port is slow, a dead one is left for the next live one, and none alive is no answer") {
-  Cluster cluster = cluster_of(2, 2, 2);
+  Cluster cluster = test::switched_cluster(2, 2, 2);
   cluster.overrides.push_back({.node = 1, .port = 0, .target = OverrideTarget::nic, .speed = 0.25});
   {
     const Network network(cluster);
@@ -328,7 +300,7 @@ Cluster random_cluster(std::uint64_t seed) {
     return low + static_cast<int>(random.bits(drawn++) % static_cast<std::uint64_t>(high - low + 1));
   };
   const int devices = from(1, 8);
-  Cluster cluster = cluster_of(1, devices, from(1, 4));
+  Cluster cluster = test::switched_cluster(1, devices, from(1, 4));
   NodeType& node = cluster.groups[0].node;
   node.intra.bandwidth_bytes_per_s = from(1, 1000) * 1e9;
   switch (from(0, 3)) {
@@ -425,7 +397,7 @@ TEST_CASE("a route in a cluster of 100,000 devices is found at once") {
 }
 
 TEST_CASE("nodes of unlike types share a leaf, and its uplinks count each node's own ports") {
-  Cluster cluster = cluster_of(1, 2, 2);
+  Cluster cluster = test::switched_cluster(1, 2, 2);
   NodeGroup second = cluster.groups[0];
   second.node.nic.count = 1;
   second.node.nic.bandwidth_bytes_per_s = 40e9;

@@ -39,7 +39,7 @@ Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
   for (const std::string& part : gather_to_root(world, bytes))
     for (int step = 0; step < steps; ++step)
       outcome.loss[static_cast<std::size_t>(step)] += reinterpret_cast<const double*>(part.data())[step];
-  outcome.digest = digest_parameters(plan, program, interpreter.parameters(), *device, world);
+  outcome.digest = digest_parameters(plan, interpreter.parameters(), *device, world);
   return outcome;
 }
 

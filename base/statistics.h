@@ -1,0 +1,13 @@
+// Medians.
+#pragma once
+
+#include <vector>
+
+namespace orrery {
+
+// The middle value, of an even number the mean of the two in the middle; 0 of none.
+double median(std::vector<double> values);
+// The middle value, of an even number the larger of the two in the middle: one that was seen. 0 of none.
+double upper_median(std::vector<double> values);
+
+}  // namespace orrery
