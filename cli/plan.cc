@@ -18,6 +18,7 @@ struct Options {
   std::string out;
   int jobs = 0;
   double budget_s = planner::SearchOptions{}.budget_s;
+  bool load = false;
   Output output;
 };
 
@@ -55,7 +56,14 @@ int run(const Options& options) {
   options.output.write(planner::to_json(*job, result));
   options.output.print(headline(*job));
   options.output.print(plan_table(result.plans) + "\n");
-  options.output.print(result.why + "\n" + verdict(result));
+  const planner::Load load = planner::load_of(result.plans.front());
+  if (options.load)
+    options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +
+                         "\n");
+  options.output.print(result.why + "\n");
+  const std::string uneven = planner::uneven_load(load);
+  if (!uneven.empty()) options.output.print(uneven + "\n");
+  options.output.print(verdict(result));
   if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
   return 0;
 }
@@ -80,6 +88,10 @@ void add_plan(CLI::App& app, Action& action) {
                       options->budget_s))
       ->check(positive_number().description(""))
       ->type_name("SECONDS");
+  verb->add_flag(
+      "--load", options->load,
+      "print what each pipeline stage and each replica of the best plan computes and holds (always "
+      "in the JSON)");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

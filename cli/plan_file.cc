@@ -100,4 +100,21 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
   return table(head, rows);
 }
 
+std::string load_table(const planner::Load& load) {
+  std::vector<std::vector<std::string>> stages, replicas;
+  for (const planner::StageLoad& stage : load.stages)
+    stages.push_back({std::to_string(stage.stage), std::to_string(stage.layers),
+                      human_seconds(stage.compute_s), human_bytes(stage.memory_bytes),
+                      human_bytes(stage.capacity_bytes)});
+  stages.push_back(
+      {"std", "", human_seconds(load.stage_compute_std_s), human_bytes(load.stage_memory_std_bytes), ""});
+  for (const planner::ReplicaLoad& group : load.replicas)
+    replicas.push_back({group.count == 1 ? std::to_string(group.first)
+                                         : fmt::format("{}-{}", group.first, group.first + group.count - 1),
+                        std::to_string(group.samples), human_seconds(group.compute_s)});
+  replicas.push_back({"std", "", human_seconds(load.replica_compute_std_s)});
+  return table({"stage", "layers", "computes", "memory", "of"}, stages) +
+         table({"replica", "samples", "computes"}, replicas);
+}
+
 }  // namespace orrery::cli

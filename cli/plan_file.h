@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "planner/evaluation.h"
+#include "planner/load.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
 
@@ -22,5 +23,7 @@ std::string breakdown_text(const Breakdown& breakdown);
 
 // Ranked plans, one a line, with the dimensions that any of them uses.
 std::string plan_table(const std::vector<planner::Evaluation>& plans);
+// What each stage and each replica of a plan has to do, one a line.
+std::string load_table(const planner::Load& load);
 
 }  // namespace orrery::cli

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "planner/load.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -163,6 +165,7 @@ Json to_json(const Evaluation& evaluation) {
   json["busy_s"] = busy;
   json["profile"] = calibrated(plan.job->cluster) ? "calibrated" : "datasheet";
   json["estimate_s"] = evaluation.estimate_s;
+  if (evaluation.simulation) json["load"] = to_json(load_of(evaluation));
   return json;
 }
 

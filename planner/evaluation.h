@@ -65,7 +65,8 @@ std::string bound_by(const Evaluation& evaluation);
 // recomputation".
 std::string describe(const Plan& plan);
 
-// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`.
+// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`. Beyond them `load`
+// (load.h) where the plan was simulated.
 Json to_json(const Evaluation& evaluation);
 
 }  // namespace orrery::planner

@@ -77,6 +77,7 @@ class Prepared {
     result.timeline.events = std::move(trace.events);
     describe_critical_rank(trace, result);
     result.energy_j = energy_j(result.step_time_s);
+    describe_load(result);
     if (keep_timeline)
       result.programs = std::move(programs);
     else
@@ -98,14 +99,19 @@ class Prepared {
   // As ComputeCost counts busy neighbours.
   int assumed_busy() const { return std::min(plan_.choices.world(), devices_beside(cluster_)); }
 
+  // Seconds of one step that a rank's compute stream is at work.
+  static double work_s(const RankScript& rank) {
+    double work = 0;
+    for (const Task& task : rank.tasks)
+      if (task.works) work += task.work_s;
+    return work;
+  }
+
   // Of one step: devices idle or at work, and their nodes.
   double energy_j(double step_s) const {
     double energy = 0;
-    for (std::size_t r = 0; r < scenario.ranks.size(); ++r) {
-      const RankScript& rank = scenario.ranks[r];
-      double busy = 0;
-      for (const Task& task : rank.tasks)
-        if (task.works) busy += task.work_s;
+    for (const RankScript& rank : scenario.ranks) {
+      const double busy = work_s(rank);
       const int device = device_of(plan_, rank.rank);
       const DeviceProfile& profile = cluster_.profile_of(device);
       const NodeType& node = cluster_.groups[static_cast<std::size_t>(cluster_.place(device).group)].node;
@@ -153,9 +159,7 @@ class Prepared {
     std::size_t critical = 0;
     double most = -1;
     for (std::size_t r = 0; r < scenario.ranks.size(); ++r) {
-      double work = 0;
-      for (const Task& task : scenario.ranks[r].tasks)
-        if (task.works) work += task.work_s;
+      const double work = work_s(scenario.ranks[r]);
       if (work > most * (1 + 1e-9)) {
         most = work;
         critical = r;
@@ -167,6 +171,21 @@ class Prepared {
                                   : trace.rank_step_ends_s[static_cast<std::size_t>(last)][critical];
     result.breakdown = breakdown(programs[critical], result.timeline, last, end - result.step_time_s, end);
     result.busy_s = busy_seconds(programs[critical], result.timeline, last);
+  }
+
+  void describe_load(Simulation& result) const {
+    const Choices& choices = plan_.choices;
+    std::vector<double> of_class;
+    for (const RankScript& rank : scenario.ranks) of_class.push_back(work_s(rank));
+    result.stage_compute_s.assign(static_cast<std::size_t>(choices.pp), 0);
+    result.replica_compute_s.assign(static_cast<std::size_t>(choices.dp), 0);
+    for (int rank = 0; rank < choices.world(); ++rank) {
+      const Coordinates at = coordinates_of(plan_, rank);
+      const double work =
+          of_class[static_cast<std::size_t>(folding_.class_of[static_cast<std::size_t>(rank)])];
+      result.stage_compute_s[static_cast<std::size_t>(at.pp)] += work * choices.pp / choices.world();
+      result.replica_compute_s[static_cast<std::size_t>(at.dp)] += work * choices.dp / choices.world();
+    }
   }
 
   const Plan& plan_;
@@ -193,6 +212,8 @@ std::string to_bytes(const Simulation& simulation) {
   }
   out.put(simulation.critical_rank);
   out.put(simulation.energy_j);
+  out.put(simulation.stage_compute_s);
+  out.put(simulation.replica_compute_s);
   out.put(simulation.breakdown);
   out.put(static_cast<std::uint64_t>(simulation.busy_s.size()));
   for (const auto& [kind, seconds] : simulation.busy_s) {
@@ -221,6 +242,8 @@ Simulation simulation_from_bytes(const std::string& bytes) {
   }
   in.get(simulation.critical_rank);
   in.get(simulation.energy_j);
+  in.get(simulation.stage_compute_s);
+  in.get(simulation.replica_compute_s);
   in.get(simulation.breakdown);
   in.get(count);
   for (std::uint64_t i = 0; i < count; ++i) {

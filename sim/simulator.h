@@ -41,6 +41,9 @@ struct Simulation {
   int critical_rank = 0;        // with most compute (lowest index on ties)
   Breakdown breakdown;          // of that rank
   std::map<std::string, double> busy_s;
+  // Seconds of a step that a device computes: mean over the devices of each pipeline stage, and of each
+  // data-parallel replica.
+  std::vector<double> stage_compute_s, replica_compute_s;
   // Of all devices and their nodes, one step: idle power throughout, peak power while computing (the
   // profiles' idle_power_w and peak_power_w, the nodes' host_power_w).
   double energy_j = 0;
