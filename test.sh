@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything demo.sh does, then every test: the release build's, and the unit tests of what reads and computes again under
+# Everything demo.sh does, then every test: the release build's, and the unit tests again under
 # AddressSanitizer and UBSan. With CI=true nothing may be skipped but what needs a GPU (those exit 77 and say why).
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -17,8 +17,8 @@ scripts/check_format.sh
 say "All tests"
 ctest --test-dir build/release -j2 --output-on-failure --no-tests=error
 
-# The folders that read foreign input and compute: sim/, planner/ and exec/ are not yet built under sanitizers.
 say "Unit tests under sanitizers"
-scripts/build.sh asan test_base test_topologies test_workloads test_program test_fuzz
-ctest --test-dir build/asan -j2 -R '^(base|topologies|workloads|program|fuzz):' --output-on-failure --no-tests=error
+scripts/build.sh asan test_base test_topologies test_workloads test_program test_sim test_planner test_exec test_fuzz
+ctest --test-dir build/asan -j2 -R '^(base|topologies|workloads|program|sim|planner|exec|fuzz):' --output-on-failure \
+  --no-tests=error
 say "Done"

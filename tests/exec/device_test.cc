@@ -440,7 +440,7 @@ TEST_CASE("optimizers follow their formulas") {
   }
 }
 
-TEST_CASE("vectors fill, scale, add and have a norm; empty ones too") {
+TEST_CASE("vectors fill, scale, add and have a norm, empty ones too") {
   for (const auto& device : devices()) {
     Array<float> x(*device, 5);
     device->fill(x, 5, 2);

@@ -31,7 +31,7 @@ TEST_CASE("every token goes to its most likely experts, rows of one expert side 
   CHECK(r.received_rows == 6);
 }
 
-TEST_CASE("with a capacity experts have as many rows each; what does not fit is dropped") {
+TEST_CASE("with a capacity experts have as many rows each, and what does not fit is dropped") {
   const std::vector<float> scores = {2, 1, 2, 1, 2, 1};  // all three tokens want expert 0 first
   Routing r;
   route(scores.data(), 3, 2, 1, /*capacity=*/2, &r);
@@ -41,7 +41,7 @@ TEST_CASE("with a capacity experts have as many rows each; what does not fit is 
   CHECK(r.chosen == std::vector<std::int64_t>{3, 0});
 }
 
-TEST_CASE("rows from several senders are segments of this rank's experts; empty ones are none") {
+TEST_CASE("rows from several senders are segments of this rank's experts, and empty ones are none") {
   Routing r;
   r.received = {2, 0, 1, 3};  // two senders, two experts
   lay_out_received(2, &r);
@@ -87,7 +87,7 @@ TEST_CASE("the router's gradient is that of its weights and of the auxiliary los
   CHECK(difference(dscores, numeric_gradient(scores, {1}, loss)) < 1e-5);
 }
 
-TEST_CASE("rows by index are gathered, summed and multiplied; -1 is none") {
+TEST_CASE("rows by index are gathered, summed and multiplied, and -1 is none") {
   const auto device = make_cpu_device();
   const std::vector<float> from = {1, 2, 3, 4, 5, 6};  // three rows of two
   const std::vector<std::int32_t> index = {2, -1, 0, 1};

@@ -23,7 +23,7 @@ bool refused(const std::string& header, std::uint64_t bytes = 34) {
 
 }  // namespace
 
-TEST_CASE("a safetensors header says where tensors lie; types that are not trained are left out") {
+TEST_CASE("a safetensors header says where tensors lie, and types that are not trained are left out") {
   const auto tensors = parse_safetensors_header(kSound, 34, "file");
   REQUIRE(tensors.size() == 2);
   CHECK(tensors.at("a").elements() == 6);

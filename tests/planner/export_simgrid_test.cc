@@ -91,7 +91,7 @@ TEST_CASE("SimGrid loads the platform of a node and of a fabric") {
   check_loaded(cluster);
 }
 
-TEST_CASE("the platform of 1,024 devices stays below 5 MB; what is too large is refused") {
+TEST_CASE("the platform of 1,024 devices stays below 5 MB, and what is too large is refused") {
   Cluster cluster = with_nodes(load_cluster("a100-eth100"), 128);
   CHECK(platform_of(cluster).size() < 5'000'000);
   cluster = with_nodes(load_cluster("a100-eth100"), 513);

@@ -70,7 +70,7 @@ TEST_CASE("operands that the cache holds are read faster") {
   CHECK(product_seconds(p, DType::bf16, d) == Approx(cold).epsilon(1e-6));
 }
 
-TEST_CASE("a benchmark warms the device up; a training run is warm: the sustained clock counts instead") {
+TEST_CASE("a benchmark warms the device up, while in a training run the sustained clock counts instead") {
   DeviceProfile d = device();
   const Product p{1280, 2560, 4096};
   const double cool = product_seconds(p, DType::bf16, d);
@@ -127,7 +127,7 @@ TEST_CASE("laws: no faster than peak or bandwidth, and monotone in every dimensi
   CHECK(product_seconds({0, 5, 5}, DType::bf16, d) == 0);
 }
 
-TEST_CASE("costs of a range are the sum of its operators; its launches are the host's") {
+TEST_CASE("costs of a range are the sum of its operators, and its launches are the host's") {
   const DeviceProfile d = device();
   RuntimeProfile runtime = catalog_runtime("megatron-core");
   runtime.kernel_launch_s = 1e-9;

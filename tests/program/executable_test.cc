@@ -17,7 +17,7 @@ std::string refusal_of(const std::string& workload, int seq_len, DType precision
 
 }  // namespace
 
-TEST_CASE("models that have mathematics here are not refused; others are, in one line that names them") {
+TEST_CASE("models that have mathematics here are not refused, and others are, in one line that names them") {
   for (const char* known : {"gpt2", "llama3-8b", "mixtral-8x7b"}) CHECK(refusal_of(known, 128) == "");
   for (const char* unknown : {"bert-base", "deepseek-v3"}) {
     const std::string refusal = refusal_of(unknown, 128);

@@ -127,7 +127,7 @@ TEST_CASE("ranks of a host share its memory") {
 
 // node0.nic0 --10--\            /--10-- node2.nic0
 //                   [ switch ]
-TEST_CASE("a star crosses one switch; ranks without a PCIe figure have no PCIe link") {
+TEST_CASE("a star crosses one switch, and ranks without a PCIe figure have no PCIe link") {
   Cluster cluster = test::switched_cluster(3, 2, 1);
   const Network network(cluster);
   const Route route = network.route(1, 4);
