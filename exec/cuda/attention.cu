@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.h"
 
 namespace orrery::exec::kernels {
 namespace {
@@ -69,7 +70,7 @@ __device__ float dot(const float* a, const float* b, int dim) {
 
 // Grid: (blocks of kWarps queries, heads, batch). Shared: K tile, V tile, kWarps query rows.
 __global__ void forward_kernel(const float* qkv, float* out, float* statistics, View view, float scale) {
-  extern __shared__ float shared[];
+  float* shared = shared_floats();
   const auto& l = view.layout;
   const int dim = l.head_dim;
   const int warp = threadIdx.x / 32;
@@ -135,7 +136,7 @@ __global__ void delta_kernel(const float* out, const float* dout, float* delta, 
 
 __global__ void dq_kernel(const float* qkv, const float* dout, const float* statistics, const float* delta,
                           float* dqkv, View view, float scale) {
-  extern __shared__ float shared[];
+  float* shared = shared_floats();
   const auto& l = view.layout;
   const int dim = l.head_dim;
   const int warp = threadIdx.x / 32;
@@ -187,7 +188,7 @@ __global__ void dq_kernel(const float* qkv, const float* dout, const float* stat
 // Grid: (blocks of kWarps keys, kv heads, batch). All query heads of the group add into one key and value.
 __global__ void dkv_kernel(const float* qkv, const float* dout, const float* statistics, const float* delta,
                            float* dqkv, View view, float scale) {
-  extern __shared__ float shared[];
+  float* shared = shared_floats();
   const auto& l = view.layout;
   const int dim = l.head_dim;
   const int warp = threadIdx.x / 32;
@@ -297,9 +298,8 @@ void attention_forward(const float* qkv, float* out, float* statistics, const At
   if (l.batch == 0 || l.seq == 0) return;
   const float scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
   const dim3 grid(blocks_of(l.seq), static_cast<unsigned>(l.heads), static_cast<unsigned>(l.batch));
-  forward_kernel<<<grid, kWarps * 32, allow_shared(forward_kernel, l.head_dim, 1), stream>>>(
-      qkv, out, statistics, View{l}, scale);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(forward_kernel, grid, kWarps * 32, allow_shared(forward_kernel, l.head_dim, 1), stream, qkv, out,
+         statistics, View{l}, scale);
 }
 
 void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
@@ -308,21 +308,19 @@ void attention_backward(const float* qkv, const float* out, const float* dout, c
   if (l.batch == 0 || l.seq == 0) return;
   const float scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
   const View view{l};
-  delta_kernel<<<blocks_of(l.batch * l.heads * l.seq), kWarps * 32, 0, stream>>>(out, dout, delta, view);
+  launch(delta_kernel, blocks_of(l.batch * l.heads * l.seq), kWarps * 32, 0, stream, out, dout, delta, view);
   const dim3 queries(blocks_of(l.seq), static_cast<unsigned>(l.heads), static_cast<unsigned>(l.batch));
-  dq_kernel<<<queries, kWarps * 32, allow_shared(dq_kernel, l.head_dim, 2), stream>>>(
-      qkv, dout, statistics, delta, dqkv, view, scale);
+  launch(dq_kernel, queries, kWarps * 32, allow_shared(dq_kernel, l.head_dim, 2), stream, qkv, dout,
+         statistics, delta, dqkv, view, scale);
   const dim3 keys(blocks_of(l.seq), static_cast<unsigned>(l.kv_heads), static_cast<unsigned>(l.batch));
-  dkv_kernel<<<keys, kWarps * 32, allow_shared(dkv_kernel, l.head_dim, 2), stream>>>(
-      qkv, dout, statistics, delta, dqkv, view, scale);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(dkv_kernel, keys, kWarps * 32, allow_shared(dkv_kernel, l.head_dim, 2), stream, qkv, dout,
+         statistics, delta, dqkv, view, scale);
 }
 
 void rotary(float* qkv, const AttentionSize& l, int rotary_dim, float theta, bool inverse,
             cudaStream_t stream) {
   if (l.batch == 0 || l.seq == 0 || rotary_dim < 2) return;
-  rotary_kernel<<<1024, 256, 0, stream>>>(qkv, View{l}, l.first_position, rotary_dim, theta, inverse);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(rotary_kernel, 1024, 256, 0, stream, qkv, View{l}, l.first_position, rotary_dim, theta, inverse);
 }
 
 }  // namespace orrery::exec::kernels

@@ -1,6 +1,6 @@
 // Element-wise kernels, reductions and optimizers.
-#include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.h"
 
 namespace orrery::exec::kernels {
 namespace {
@@ -23,8 +23,7 @@ __global__ void each_kernel(std::size_t count, Body body) {
 template <class Body>
 void each(std::size_t count, cudaStream_t stream, Body body) {
   if (count == 0) return;
-  each_kernel<<<blocks_for(count), kThreads, 0, stream>>>(count, body);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(each_kernel<Body>, blocks_for(count), kThreads, 0, stream, count, body);
 }
 
 __global__ void sum_of_squares_kernel(const float* data, std::size_t count, double* result) {
@@ -98,9 +97,8 @@ void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
 
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
   if (count == 0) return;
-  sum_of_squares_kernel<<<blocks_for(count) < 1024 ? blocks_for(count) : 1024, kThreads, 0, stream>>>(
-      data, count, result);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kThreads, 0, stream,
+         data, count, result);
 }
 
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
@@ -115,9 +113,8 @@ void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t co
 void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
                    std::int64_t stride, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
-  bias_gradient_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(
-      gradient, out, rows, columns, stride);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(bias_gradient_kernel, static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream, gradient,
+         out, rows, columns, stride);
 }
 
 void residual_forward(const float* branch, const float* bias, const float* residual, float* out,

@@ -1,8 +1,8 @@
 // Kernels that reduce over a row: norms and cross entropy. One block a row; threads stride over its columns.
 #include <cfloat>
 
-#include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/launch.h"
 
 namespace orrery::exec::kernels {
 namespace {
@@ -144,45 +144,40 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
                   float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,
                   cudaStream_t stream) {
   if (rows == 0) return;
-  norm_forward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(rms, x, weight, bias, y, mean,
-                                                                            inverse, columns, epsilon);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(norm_forward_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, rms, x, weight, bias, y, mean,
+         inverse, columns, epsilon);
 }
 
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
                    const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
                    std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   if (rows == 0) return;
-  norm_backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-      rms, dy, x, weight, mean, inverse, dx, accumulate, columns);
-  norm_parameters_kernel<<<static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream>>>(
-      rms, dy, x, mean, inverse, dweight, dbias, rows, columns);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(norm_backward_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, rms, dy, x, weight, mean,
+         inverse, dx, accumulate, columns);
+  launch(norm_parameters_kernel, static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream, rms, dy,
+         x, mean, inverse, dweight, dbias, rows, columns);
 }
 
 void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,
               std::int64_t stride, cudaStream_t stream) {
   if (rows == 0) return;
-  loss_max_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, columns, stride);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(loss_max_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, logits, maximum, columns, stride);
 }
 
 void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
               std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
               cudaStream_t stream) {
   if (rows == 0) return;
-  loss_sum_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, maximum, targets, sums,
-                                                                        columns, stride, first);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(loss_sum_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, logits, maximum, targets, sums,
+         columns, stride, first);
 }
 
 void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
                    std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                    double* loss, cudaStream_t stream) {
   if (rows == 0) return;
-  loss_gradient_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, sums, targets, scale,
-                                                                             columns, stride, first, loss);
-  ORRERY_CUDA(cudaGetLastError());
+  launch(loss_gradient_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, logits, sums, targets, scale,
+         columns, stride, first, loss);
 }
 
 }  // namespace orrery::exec::kernels
