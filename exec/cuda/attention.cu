@@ -20,25 +20,38 @@ constexpr int kTile = 32;
 constexpr int kMaxPerLane = kMaxHeadDim / 32;
 constexpr unsigned kAll = 0xffffffffU;
 
-// Where q, k, v of one (batch, head) stand in the packed rows of (heads + 2 * kv_heads) * head_dim.
-struct View {
-  const AttentionSize layout;
-  __host__ __device__ std::int64_t row() const {
-    return static_cast<std::int64_t>(layout.heads + 2 * layout.kv_heads) * layout.head_dim;
+// What one attention reads, and where: queries [query_begin, seq) of each sequence against its keys [0,
+// key_count). Strides are elements from one row to the next; `queries`, `keys` and `values` point at the
+// first head of the first row.
+struct Operands {
+  const float* queries;
+  const float* keys;
+  const float* values;
+  std::int64_t query_stride;
+  std::int64_t key_stride;
+  int seq;
+  int heads;
+  int kv_heads;
+  int dim;
+  int query_begin;
+  int key_count;
+  bool causal;
+  float scale;
+
+  __device__ std::int64_t query_at(int b, int h, int s) const {
+    return (static_cast<std::int64_t>(b) * seq + s) * query_stride + static_cast<std::int64_t>(h) * dim;
   }
-  __device__ std::int64_t q(int b, int h, int s) const {
-    return (static_cast<std::int64_t>(b) * layout.seq + s) * row() +
-           static_cast<std::int64_t>(h) * layout.head_dim;
+  __device__ std::int64_t key_at(int b, int kv, int s) const {
+    return (static_cast<std::int64_t>(b) * seq + s) * key_stride + static_cast<std::int64_t>(kv) * dim;
   }
-  __device__ std::int64_t k(int b, int kv, int s) const { return q(b, layout.heads + kv, s); }
-  __device__ std::int64_t v(int b, int kv, int s) const {
-    return q(b, layout.heads + layout.kv_heads + kv, s);
+  __device__ std::int64_t out_at(int b, int h, int s) const {
+    return ((static_cast<std::int64_t>(b) * seq + s) * heads + h) * dim;
   }
-  __device__ std::int64_t out(int b, int h, int s) const {
-    return ((static_cast<std::int64_t>(b) * layout.seq + s) * layout.heads + h) * layout.head_dim;
+  __device__ std::int64_t statistic_at(int b, int h, int s) const {
+    return (static_cast<std::int64_t>(b) * heads + h) * seq + s;
   }
-  __device__ std::int64_t stat(int b, int h, int s) const {
-    return (static_cast<std::int64_t>(b) * layout.heads + h) * layout.seq + s;
+  __device__ bool sees(int query, int key) const {
+    return query >= query_begin && query < seq && key < key_count && (!causal || key <= query);
   }
 };
 
@@ -52,14 +65,19 @@ __device__ float warp_max(float value) {
   return value;
 }
 
-// Copies rows [first, first + kTile) of `data(position)` into a padded tile; rows past the end become zero.
-template <class Offset>
-__device__ void load_tile(float* tile, const float* data, int first, int seq, int dim, Offset offset) {
+// The block's two padded tiles become rows [first, first + kTile) of `a(position)` and `b(position)`; rows
+// from `end` on become zero. Everyone has read the tiles before, and everyone sees the new ones after.
+template <class A, class B>
+__device__ void load_tiles(float* tile_a, float* tile_b, int first, int end, int dim, A a, B b) {
+  __syncthreads();
   for (int i = threadIdx.x; i < kTile * dim; i += kWarps * 32) {
     const int j = i / dim;
     const int e = i % dim;
-    tile[j * (dim + 1) + e] = first + j < seq ? data[offset(first + j) + e] : 0;
+    const bool inside = first + j < end;
+    tile_a[j * (dim + 1) + e] = inside ? a(first + j)[e] : 0;
+    tile_b[j * (dim + 1) + e] = inside ? b(first + j)[e] : 0;
   }
+  __syncthreads();
 }
 
 __device__ float dot(const float* a, const float* b, int dim) {
@@ -68,187 +86,186 @@ __device__ float dot(const float* a, const float* b, int dim) {
   return sum;
 }
 
-// Grid: (blocks of kWarps queries, heads, batch). Shared: K tile, V tile, kWarps query rows.
-__global__ void forward_kernel(const float* qkv, float* out, float* statistics, View view, float scale) {
-  float* shared = shared_floats();
-  const auto& l = view.layout;
-  const int dim = l.head_dim;
+// Row j of the tile times the weight that lane j holds, for all 32: lane e sums columns e, e + 32, …
+__device__ void add_weighted_rows(float* sums, float weight, const float* tile, int dim, int lane) {
+  for (int j = 0; j < kTile; ++j) {
+    const float w = __shfl_sync(kAll, weight, j);
+    for (int i = 0; i < kMaxPerLane; ++i) {
+      const int e = lane + 32 * i;
+      if (e < dim) sums[i] += w * tile[j * (dim + 1) + e];
+    }
+  }
+}
+
+// Calls put(column, sum) for the columns that this lane has summed.
+template <class Put>
+__device__ void for_columns(const float* sums, int dim, int lane, Put put) {
+  for (int i = 0; i < kMaxPerLane; ++i) {
+    const int e = lane + 32 * i;
+    if (e < dim) put(e, sums[i]);
+  }
+}
+
+// Keys that any query of this block of warps sees: every warp meets the barriers.
+__device__ int keys_of_block(const Operands& o) {
+  const int last = min(o.query_begin + static_cast<int>(blockIdx.x + 1) * kWarps, o.seq) - 1;
+  return o.causal ? last + 1 : o.key_count;
+}
+
+// Grid: (blocks of kWarps queries, heads, batch). Shared: K tile, V tile, kWarps query rows. `joins`: out and
+// statistics hold the softmax over other keys, and over those and these afterwards.
+__global__ void forward_kernel(Operands o, bool joins, float* out, float* statistics) {
+  float* keys = shared_floats();
+  const int dim = o.dim;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int h = blockIdx.y;
   const int b = blockIdx.z;
-  const int kv = h / (l.heads / l.kv_heads);
-  const int query = blockIdx.x * kWarps + warp;
-  float* keys = shared;
+  const int kv = h / (o.heads / o.kv_heads);
+  const int query = o.query_begin + blockIdx.x * kWarps + warp;
   float* values = keys + kTile * (dim + 1);
   float* q = values + kTile * (dim + 1) + warp * dim;
-  for (int e = lane; e < dim; e += 32) q[e] = query < l.seq ? qkv[view.q(b, h, query) + e] : 0;
-  float accumulated[kMaxPerLane] = {};
+  for (int e = lane; e < dim; e += 32) q[e] = query < o.seq ? o.queries[o.query_at(b, h, query) + e] : 0;
+  float sums[kMaxPerLane] = {};
   float top = -FLT_MAX;
   float total = 0;
-  const int last_query = min(static_cast<int>(blockIdx.x + 1) * kWarps, l.seq) - 1;
-  const int keys_needed =
-      l.causal ? last_query + 1 : l.seq;  // of the whole block: every warp meets the barriers
-  for (int first = 0; first < keys_needed; first += kTile) {
-    __syncthreads();
-    load_tile(keys, qkv, first, l.seq, dim, [&](int s) { return view.k(b, kv, s); });
-    load_tile(values, qkv, first, l.seq, dim, [&](int s) { return view.v(b, kv, s); });
-    __syncthreads();
-    const int key = first + lane;
-    const bool seen = key < l.seq && (!l.causal || key <= query);
-    const float score = seen ? scale * dot(q, keys + lane * (dim + 1), dim) : -FLT_MAX;
+  const int needed = keys_of_block(o);
+  for (int first = 0; first < needed; first += kTile) {
+    load_tiles(
+        keys, values, first, o.key_count, dim, [&](int s) { return o.keys + o.key_at(b, kv, s); },
+        [&](int s) { return o.values + o.key_at(b, kv, s); });
+    const bool seen = o.sees(query, first + lane);
+    const float score = seen ? o.scale * dot(q, keys + lane * (dim + 1), dim) : -FLT_MAX;
     const float new_top = fmaxf(top, warp_max(score));
     const float weight = seen ? expf(score - new_top) : 0;
     const float fade = expf(top - new_top);
     total = total * fade + warp_sum(weight);
     top = new_top;
-    for (int i = 0; i < kMaxPerLane; ++i) accumulated[i] *= fade;
-    for (int j = 0; j < kTile; ++j) {
-      const float w = __shfl_sync(kAll, weight, j);
-      for (int i = 0; i < kMaxPerLane; ++i) {
-        const int e = lane + 32 * i;
-        if (e < dim) accumulated[i] += w * values[j * (dim + 1) + e];
-      }
-    }
+    for (float& sum : sums) sum *= fade;
+    add_weighted_rows(sums, weight, values, dim, lane);
   }
-  if (query >= l.seq) return;
-  for (int i = 0; i < kMaxPerLane; ++i) {
-    const int e = lane + 32 * i;
-    if (e < dim) out[view.out(b, h, query) + e] = accumulated[i] / total;
+  if (query >= o.seq) return;
+  float& statistic = statistics[o.statistic_at(b, h, query)];
+  const float now = top + logf(total);
+  float joined = now;
+  float keep = 0;
+  if (joins) {
+    const float before = statistic;
+    const float most = fmaxf(before, now);
+    joined = most + logf(expf(before - most) + expf(now - most));
+    keep = expf(before - joined);
   }
-  if (lane == 0) statistics[view.stat(b, h, query)] = top + logf(total);
+  const float take = expf(now - joined) / total;
+  float* row = out + o.out_at(b, h, query);
+  for_columns(sums, dim, lane, [&](int e, float sum) { row[e] = take * sum + (joins ? keep * row[e] : 0); });
+  // The lanes of a warp may not have read it yet.
+  __syncwarp();
+  if (lane == 0) statistic = joined;
 }
 
 // delta = sum over columns of dout * out: one warp a (batch, head, query).
-__global__ void delta_kernel(const float* out, const float* dout, float* delta, View view) {
-  const auto& l = view.layout;
+__global__ void delta_kernel(Operands o, int batch, const float* out, const float* dout, float* delta) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  if (index >= static_cast<std::int64_t>(l.batch) * l.heads * l.seq) return;
-  const int s = static_cast<int>(index % l.seq);
-  const int h = static_cast<int>(index / l.seq % l.heads);
-  const int b = static_cast<int>(index / l.seq / l.heads);
+  if (index >= static_cast<std::int64_t>(batch) * o.heads * o.seq) return;
+  const int s = static_cast<int>(index % o.seq);
+  const int h = static_cast<int>(index / o.seq % o.heads);
+  const int b = static_cast<int>(index / o.seq / o.heads);
+  const std::int64_t at = o.out_at(b, h, s);
   float sum = 0;
-  for (int e = lane; e < l.head_dim; e += 32) sum += out[view.out(b, h, s) + e] * dout[view.out(b, h, s) + e];
+  for (int e = lane; e < o.dim; e += 32) sum += out[at + e] * dout[at + e];
   sum = warp_sum(sum);
   if (lane == 0) delta[index] = sum;
 }
 
-__global__ void dq_kernel(const float* qkv, const float* dout, const float* statistics, const float* delta,
-                          float* dqkv, View view, float scale) {
-  float* shared = shared_floats();
-  const auto& l = view.layout;
-  const int dim = l.head_dim;
+// Grid as forward's; two rows a warp. dqueries: as queries lie; added to, or set.
+__global__ void dq_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
+                          float* dqueries, bool add) {
+  float* keys = shared_floats();
+  const int dim = o.dim;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int h = blockIdx.y;
   const int b = blockIdx.z;
-  const int kv = h / (l.heads / l.kv_heads);
-  const int query = blockIdx.x * kWarps + warp;
-  float* keys = shared;
+  const int kv = h / (o.heads / o.kv_heads);
+  const int query = o.query_begin + blockIdx.x * kWarps + warp;
   float* values = keys + kTile * (dim + 1);
   float* q = values + kTile * (dim + 1) + warp * 2 * dim;
   float* g = q + dim;
-  const bool live = query < l.seq;
+  const bool live = query < o.seq;
   for (int e = lane; e < dim; e += 32) {
-    q[e] = live ? qkv[view.q(b, h, query) + e] : 0;
-    g[e] = live ? dout[view.out(b, h, query) + e] : 0;
+    q[e] = live ? o.queries[o.query_at(b, h, query) + e] : 0;
+    g[e] = live ? dout[o.out_at(b, h, query) + e] : 0;
   }
-  const float log_sum = live ? statistics[view.stat(b, h, query)] : 0;
-  const float shift = live ? delta[view.stat(b, h, query)] : 0;
-  float accumulated[kMaxPerLane] = {};
-  const int last_query = min(static_cast<int>(blockIdx.x + 1) * kWarps, l.seq) - 1;
-  const int keys_needed = l.causal ? last_query + 1 : l.seq;
-  for (int first = 0; first < keys_needed; first += kTile) {
-    __syncthreads();
-    load_tile(keys, qkv, first, l.seq, dim, [&](int s) { return view.k(b, kv, s); });
-    load_tile(values, qkv, first, l.seq, dim, [&](int s) { return view.v(b, kv, s); });
-    __syncthreads();
-    const int key = first + lane;
+  const float log_sum = live ? statistics[o.statistic_at(b, h, query)] : 0;
+  const float shift = live ? delta[o.statistic_at(b, h, query)] : 0;
+  float sums[kMaxPerLane] = {};
+  const int needed = keys_of_block(o);
+  for (int first = 0; first < needed; first += kTile) {
+    load_tiles(
+        keys, values, first, o.key_count, dim, [&](int s) { return o.keys + o.key_at(b, kv, s); },
+        [&](int s) { return o.values + o.key_at(b, kv, s); });
     float ds = 0;
-    if (live && key < l.seq && (!l.causal || key <= query)) {
-      const float p = expf(scale * dot(q, keys + lane * (dim + 1), dim) - log_sum);
-      ds = scale * p * (dot(g, values + lane * (dim + 1), dim) - shift);
+    if (o.sees(query, first + lane)) {
+      const float p = expf(o.scale * dot(q, keys + lane * (dim + 1), dim) - log_sum);
+      ds = o.scale * p * (dot(g, values + lane * (dim + 1), dim) - shift);
     }
-    for (int j = 0; j < kTile; ++j) {
-      const float w = __shfl_sync(kAll, ds, j);
-      for (int i = 0; i < kMaxPerLane; ++i) {
-        const int e = lane + 32 * i;
-        if (e < dim) accumulated[i] += w * keys[j * (dim + 1) + e];
-      }
-    }
+    add_weighted_rows(sums, ds, keys, dim, lane);
   }
   if (!live) return;
-  for (int i = 0; i < kMaxPerLane; ++i) {
-    const int e = lane + 32 * i;
-    if (e < dim) dqkv[view.q(b, h, query) + e] = accumulated[i];
-  }
+  float* row = dqueries + o.query_at(b, h, query);
+  for_columns(sums, dim, lane, [&](int e, float sum) { row[e] = sum + (add ? row[e] : 0); });
 }
 
 // Grid: (blocks of kWarps keys, kv heads, batch). All query heads of the group add into one key and value.
-__global__ void dkv_kernel(const float* qkv, const float* dout, const float* statistics, const float* delta,
-                           float* dqkv, View view, float scale) {
-  float* shared = shared_floats();
-  const auto& l = view.layout;
-  const int dim = l.head_dim;
+// dkeys and dvalues: as keys and values lie; rows from key_count on become zero.
+__global__ void dkv_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
+                           float* dkeys, float* dvalues) {
+  float* queries = shared_floats();
+  const int dim = o.dim;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int kv = blockIdx.y;
   const int b = blockIdx.z;
-  const int group = l.heads / l.kv_heads;
+  const int group = o.heads / o.kv_heads;
   const int key = blockIdx.x * kWarps + warp;
-  float* queries = shared;
   float* gradients = queries + kTile * (dim + 1);
   float* k = gradients + kTile * (dim + 1) + warp * 2 * dim;
   float* v = k + dim;
-  const bool live = key < l.seq;
+  const bool live = key < o.key_count;
   for (int e = lane; e < dim; e += 32) {
-    k[e] = live ? qkv[view.k(b, kv, key) + e] : 0;
-    v[e] = live ? qkv[view.v(b, kv, key) + e] : 0;
+    k[e] = live ? o.keys[o.key_at(b, kv, key) + e] : 0;
+    v[e] = live ? o.values[o.key_at(b, kv, key) + e] : 0;
   }
   float dk[kMaxPerLane] = {};
   float dv[kMaxPerLane] = {};
-  const int first_query = l.causal ? static_cast<int>(blockIdx.x) * kWarps / kTile * kTile : 0;
+  const int first_seen = o.causal ? static_cast<int>(blockIdx.x) * kWarps : o.query_begin;
   for (int h = kv * group; h < (kv + 1) * group; ++h) {
-    for (int first = first_query; first < l.seq; first += kTile) {
-      __syncthreads();
-      load_tile(queries, qkv, first, l.seq, dim, [&](int s) { return view.q(b, h, s); });
-      load_tile(gradients, dout, first, l.seq, dim, [&](int s) { return view.out(b, h, s); });
-      __syncthreads();
+    for (int first = first_seen / kTile * kTile; first < o.seq; first += kTile) {
+      load_tiles(
+          queries, gradients, first, o.seq, dim, [&](int s) { return o.queries + o.query_at(b, h, s); },
+          [&](int s) { return dout + o.out_at(b, h, s); });
       const int query = first + lane;
       float p = 0;
       float ds = 0;
-      if (live && query < l.seq && (!l.causal || key <= query)) {
-        p = expf(scale * dot(k, queries + lane * (dim + 1), dim) - statistics[view.stat(b, h, query)]);
-        ds = scale * p * (dot(v, gradients + lane * (dim + 1), dim) - delta[view.stat(b, h, query)]);
+      if (o.sees(query, key)) {
+        const std::int64_t at = o.statistic_at(b, h, query);
+        p = expf(o.scale * dot(k, queries + lane * (dim + 1), dim) - statistics[at]);
+        ds = o.scale * p * (dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
       }
-      for (int j = 0; j < kTile; ++j) {
-        const float wp = __shfl_sync(kAll, p, j);
-        const float ws = __shfl_sync(kAll, ds, j);
-        for (int i = 0; i < kMaxPerLane; ++i) {
-          const int e = lane + 32 * i;
-          if (e < dim) {
-            dv[i] += wp * gradients[j * (dim + 1) + e];
-            dk[i] += ws * queries[j * (dim + 1) + e];
-          }
-        }
-      }
+      add_weighted_rows(dv, p, gradients, dim, lane);
+      add_weighted_rows(dk, ds, queries, dim, lane);
     }
   }
-  if (!live) return;
-  for (int i = 0; i < kMaxPerLane; ++i) {
-    const int e = lane + 32 * i;
-    if (e < dim) {
-      dqkv[view.k(b, kv, key) + e] = dk[i];
-      dqkv[view.v(b, kv, key) + e] = dv[i];
-    }
-  }
+  if (key >= o.seq) return;
+  const std::int64_t at = o.key_at(b, kv, key);
+  for_columns(dk, dim, lane, [&](int e, float sum) { dkeys[at + e] = sum; });
+  for_columns(dv, dim, lane, [&](int e, float sum) { dvalues[at + e] = sum; });
 }
 
 // Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
-__global__ void rotary_kernel(float* qkv, View view, int first_position, int rotary_dim, float theta,
-                              bool inverse) {
-  const auto& l = view.layout;
+__global__ void rotary_kernel(float* qkv, AttentionSize l, int rotary_dim, float theta, bool inverse) {
+  const std::int64_t stride = static_cast<std::int64_t>(l.heads + 2 * l.kv_heads) * l.head_dim;
   const int half = rotary_dim / 2;
   const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * (l.heads + l.kv_heads) * half;
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
@@ -257,8 +274,8 @@ __global__ void rotary_kernel(float* qkv, View view, int first_position, int rot
     const int h = static_cast<int>(i / half % (l.heads + l.kv_heads));
     const std::int64_t position = i / half / (l.heads + l.kv_heads);
     const int s = static_cast<int>(position % l.seq);
-    float* x = qkv + view.q(static_cast<int>(position / l.seq), h, s);
-    const float angle = static_cast<float>(first_position + s) *
+    float* x = qkv + position * stride + static_cast<std::int64_t>(h) * l.head_dim;
+    const float angle = static_cast<float>(l.first_position + s) *
                         powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
     float sine;
     float cosine;
@@ -279,48 +296,106 @@ std::size_t allow_shared(Kernel kernel, int dim, int rows_per_warp) {
   return bytes;
 }
 
-unsigned blocks_of(int count) {
-  return static_cast<unsigned>((count + kWarps - 1) / kWarps);
+dim3 grid_of(int rows, int heads, int batch) {
+  return {static_cast<unsigned>((rows + kWarps - 1) / kWarps), static_cast<unsigned>(heads),
+          static_cast<unsigned>(batch)};
 }
 
-void check_layout(const AttentionSize& l) {
+Operands operands_of(const AttentionSize& l) {
   if (l.head_dim > kMaxHeadDim || l.head_dim <= 0)
     throw UserError(
         "head dimension " + std::to_string(l.head_dim) + " is not supported by the CUDA attention",
         "expected 1 to " + std::to_string(kMaxHeadDim));
+  Operands o{};
+  o.query_stride = l.qkv_columns();
+  o.seq = o.key_count = l.seq;
+  o.heads = l.heads;
+  o.kv_heads = l.kv_heads;
+  o.dim = l.head_dim;
+  o.causal = l.causal;
+  o.scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
+  return o;
+}
+
+// Queries, keys and values side by side in one row.
+Operands packed(const AttentionSize& l, const float* qkv) {
+  Operands o = operands_of(l);
+  o.queries = qkv;
+  o.keys = qkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
+  o.values = o.keys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
+  o.key_stride = o.query_stride;
+  return o;
+}
+
+Operands of_block(const AttentionBlock& block, const float* qkv, const float* keys, const float* values) {
+  Operands o = operands_of(block.size);
+  o.queries = qkv;
+  o.keys = keys;
+  o.values = values;
+  o.key_stride = static_cast<std::int64_t>(o.kv_heads) * o.dim;
+  o.query_begin = block.query_begin;
+  o.key_count = block.keys;
+  o.causal = false;  // what a block holds is seen in whole
+  return o;
+}
+
+void forward(const Operands& o, int batch, bool joins, float* out, float* statistics, cudaStream_t stream) {
+  if (batch == 0 || o.seq <= o.query_begin || o.key_count == 0) return;
+  launch(forward_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
+         allow_shared(forward_kernel, o.dim, 1), stream, o, joins, out, statistics);
+}
+
+struct Gradients {
+  float* queries;
+  bool add_to_queries;
+  float* keys;
+  float* values;
+};
+
+void backward(const Operands& o, int batch, const float* out, const float* dout, const float* statistics,
+              float* delta, const Gradients& gradients, cudaStream_t stream) {
+  if (batch == 0 || o.seq == 0) return;
+  launch(delta_kernel, grid_of(batch * o.heads * o.seq, 1, 1), kWarps * 32, 0, stream, o, batch, out, dout,
+         delta);
+  if (o.seq > o.query_begin)
+    launch(dq_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
+           allow_shared(dq_kernel, o.dim, 2), stream, o, dout, statistics, delta, gradients.queries,
+           gradients.add_to_queries);
+  launch(dkv_kernel, grid_of(o.seq, o.kv_heads, batch), kWarps * 32, allow_shared(dkv_kernel, o.dim, 2),
+         stream, o, dout, statistics, delta, gradients.keys, gradients.values);
 }
 
 }  // namespace
 
 void attention_forward(const float* qkv, float* out, float* statistics, const AttentionSize& l,
                        cudaStream_t stream) {
-  check_layout(l);
-  if (l.batch == 0 || l.seq == 0) return;
-  const float scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
-  const dim3 grid(blocks_of(l.seq), static_cast<unsigned>(l.heads), static_cast<unsigned>(l.batch));
-  launch(forward_kernel, grid, kWarps * 32, allow_shared(forward_kernel, l.head_dim, 1), stream, qkv, out,
-         statistics, View{l}, scale);
+  forward(packed(l, qkv), l.batch, /*joins=*/false, out, statistics, stream);
 }
 
 void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
                         float* delta, float* dqkv, const AttentionSize& l, cudaStream_t stream) {
-  check_layout(l);
-  if (l.batch == 0 || l.seq == 0) return;
-  const float scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
-  const View view{l};
-  launch(delta_kernel, blocks_of(l.batch * l.heads * l.seq), kWarps * 32, 0, stream, out, dout, delta, view);
-  const dim3 queries(blocks_of(l.seq), static_cast<unsigned>(l.heads), static_cast<unsigned>(l.batch));
-  launch(dq_kernel, queries, kWarps * 32, allow_shared(dq_kernel, l.head_dim, 2), stream, qkv, dout,
-         statistics, delta, dqkv, view, scale);
-  const dim3 keys(blocks_of(l.seq), static_cast<unsigned>(l.kv_heads), static_cast<unsigned>(l.batch));
-  launch(dkv_kernel, keys, kWarps * 32, allow_shared(dkv_kernel, l.head_dim, 2), stream, qkv, dout,
-         statistics, delta, dqkv, view, scale);
+  float* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
+  float* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
+  backward(packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, stream);
+}
+
+void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                             const float* values, float* out, float* statistics, cudaStream_t stream) {
+  forward(of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, stream);
+}
+
+void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                              const float* values, const float* out, const float* dout,
+                              const float* statistics, float* delta, float* dqkv, float* dkeys,
+                              float* dvalues, cudaStream_t stream) {
+  backward(of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
+           {dqkv, true, dkeys, dvalues}, stream);
 }
 
 void rotary(float* qkv, const AttentionSize& l, int rotary_dim, float theta, bool inverse,
             cudaStream_t stream) {
   if (l.batch == 0 || l.seq == 0 || rotary_dim < 2) return;
-  launch(rotary_kernel, 1024, 256, 0, stream, qkv, View{l}, l.first_position, rotary_dim, theta, inverse);
+  launch(rotary_kernel, 1024, 256, 0, stream, qkv, l, rotary_dim, theta, inverse);
 }
 
 }  // namespace orrery::exec::kernels

@@ -263,12 +263,31 @@ void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, 
   kernels::attention_forward(qkv, out, statistics, size, stream_);
 }
 
+float* CudaDevice::allocate_statistics(const AttentionSize& size) {
+  return static_cast<float*>(
+      allocate(sizeof(float) * static_cast<std::size_t>(size.batch) * static_cast<std::size_t>(size.heads) *
+               static_cast<std::size_t>(size.seq)));
+}
+
 void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
                                     const float* dout, const float* statistics, float* dqkv) {
-  const std::size_t rows = static_cast<std::size_t>(size.batch) * static_cast<std::size_t>(size.heads) *
-                           static_cast<std::size_t>(size.seq);
-  auto* delta = static_cast<float*>(allocate(sizeof(float) * rows));
+  float* delta = allocate_statistics(size);
   kernels::attention_backward(qkv, out, dout, statistics, delta, dqkv, size, stream_);
+  release(delta);
+}
+
+void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                         const float* values, float* out, float* statistics) {
+  kernels::attention_block_forward(block, qkv, keys, values, out, statistics, stream_);
+}
+
+void CudaDevice::attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                          const float* values, const float* out, const float* dout,
+                                          const float* statistics, float* dqkv, float* dkeys,
+                                          float* dvalues) {
+  float* delta = allocate_statistics(block.size);
+  kernels::attention_block_backward(block, qkv, keys, values, out, dout, statistics, delta, dqkv, dkeys,
+                                    dvalues, stream_);
   release(delta);
 }
 
@@ -312,6 +331,53 @@ void CudaDevice::loss_gradient(float* logits, const float* sums, const std::int3
                                std::int64_t rows, std::int64_t columns, std::int64_t stride,
                                std::int32_t first, double* loss) {
   kernels::loss_gradient(logits, sums, targets, scale, rows, columns, stride, first, loss, stream_);
+}
+
+void CudaDevice::gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                             std::int64_t rows, std::int64_t columns) {
+  kernels::gather_rows(from, index, scale, to, rows, columns, stream_);
+}
+
+void CudaDevice::sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                          std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) {
+  kernels::sum_rows(from, index, scale, to, rows, per_row, columns, accumulate, stream_);
+}
+
+void CudaDevice::dot_rows(const float* a, const float* b, const std::int32_t* index, float* out,
+                          std::int64_t rows, int per_row, std::int64_t columns) {
+  kernels::dot_rows(a, b, index, out, rows, per_row, columns, stream_);
+}
+
+void CudaDevice::narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
+                        bool saturate) {
+  kernels::narrow(type, from, to, count, scale, saturate, stream_);
+}
+
+void CudaDevice::widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale) {
+  kernels::widen(type, from, to, count, scale, stream_);
+}
+
+void CudaDevice::round_to(DType type, float* data, std::size_t count) {
+  kernels::round_to(type, data, count, stream_);
+}
+
+void CudaDevice::quantize(const float* gradient, float* error, std::byte* payload, std::size_t count) {
+  kernels::quantize(gradient, error, payload, count, stream_);
+}
+
+void CudaDevice::keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
+                              std::size_t kept) {
+  void* scratch = allocate(kernels::keep_largest_scratch_bytes(count));
+  kernels::keep_largest(gradient, error, payload, count, kept, scratch, stream_);
+  release(scratch);
+}
+
+void CudaDevice::add_quantized(const std::byte* payload, float* gradient, std::size_t count) {
+  kernels::add_quantized(payload, gradient, count, stream_);
+}
+
+void CudaDevice::add_largest(const std::byte* payload, float* gradient, std::size_t kept) {
+  kernels::add_largest(payload, gradient, kept, stream_);
 }
 
 void CudaDevice::sgd(float* weight, const float* gradient, std::size_t count, float rate) {

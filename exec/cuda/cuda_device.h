@@ -74,6 +74,11 @@ class CudaDevice final : public Device {
   void attention_forward(const AttentionSize& size, const float* qkv, float* out, float* statistics) override;
   void attention_backward(const AttentionSize& size, const float* qkv, const float* out, const float* dout,
                           const float* statistics, float* dqkv) override;
+  void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                               const float* values, float* out, float* statistics) override;
+  void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                                const float* values, const float* out, const float* dout,
+                                const float* statistics, float* dqkv, float* dkeys, float* dvalues) override;
   void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override;
 
   void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
@@ -93,6 +98,23 @@ class CudaDevice final : public Device {
                      std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                      double* loss) override;
 
+  void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                   std::int64_t rows, std::int64_t columns) override;
+  void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                std::int64_t rows, int per_row, std::int64_t columns, bool accumulate) override;
+  void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out, std::int64_t rows,
+                int per_row, std::int64_t columns) override;
+
+  void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale,
+              bool saturate) override;
+  void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale) override;
+  void round_to(DType type, float* data, std::size_t count) override;
+  void quantize(const float* gradient, float* error, std::byte* payload, std::size_t count) override;
+  void keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
+                    std::size_t kept) override;
+  void add_quantized(const std::byte* payload, float* gradient, std::size_t count) override;
+  void add_largest(const std::byte* payload, float* gradient, std::size_t kept) override;
+
   void sgd(float* weight, const float* gradient, std::size_t count, float rate) override;
   void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,
                 float momentum) override;
@@ -111,6 +133,7 @@ class CudaDevice final : public Device {
     cublasLtMatmulAlgo_t algorithm{};
   };
   const GemmPlan& gemm_plan(const GemmKey& key);
+  float* allocate_statistics(const AttentionSize& size);  // one a query and head
 
   int index_ = 0;
   cudaStream_t stream_ = nullptr;

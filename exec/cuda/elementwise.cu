@@ -1,30 +1,10 @@
 // Element-wise kernels, reductions and optimizers.
+#include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
 
 namespace orrery::exec::kernels {
 namespace {
-
-constexpr int kThreads = 256;
-
-int blocks_for(std::size_t count) {
-  const std::size_t wanted = (count + kThreads - 1) / kThreads;
-  return static_cast<int>(wanted < 65535 ? wanted : 65535);
-}
-
-// Runs body(i) for i in [0, count): a grid-stride loop, so that one launch covers any count.
-template <class Body>
-__global__ void each_kernel(std::size_t count, Body body) {
-  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
-       i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
-    body(i);
-}
-
-template <class Body>
-void each(std::size_t count, cudaStream_t stream, Body body) {
-  if (count == 0) return;
-  launch(each_kernel<Body>, blocks_for(count), kThreads, 0, stream, count, body);
-}
 
 __global__ void sum_of_squares_kernel(const float* data, std::size_t count, double* result) {
   double sum = 0;
@@ -97,7 +77,7 @@ void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
 
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
   if (count == 0) return;
-  launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kThreads, 0, stream,
+  launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kEachThreads, 0, stream,
          data, count, result);
 }
 

@@ -44,6 +44,13 @@ void attention_forward(const float* qkv, float* out, float* statistics, const At
 // `delta`: batch * heads * seq floats of scratch.
 void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
                         float* delta, float* dqkv, const AttentionSize& size, cudaStream_t stream);
+// One block more of an attention under way (exec/device.h); `delta` as above.
+void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+                             const float* values, float* out, float* statistics, cudaStream_t stream);
+void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+                              const float* values, const float* out, const float* dout,
+                              const float* statistics, float* delta, float* dqkv, float* dkeys,
+                              float* dvalues, cudaStream_t stream);
 void rotary(float* qkv, const AttentionSize& size, int rotary_dim, float theta, bool inverse,
             cudaStream_t stream);
 
@@ -65,6 +72,28 @@ void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, 
 void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
                    std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                    double* loss, cudaStream_t stream);
+
+void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                 std::int64_t rows, std::int64_t columns, cudaStream_t stream);
+void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to, std::int64_t rows,
+              int per_row, std::int64_t columns, bool accumulate, cudaStream_t stream);
+void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out, std::int64_t rows,
+              int per_row, std::int64_t columns, cudaStream_t stream);
+
+void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale, bool saturate,
+            cudaStream_t stream);
+void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale,
+           cudaStream_t stream);
+void round_to(DType type, float* data, std::size_t count, cudaStream_t stream);
+
+void quantize(const float* gradient, float* error, std::byte* payload, std::size_t count,
+              cudaStream_t stream);
+void add_quantized(const std::byte* payload, float* gradient, std::size_t count, cudaStream_t stream);
+// `scratch`: keep_largest_scratch_bytes(count).
+std::size_t keep_largest_scratch_bytes(std::size_t count);
+void keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
+                  std::size_t kept, void* scratch, cudaStream_t stream);
+void add_largest(const std::byte* payload, float* gradient, std::size_t kept, cudaStream_t stream);
 
 void sgd(float* weight, const float* gradient, std::size_t count, float rate, cudaStream_t stream);
 void momentum(float* weight, const float* gradient, float* velocity, std::size_t count, float rate,

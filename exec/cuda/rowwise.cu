@@ -1,28 +1,14 @@
 // Kernels that reduce over a row: norms and cross entropy. One block a row; threads stride over its columns.
 #include <cfloat>
 
+#include "exec/cuda/block_reduce.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
 
 namespace orrery::exec::kernels {
 namespace {
 
-constexpr int kThreads = 256;
-
-template <bool Max>
-__device__ float reduce_block(float value) {
-  __shared__ float part[kThreads / 32];
-  __syncthreads();  // `part` may still be read from the call before
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffU, value, offset);
-    value = Max ? fmaxf(value, other) : value + other;
-  }
-  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
-  __syncthreads();
-  value = part[0];
-  for (int i = 1; i < kThreads / 32; ++i) value = Max ? fmaxf(value, part[i]) : value + part[i];
-  return value;
-}
+constexpr int kThreads = kReducingThreads;
 
 __global__ void norm_forward_kernel(bool rms, const float* x, const float* weight, const float* bias,
                                     float* y, float* mean, float* inverse, std::int64_t columns,

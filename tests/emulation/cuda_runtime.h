@@ -37,6 +37,7 @@ void* shared_memory();
 void block_barrier();
 // All lanes of a warp put eight bytes down, then each takes those of another lane.
 std::uint64_t exchange(std::uint64_t value, int source_lane);
+void warp_barrier();
 int lane();
 
 template <class T>
@@ -53,6 +54,9 @@ T shuffle(T value, int source) {
 
 inline void __syncthreads() {
   cuda_emulation::block_barrier();
+}
+inline void __syncwarp() {
+  cuda_emulation::warp_barrier();
 }
 template <class T>
 T __shfl_sync(unsigned, T value, int source) {

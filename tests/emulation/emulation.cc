@@ -137,6 +137,10 @@ void block_barrier() {
   wait(State::at_block_barrier);
 }
 
+void warp_barrier() {
+  wait(State::at_warp);
+}
+
 int lane() {
   return static_cast<int>(current % kLanes);
 }

@@ -87,28 +87,6 @@ TEST_CASE("the router's gradient is that of its weights and of the auxiliary los
   CHECK(difference(dscores, numeric_gradient(scores, {1}, loss)) < 1e-5);
 }
 
-TEST_CASE("rows by index are gathered, summed and multiplied, and -1 is none") {
-  const auto device = make_cpu_device();
-  const std::vector<float> from = {1, 2, 3, 4, 5, 6};  // three rows of two
-  const std::vector<std::int32_t> index = {2, -1, 0, 1};
-  const std::vector<float> scale = {2, 3, 4, 5};
-  std::vector<float> to(8, -1);
-  device->gather_rows(from.data(), index.data(), scale.data(), to.data(), 4, 2);
-  CHECK(to == std::vector<float>{10, 12, 0, 0, 4, 8, 15, 20});
-  device->gather_rows(from.data(), index.data(), nullptr, to.data(), 1, 2);
-  CHECK(to[0] == 5);
-  std::vector<float> sum = {1, 1, 1, 1};
-  device->sum_rows(from.data(), index.data(), scale.data(), sum.data(), 2, 2, 2, /*accumulate=*/true);
-  CHECK(sum == std::vector<float>{11, 13, 20, 29});
-  device->sum_rows(from.data(), index.data(), nullptr, sum.data(), 2, 2, 2, /*accumulate=*/false);
-  CHECK(sum == std::vector<float>{5, 6, 4, 6});
-  const std::vector<float> a = {1, 1, 2, 0};
-  std::vector<float> dots(4, -1);
-  device->dot_rows(a.data(), from.data(), index.data(), dots.data(), 2, 2, 2);
-  CHECK(dots == std::vector<float>{11, 0, 2, 6});
-  device->gather_rows(from.data(), index.data(), nullptr, nullptr, 0, 2);
-}
-
 TEST_CASE("a pool gives memory back to those who come next") {
   const auto device = make_cpu_device();
   MemoryPool pool(*device);

@@ -1,0 +1,62 @@
+// Rows by index: tokens on their way to experts and back.
+#include "exec/cuda/each.h"
+#include "exec/cuda/kernels.h"
+
+namespace orrery::exec::kernels {
+namespace {
+
+constexpr int kWarps = 4;
+
+// One warp a product.
+__global__ void dot_rows_kernel(const float* a, const float* b, const std::int32_t* index, float* out,
+                                std::int64_t products, int per_row, std::int64_t columns) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (i >= products) return;
+  const std::int32_t other = index[i];
+  float sum = 0;
+  if (other >= 0) {
+    const float* left = a + i / per_row * columns;
+    const float* right = b + other * columns;
+    for (std::int64_t c = lane; c < columns; c += 32) sum += left[c] * right[c];
+  }
+  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, offset);
+  if (lane == 0) out[i] = sum;
+}
+
+}  // namespace
+
+void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
+                 std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const std::int32_t source = index[row];
+    const float value = source < 0 ? 0 : from[source * columns + static_cast<std::int64_t>(i) % columns];
+    to[i] = scale && source >= 0 ? scale[row] * value : value;
+  });
+}
+
+void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to, std::int64_t rows,
+              int per_row, std::int64_t columns, bool accumulate, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) / columns * per_row;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    float sum = accumulate ? to[i] : 0;
+    for (std::int64_t j = first; j < first + per_row; ++j) {
+      if (index[j] < 0) continue;
+      const float value = from[index[j] * columns + column];
+      sum += scale ? scale[j] * value : value;
+    }
+    to[i] = sum;
+  });
+}
+
+void dot_rows(const float* a, const float* b, const std::int32_t* index, float* out, std::int64_t rows,
+              int per_row, std::int64_t columns, cudaStream_t stream) {
+  const std::int64_t products = rows * per_row;
+  if (products > 0)
+    launch(dot_rows_kernel, static_cast<unsigned>((products + kWarps - 1) / kWarps), kWarps * 32, 0, stream,
+           a, b, index, out, products, per_row, columns);
+}
+
+}  // namespace orrery::exec::kernels
