@@ -1,6 +1,7 @@
 // orrery plan: searches, ranks, says why, and writes the best plan.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "base/format.h"
@@ -8,6 +9,8 @@
 #include "cli/plan_file.h"
 #include "cli/training_options.h"
 #include "cli/verbs.h"
+#include "planner/load.h"
+#include "planner/pareto.h"
 #include "planner/search.h"
 
 namespace orrery::cli {
@@ -18,7 +21,7 @@ struct Options {
   std::string out;
   int jobs = 0;
   double budget_s = planner::SearchOptions{}.budget_s;
-  bool load = false;
+  bool load = false, pareto = false;
   Output output;
 };
 
@@ -42,11 +45,46 @@ std::string verdict(const planner::SearchResult& result) {
          fmt::format(" ({}).\n", counts);
 }
 
+// The front, and what it covers.
+std::string pareto_table(const Job& job, const planner::SearchResult& result) {
+  const bool priced = planner::usd_per_s(job.cluster) > 0;
+  const bool powered = planner::states_power(job.cluster);
+  std::vector<std::string> head = {"step"};
+  if (priced) head.emplace_back("USD/step");
+  if (powered) head.emplace_back("kWh/step");
+  for (const char* name : {"memory", "headroom", "plan"}) head.emplace_back(name);
+  std::vector<std::vector<std::string>> rows;
+  for (const planner::Evaluation& evaluation : result.pareto) {
+    const planner::Figures figures = planner::figures_of(evaluation);
+    std::vector<std::string> row = {human_seconds(figures.step_s)};
+    if (priced) row.push_back(fmt::format("{:.4g}", figures.cost_usd));
+    if (powered) row.push_back(fmt::format("{:.4g}", figures.energy_j / 3.6e6));
+    row.push_back(human_bytes(figures.memory_bytes));
+    row.push_back(human_bytes(evaluation.memory.capacity - evaluation.memory.total));
+    row.push_back(planner::describe(evaluation.plan));
+    rows.push_back(std::move(row));
+  }
+  std::string text = fmt::format(
+      "Pareto front of {}, exact among the {} plans simulated: the search's best and {} of the {} on the "
+      "closed "
+      "form's front over {} plans that fit{}\n",
+      priced && powered ? "step time, cost, energy and memory"
+      : priced          ? "step time, cost and memory"
+      : powered         ? "step time, energy and memory"
+                        : "step time and memory",
+      result.simulated, result.pareto_simulated, result.pareto_front, result.pareto_looked_into,
+      std::isfinite(result.pareto_beyond_s)
+          ? fmt::format("; all other layouts take at least {} a step", human_seconds(result.pareto_beyond_s))
+          : std::string(", all layouts"));
+  return text + table(head, rows) + "\n";
+}
+
 int run(const Options& options) {
   const auto job = options.training.job();
   planner::SearchOptions search = options.training.search_options();
   search.jobs = options.jobs;
   search.budget_s = options.budget_s;
+  search.pareto = options.pareto;
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
   const planner::SearchResult result = planner::search(job, options.training.pins(), search);
   show_progress("", 0, 0);
@@ -56,6 +94,7 @@ int run(const Options& options) {
   options.output.write(planner::to_json(*job, result));
   options.output.print(headline(*job));
   options.output.print(plan_table(result.plans) + "\n");
+  if (options.pareto) options.output.print(pareto_table(*job, result));
   const planner::Load load = planner::load_of(result.plans.front());
   if (options.load)
     options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +

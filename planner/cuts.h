@@ -17,14 +17,15 @@ struct Cut {
   int stages = 1, chunks = 1;
   std::vector<LayerRange> parts;  // [stage * chunks + chunk]: parts [begin, end) of the model
   std::vector<int> layers;        // of each stage, all chunks
-  std::vector<int> twin;          // by stage: the first stage that holds the same, or itself
+  std::vector<int> twin;          // by stage: the first stage that holds layers that cost the same, or itself
   std::vector<int> distinct;      // the stages that are their own twins
+  bool alike = false;             // all layers of the model are of one kind, all devices too
   LayerRange part(int stage, int chunk) const { return parts[stage * chunks + chunk]; }
 };
 
 class Cuts {
  public:
-  // `stages_alike`: stages on other devices are alike too.
+  // `devices_alike`: stages on other devices are alike too.
   Cuts(std::shared_ptr<const Job> job, const LayerParts& parts, bool devices_alike);
   Cuts(const Cuts&) = delete;
 
@@ -33,7 +34,10 @@ class Cuts {
 
  private:
   std::shared_ptr<const Job> job_;
-  int parts_ = 0;
+  bool twins(const Cut& cut, int stage, int other) const;
+
+  std::vector<int> part_twin_;  // by part (layer_kinds.h)
+  bool devices_alike_ = false;
   bool alike_ = false;  // all layers are twins, on one kind of device
   std::deque<Cut> all_;
   std::unordered_map<std::uint64_t, int> index_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "planner/evaluation.h"
+#include "planner/unlike.h"
 #include "program/compute_cost.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
@@ -96,10 +97,8 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
   return frame_;
 }
 
-Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, bool alone, int stage,
-                                             const DeviceKindAt& kind) {
-  const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
-  const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
+Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
+                                             std::uint64_t key, int stage, const DeviceKindAt& kind) {
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
   const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
   const LayerSums* again = partly ? &sums_.of(c, Recompute::full, shapes, key, kind) : nullptr;
@@ -171,6 +170,8 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
   stages->of = c;
   stages->times.clear();
   stages->kinds.clear();
+  const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
+  const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
   for (int stage = 0; stage < c.pp; ++stage) {
     const int twin = frame.cut->twin[stage];
     if (twin != stage) {
@@ -182,7 +183,7 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
     StageTimes slowest;
     stages->kinds.push_back(kinds.front());
     for (std::size_t k = 0; k < kinds.size(); ++k) {
-      StageTimes one = stage_times(c, frame, alone, stage, kinds[k]);
+      StageTimes one = stage_times(c, frame, shapes, key, stage, kinds[k]);
       if (k > 0 && alone) {
         // The way through the stage may lead over its fastest devices.
         one.first_forward = slowest.first_forward = std::min(one.first_forward, slowest.first_forward);
@@ -232,7 +233,7 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
       // and those where a chunk begins decide. Layers that are not are looked at one by one.
       const std::size_t count = all.steps.size();
-      if (frame.cut->distinct.size() < static_cast<std::size_t>(c.pp) || c.pp == 1) {
+      if (frame.cut->alike || c.pp == 1) {
         ending.reduce = std::max({ending.reduce, after(0), after(count - 1)});
         for (std::size_t i = 1; i < count; i += std::max<std::size_t>(1, count / 8))
           ending.reduce = std::max(ending.reduce, after(i));
@@ -334,20 +335,15 @@ double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::
   return 0;
 }
 
-StepTimes Estimator::times(const Choices& c) {
-  const Plan plan{job_, c};
-  const Frame& own = frame(c);
-  const auto m = static_cast<double>(plan.micro_batches());
-  StepTimes result;
-  result.lower_bound_s = bound(plan, own, /*with_data=*/true);
-  all_stages(c, own, /*alone=*/false, &stages_);
-  const std::vector<StageTimes>* stages = &stages_.times;
+double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
+                                  const std::vector<StageTimes>** stages) {
+  const Choices& c = plan.choices;
   // Where the host waits for every pass it starts each with the device; else it runs ahead of it through the
   // whole step.
   const bool host_waits = pipeline_blocks(plan) || job_->runtime.synchronous_passes;
   const bool paced = c.zero >= 2 && c.dp * c.cp > 1;
   if (host_waits || paced) {
-    paced_ = stages_.times;
+    paced_ = **stages;
     for (StageTimes& t : paced_) {
       if (!host_waits) break;
       t.forward_busy += t.forward_issued - t.forward;
@@ -356,26 +352,72 @@ StepTimes Estimator::times(const Choices& c) {
       t.backward = t.backward_issued;
     }
     if (paced) pace(plan, own, &paced_);
-    stages = &paced_;
+    *stages = &paced_;
   }
-  double body = body_seconds(c, own, *stages, m) + m * job_->runtime.micro_batch_overhead_s;
+  double body = body_seconds(c, own, **stages, m) + m * job_->runtime.micro_batch_overhead_s;
   if (!host_waits) {
     // The host's way through the step: all that it issues, and what the device still has to do then.
     double earlier = 0;
     for (int stage = 0; stage < c.pp; ++stage) {
-      const StageTimes& t = (*stages)[stage];
+      const StageTimes& t = (**stages)[stage];
       const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
       const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
       body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
       earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
     }
   }
+  return body;
+}
+
+StepTimes Estimator::times(const Choices& c) {
+  const Plan plan{job_, c};
+  const Frame& own = frame(c);
+  const auto m = static_cast<double>(plan.micro_batches());
+  StepTimes result;
+  result.lower_bound_s = bound(plan, own, /*with_data=*/true);
+  all_stages(c, own, /*alone=*/false, &stages_);
+  const std::vector<StageTimes>* stages = &stages_.times;
+  double body = 0;
+  if (own.geometry->replicas.empty()) {
+    body = replica_seconds(plan, own, m, &stages);
+    for (const StageTimes& t : stages_.times)
+      result.compute_s += m * (t.forward_compute + t.backward_compute) / c.pp;
+  } else {
+    // Unlike devices: each replica at its own pace; the last to finish decides.
+    of_replicas_.clear();
+    std::vector<double> most;
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      std::vector<StageTimes>& times = of_replicas_.emplace_back();
+      most.push_back(0);
+      double samples = 0;
+      for (const int member : replicas.members) {
+        const auto share = static_cast<double>(plan.micro_batches_of(member));
+        most.back() = std::max(most.back(), share);
+        samples += share;
+      }
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const Standing& at = replicas.stages[stage];
+        times.push_back(stage_times(c, own, at.shapes, at.key, stage, at.kind));
+        result.compute_s +=
+            samples * (times.back().forward_compute + times.back().backward_compute) / (c.dp * c.pp);
+      }
+    }
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < of_replicas_.size(); ++i) {
+      const std::vector<StageTimes>* of = &of_replicas_[i];
+      const double seconds = replica_seconds(plan, own, most[i], &of);
+      if (seconds > body) last = i;
+      body = std::max(body, seconds);
+    }
+    stages = &of_replicas_[last];
+    replica_seconds(plan, own, most[last], &stages);
+  }
   endings_.clear();
   for (int stage = 0; stage < c.pp; ++stage) {
     const int twin = own.cut->twin[stage];
     const StageTimes& t = (*stages)[stage];
     endings_.push_back(twin != stage ? endings_[twin] : ending(plan, own, stage, t, stages_.kinds[stage]));
-    result.compute_s += (m * (t.forward_compute + t.backward_compute) + endings_[stage].optimizer) / c.pp;
+    result.compute_s += endings_[stage].optimizer / c.pp;
   }
   // Gradients, clipping, optimizer, parameters. Later stages are done earlier.
   double reduced = body;
@@ -406,6 +448,53 @@ std::uint64_t Estimator::buckets_key(const Choices& c) {
 double Estimator::stage_compute_s(const Choices& c, int stage) {
   all_stages(c, frame(c), /*alone=*/false, &stages_);
   return stages_.times[stage].forward_compute + stages_.times[stage].backward_compute;
+}
+
+std::vector<std::int64_t> Estimator::shares_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  const std::int64_t batch = job_->training.global_batch;
+  if (own.geometry->replicas.size() < 2 || batch % c.micro_batch != 0) return {};
+  std::vector<double> seconds(static_cast<std::size_t>(c.dp));
+  for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+    double slowest = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const Standing& at = replicas.stages[stage];
+      const StageTimes t = stage_times(c, own, at.shapes, at.key, stage, at.kind);
+      slowest = std::max(slowest, t.forward_busy + t.backward_busy);
+    }
+    for (const int member : replicas.members) seconds[static_cast<std::size_t>(member)] = slowest;
+  }
+  const int unit = c.schedule == Schedule::interleaved ? c.pp : 1;
+  std::vector<std::int64_t> shares = balanced_shares(seconds, batch / c.micro_batch, unit);
+  if (std::all_of(shares.begin(), shares.end(), [&](auto share) { return share == shares.front(); }))
+    return {};
+  for (std::int64_t& share : shares) share *= c.micro_batch;
+  return shares;
+}
+
+std::vector<int> Estimator::cut_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  if (own.geometry->replicas.empty() || c.pp == 1 || c.interleave > 1) return {};
+  const int layers = job_->workload.layers;
+  std::vector<std::vector<double>> seconds;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    std::vector<double> slowest(static_cast<std::size_t>(layers) + 1, 0);
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      const Standing& at = replicas.stages[stage];
+      const LayerSums& sums = sums_.of(c, c.recompute, at.shapes, at.key, at.kind);
+      const auto until = [&](std::size_t part) { return sums.forward[part] + sums.backward[part]; };
+      std::vector<double> own_sums = {0};
+      for (int layer = 1; layer <= layers; ++layer) {
+        // What stands before the first layer and after the last belongs to it.
+        const std::size_t end =
+            layer == layers ? sums.forward.size() - 1 : static_cast<std::size_t>(layer) + 1;
+        own_sums.push_back(until(end));
+      }
+      if (own_sums.back() > slowest.back()) slowest = std::move(own_sums);
+    }
+    seconds.push_back(std::move(slowest));
+  }
+  return cut_by_stage_times(seconds);
 }
 
 double estimate_step_seconds(const Plan& plan) {

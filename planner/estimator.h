@@ -37,6 +37,12 @@ class Estimator {
   // Plans with equal keys reduce equal buckets: their Programs differ in nothing but the number in
   // `bucket_bytes`.
   std::uint64_t buckets_key(const Choices& choices);
+  // Where devices are unlike: how much of the batch each replica (dp coordinate) takes, and how many layers
+  // each stage, so that all are done at about the same time (unlike.h), by what their devices compute and
+  // what their tensor, context and expert groups take. Empty where an even division is that, or none can be
+  // had. Both heed the other as it stands in `choices`.
+  std::vector<std::int64_t> shares_by_speed(const Choices& choices);
+  std::vector<int> cut_by_speed(const Choices& choices);
   // Of the parts (layer_kinds.h) that stage `stage` holds, one micro-batch: seconds that its devices compute.
   double stage_compute_s(const Choices& choices, int stage);
 
@@ -77,8 +83,12 @@ class Estimator {
   const Frame& frame(const Choices& choices);
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
-  StageTimes stage_times(const Choices& choices, const Frame& frame, bool alone, int stage,
-                         const DeviceKindAt& kind);
+  StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
+                         std::uint64_t shapes_key, int stage, const DeviceKindAt& kind);
+  // Until a replica with these stages has run m micro-batches, the host issuing them; *stages becomes what
+  // they take where the host or data parallelism's traffic sets the pace.
+  double replica_seconds(const Plan& plan, const Frame& frame, double m,
+                         const std::vector<StageTimes>** stages);
   // Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the computation beside it.
   void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
@@ -99,6 +109,7 @@ class Estimator {
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
   std::vector<StageTimes> paced_;
+  std::vector<std::vector<StageTimes>> of_replicas_;
   std::vector<Ending> endings_;
 };
 

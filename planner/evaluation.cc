@@ -106,6 +106,14 @@ std::string describe(const Plan& plan) {
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
   if (c.sequence_parallel) text += ", sequence parallel";
+  if (!c.replica_batches.empty()) {
+    const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());
+    text += fmt::format(", {} to {} samples a replica", *least, *most);
+  }
+  if (c.pp > 1 && !c.stage_layers.empty()) {
+    const auto [least, most] = std::minmax_element(c.stage_layers.begin(), c.stage_layers.end());
+    if (*most - *least > 1) text += fmt::format(", {} to {} layers a stage", *least, *most);
+  }
   return text;
 }
 
@@ -130,6 +138,7 @@ Json to_json(const Evaluation& evaluation) {
                {"recompute_layers", c.recompute_layers},
                {"stage_layers", stage_layers_json(plan)},
                {"order", order_json(c)},
+               {"replica_batches", c.replica_batches},
                {"sequence_parallel", c.sequence_parallel},
                {"overlap_grad_reduce", c.overlap_grad_reduce},
                {"bucket_bytes", c.bucket_bytes > 0 ? c.bucket_bytes : plan.job->runtime.bucket_bytes},

@@ -1,8 +1,11 @@
 #include "planner/geometry.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 #include <set>
 
+#include "planner/layer_sums.h"
 #include "program/placement.h"
 
 namespace orrery::planner {
@@ -49,15 +52,9 @@ GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once) const {
   return shape;
 }
 
-bool Geometries::aligned(const Choices& c) const {
-  if (!uniform_) return false;
-  if (c.pp == 1) return true;
-  const Cluster& cluster = job_->cluster;
-  // Beyond the smallest switch, ways between nodes differ: only where all nodes are alike from everywhere.
-  if (cluster.fabric.kind != FabricKind::star && cluster.fabric.kind != FabricKind::fat_tree &&
-      cluster.fabric.kind != FabricKind::rail_fat_tree)
-    return false;
-  int stride = 1;  // of the pipeline dimension
+// Devices between a rank and the one of the next stage at the same coordinates.
+int Geometries::stage_stride(const Choices& c) {
+  int stride = 1;
   for (const Dimension dimension : c.order) {
     if (dimension == Dimension::pp) break;
     stride *= dimension == Dimension::tp   ? c.tp
@@ -65,7 +62,20 @@ bool Geometries::aligned(const Choices& c) const {
               : dimension == Dimension::dp ? c.dp
                                            : 1;
   }
-  return stride % cluster.groups.front().node.devices == 0;
+  return stride;
+}
+
+// Beyond the smallest switch, ways between nodes differ: only where all nodes are alike from everywhere does
+// a group moved by whole nodes stay as it was.
+bool Geometries::nodes_alike() const {
+  const FabricKind kind = job_->cluster.fabric.kind;
+  return uniform_ &&
+         (kind == FabricKind::star || kind == FabricKind::fat_tree || kind == FabricKind::rail_fat_tree);
+}
+
+bool Geometries::aligned(const Choices& c) const {
+  if (!uniform_ || c.pp == 1) return uniform_;
+  return nodes_alike() && stage_stride(c) % job_->cluster.groups.front().node.devices == 0;
 }
 
 // Whether all tensor groups, wherever they sit, have rank 0's shape: blocks of a node behind one switch.
@@ -99,13 +109,32 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     }
     return shape;
   };
+  // Whether the group around the rank of each stage that stands there as rank 0 does in the first has rank
+  // 0's shape. Moved by whole nodes it has: the unlike moves within a node are looked at.
+  const int on_node = job_->cluster.groups.front().node.devices;
+  const int stride = stage_stride(c);
+  const auto same_in_all_stages = [&](const Group& group, const GroupShape& shape) {
+    if (geometry.aligned) return true;
+    if (!nodes_alike()) return false;
+    const std::uint64_t key = shape_key(unhindered(shape));
+    std::set<int> moves = {0};
+    for (int stage = 1; stage < c.pp; ++stage) {
+      if (!moves.insert(stage * stride % on_node).second) continue;
+      std::vector<int> moved = group.ranks;
+      for (int& rank : moved) rank += stage * stride;
+      if (shape_key(unhindered(shape_of(moved))) != key) return false;
+    }
+    return true;
+  };
   for (const Group& group : groups) {
     if (group.ranks.size() <= 1) continue;
     const GroupShape shape = shape_of(group.ranks);
     geometry.shapes[group.kind] = with_shared_ports(shape);
+    const bool same = same_in_all_stages(group, shape);
     const bool data = group.kind == GroupKind::data || group.kind == GroupKind::expert_data;
-    if (geometry.aligned || data || (group.kind == GroupKind::tensor && tensor_alike))
+    if (same || data || (group.kind == GroupKind::tensor && tensor_alike))
       geometry.alone[group.kind] = unhindered(shape);
+    if (data && same) geometry.data_alike.push_back(group.kind);
   }
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
   // ports.
@@ -134,6 +163,50 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
   }
   for (int stage = 0; stage < c.pp; ++stage)
     geometry.kinds[stage].assign(seen[stage].begin(), seen[stage].end());
+  fill_replicas(plan, geometry);
+}
+
+void Geometries::fill_replicas(const Plan& plan, Geometry& geometry) {
+  const Choices& c = plan.choices;
+  const auto kind_of = [&](int rank) {
+    const int device = device_of(plan, rank);
+    return DeviceKindAt{job_->cluster.groups[job_->cluster.place(device).group].node.profile,
+                        job_->cluster.device_speed(device)};
+  };
+  const auto rate_of = [&](const DeviceKindAt& kind) {
+    return job_->cluster.profiles[kind.profile].peak(job_->training.precision) * kind.speed;
+  };
+  std::map<std::vector<std::uint64_t>, std::size_t> known;
+  for (int replica = 0; replica < c.dp; ++replica) {
+    std::vector<Standing> stages;
+    std::vector<std::uint64_t> key;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      Coordinates at;
+      at.pp = stage;
+      at.dp = replica;
+      const int first = rank_of(plan, at);
+      Standing standing;
+      standing.kind = kind_of(first);
+      for (at.cp = 0; at.cp < c.cp; ++at.cp) {
+        for (at.tp = 0; at.tp < c.tp; ++at.tp) {
+          const DeviceKindAt kind = kind_of(rank_of(plan, at));
+          if (rate_of(kind) < rate_of(standing.kind)) standing.kind = kind;
+        }
+      }
+      std::vector<Group> groups = {tensor_group(plan, first), context_group(plan, first)};
+      if (c.ep > 1) groups.push_back(expert_group(plan, first));
+      for (const Group& group : groups)
+        if (group.ranks.size() > 1) standing.shapes[group.kind] = with_shared_ports(shape_of(group.ranks));
+      standing.key = inner_shapes_key(standing.shapes);
+      key.push_back(standing.key);
+      key.push_back(static_cast<std::uint64_t>(standing.kind.profile));
+      key.push_back(std::bit_cast<std::uint64_t>(standing.kind.speed));
+      stages.push_back(std::move(standing));
+    }
+    const auto [entry, fresh] = known.try_emplace(std::move(key), geometry.replicas.size());
+    if (fresh) geometry.replicas.push_back({std::move(stages), {}});
+    geometry.replicas[entry->second].members.push_back(replica);
+  }
 }
 
 const Geometry& Geometries::of(const Choices& c) {

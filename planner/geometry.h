@@ -22,18 +22,35 @@ struct DeviceKindAt {
   auto operator<=>(const DeviceKindAt&) const = default;
 };
 
+// Where the ranks of one stage of one replica stand.
+struct Standing {
+  DeviceKindAt kind;      // the slowest of their devices
+  GroupShapes shapes;     // of the groups inside a layer
+  std::uint64_t key = 0;  // of what the shapes say
+};
+
 struct Geometry {
   int id = 0;
   // Of rank 0's groups; ports that several groups of a node use at once are shared between them.
   GroupShapes shapes;
   // The same with every group alone on the network: nothing is faster. The groups inside a layer only where
-  // those of every stage have rank 0's shape; the data groups are rank 0's own.
+  // those of every stage have rank 0's shape (around the rank that stands in its stage as rank 0 in the
+  // first: one rank of each stage, sending to one another, is what bounds look at); the data groups are rank
+  // 0's own.
   GroupShapes alone;
+  std::vector<GroupKind> data_alike;  // of the data groups, those that have that shape in every stage
   // Every stage stands on the machine as stage 0 does, moved by whole nodes: its groups have these shapes.
   bool aligned = false;
   std::vector<GroupShape> hops;  // from stage i to stage i + 1, and from the last to the first
   std::vector<GroupShape> alone_hops;
   std::vector<std::vector<DeviceKindAt>> kinds;  // of the devices of each stage
+  // Where devices are unlike: which replicas (their dp coordinates) stand alike, stage by stage. Empty where
+  // all devices are alike.
+  struct Replicas {
+    std::vector<Standing> stages;
+    std::vector<int> members;
+  };
+  std::vector<Replicas> replicas;
   // The groups of ZeRO shards of the given size and of the copies of a shard; empty where not asked for.
   struct Sharded {
     GroupShape shard, replicate, shard_alone, replicate_alone;
@@ -55,9 +72,12 @@ class Geometries {
   GroupShape shape_of(const std::vector<int>& ranks);
   // `at_once`: groups of a node at work at the same time; 0: all of them.
   GroupShape with_shared_ports(GroupShape shape, int at_once = 0) const;
+  static int stage_stride(const Choices& choices);
+  bool nodes_alike() const;
   bool aligned(const Choices& choices) const;
   bool tensor_everywhere_alike(const Choices& choices);
   void fill(const Choices& choices, Geometry& geometry);
+  void fill_replicas(const Plan& plan, Geometry& geometry);
 
   std::shared_ptr<const Job> job_;
   Network network_;

@@ -140,14 +140,18 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   };
   // Alone on the network, rank 0's groups are real groups of the simulation; other stages' may stand
   // otherwise.
-  const bool known = stage == 0 || geometry.aligned;
+  const auto known = [&](GroupKind kind) {
+    return stage == 0 || std::find(geometry.data_alike.begin(), geometry.data_alike.end(), kind) !=
+                             geometry.data_alike.end();
+  };
   const auto find_shapes = [&](bool expert) -> Shapes {
-    if (!expert && hybrid) return {&sharded->shard, known ? &sharded->shard_alone : nullptr};
+    if (!expert && hybrid)
+      return {&sharded->shard, stage == 0 || geometry.aligned ? &sharded->shard_alone : nullptr};
     const auto kind = expert ? GroupKind::expert_data : GroupKind::data;
     const auto at = geometry.shapes.find(kind);
     if (at == geometry.shapes.end()) return {};
     const auto alone = geometry.alone.find(kind);
-    return {&at->second, known && alone != geometry.alone.end() ? &alone->second : nullptr};
+    return {&at->second, known(kind) && alone != geometry.alone.end() ? &alone->second : nullptr};
   };
   std::array<Shapes, 2> found = {find_shapes(false), find_shapes(true)};
   for (Shapes& shapes : found) {

@@ -1,6 +1,5 @@
 // What the fullest device holds. Activations: Korthikanti et al., arXiv 2205.05198, section 4.
 #include <algorithm>
-#include <set>
 
 #include "planner/evaluation.h"
 #include "planner/memory_model.h"
@@ -38,16 +37,16 @@ StateBytes state_bytes(const Plan& plan) {
 }
 
 // Least memory, and most context, of the devices that a stage's ranks run on.
-const DeviceProfile& smallest_device(const Plan& plan, int stage) {
+// Of each stage.
+std::vector<const DeviceProfile*> smallest_devices(const Plan& plan) {
   const Cluster& cluster = plan.job->cluster;
-  if (cluster.profiles.size() == 1) return cluster.profiles.front();
-  const DeviceProfile* smallest = nullptr;
+  std::vector<const DeviceProfile*> smallest(static_cast<std::size_t>(plan.stages()), nullptr);
   for (int rank = 0; rank < plan.choices.world(); ++rank) {
-    if (coordinates_of(plan, rank).pp != stage) continue;
+    const DeviceProfile*& of = smallest[static_cast<std::size_t>(coordinates_of(plan, rank).pp)];
     const DeviceProfile& device = cluster.profile_of(device_of(plan, rank));
-    if (smallest == nullptr || device.memory_bytes < smallest->memory_bytes) smallest = &device;
+    if (of == nullptr || device.memory_bytes < of->memory_bytes) of = &device;
   }
-  return *smallest;
+  return smallest;
 }
 
 struct Parameters {
@@ -121,7 +120,9 @@ struct MemoryModel::Activations {
 };
 
 MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
-    : job_(std::move(job)), parts_(layer_parts(job_->workload)) {
+    : job_(std::move(job)),
+      parts_(layer_parts(job_->workload)),
+      cuts_(job_, parts_, job_->cluster.groups.size() == 1) {
   alike_ = job_->cluster.profiles.size() == 1 &&
            std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; });
 }
@@ -234,11 +235,15 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
 
 // Elements of one placeholder a weight shape of parts [begin, end).
 double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
-  std::set<double> shapes;
+  std::vector<double> shapes;
+  int last = -1;  // kind of layer: neighbours are mostly of one
   for (int part = begin; part < end; ++part) {
-    if (part > begin && alike_ && part < parts_.count() - 1 && part > 1) continue;
-    shapes.insert(parts[part].weights.begin(), parts[part].weights.end());
+    if (parts_.twin[part] == last) continue;
+    last = parts_.twin[part];
+    for (const double shape : parts[part].weights)
+      if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
   }
+  std::sort(shapes.begin(), shapes.end());
   double elements = 0;
   for (const double shape : shapes) elements += shape;
   return elements;
@@ -328,6 +333,15 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
   return memory;
 }
 
+const DeviceProfile& MemoryModel::smallest_device(const Plan& plan, int stage) {
+  const Cluster& cluster = job_->cluster;
+  if (cluster.profiles.size() == 1) return cluster.profiles.front();
+  const Choices& c = plan.choices;
+  const auto [entry, fresh] = smallest_.try_emplace({c.tp, c.pp, c.dp, c.cp, c.order});
+  if (fresh) entry->second = smallest_devices(plan);
+  return *entry->second[static_cast<std::size_t>(stage)];
+}
+
 Memory MemoryModel::predict(const Choices& choices) {
   const Plan plan{job_, choices};
   const Table& parts = table(plan);
@@ -336,8 +350,11 @@ Memory MemoryModel::predict(const Choices& choices) {
   // Where layers are alike and evenly cut, a later middle stage has no more layers than stage 1 and no more
   // micro-batches in flight.
   const bool few = alike_ && choices.stage_layers.empty();
+  // Nor has one that holds the same as an earlier one.
+  const Cut* cut = few || choices.pp <= 2 ? nullptr : &cuts_.of(choices);
   for (int stage = 0; stage < plan.choices.pp; ++stage) {
     if (few && stage > 1 && stage < choices.pp - 1) continue;
+    if (cut != nullptr && cut->twin[stage] != stage) continue;
     const DeviceProfile& device = smallest_device(plan, stage);
     Memory memory = stage_memory(plan, stage, parts, device.memory_bytes);
     memory.total += device.context_bytes;

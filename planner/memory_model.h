@@ -5,8 +5,10 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
+#include "planner/cuts.h"
 #include "planner/evaluation.h"
 #include "planner/layer_kinds.h"
 #include "program/operator_work.h"
@@ -45,9 +47,15 @@ class MemoryModel {
   double placeholders(int begin, int end, const Table& parts) const;
   Memory stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const;
 
+  const DeviceProfile& smallest_device(const Plan& plan, int stage);
+
   std::shared_ptr<const Job> job_;
   LayerParts parts_;
+  Cuts cuts_;
   bool alike_ = false;  // all layers are twins, on one kind of device
+  // By stage, of a layout: tp, pp, dp, cp, order.
+  std::map<std::tuple<int, int, int, int, std::array<Dimension, 5>>, std::vector<const DeviceProfile*>>
+      smallest_;
   std::array<int, 6> last_key_{};
   const Table* last_ = nullptr;
   std::map<std::array<int, 6>, Table> tables_;  // by tp, cp, ep, etp, micro-batch, sequence parallel

@@ -1,6 +1,8 @@
 // What a step costs in money and energy.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "planner/search.h"
 
@@ -8,21 +10,6 @@ namespace orrery::planner {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-
-double usd_per_s(const Cluster& cluster) {
-  double sum = 0;
-  for (const NodeGroup& group : cluster.groups) {
-    const DeviceProfile& device = cluster.profiles[group.node.profile];
-    const double price = group.node.price_usd_per_device_hour > 0 ? group.node.price_usd_per_device_hour
-                                                                  : device.price_usd_per_hour;
-    if (price <= 0)
-      throw UserError(
-          fmt::format("--objective cost: {} states no price of {}", cluster.name, group.node.name),
-          "expected price_usd_per_device_hour in the cluster file");
-    sum += price * group.node.devices * group.count / kSecondsPerHour;
-  }
-  return sum;
-}
 
 // Idle power all the time, the rest while the device computes, and the hosts'.
 double joules(const Cluster& cluster, double step_s, double compute_s) {
@@ -38,7 +25,28 @@ double joules(const Cluster& cluster, double step_s, double compute_s) {
   return sum;
 }
 
+double price_of(const Cluster& cluster, const NodeType& node) {
+  return node.price_usd_per_device_hour > 0 ? node.price_usd_per_device_hour
+                                            : cluster.profiles[node.profile].price_usd_per_hour;
+}
+
 }  // namespace
+
+double usd_per_s(const Cluster& cluster) {
+  double sum = 0;
+  for (const NodeGroup& group : cluster.groups) {
+    const double price = price_of(cluster, group.node);
+    if (price <= 0) return 0;
+    sum += price * group.node.devices * group.count / kSecondsPerHour;
+  }
+  return sum;
+}
+
+bool states_power(const Cluster& cluster) {
+  return std::all_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
+    return cluster.profiles[group.node.profile].peak_power_w > 0;
+  });
+}
 
 std::string_view name_of(Objective objective) {
   switch (objective) {
@@ -60,6 +68,12 @@ double objective_value(Objective objective, const Job& job, double step_s, doubl
     case Objective::step_time:
       return step_s;
     case Objective::cost:
+      for (const NodeGroup& group : job.cluster.groups) {
+        if (price_of(job.cluster, group.node) <= 0)
+          throw UserError(
+              fmt::format("--objective cost: {} states no price of {}", job.cluster.name, group.node.name),
+              "expected price_usd_per_device_hour in the cluster file");
+      }
       return usd_per_s(job.cluster) * step_s;
     case Objective::energy:
       return joules(job.cluster, step_s, compute_s);

@@ -1,11 +1,19 @@
 #include "planner/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "planner/candidates.h"
+#include "planner/pareto.h"
+#include "planner/subsets.h"
+#include "planner/systems.h"
 #include "planner/why.h"
 
 namespace orrery::planner {
@@ -16,6 +24,11 @@ constexpr std::size_t kBatch = 4;
 
 // At least so many plans are kept in order, for the case that the closed form errs.
 constexpr int kKept = 64;
+
+// With --pareto: plans that fit and are looked into by the closed form, and how many of their front are
+// simulated.
+constexpr std::int64_t kSurveyed = 100'000;
+constexpr std::size_t kParetoSimulated = 48;
 
 // Alike but for details that move a step by little.
 bool same_kind(const Choices& a, const Choices& b) {
@@ -36,6 +49,8 @@ class Search {
     rank();
     simulate();
     SearchResult result;
+    compare_systems(result);
+    find_front(result);
     result.candidates = candidates_.count;
     result.feasible = candidates_.feasible;
     result.simulated = static_cast<std::int64_t>(done_.size());
@@ -44,6 +59,7 @@ class Search {
     result.proven = least >= best;
     result.gap = result.proven ? 0 : (best - least) / best;
     result.why = explain(done_, candidates_, estimator_);
+    if (!result.systems.empty()) result.why += " " + which_suits(result.systems, done_.front());
     done_.resize(std::min(done_.size(), static_cast<std::size_t>(options_.top)));
     result.plans = std::move(done_);
     result.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -86,44 +102,119 @@ class Search {
   }
 
   void simulate() {
-    const int jobs = options_.jobs > 0 ? options_.jobs
-                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     const std::size_t wanted = std::min(order_.size(), static_cast<std::size_t>(options_.top));
-    sim::SimulationOptions simulation;
-    simulation.keep_timeline = false;
-    double spent_s = 0;
     double best = std::numeric_limits<double>::infinity();
     while (next_ < order_.size()) {
       if (done_.size() >= wanted && least_open_bound() >= best) break;
-      if (!done_.empty() && spent_s >= options_.budget_s) break;
-      std::vector<Plan> batch;
-      std::vector<const Candidate*> of;
+      if (!done_.empty() && spent_s_ >= options_.budget_s) break;
+      std::vector<const Candidate*> batch;
       for (; next_ < order_.size() && batch.size() < kBatch; ++next_) {
         const bool hopeless = order_[next_]->bound >= best && done_.size() + batch.size() >= wanted;
-        if (hopeless) continue;
-        batch.push_back({job_, order_[next_]->choices});
-        check_plan(batch.back());
-        of.push_back(order_[next_]);
+        if (!hopeless) batch.push_back(order_[next_]);
       }
-      const std::vector<sim::Simulation> results = sim::simulate_all(batch, simulation, jobs);
-      for (std::size_t i = 0; i < results.size(); ++i) {
-        spent_s += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
-                   job_->cluster.devices() * kNominalSecondsPerRank;
-        best = std::min(best, value(*of[i], results[i].step_time_s));
-        Evaluation evaluation;
-        evaluation.plan = batch[i];
-        evaluation.memory = predict_memory(batch[i]);
-        evaluation.estimate_s = of[i]->times.estimate_s;
-        evaluation.simulation = results[i];
-        done_.push_back(std::move(evaluation));
-      }
+      for (const double time_s : simulate(batch)) best = std::min(best, time_s);
       if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
     }
+    rank_done();
+  }
+
+  // Adds them to what is done; their values by the objective.
+  std::vector<double> simulate(const std::vector<const Candidate*>& batch) {
+    const int jobs = options_.jobs > 0 ? options_.jobs
+                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    sim::SimulationOptions simulation;
+    simulation.keep_timeline = false;
+    std::vector<Plan> plans;
+    for (const Candidate* candidate : batch) {
+      plans.push_back({job_, candidate->choices});
+      check_plan(plans.back());
+    }
+    const std::vector<sim::Simulation> results = sim::simulate_all(plans, simulation, jobs);
+    std::vector<double> values;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      spent_s_ += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
+                  job_->cluster.devices() * kNominalSecondsPerRank;
+      values.push_back(value(*batch[i], results[i].step_time_s));
+      Evaluation evaluation;
+      evaluation.plan = plans[i];
+      evaluation.memory = predict_memory(plans[i]);
+      evaluation.estimate_s = batch[i]->times.estimate_s;
+      evaluation.simulation = results[i];
+      done_.push_back(std::move(evaluation));
+    }
+    return values;
+  }
+
+  void rank_done() {
     std::stable_sort(done_.begin(), done_.end(), [this](const Evaluation& a, const Evaluation& b) {
       const double left = value_of(a);
       const double right = value_of(b);
       return left != right ? left < right : a.step_time_s() < b.step_time_s();
     });
+  }
+
+  // Plans that the search came by no reason to simulate, for comparison; one that turns out to be better than
+  // all others ranks as such.
+  void simulate_also(const std::vector<Choices>& plans) {
+    std::vector<Candidate> extra;
+    for (const Choices& choices : plans)
+      if (evaluation_of(choices) == nullptr) extra.push_back({choices, 0, estimator_.times(choices), 0, 0});
+    for (std::size_t begin = 0; begin < extra.size(); begin += kBatch) {
+      std::vector<const Candidate*> batch;
+      for (std::size_t i = begin; i < std::min(extra.size(), begin + kBatch); ++i) batch.push_back(&extra[i]);
+      simulate(batch);
+    }
+    if (!extra.empty()) rank_done();
+  }
+
+  const Evaluation* evaluation_of(const Choices& choices) const {
+    const auto at = std::find_if(done_.begin(), done_.end(),
+                                 [&](const Evaluation& e) { return e.plan.choices == choices; });
+    return at != done_.end() ? &*at : nullptr;
+  }
+
+  void compare_systems(SearchResult& result) {
+    if (job_->cluster.devices() == 1 || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce) return;
+    result.systems = systems(job_, pins_, candidates_, estimator_);
+    // Of a kind that was simulated the best by that stands for it.
+    std::vector<Choices> missing;
+    for (const System& system : result.systems) {
+      const bool simulated = std::any_of(done_.begin(), done_.end(), [&](const Evaluation& e) {
+        return system_kind_of(e.plan.choices) == system.kind;
+      });
+      if (system.choices && !system.step_time_s && !simulated) missing.push_back(*system.choices);
+    }
+    simulate_also(missing);
+    for (System& system : result.systems) {
+      if (system.kind == SystemKind::async_servers) continue;
+      double least = std::numeric_limits<double>::infinity();
+      for (const Evaluation& evaluation : done_) {
+        if (system_kind_of(evaluation.plan.choices) != system.kind || evaluation.step_time_s() >= least)
+          continue;
+        least = evaluation.step_time_s();
+        system.choices = evaluation.plan.choices;
+        system.step_time_s = least;
+      }
+    }
+  }
+
+  void find_front(SearchResult& result) {
+    if (options_.pareto) {
+      const Survey seen = survey(job_, pins_, estimator_, kSurveyed);
+      result.pareto_looked_into = seen.looked_into;
+      result.pareto_front = static_cast<std::int64_t>(seen.front.size());
+      result.pareto_beyond_s = seen.beyond_s;
+      // Evenly over the front where it is long, both ends included.
+      std::vector<Choices> chosen;
+      const std::size_t count = std::min(seen.front.size(), kParetoSimulated);
+      result.pareto_simulated = static_cast<std::int64_t>(count);
+      for (std::size_t i = 0; i < count; ++i)
+        chosen.push_back(seen.front[count == 1 ? 0 : i * (seen.front.size() - 1) / (count - 1)]);
+      simulate_also(chosen);
+    }
+    std::vector<Figures> figures;
+    for (const Evaluation& evaluation : done_) figures.push_back(figures_of(evaluation));
+    for (const std::size_t i : pareto_front(figures)) result.pareto.push_back(done_[i]);
   }
 
   double least_open_bound() const { return open_bound_[next_]; }
@@ -136,8 +227,18 @@ class Search {
   std::vector<const Candidate*> order_;
   std::vector<double> open_bound_;
   std::size_t next_ = 0;
+  double spent_s_ = 0;  // simulating, of a nominal core
   std::vector<Evaluation> done_;
 };
+
+Json pareto_covers_json(const SearchResult& result) {
+  Json json = {{"simulated", result.simulated}, {"looked_into", result.pareto_looked_into}};
+  if (result.pareto_looked_into == 0) return json;
+  json["front_of_closed_form"] = result.pareto_front;
+  json["of_it_simulated"] = result.pareto_simulated;
+  json["beyond_s"] = std::isfinite(result.pareto_beyond_s) ? Json(result.pareto_beyond_s) : Json(nullptr);
+  return json;
+}
 
 Json training_json(const Job& job) {
   const Training& t = job.training;
@@ -148,10 +249,94 @@ Json training_json(const Job& job) {
           {"attention", t.fused_attention ? "fused" : "unfused"}};
 }
 
+// Of a simulated plan on its own cluster.
+double worth_of(const Evaluation& evaluation, Objective objective) {
+  if (objective == Objective::energy) return evaluation.simulation->energy_j;
+  return objective_value(objective, *evaluation.plan.job, evaluation.step_time_s(), 0,
+                         evaluation.memory.total);
+}
+
+std::string compared_to_subsets(const SearchResult& result, Objective objective) {
+  const Evaluation& all = result.plans.front();
+  const Subset* best = nullptr;
+  std::string text;
+  for (const Subset& subset : result.subsets) {
+    text += text.empty() ? "" : ", ";
+    if (!subset.best) {
+      text += fmt::format("none on {}", subset.cluster.name);
+      continue;
+    }
+    text += fmt::format("{} on {} ({} devices)", human_seconds(subset.best->step_time_s()),
+                        subset.cluster.name, subset.cluster.devices());
+    if (best == nullptr || worth_of(*subset.best, objective) < worth_of(*best->best, objective))
+      best = &subset;
+  }
+  const int devices = all.plan.job->cluster.devices();
+  if (best == nullptr) return fmt::format("No alike part of the machine can do it alone ({}).", text);
+  const double whole = worth_of(all, objective);
+  const double alone = worth_of(*best->best, objective);
+  if (whole < alone)
+    return fmt::format(
+        "All {} devices together beat the best alike part by {:.1f}% of {} (the best plans: {}).", devices,
+        100 * (1 - whole / alone), name_of(objective), text);
+  return fmt::format(
+      "Nothing found that uses all {} devices beats {} alone by {} (the best plans: {}): leave the others "
+      "out.",
+      devices, best->cluster.name, name_of(objective), text);
+}
+
+Json subsets_json(const SearchResult& result) {
+  Json list = Json::array();
+  for (const Subset& subset : result.subsets) {
+    Json json = {{"cluster", subset.cluster.name},
+                 {"nodes", subset.cluster.nodes()},
+                 {"devices", subset.cluster.devices()}};
+    if (subset.best) {
+      json["step_time_s"] = subset.best->step_time_s();
+      json["plan"] = describe(subset.best->plan);
+    } else {
+      json["refusal"] = subset.refusal;
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json pareto_json(const SearchResult& result) {
+  Json list = Json::array();
+  for (const Evaluation& evaluation : result.pareto) {
+    Json plan = to_json(evaluation);
+    const Figures figures = figures_of(evaluation);
+    plan["cost_usd"] = figures.cost_usd;
+    plan["energy_j"] = figures.energy_j;
+    plan["headroom_bytes"] = evaluation.memory.capacity - evaluation.memory.total;
+    list.push_back(std::move(plan));
+  }
+  return list;
+}
+
 }  // namespace
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
-  return Search(std::move(job), pins, options).run();
+  SearchResult result = Search(job, pins, options).run();
+  for (Cluster& alone : alike_subsets(job->cluster)) {
+    auto part = std::make_shared<Job>(*job);
+    part->cluster = alone;
+    SearchOptions quick = options;
+    quick.top = 1;
+    quick.pareto = false;
+    Subset subset{std::move(alone), {}, ""};
+    try {
+      subset.best = Search(part, pins, quick).run().plans.front();
+    } catch (const NoAnswer& answer) {
+      subset.refusal = answer.what();
+    } catch (const UserError& error) {
+      subset.refusal = error.what();
+    }
+    result.subsets.push_back(std::move(subset));
+  }
+  if (!result.subsets.empty()) result.why += " " + compared_to_subsets(result, options.objective);
+  return result;
 }
 
 Json to_json(const Job& job, const SearchResult& result) {
@@ -171,6 +356,10 @@ Json to_json(const Job& job, const SearchResult& result) {
           {"simulated", result.simulated},
           {"search_s", result.search_s},
           {"why", result.why},
+          {"systems", result.systems.empty() ? Json::array() : to_json(result.systems, result.plans.front())},
+          {"subsets", subsets_json(result)},
+          {"pareto", pareto_json(result)},
+          {"pareto_covers", pareto_covers_json(result)},
           {"plans", plans}};
 }
 

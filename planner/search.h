@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/evaluation.h"
+#include "planner/system_kind.h"
 
 namespace orrery::planner {
 
@@ -36,6 +37,8 @@ struct SearchOptions {
   // nominal core (kNominalEventsPerSecond), not of the clock, so that the answer is the same on every
   // machine.
   double budget_s = 0.4;
+  // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
+  bool pareto = false;
   std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
@@ -43,6 +46,13 @@ struct SearchOptions {
 constexpr double kNominalEventsPerSecond = 500e3;
 // What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).
 constexpr double kNominalSecondsPerRank = 20e-6;
+
+// A part of a machine of unlike devices by itself (subsets.h), for comparison.
+struct Subset {
+  Cluster cluster;
+  std::optional<Evaluation> best;  // the search's best plan on it; none where none can be had
+  std::string refusal;             // why there is none
+};
 
 struct SearchResult {
   std::vector<Evaluation> plans;  // best first, at most `top`, each simulated
@@ -52,7 +62,18 @@ struct SearchResult {
   bool proven = false;  // best under this model: no candidate's lower bound is below the best simulated
   double gap = 0;       // (best - least lower bound of the rest) / best; 0 when proven
   double search_s = 0;
-  std::string why;  // three sentences, from numbers
+  std::string why;  // three sentences, from numbers, and one on the kinds of systems
+  std::vector<System>
+      systems;  // the best plan of each kind; empty where one device or a pin of `sync` leaves one
+  std::vector<Subset> subsets;  // of unlike devices: what each alike part does alone
+  // The front of what was simulated, by rising step time: no simulated plan is better in one of step time,
+  // cost, energy and memory and no worse in the others.
+  std::vector<Evaluation> pareto;
+  // With SearchOptions::pareto: how many plans the front was chosen from by the closed form, how many of
+  // those were on its front, how many of these were simulated, and the least step time that a plan of a
+  // layout not looked into may have (infinity: all were).
+  std::int64_t pareto_looked_into = 0, pareto_front = 0, pareto_simulated = 0;
+  double pareto_beyond_s = 0;
 };
 
 // Throws NoAnswer when no plan fits (what is short, by how much, the nearest change that would fit) and
@@ -64,6 +85,11 @@ std::string_view name_of(Objective objective);  // "step-time" "cost" "energy" "
 // time. Throws UserError where the cluster states no price or no power.
 double objective_value(Objective objective, const Job& job, double step_s, double compute_s,
                        double memory_bytes);
+
+// USD a second of the whole cluster; 0 where it states no price of some node.
+double usd_per_s(const Cluster& cluster);
+// Whether all device profiles state their power.
+bool states_power(const Cluster& cluster);
 
 // The contract's JSON of `plan`.
 Json to_json(const Job& job, const SearchResult& result);

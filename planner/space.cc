@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "planner/balance.h"
 #include "planner/cuts.h"
+#include "planner/estimator.h"
 #include "planner/geometry.h"
 #include "planner/gradients.h"
 #include "program/executable.h"
@@ -63,6 +64,7 @@ class Enumerator {
         geometries_(job_),
         cuts_(job_, parts_, geometries_.uniform()),
         gradients_(job_, parts_, geometries_),
+        unlike_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
         weights_(layer_weights(job_)),
         local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})),
         no_buckets_(std::make_shared<const std::vector<BucketSize>>(
@@ -95,7 +97,8 @@ class Enumerator {
           choices.cp = cp;
           choices.dp = world_ / (tp * pp * cp);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
-          if (job_->training.global_batch % choices.dp != 0) continue;
+          if (job_->training.global_batch < choices.dp) continue;
+          if (!unlike_ && job_->training.global_batch % choices.dp != 0) continue;
           if (!plausible(choices)) continue;
           for_experts(choices);
         }
@@ -125,7 +128,7 @@ class Enumerator {
           "expected a layout of all devices; --nodes or --gpus say how many there are");
     const std::int64_t batch = job_->training.global_batch;
     const std::int64_t share = std::int64_t{pins_.dp.value_or(1)} * pins_.micro_batch.value_or(1);
-    if (batch % share != 0)
+    if (batch % share != 0 && !unlike_)
       throw UserError(
           fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch, share),
           "expected --global-batch to be dp * micro-batch * micro-batches");
@@ -227,9 +230,12 @@ class Enumerator {
   }
 
   void for_micro_batches(Choices choices) {
-    const std::int64_t share = job_->training.global_batch / choices.dp;
-    for (const int micro_batch : values(pins_.micro_batch, divisors(share))) {
-      if (share % micro_batch != 0) continue;
+    const std::int64_t batch = job_->training.global_batch;
+    const std::int64_t share = batch / choices.dp;
+    const bool even = batch % choices.dp == 0;
+    for (const int micro_batch : values(pins_.micro_batch, divisors(even ? share : batch))) {
+      if (micro_batch > share) break;
+      if (even && share % micro_batch != 0) continue;
       if (!pins_.micro_batch && micro_batch > 1 &&
           static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
         break;
@@ -244,8 +250,21 @@ class Enumerator {
           choices.stage_layers = layers;
           for_sequence(choices);
         }
+        for_cut_by_speed(choices);
       }
     }
+  }
+
+  // On unlike devices the cut that their speed asks for, beside those that do not know of it.
+  void for_cut_by_speed(Choices choices) {
+    if (!unlike_ || pins_.stage_layers || choices.pp == 1) return;
+    choices.stage_layers.clear();
+    std::vector<int> cut = estimator().cut_by_speed(choices);
+    if (cut.empty() || cut == even_cut(*job_, choices.pp)) return;
+    const auto& others = cuts(choices);
+    if (std::find(others.begin(), others.end(), cut) != others.end()) return;
+    choices.stage_layers = std::move(cut);
+    for_sequence(choices);
   }
 
   // Even; balanced by FLOPs; embedding and head counted as a layer each.
@@ -304,8 +323,17 @@ class Enumerator {
       choices.sequence_parallel = sequence_parallel;
       if (!sequence_divides(choices)) continue;
       if (sequence_parallel && !plausible(choices)) continue;
-      add_family(choices);
+      add_families(choices);
     }
+  }
+
+  // On unlike devices also with the shares of the batch that their speed asks for.
+  void add_families(Choices choices) {
+    const std::int64_t all = std::int64_t{choices.dp} * choices.micro_batch;
+    if (job_->training.global_batch % all == 0) add_family(choices);
+    if (!unlike_ || choices.dp == 1 || choices.ep > 1) return;
+    choices.replica_batches = estimator().shares_by_speed(choices);
+    if (!choices.replica_batches.empty()) add_family(choices);
   }
 
   void add_family(const Choices& choices) {
@@ -363,7 +391,8 @@ class Enumerator {
   std::shared_ptr<const std::vector<Sharding>> shardings(const Choices& choices) {
     const int replicas = choices.dp * choices.cp;
     auto& list = sharding_lists_[{replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
-                                  static_cast<int>(choices.schedule), choices.sequence_parallel}];
+                                  static_cast<int>(choices.schedule), choices.sequence_parallel,
+                                  !choices.replica_batches.empty()}];
     if (list != nullptr) return list;
     std::vector<Sharding> found;
     const auto add = [&](int zero, int group) {
@@ -434,6 +463,7 @@ class Enumerator {
     add(c.zero, 2);
     add(c.sequence_parallel, 1);
     add(c.overlap_grad_reduce, 1);
+    add(!c.replica_batches.empty(), 1);
     const auto [entry, fresh] = supported_.try_emplace(forms, true);
     if (fresh) entry->second = accepted(c, /*depth=*/2);
     return entry->second;
@@ -451,6 +481,10 @@ class Enumerator {
       plain.cp = c.cp;
       plain.ep = c.ep;
       plain.sequence_parallel = c.sequence_parallel;
+      if (job_->training.global_batch % c.dp != 0) {
+        plain.replica_batches.assign(static_cast<std::size_t>(c.dp), 1);
+        plain.replica_batches.front() = job_->training.global_batch - c.dp + 1;
+      }
       plain.schedule = pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule
                                                                                   : Schedule::one_f_one_b;
       if (plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && pins_.interleave)
@@ -476,6 +510,11 @@ class Enumerator {
     }
   }
 
+  Estimator& estimator() {
+    if (!estimator_) estimator_.emplace(job_);
+    return *estimator_;
+  }
+
   // Nothing is left: say why, in the words of the first check that refused what came furthest.
   [[noreturn]] void refuse() const {
     if (!refusal_.empty()) throw UserError(refusal_);
@@ -494,14 +533,16 @@ class Enumerator {
   Geometries geometries_;
   Cuts cuts_;
   Gradients gradients_;
-  std::vector<double> weights_;  // of the layers, for balanced cuts
-  bool local_ = false;           // only what the executor can train
+  bool unlike_ = false;                 // devices: shares of the batch and cuts may heed their speed
+  std::optional<Estimator> estimator_;  // of what they take
+  std::vector<double> weights_;         // of the layers, for balanced cuts
+  bool local_ = false;                  // only what the executor can train
   bool empty_ = true;
   std::map<std::pair<int, int>, std::vector<std::vector<int>>> cut_lists_;
   std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
   std::map<bool, std::shared_ptr<const std::vector<bool>>> overlap_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;
-  std::map<std::array<int, 7>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
+  std::map<std::array<int, 8>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<BucketSize>>> bucket_lists_;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;

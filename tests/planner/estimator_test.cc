@@ -19,10 +19,11 @@ using test::make_job;
 // Plans drawn from the spaces of unlike jobs, whatever their memory.
 std::vector<Plan> random_plans(int of_each) {
   const std::vector<std::shared_ptr<Job>> jobs = {
-      make_job("gpt2", "dgx-a100", 8, 32, 256),        make_job("gpt2", "v100-ib100", 4, 16, 512),
-      make_job("gpt2-xl", "dgx-a100", 16, 64, 1024),   make_job("llama3-8b", "dgx-h100", 16, 32, 2048),
-      make_job("bert-large", "pcie-4090", 8, 32, 128), make_job("gpt2-xl", "a100-eth100", 16, 32, 512),
-      make_job("resnet50", "v100-ib100", 8, 128, 0),   make_job("gpt2", "localhost", 4, 8, 64, "orrery"),
+      make_job("gpt2", "dgx-a100", 8, 32, 256),           make_job("gpt2", "v100-ib100", 4, 16, 512),
+      make_job("gpt2-xl", "dgx-a100", 16, 64, 1024),      make_job("llama3-8b", "dgx-h100", 16, 32, 2048),
+      make_job("bert-large", "pcie-4090", 8, 32, 128),    make_job("gpt2-xl", "a100-eth100", 16, 32, 512),
+      make_job("resnet50", "v100-ib100", 8, 128, 0),      make_job("gpt2", "localhost", 4, 8, 64, "orrery"),
+      make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048),
   };
   std::vector<Plan> plans;
   for (std::size_t j = 0; j < jobs.size(); ++j) {

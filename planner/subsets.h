@@ -1,0 +1,16 @@
+// The parts of a machine of unlike devices that are alike in themselves: what a plan that uses all must beat.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topologies/cluster.h"
+
+namespace orrery::planner {
+
+// Of several kinds of nodes each kind alone; of one kind with degraded nodes (slow devices, slow or dead
+// ports) the sound ones alone. Degraded nodes are left out of both. Empty where all nodes are alike and
+// sound.
+std::vector<Cluster> alike_subsets(const Cluster& cluster);
+
+}  // namespace orrery::planner

@@ -1,0 +1,32 @@
+// The kinds of systems that people train with, and the best plan of one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+enum class SystemKind : std::uint8_t {
+  all_reduce,     // data parallelism, whole states everywhere: Horovod, PyTorch DDP
+  sharded,        // data parallelism with sharded states: FSDP, DeepSpeed ZeRO
+  three_d,        // tensor, pipeline, context or expert parallelism: Megatron-LM
+  async_servers,  // asynchronous parameter servers, one beside every worker
+};
+std::string_view name_of(SystemKind kind);  // "all-reduce" "sharded" "3d" "async-parameter-server"
+SystemKind system_kind_of(const Choices& choices);
+
+struct System {
+  SystemKind kind = SystemKind::all_reduce;
+  std::optional<Choices> choices;  // its best plan by the closed form; none where none can be had
+  // Simulated; of asynchronous servers a bound in closed form: nothing of theirs is simulated.
+  std::optional<double> step_time_s;
+  double short_bytes = 0;  // where none fits: what its smallest plan lacks on a device
+  std::string bound_by;    // of the servers: "computation" or "traffic"
+  std::string refusal;     // why there is none; empty where there is one
+};
+
+}  // namespace orrery::planner
