@@ -14,6 +14,7 @@
 #include "exec/engine.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/training.h"
+#include "topologies/cluster_file.h"
 
 namespace orrery::exec {
 namespace {
@@ -49,11 +50,15 @@ int guarded(const MpiWorld& world, bool alike, const std::function<void()>& work
   }
 }
 
+Cutting cutting_of(const Cluster& cluster) {
+  return cluster.fabric.transport == Transport::tcp ? Cutting::between_machines : Cutting::never;
+}
+
 int run(const MpiWorld& world, const Arguments& arguments) {
   Plan plan;
   if (const int code = guarded(world, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
     return code;
-  auto control = make_communicator(world.transport());
+  auto control = make_communicator(world.transport(cutting_of(plan.job->cluster)));
   TrainingOptions options = arguments.training;
   options.library = world.library();
   if (const int code = guarded(world, true,
@@ -71,7 +76,7 @@ int run(const MpiWorld& world, const Arguments& arguments) {
 }
 
 int measure(const MpiWorld& world, const Arguments& arguments) {
-  auto communicator = make_communicator(world.transport());
+  auto communicator = make_communicator(world.transport(Cutting::never));
   CalibrationOptions options = arguments.calibration;
   options.library = world.library();
   options.command =
@@ -80,7 +85,10 @@ int measure(const MpiWorld& world, const Arguments& arguments) {
 }
 
 int measure_network(const MpiWorld& world, const Arguments& arguments) {
-  auto communicator = make_communicator(world.transport());
+  Cutting cutting = Cutting::never;
+  const auto read = [&] { cutting = cutting_of(read_cluster_file(arguments.network.cluster)); };
+  if (const int code = guarded(world, true, read); code != 0) return code;
+  auto communicator = make_communicator(world.transport(cutting));
   NetworkCalibrationOptions options = arguments.network;
   options.library = world.library();
   return guarded(world, true, [&] { calibrate_network(*communicator, options); });

@@ -7,9 +7,12 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -72,15 +75,47 @@ bool oversubscribed(MPI_Comm comm) {
   return local > CPU_COUNT(&cores);
 }
 
+// Long messages over TCP, in pieces that leave unasked. Left to itself the library asks before it sends a
+// long message, and its answer waits in line behind what the answering rank is itself sending to that peer:
+// two ranks that exchange then use one direction after the other, and a receiver that computes answers late.
+// Here whoever posts a receive says so at once, ahead of its own data, and the sender goes on without asking.
+constexpr std::size_t kPiece = 60U << 10;  // below Open MPI's eager limit for TCP (64 KiB with its header)
+constexpr std::size_t kUnaskedPieces = 2;  // leave before the receiver has said that it is there
+// Handed to the library at once; more would delay what is said after it.
+constexpr std::size_t kSendWindow = 4;
+constexpr std::size_t kReceiveWindow = 32;
+
+// A message in pieces: [0, given) have been given to the library, whose unfinished ones are `requests`.
+struct Cut {
+  bool sends = false;
+  int peer = 0;
+  int tag = 0;
+  char* data = nullptr;
+  std::size_t bytes = 0;
+  std::size_t given = 0;  // bytes
+  bool empty_given = false;
+  std::deque<MPI_Request> requests;
+  MPI_Request word = MPI_REQUEST_NULL;  // that the receiver is there
+  bool welcome = true;                  // sender: more than the unasked pieces may go
+
+  bool all_given() const { return bytes == 0 ? empty_given : given == bytes; }
+};
+
 class MpiTransport : public PointToPoint {
  public:
-  // Owns `comm`.
-  MpiTransport(MPI_Comm comm, bool yields) : comm_(comm), yields_(yields) {
+  // Owns `comm` and `words` (MPI_COMM_NULL: no message is cut). `cut_to`: by rank, whether messages
+  // to it are.
+  MpiTransport(MPI_Comm comm, MPI_Comm words, std::vector<char> cut_to, bool yields)
+      : comm_(comm), words_(words), cut_to_(std::move(cut_to)), yields_(yields) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    if (words_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(words_, MPI_ERRORS_RETURN);
   }
-  ~MpiTransport() override { MPI_Comm_free(&comm_); }
+  ~MpiTransport() override {
+    MPI_Comm_free(&comm_);
+    if (words_ != MPI_COMM_NULL) MPI_Comm_free(&words_);
+  }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
@@ -88,24 +123,33 @@ class MpiTransport : public PointToPoint {
   int size() const override { return size_; }
 
   Ticket send(int peer, const void* data, std::size_t bytes, int tag) override {
+    if (is_cut(peer)) return start_cut(true, peer, const_cast<void*>(data), bytes, tag);
     return start(bytes, [&](std::size_t offset, int count, MPI_Request* request) {
       check(MPI_Isend(static_cast<const char*>(data) + offset, count, MPI_BYTE, peer, tag, comm_, request),
             "MPI_Isend", rank_);
     });
   }
   Ticket receive(int peer, void* data, std::size_t bytes, int tag) override {
+    if (is_cut(peer)) return start_cut(false, peer, data, bytes, tag);
     return start(bytes, [&](std::size_t offset, int count, MPI_Request* request) {
       check(MPI_Irecv(static_cast<char*>(data) + offset, count, MPI_BYTE, peer, tag, comm_, request),
             "MPI_Irecv", rank_);
     });
   }
   bool done(Ticket ticket) override {
-    std::vector<MPI_Request>& pieces = pending_[static_cast<std::size_t>(ticket)];
-    int finished = 0;
-    check(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &finished, MPI_STATUSES_IGNORE),
-          "MPI_Testall", rank_);
-    if (finished == 0) return false;
-    pieces.clear();
+    Pending& pending = pending_[static_cast<std::size_t>(ticket)];
+    if (pending.cut) {
+      advance();
+      if (std::find(cuts_.begin(), cuts_.end(), ticket) != cuts_.end()) return false;
+      pending.cut.reset();
+    } else {
+      int finished = 0;
+      check(MPI_Testall(static_cast<int>(pending.pieces.size()), pending.pieces.data(), &finished,
+                        MPI_STATUSES_IGNORE),
+            "MPI_Testall", rank_);
+      if (finished == 0) return false;
+      pending.pieces.clear();
+    }
     free_.push_back(ticket);
     return true;
   }
@@ -120,26 +164,44 @@ class MpiTransport : public PointToPoint {
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group some = MPI_GROUP_NULL;
     MPI_Comm made = MPI_COMM_NULL;
+    MPI_Comm words = MPI_COMM_NULL;
     check(MPI_Comm_group(comm_, &all), "MPI_Comm_group", rank_);
     check(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some), "MPI_Group_incl",
           rank_);
     check(MPI_Comm_create_group(comm_, some, key, &made), "MPI_Comm_create_group", rank_);
+    if (words_ != MPI_COMM_NULL)
+      check(MPI_Comm_create_group(words_, some, key, &words), "MPI_Comm_create_group", rank_);
     MPI_Group_free(&all);
     MPI_Group_free(&some);
-    return std::make_unique<MpiTransport>(made, yields_);
+    std::vector<char> cut_to;
+    for (const int member : members) cut_to.push_back(cut_to_[static_cast<std::size_t>(member)]);
+    return std::make_unique<MpiTransport>(made, words, std::move(cut_to), yields_);
   }
 
  private:
-  template <typename Start>
-  Ticket start(std::size_t bytes, Start start_piece) {
-    Ticket ticket = static_cast<Ticket>(pending_.size());
+  struct Pending {
+    std::vector<MPI_Request> pieces;
+    std::unique_ptr<Cut> cut;
+  };
+
+  bool is_cut(int peer) const {
+    return words_ != MPI_COMM_NULL && cut_to_[static_cast<std::size_t>(peer)] != 0;
+  }
+
+  Ticket new_ticket() {
     if (free_.empty()) {
       pending_.emplace_back();
-    } else {
-      ticket = free_.back();
-      free_.pop_back();
+      return static_cast<Ticket>(pending_.size()) - 1;
     }
-    std::vector<MPI_Request>& pieces = pending_[static_cast<std::size_t>(ticket)];
+    const Ticket ticket = free_.back();
+    free_.pop_back();
+    return ticket;
+  }
+
+  template <typename Start>
+  Ticket start(std::size_t bytes, Start start_piece) {
+    const Ticket ticket = new_ticket();
+    std::vector<MPI_Request>& pieces = pending_[static_cast<std::size_t>(ticket)].pieces;
     std::size_t offset = 0;
     do {
       const std::size_t piece = std::min(bytes - offset, kMaxPiece);
@@ -149,22 +211,115 @@ class MpiTransport : public PointToPoint {
     return ticket;
   }
 
+  Ticket start_cut(bool sends, int peer, void* data, std::size_t bytes, int tag) {
+    const Ticket ticket = new_ticket();
+    auto cut = std::make_unique<Cut>();
+    cut->sends = sends;
+    cut->peer = peer;
+    cut->tag = tag;
+    cut->data = static_cast<char*>(data);
+    cut->bytes = bytes;
+    if (bytes > kUnaskedPieces * kPiece) {
+      if (sends) {
+        cut->welcome = false;
+        check(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, words_, &cut->word), "MPI_Irecv", rank_);
+      } else {
+        check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag, words_, &cut->word), "MPI_Isend", rank_);
+      }
+    }
+    pending_[static_cast<std::size_t>(ticket)].cut = std::move(cut);
+    cuts_.push_back(ticket);
+    advance();
+    return ticket;
+  }
+
+  // Moves every cut message on and forgets those that are done. Pieces of two messages between the same pair
+  // with the same tag must not mix: the later one waits until all of the earlier one has been given.
+  void advance() {
+    std::erase_if(cuts_, [&](Ticket ticket) {
+      Cut& cut = *pending_[static_cast<std::size_t>(ticket)].cut;
+      take_back(cut);
+      if (!first_of_its_kind(ticket, cut)) return false;
+      give(cut);
+      return cut.all_given() && cut.requests.empty() && cut.word == MPI_REQUEST_NULL;
+    });
+  }
+
+  bool first_of_its_kind(Ticket ticket, const Cut& cut) const {
+    for (const Ticket earlier : cuts_) {
+      if (earlier == ticket) return true;
+      const Cut& other = *pending_[static_cast<std::size_t>(earlier)].cut;
+      if (other.sends == cut.sends && other.peer == cut.peer && other.tag == cut.tag && !other.all_given())
+        return false;
+    }
+    return true;
+  }
+
+  void take_back(Cut& cut) const {
+    int finished = 1;
+    while (!cut.requests.empty() && finished != 0) {
+      check(MPI_Test(&cut.requests.front(), &finished, MPI_STATUS_IGNORE), "MPI_Test", rank_);
+      if (finished != 0) cut.requests.pop_front();
+    }
+    if (cut.word == MPI_REQUEST_NULL) return;
+    check(MPI_Test(&cut.word, &finished, MPI_STATUS_IGNORE), "MPI_Test", rank_);
+    if (finished != 0) cut.welcome = true;
+  }
+
+  void give(Cut& cut) const {
+    const std::size_t window = cut.sends ? kSendWindow : kReceiveWindow;
+    const std::size_t allowed = cut.welcome ? cut.bytes : std::min(cut.bytes, kUnaskedPieces * kPiece);
+    while (cut.requests.size() < window && (cut.bytes == 0 ? !cut.empty_given : cut.given < allowed)) {
+      const auto count = static_cast<int>(std::min(kPiece, cut.bytes - cut.given));
+      MPI_Request& request = cut.requests.emplace_back(MPI_REQUEST_NULL);
+      if (cut.sends)
+        check(MPI_Isend(cut.data + cut.given, count, MPI_BYTE, cut.peer, cut.tag, comm_, &request),
+              "MPI_Isend", rank_);
+      else
+        check(MPI_Irecv(cut.data + cut.given, count, MPI_BYTE, cut.peer, cut.tag, comm_, &request),
+              "MPI_Irecv", rank_);
+      cut.given += static_cast<std::size_t>(count);
+      cut.empty_given = true;
+    }
+  }
+
   MPI_Comm comm_;
+  MPI_Comm words_;
+  std::vector<char> cut_to_;
   bool yields_;
   int rank_ = 0;
   int size_ = 1;
   unsigned polls_ = 0;
-  std::vector<std::vector<MPI_Request>> pending_;  // by ticket
+  std::vector<Pending> pending_;  // by ticket
   std::vector<Ticket> free_;
+  std::vector<Ticket> cuts_;  // under way, in the order in which they were started
 };
+
+// By rank: whether it is on another machine as MPI sees it (shared memory does not reach there).
+std::vector<char> elsewhere(MPI_Comm comm) {
+  MPI_Comm here = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type",
+        rank);
+  int first = rank;  // the least rank of a machine names it
+  check(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, here), "MPI_Allreduce", rank);
+  MPI_Comm_free(&here);
+  std::vector<int> machines(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&first, 1, MPI_INT, machines.data(), 1, MPI_INT, comm), "MPI_Allgather", rank);
+  std::vector<char> result;
+  for (const int machine : machines) result.push_back(machine != first ? 1 : 0);
+  return result;
+}
 
 }  // namespace
 
 MpiWorld::MpiWorld(int* argc, char*** argv) {
-  // Over TCP with Open MPI's defaults, two ranks that exchange long messages were seen to use mostly one way
-  // of a 100 Mb/s link at a time; sending pieces unasked used both. (Probably the receiver's requests for
-  // pieces wait behind its own long message on the one connection: from reading, not from a trace.)
-  setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
+  // No fetching of long messages over TCP: the requests for the pieces would wait behind the requester's own
+  // data on the one connection. In place: what is sent is not copied, and is done when the kernel has it.
+  setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     throw InternalError("MPI_Init_thread failed");
@@ -174,10 +329,14 @@ MpiWorld::~MpiWorld() {
   MPI_Finalize();
 }
 
-std::unique_ptr<PointToPoint> MpiWorld::transport() const {
+std::unique_ptr<PointToPoint> MpiWorld::transport(Cutting cutting) const {
   MPI_Comm world = MPI_COMM_NULL;
+  MPI_Comm words = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup", rank());
-  return std::make_unique<MpiTransport>(world, oversubscribed(MPI_COMM_WORLD));
+  std::vector<char> cut = elsewhere(world);
+  if (cutting == Cutting::always) std::fill(cut.begin(), cut.end(), 1);
+  if (cutting != Cutting::never) check(MPI_Comm_dup(MPI_COMM_WORLD, &words), "MPI_Comm_dup", rank());
+  return std::make_unique<MpiTransport>(world, words, std::move(cut), oversubscribed(MPI_COMM_WORLD));
 }
 
 int MpiWorld::rank() const {

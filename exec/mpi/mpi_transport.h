@@ -8,6 +8,10 @@
 
 namespace orrery::exec {
 
+// Which long messages go in pieces that need no asking: right where machines are joined by TCP; tests cut
+// all.
+enum class Cutting { never, between_machines, always };
+
 // MPI_Init on construction, MPI_Finalize on destruction; one a process.
 class MpiWorld {
  public:
@@ -16,7 +20,8 @@ class MpiWorld {
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 
-  std::unique_ptr<PointToPoint> transport() const;  // over all ranks
+  // Over all ranks, which must agree on `cutting`.
+  std::unique_ptr<PointToPoint> transport(Cutting cutting) const;
   int rank() const;
   std::string library() const;  // "Open MPI v4.1.4"
   // Ends the whole job: a rank that fails must not leave the others waiting.

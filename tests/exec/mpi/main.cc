@@ -1,4 +1,5 @@
-// test_exec_<mpi> communicator|equivalence|smoke|random, under mpirun.
+// test_exec_<mpi> communicator|equivalence|smoke|random [cut], under mpirun. cut: every long message in
+// pieces, as over TCP.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -12,8 +13,10 @@
 int main(int argc, char** argv) {
   const orrery::exec::MpiWorld mpi(&argc, &argv);
   const std::string_view what = argc > 1 ? argv[1] : "";
+  const bool cut = argc > 2 && std::string_view(argv[2]) == "cut";
   try {
-    const auto world = orrery::exec::make_communicator(mpi.transport());
+    const auto world = orrery::exec::make_communicator(
+        mpi.transport(cut ? orrery::exec::Cutting::always : orrery::exec::Cutting::never));
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
     else
