@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "base/format.h"
 #include "base/statistics.h"
 #include "exec/clock.h"
+#include "program/mpi_model.h"
 #include "topologies/cluster_file.h"
 #include "topologies/network.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kShortBytes = 64;
 constexpr int kShortRepeats = 60;
-constexpr int kLongRepeats = 6;
+constexpr int kLongRepeats = 7;
 // A long message takes about so long on the link as described: far above every latency.
 constexpr double kLongSeconds = 0.1;
 constexpr std::size_t kMinLongBytes = 256U << 10;
@@ -48,8 +48,8 @@ void wait(Communicator& world, std::unique_ptr<Request> request) {
   while (!request->test()) world.idle();
 }
 
-// Mean over the repeats of a round trip's half, or of an exchange, as this rank sees it: a step waits for the
-// long ones too. Of short messages the median: what delays one now and then is not the link.
+// Median over the repeats of a round trip's half, or of an exchange, as this rank sees it: what delays one
+// now and then (other work on its processor) is not the link.
 double pair_seconds(Communicator& world, int other, bool first, std::vector<char>& out, std::vector<char>& in,
                     std::size_t bytes, bool both, int repeats) {
   std::vector<double> times;
@@ -67,9 +67,7 @@ double pair_seconds(Communicator& world, int other, bool first, std::vector<char
     const double seconds = steady_seconds() - begin;
     if (i > 0) times.push_back(both ? seconds : seconds / 2);
   }
-  return bytes <= kShortBytes
-             ? upper_median(std::move(times))
-             : std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  return upper_median(std::move(times));
 }
 
 // Each node's port, each leaf, and ways between leaves: neighbours, and everyone with the first.
@@ -133,16 +131,17 @@ double ring_fraction(Communicator& world, const Cluster& cluster, double latency
   std::vector<char> in(bytes);
   const MessageSpec both[] = {{(world.rank() + n - 1) % n, in.data(), bytes, 0, false},
                               {(world.rank() + 1) % n, out.data(), bytes, 0, true}};
-  double sum = 0;
+  std::vector<double> times;
   for (int i = 0; i <= kLongRepeats; ++i) {
     sleeping_barrier(world, kNap);
     const double begin = steady_seconds();
     wait(world, world.exchange(both));
     auto seconds = static_cast<float>(steady_seconds() - begin);
     world.all_reduce(&seconds, &seconds, 1, DType::fp32, Reduction::max)->wait();
-    if (i > 0) sum += static_cast<double>(seconds);
+    if (i > 0) times.push_back(static_cast<double>(seconds));
   }
-  return static_cast<double>(bytes) / std::max(1e-9, sum / kLongRepeats - 3 * latency_s) / narrowest;
+  const double waited_s = network_crossings(static_cast<double>(bytes), cluster) * latency_s;
+  return static_cast<double>(bytes) / std::max(1e-9, upper_median(std::move(times)) - waited_s) / narrowest;
 }
 
 struct Rates {
@@ -150,10 +149,11 @@ struct Rates {
   double exchange = 0;
 };
 
-// As program/mpi_model.cc composes a rendezvous: three crossings and the bytes.
-Rates rates_of(const PairTime& time, double latency_s) {
+// As program/mpi_model.cc composes a long message: crossings and the bytes.
+Rates rates_of(const PairTime& time, double latency_s, const Cluster& cluster) {
+  const double waited_s = network_crossings(time.bytes, cluster) * latency_s;
   const auto fraction = [&](double seconds) {
-    return time.bytes / std::max(1e-9, seconds - 3 * latency_s) / time.described_bytes_per_s;
+    return time.bytes / std::max(1e-9, seconds - waited_s) / time.described_bytes_per_s;
   };
   return {fraction(time.one_way_s), fraction(time.exchange_s)};
 }
@@ -189,7 +189,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   std::vector<double> one_way;
   std::vector<double> exchange;
   for (const PairTime& time : times) {
-    const Rates rates = rates_of(time, profile.network_latency_s);
+    const Rates rates = rates_of(time, profile.network_latency_s, cluster);
     one_way.push_back(rates.one_way);
     exchange.push_back(rates.exchange);
   }
@@ -215,7 +215,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
       100 * profile.network_exchange_efficiency);
   if (ring > 0) fmt::print("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
   for (const PairTime& time : times) {
-    const Rates rates = rates_of(time, profile.network_latency_s);
+    const Rates rates = rates_of(time, profile.network_latency_s, cluster);
     const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||
                      std::abs(rates.exchange / profile.network_exchange_efficiency - 1) > kWorthSaying;
     fmt::print("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "exec/interpreter.h"
 #include "exec/requests.h"
+#include "program/placement.h"
 
 namespace orrery::exec {
 namespace {
@@ -19,30 +20,44 @@ bool Interpreter::one_process() const {
   return plan_.choices.sync == Sync::single_process && plan_.choices.dp > 1;
 }
 
-// Gradients to the bucket's server, which adds what it receives to its own in the order of the transfers;
-// parameters from it, in place.
+// Slices of gradients to their servers, which add what they receive to their own in the order of the
+// transfers; slices of parameters from them, in place.
 void Interpreter::compile_server_exchange(const Instruction& instruction, Compiled& compiled,
                                           std::vector<Values::Id>& uses) {
+  struct Part {
+    MessageSpec message;
+    Values::Id received = -1;  // gradients that are added
+  };
   const TensorRef tensor = instruction.transfers.front().tensor;
   const int bucket = tensor.index;
   const bool gradients = tensor.kind == TensorKind::gradients;
-  const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));
-  const std::size_t bytes = elements * sizeof(float);
-  float* own = gradients ? parameters_.gradients(bucket) : parameters_.weights(bucket);
-  std::vector<Values::Id> received;
-  std::vector<MessageSpec> messages;
+  float* whole = gradients ? parameters_.gradients(bucket) : parameters_.weights(bucket);
+  std::vector<Part> parts;
+  std::size_t moved = 0;
   for (const Transfer& transfer : instruction.transfers) {
-    messages.push_back({transfer.peer, own, bytes, transfer.tag, transfer.send});
+    const ServerSlice slice =
+        server_slice(parameters_.elements(bucket), plan_.choices.servers, transfer.tensor.block);
+    const auto elements = static_cast<std::size_t>(slice.elements);
+    const std::size_t bytes = elements * sizeof(float);
+    Part& part = parts.emplace_back();
+    part.message = {transfer.peer, whole + slice.begin, bytes, transfer.tag, transfer.send};
+    moved += elements;
     if (!gradients || transfer.send) continue;
-    received.push_back(values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, bytes));
+    part.received = values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, bytes);
+    uses.push_back(part.received);
   }
-  check_elements(instruction, elements * messages.size());
-  uses.insert(uses.end(), received.begin(), received.end());
+  check_elements(instruction, moved);
+  const auto own = static_cast<std::size_t>(parameters_.shard_elements(bucket));
   compiled.start = [=, this, &world = world_of(instruction)]() -> std::unique_ptr<Request> {
-    std::vector<MessageSpec> placed = messages;
-    for (std::size_t i = 0; i < received.size(); ++i) placed[i].data = values_.at(received[i]);
-    return std::make_unique<ThenRequest>(world.exchange(placed), [=, this] {
-      for (const Values::Id id : received) device_.add(own, values_.floats(id), elements);
+    std::vector<MessageSpec> messages;
+    for (const Part& part : parts) {
+      messages.push_back(part.message);
+      if (part.received >= 0) messages.back().data = values_.at(part.received);
+    }
+    return std::make_unique<ThenRequest>(world.exchange(messages), [=, this] {
+      for (const Part& part : parts)
+        if (part.received >= 0)
+          device_.add(parameters_.own_gradients(bucket), values_.floats(part.received), own);
     });
   };
 }

@@ -102,6 +102,13 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       const auto n = static_cast<std::int64_t>(ranks.size());
       shard = {place * (bucket.elements / n), bucket.elements / n};
     }
+    if (plan.choices.sync == Sync::parameter_server && plan.choices.dp > 1) {
+      shard = {0, 0};
+      if (program.at.dp < plan.choices.servers) {
+        const ServerSlice slice = server_slice(bucket.elements, plan.choices.servers, program.at.dp);
+        shard = {slice.begin, slice.elements};
+      }
+    }
     gathers_weights_.push_back(plan.choices.zero == 3 && bucket.group >= 0 ? 1 : 0);
     shards_.push_back(shard);
     weights_.push_back(allocate(gathers_weights_[b] != 0 ? shard.second : bucket.elements));
@@ -182,14 +189,10 @@ Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
 }
 
 // Whether this rank is the one that counts for a bucket: of members that all have it whole the first, of
-// shards each one's own (with hybrid sharding the first shard group's), of servers the one that updates it.
+// shards and servers' slices each one's own (with hybrid sharding the first shard group's), of one process's
+// devices the first.
 bool Parameters::answers(const Plan& plan, int index) const {
-  if (plan.choices.sync != Sync::all_reduce)
-    return std::any_of(program_->instructions.begin(), program_->instructions.end(),
-                       [index](const Instruction& i) {
-                         return i.op == Op::compute && i.compute == ComputeKind::optimizer &&
-                                i.op_begin <= index && index < i.op_end;
-                       });
+  if (plan.choices.sync == Sync::parameter_server && plan.choices.dp > 1) return true;
   const int group = program_->buckets[static_cast<std::size_t>(index)].group;
   if (group < 0) return true;
   const auto first_of = [this](const Group& members) { return members.ranks.front() == program_->rank; };

@@ -42,7 +42,8 @@ class Parameters {
 
   int buckets() const { return static_cast<int>(weights_.size()); }
   std::int64_t elements(int bucket) const { return program_->buckets[bucket].elements; }
-  // The elements of the bucket that this rank updates: all, or its shard under ZeRO.
+  // The elements of the bucket that this rank updates: all, its shard under ZeRO, a server's slice (nothing
+  // on workers that do not serve).
   std::int64_t shard_begin(int bucket) const { return shards_[bucket].first; }
   std::int64_t shard_elements(int bucket) const { return shards_[bucket].second; }
   bool sharded(int bucket) const { return shard_elements(bucket) < elements(bucket); }
@@ -70,9 +71,9 @@ class Parameters {
   // where the optimizer has none.
   float* own_state(int which, int bucket) const { return which == 0 ? first_[bucket] : second_[bucket]; }
 
-  // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's;
-  // else all of it on the first replica (or its server) and nothing on the others. What tensor ranks hold
-  // alike is the first one's, what two stages share the first stage's.
+  // The part of a tensor that this rank alone answers for, as elements of its bucket: sharded, the shard's
+  // (or the server's slice); else all of it on the first replica and nothing on the others. What tensor ranks
+  // hold alike is the first one's, what two stages share the first stage's.
   struct Part {
     std::int64_t begin = 0;
     std::int64_t end = 0;  // begin where there is nothing

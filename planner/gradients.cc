@@ -191,12 +191,15 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
         last_reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
                            *shapes.shared, shapes.shared_key);
       } else if (c.sync == Sync::parameter_server) {
-        // All gradients of a bucket meet at its server's port, all parameters leave through it.
-        const double spread = std::min<double>(c.servers, static_cast<double>(all.buckets.size()));
+        // Gradients meet at the servers' ports, and leave through the workers'; parameters the other way.
+        // Who serves keeps its own slice.
+        const double servers = c.servers;
+        const double leaving = servers < members ? 1 : (members - 1) / members;
+        const double busiest = std::max((members - 1) / servers, leaving);
         const double port = shapes.shared->nodes > 1 ? shapes.shared->port_bandwidth_bytes_per_s
                                                      : shapes.shared->to_one_bandwidth_bytes_per_s;
-        last_reduce = port > 0 ? bytes * (members - 1) / port / spread : 0;
-        last_gather = port > 0 ? bucket.elements * weight_bytes * (members - 1) / port / spread : 0;
+        last_reduce = port > 0 ? bytes * busiest / port : 0;
+        last_gather = port > 0 ? bucket.elements * weight_bytes * busiest / port : 0;
       } else {
         last_reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
       }

@@ -349,6 +349,7 @@ void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::v
     if (lowering.choices().zero >= 1 && bucket.group >= 0) {
       elements /= static_cast<double>(lowering.group_at(bucket.group).ranks.size());
     }
+    if (has_servers(lowering)) elements /= lowering.choices().servers;
     optimizer.bytes += elements * traffic;
     for (const TensorKind kind :
          {TensorKind::gradients, TensorKind::optimizer_state, TensorKind::parameters}) {
@@ -379,7 +380,7 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
   }
   reduce_partial(lowering, &ready);
   std::vector<std::int32_t> own = buckets;  // that this rank updates
-  std::erase_if(own, [&](std::int32_t i) { return !updates_bucket(lowering, i); });
+  if (!updates_buckets(lowering)) own.clear();
   const std::int64_t norm = reduce_norm(lowering, ready, own);
   if (!own.empty()) {
     std::vector<std::uint32_t> after;

@@ -1,9 +1,8 @@
 // Data parallelism without collectives among equals: synchronous parameter servers (Li et al., OSDI'14), and
 // one process that drives all devices (torch.nn.DataParallel).
-#include <algorithm>
-
 #include "base/error.h"
 #include "program/internal/lowering.h"
+#include "program/placement.h"
 
 namespace orrery::internal {
 namespace {
@@ -26,24 +25,35 @@ Instruction exchange(const TensorRef& tensor, DType type) {
   return instruction;
 }
 
-// One side of a message between every worker and the bucket's server; the server is a worker too.
-Instruction with_server(Lowering& lowering, int bucket, TensorKind kind, DType type) {
+// One side of the messages between every worker and all servers, a slice of the bucket each; the servers are
+// workers too. Worker w begins with server w, so that not all of them push into the same port first.
+Instruction with_servers(Lowering& lowering, int bucket, TensorKind kind, DType type) {
   const auto& ranks = members(lowering);
-  const std::int32_t server = ranks[static_cast<std::size_t>(server_of(lowering, bucket))];
-  const bool serves = server == lowering.program.rank;
+  const int workers = static_cast<int>(ranks.size());
+  const int servers = lowering.choices().servers;
+  const int here = lowering.program.at.dp;  // this form is pure data parallelism
   const bool to_server = kind == TensorKind::gradients;
-  const TensorRef tensor{kind, bucket, -1};
-  const double bytes = bucket_bytes(lowering, bucket, type);
+  const std::int64_t elements = lowering.program.buckets[static_cast<std::size_t>(bucket)].elements;
   const std::int32_t tag = 2 * bucket + (to_server ? 0 : 1);
-  Instruction instruction = exchange(tensor, type);
-  instruction.reads.assign(1, tensor);
+  Instruction instruction = exchange({kind, bucket, -1}, type);
+  instruction.reads.assign(1, {kind, bucket, -1});
   instruction.writes.clear();
-  for (const std::int32_t rank : ranks) {
-    if (serves ? rank == server : rank != server) continue;
-    instruction.transfers.push_back({rank, bytes, tag, serves != to_server, tensor});
+  const auto transfer = [&](int other, int server, bool send) {
+    if (other == here) return;
+    const double bytes =
+        static_cast<double>(server_slice(elements, servers, server).elements) * bytes_of(type);
+    TensorRef tensor{kind, bucket, -1};
+    tensor.block = server;
+    instruction.transfers.push_back({ranks[static_cast<std::size_t>(other)], bytes, tag, send, tensor});
     instruction.bytes += bytes;
+    if (!send && instruction.writes.empty()) instruction.writes.push_back({kind, bucket, -1});
+  };
+  for (int k = 0; k < servers; ++k) {
+    const int server = (here + k) % servers;
+    transfer(server, server, /*send=*/to_server);
   }
-  if (serves == to_server) instruction.writes.push_back(tensor);  // it receives
+  if (here >= servers) return instruction;
+  for (int k = 1; k < workers; ++k) transfer((here + k) % workers, here, /*send=*/!to_server);
   return instruction;
 }
 
@@ -57,28 +67,23 @@ bool has_one_process(const Lowering& lowering) {
   return lowering.choices().sync == Sync::single_process && lowering.choices().dp > 1;
 }
 
-int server_of(const Lowering& lowering, int bucket) {
-  const auto buckets = static_cast<std::int64_t>(lowering.program.buckets.size());
-  return static_cast<int>(bucket * static_cast<std::int64_t>(lowering.choices().servers) / buckets);
-}
-
-bool updates_bucket(const Lowering& lowering, int bucket) {
+bool updates_buckets(const Lowering& lowering) {
   const int position = lowering.program.at.dp;  // these forms are pure data parallelism
-  if (has_servers(lowering)) return server_of(lowering, bucket) == position;
+  if (has_servers(lowering)) return position < lowering.choices().servers;
   if (has_one_process(lowering)) return position == 0;
   return true;
 }
 
 std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after) {
   Instruction instruction =
-      with_server(lowering, bucket, TensorKind::gradients, lowering.plan().gradient_type());
+      with_servers(lowering, bucket, TensorKind::gradients, lowering.plan().gradient_type());
   instruction.after = std::move(after);
   return lowering.emit(std::move(instruction));
 }
 
 std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after) {
   Instruction instruction =
-      with_server(lowering, bucket, TensorKind::parameters, lowering.plan().parameter_type());
+      with_servers(lowering, bucket, TensorKind::parameters, lowering.plan().parameter_type());
   instruction.after.push_back(after);
   return lowering.emit(std::move(instruction));
 }

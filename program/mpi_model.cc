@@ -31,7 +31,8 @@ double interpolated(const std::vector<MessageTime>& points, double MessageTime::
 // between nodes by the network's latency and the node's share of its port.
 class Messages {
  public:
-  Messages(const GroupShape& shape, const Cluster& cluster) : shape_(shape), profile_(cluster.communication) {
+  Messages(const GroupShape& shape, const Cluster& cluster)
+      : shape_(shape), cluster_(cluster), profile_(cluster.communication) {
     // Ranks beyond the cores take turns on them, in copying as in reducing.
     if (shape.cores_per_node > 0) {
       crowd_ = std::max(1.0, static_cast<double>(shape.ranks_per_node) / shape.cores_per_node);
@@ -71,15 +72,13 @@ class Messages {
   }
 
  private:
-  // A long message asks first and is answered before the rest of it leaves (rendezvous).
   double across(double bytes, double leaving, double efficiency) const {
-    const double eager = profile_.network_eager_bytes;
-    const double crossings = eager > 0 && bytes > eager ? 3 : 1;
-    return crossings * network_latency_s_ +
+    return network_crossings(bytes, cluster_) * network_latency_s_ +
            leaving * bytes / (shape_.inter_bandwidth_bytes_per_s * efficiency);
   }
 
   const GroupShape& shape_;
+  const Cluster& cluster_;
   const CommunicationProfile& profile_;
   double crowd_ = 1;
   double rate_ = 0;
@@ -142,6 +141,11 @@ CollectivePlan plan_of(Algorithm algorithm, double bytes, double message_bytes, 
 }
 
 }  // namespace
+
+double network_crossings(double bytes, const Cluster& cluster) {
+  const double eager = cluster.communication.network_eager_bytes;
+  return cluster.fabric.transport != Transport::tcp && eager > 0 && bytes > eager ? 3 : 1;
+}
 
 CollectivePlan mpi_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
                               const Cluster& cluster, const Algorithm* forced) {

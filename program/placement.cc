@@ -187,6 +187,11 @@ Group embedding_group(const Plan& plan, int rank) {
   return group;
 }
 
+ServerSlice server_slice(std::int64_t elements, int servers, int server) {
+  const std::int64_t begin = elements * server / servers;
+  return {begin, elements * (server + 1) / servers - begin};
+}
+
 int device_of(const Plan& plan, int rank) {
   return rank % plan.job->cluster.devices();
 }

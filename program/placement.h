@@ -26,6 +26,14 @@ Group shard_group(const Plan& plan, int rank);      // over which states are sha
 Group replicate_group(const Plan& plan, int rank);  // across shard groups
 Group embedding_group(const Plan& plan, int rank);  // first and last stage, where they share a tensor
 
+// Elements [begin, begin + elements) of a bucket, which parameter server `server` of `servers` keeps: nearly
+// equal parts, as ps-lite and MXNet cut arrays over all servers.
+struct ServerSlice {
+  std::int64_t begin = 0;
+  std::int64_t elements = 0;
+};
+ServerSlice server_slice(std::int64_t elements, int servers, int server);
+
 // Device of a rank: ranks fill devices in order; ranks beyond the devices of a shared-core node share them
 // round robin.
 int device_of(const Plan& plan, int rank);

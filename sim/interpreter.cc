@@ -77,6 +77,7 @@ class Interpreter {
     rank_of_.resize(tasks);
     ranks_.resize(s_.ranks.size());
     meetings_.resize(s_.meetings.size());
+    lines_.resize(static_cast<std::size_t>(s_.lines));
     node_ranks_.resize(s_.nodes.size());
     node_dirty_.assign(s_.nodes.size(), false);
     rank_dirty_.assign(s_.ranks.size(), false);
@@ -435,6 +436,11 @@ class Interpreter {
   void launch(int index) {
     const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
     if (meeting.collective) overlap(meeting, +1);
+    if (meeting.line >= 0) {
+      std::deque<int>& line = lines_[static_cast<std::size_t>(meeting.line)];
+      line.push_back(index);
+      if (line.size() > 1) return;
+    }
     if (meeting.messages < 0) {
       start_move(index, -1, meeting.payload);
       return;
@@ -506,6 +512,15 @@ class Interpreter {
     const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
     MeetingState& m = meetings_[static_cast<std::size_t>(index)];
     if (meeting.collective) overlap(meeting, -1);
+    if (meeting.line >= 0) {
+      std::deque<int>& line = lines_[static_cast<std::size_t>(meeting.line)];
+      line.pop_front();
+      if (!line.empty()) {
+        Payload next = s_.meetings[static_cast<std::size_t>(line.front())].payload;
+        next.latency_s = 0;  // it has passed beside the one before
+        start_move(line.front(), -1, next);
+      }
+    }
     if (!meeting.eager) {
       for (const TaskRef& ref : meeting.tasks) left_meeting(task_id(ref));
     } else if (m.wanted > 0) {
@@ -715,6 +730,7 @@ class Interpreter {
   std::vector<std::uint32_t> meetings_left_;
   std::vector<RankState> ranks_;
   std::vector<MeetingState> meetings_;
+  std::vector<std::deque<int>> lines_;  // meetings: the first moves
   std::vector<std::vector<int>> node_ranks_;
   std::vector<char> node_dirty_;
   std::vector<char> rank_dirty_;

@@ -412,6 +412,12 @@ class Builder {
                                                                 ? profile.eager_bytes
                                                                 : profile.network_eager_bytes);
     meeting.by_hand = single_threaded() && beside;
+    // What the sender does not wait for is in order all the same: a connection carries bytes one after another.
+    if (meeting.eager && !beside) {
+      const auto [at, added] = lines_.try_emplace({index, transfer.peer}, result_.lines);
+      if (added) ++result_.lines;
+      meeting.line = at->second;
+    }
     if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
     const int stream_lane = meeting.eager ? kNoLane : lane(index, instruction.stream, position);
     const int request = transfer_request(index, transfer.peer, stream_lane);
@@ -616,6 +622,7 @@ class Builder {
   std::vector<double> transfer_bytes_;
   std::vector<int> expected_;
   std::map<std::tuple<int, int, int>, int> lanes_;
+  std::map<std::pair<int, int>, int> lines_;  // of a simulated rank to a peer
   std::vector<PatternRequest> requests_;
   std::map<std::tuple<int, int, int, int>, int> collective_requests_;
   std::map<std::tuple<int, int, int>, int> transfer_requests_;

@@ -44,6 +44,7 @@ struct Meeting {
   bool eager = false;    // a transfer whose sender does not wait
   bool by_hand = false;  // copied by members' own threads: moves only while these do not compute
   bool collective = false;
+  int line = -1;  // of an eager transfer: the connection on which it waits for those before it; -1: none
 };
 
 constexpr std::uint32_t kNoTask = ~0U;
@@ -99,6 +100,7 @@ struct Scenario {
   std::vector<NodeCores> nodes;  // by RankScript::node
   std::vector<Meeting> meetings;
   std::vector<std::vector<Message>> message_graphs;
+  int lines = 0;  // connections
   FlowSystem flows;
   // One thread a rank (MPI without a progress thread): it issues instructions one after another, and waits
   // only before work whose dependencies are not there yet.

@@ -205,8 +205,7 @@ std::uint32_t unpack_bucket(Lowering& lowering, int bucket, std::uint32_t after)
 // lower_server.cc
 bool has_servers(const Lowering& lowering);
 bool has_one_process(const Lowering& lowering);
-int server_of(const Lowering& lowering, int bucket);  // position in the data group
-bool updates_bucket(const Lowering& lowering, int bucket);
+bool updates_buckets(const Lowering& lowering);  // or slices of them
 std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
 std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after);
 // Device 0's inputs and parameters to everyone; returns what the forward pass waits for.

@@ -315,6 +315,10 @@ TEST_CASE("over a network MPI asks before long messages, and both ways at once a
   const GroupShape two = processes(2, 1, 0);  // 125 MB/s, 50 us of switches: more than the profile's 30 us
   CHECK(plan_transfer(65536, two, cluster).seconds(65536) == Approx(50e-6 + 65536 / (0.95 * 125e6)));
   CHECK(plan_transfer(1e6, two, cluster).seconds(1e6) == Approx(3 * 50e-6 + 1e6 / (0.95 * 125e6)));
+  // Over TCP the receiver has said that it is there before.
+  cluster.fabric.transport = Transport::tcp;
+  CHECK(plan_transfer(1e6, two, cluster).seconds(1e6) == Approx(50e-6 + 1e6 / (0.95 * 125e6)));
+  cluster.fabric.transport = Transport::infiniband;
   // A ring of two: two rounds, each of half a megabyte both ways, and a reduction of one half.
   const Algorithm ring = Algorithm::ring;
   CHECK(plan_collective(CollectiveKind::all_reduce, 1e6, two, cluster, &ring).seconds(1e6) ==

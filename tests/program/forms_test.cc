@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "program/operator_work.h"
 #include "program/placement.h"
 #include "tests/support/small_plans.h"
 
@@ -556,8 +557,8 @@ TEST_CASE("compressed gradients travel as small as they were packed") {
   verify(small_plan(sharded, 2));
 }
 
-TEST_CASE("a parameter server takes every worker's gradients and gives parameters back") {
-  for (const int servers : {1, 2, 4}) {
+TEST_CASE("parameter servers take a slice of every bucket from every worker and give parameters back") {
+  for (const int servers : {1, 2, 3, 4}) {
     for (const bool clip : {false, true}) {
       Choices choices;
       choices.dp = 4;
@@ -570,19 +571,46 @@ TEST_CASE("a parameter server takes every worker's gradients and gives parameter
       verify(plan);
       double sent = 0;
       int updates = 0;
+      double updated_bytes = 0;
       const auto programs = lower_all(plan);
       for (const Program& program : programs) {
         for (const Instruction& instruction : program.instructions) {
-          for (const Transfer& transfer : instruction.transfers) sent += transfer.send ? transfer.bytes : 0;
+          std::vector<int> peers;
+          for (const Transfer& transfer : instruction.transfers) {
+            sent += transfer.send ? transfer.bytes : 0;
+            if (transfer.send && transfer.tensor.kind == TensorKind::gradients)
+              peers.push_back(transfer.peer);
+          }
+          // Not all of them into the same port first.
+          if (!peers.empty() && program.rank >= servers) CHECK(peers.front() == program.rank % servers);
           if (instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer) {
             updates += instruction.op_end - instruction.op_begin;
+            updated_bytes += instruction.bytes;
           }
         }
       }
-      CHECK(sent == 3 * 2 * 4 * parameters(programs[0]));              // three workers' there and back
-      CHECK(updates == static_cast<int>(programs[0].buckets.size()));  // each bucket once
+      CHECK(sent == 3 * 2 * 4 * parameters(programs[0]));  // three workers' there and back
+      CHECK(updates == servers * static_cast<int>(programs[0].buckets.size()));  // each bucket in slices
+      CHECK(updated_bytes == Approx(parameters(programs[0]) *
+                                    optimizer_traffic_per_parameter(job->training.optimizer,
+                                                                    job->training.precision, job->runtime)));
     }
   }
+}
+
+TEST_CASE("slices of parameter servers cover a bucket once, none longer by more than an element") {
+  for (const std::int64_t elements : {0, 1, 5, 12, 1003})
+    for (int servers = 1; servers <= 7; ++servers) {
+      std::int64_t at = 0;
+      for (int s = 0; s < servers; ++s) {
+        const ServerSlice slice = server_slice(elements, servers, s);
+        CHECK(slice.begin == at);
+        CHECK(slice.elements >= elements / servers);
+        CHECK(slice.elements <= elements / servers + 1);
+        at += slice.elements;
+      }
+      CHECK(at == elements);
+    }
 }
 
 TEST_CASE("one process scatters inputs, replicates parameters and gathers gradients on device 0") {

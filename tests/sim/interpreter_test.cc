@@ -301,6 +301,29 @@ TEST_CASE("small messages leave without the receiver, and the sender goes on") {
   CHECK(trace.step_ends_s[1] == Approx(10));
 }
 
+TEST_CASE("what a sender does not wait for leaves in order, one message after another") {
+  Cluster cluster = round_cluster(2, 1);
+  cluster.communication.library = CommunicationLibrary::mpi;
+  cluster.communication.network_eager_bytes = 1e9;
+  cluster.communication.network_efficiency = 1;
+  const Network network(cluster);
+  const double one = plan_transfer(1e9, group_shape(network, {0, 1}), cluster).seconds(1e9);
+  ProgramBuilder a(0);
+  ProgramBuilder b(1);
+  for (int i = 0; i < 3; ++i) a.send(1, 1e9, i);
+  for (int i = 0; i < 3; ++i) b.receive(0, 1e9, i);
+  const Trace trace = run_programs(cluster, programs_of({a, b}));
+  const double latency = plan_transfer(1e9, group_shape(network, {0, 1}), cluster).latency_s;
+  CHECK(trace.rank_step_ends_s[0][0] < 0.1 * one);
+  std::vector<double> ends;
+  for (const TimelineEvent& event : trace.events)
+    if (event.rank == 1) ends.push_back(event.end_s);
+  REQUIRE(ends.size() == 3);
+  CHECK(ends[0] == Approx(one));  // shared evenly the first would come with the last
+  CHECK(ends[1] == Approx(latency + 2 * (one - latency)));
+  CHECK(ends[2] == Approx(latency + 3 * (one - latency)));
+}
+
 TEST_CASE("ranks of one node share its storage") {
   Cluster cluster = round_cluster(1, 2);
   cluster.groups[0].node.storage_write_bytes_per_s = 1e9;

@@ -350,3 +350,27 @@ TEST_CASE("flows and messages agree on collectives of up to 64 devices") {
     }
   }
 }
+
+TEST_CASE("S parameter servers on S hosts take and give S times what one does") {
+  const Cluster cluster = round_cluster(4, 1);  // ports of 10 GB/s
+  for (const int servers : {1, 2, 3, 4}) {
+    Choices choices = choose(1, 1, 4);
+    choices.sync = Sync::parameter_server;
+    choices.servers = servers;
+    choices.overlap_grad_reduce = false;
+    const Plan plan{small_job({}, 8), choices};
+    std::vector<Program> programs = lower_all(plan);
+    double bytes = 0;
+    for (const Bucket& bucket : programs[0].buckets) bytes += 4 * static_cast<double>(bucket.elements);
+    constexpr double kLarger = 1e6;  // latencies do not matter
+    for (Program& program : programs)
+      for (Instruction& instruction : program.instructions) {
+        instruction.flops = 0;  // hand programs' seconds
+        for (Transfer& transfer : instruction.transfers) transfer.bytes *= kLarger;
+      }
+    // A server's port takes in three slices; where not everyone serves, some worker sends all of its own.
+    const double busiest = std::max(3.0 / servers, servers < 4 ? 1 : 0.75);
+    const double once = busiest * bytes * kLarger / 10e9;
+    CHECK(run_programs(cluster, programs).step_ends_s.back() == Approx(2 * once).epsilon(0.01));
+  }
+}

@@ -296,7 +296,7 @@ communication { library: "mpi" network_efficiency: 0.9 network_exchange_efficien
   CHECK(cluster.shared_cores == 2);
   CHECK(devices_beside(cluster) == 2);
   CHECK(cluster.communication.network_exchange_efficiency == 0.8);
-  CHECK(cluster.communication.network_eager_bytes == 65536);
+  CHECK(cluster.communication.network_eager_bytes == 122880);
   proto::Cluster message;
   to_proto(cluster, &message);
   CHECK(message.shared_cores() == 2);

@@ -141,6 +141,25 @@ void check_exchange(Communicator& world) {
   world.exchange(messages)->wait();
   expect(in[0] == previous && in[1] == previous + 1000 && in[2] == next + 2000, "exchange");
   world.exchange({})->wait();
+  // Long ones, longer than any library sends unasked: two with one tag, around the ring both ways.
+  constexpr std::size_t kLong = 300'001;
+  std::array<std::vector<std::int32_t>, 3> from;
+  std::array<std::vector<std::int32_t>, 3> to;
+  for (std::size_t m = 0; m < 3; ++m) {
+    from[m].assign(kLong, world.rank() + 1000 * static_cast<int>(m));
+    to[m].assign(kLong, -1);
+  }
+  const std::size_t bytes = kLong * 4;
+  const std::vector<MessageSpec> longer = {
+      {previous, to[0].data(), bytes, 5, false}, {previous, to[1].data(), bytes, 5, false},
+      {next, to[2].data(), bytes, 6, false},     {next, from[0].data(), bytes, 5, true},
+      {next, from[1].data(), bytes, 5, true},    {previous, from[2].data(), bytes, 6, true},
+  };
+  world.exchange(longer)->wait();
+  for (std::size_t m = 0; m < 3; ++m) {
+    const int sender = m < 2 ? previous : next;
+    expect(to[m] == std::vector<std::int32_t>(kLong, sender + 1000 * static_cast<int>(m)), "long exchange");
+  }
 }
 
 void check_concurrent_and_split(Communicator& world) {
