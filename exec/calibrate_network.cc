@@ -48,8 +48,13 @@ void wait(Communicator& world, std::unique_ptr<Request> request) {
   while (!request->test()) world.idle();
 }
 
-// Median over the repeats of a round trip's half, or of an exchange, as this rank sees it: what delays one
-// now and then (other work on its processor) is not the link.
+// What delays a message now and then (other work on its processors) is not the link.
+double lower_quartile(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times.at(times.size() / 4);
+}
+
+// Over the repeats, of a round trip's half or of an exchange, as this rank sees it.
 double pair_seconds(Communicator& world, int other, bool first, std::vector<char>& out, std::vector<char>& in,
                     std::size_t bytes, bool both, int repeats) {
   std::vector<double> times;
@@ -67,7 +72,7 @@ double pair_seconds(Communicator& world, int other, bool first, std::vector<char
     const double seconds = steady_seconds() - begin;
     if (i > 0) times.push_back(both ? seconds : seconds / 2);
   }
-  return upper_median(std::move(times));
+  return lower_quartile(std::move(times));
 }
 
 // Each node's port, each leaf, and ways between leaves: neighbours, and everyone with the first.
@@ -141,7 +146,7 @@ double ring_fraction(Communicator& world, const Cluster& cluster, double latency
     if (i > 0) times.push_back(static_cast<double>(seconds));
   }
   const double waited_s = network_crossings(static_cast<double>(bytes), cluster) * latency_s;
-  return static_cast<double>(bytes) / std::max(1e-9, upper_median(std::move(times)) - waited_s) / narrowest;
+  return static_cast<double>(bytes) / std::max(1e-9, lower_quartile(std::move(times)) - waited_s) / narrowest;
 }
 
 struct Rates {
@@ -199,8 +204,11 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   profile.network_exchange_efficiency = std::clamp(ring > 0 ? (pairs + ring) / 2 : pairs, 0.01, 1.0);
   profile.network_eager_bytes = cluster.communication.network_eager_bytes;
   profile.calibrated = true;
-  profile.source = fmt::format("{}; network: `orrery calibrate {}`, {}", host.communication.source,
-                               options.cluster, options.library);
+  // The host may be known from another cluster's calibration.
+  const std::string of_host =
+      host.communication.source.substr(0, host.communication.source.find("; network: "));
+  profile.source =
+      fmt::format("{}; network: `orrery calibrate {}`, {}", of_host, options.cluster, options.library);
   cluster.communication = profile;
   DeviceProfile& device = cluster.profiles.at(static_cast<std::size_t>(cluster.groups.front().node.profile));
   const std::string name = device.name;

@@ -26,8 +26,11 @@ constexpr std::size_t kMaxPiece = 1U << 30;
 // are used up; one that sleeps is woken by the timer ahead of them. (4 and 8 ranks on 2 cores: 20 to 25%
 // shorter steps than with yields alone.)
 constexpr unsigned kPollsBeforeSleep = 8;
-// A poll asks the kernel for every connection: over TCP it costs as much as it saves.
+// Over TCP a poll asks the kernel for every connection and costs tens of microseconds of somebody's core: who
+// has waited long sleeps longer, by a small part of what it has waited.
 constexpr unsigned kPollsBeforeSleepOverTcp = 1;
+constexpr int kPollsToDoubleSleep = 32;
+constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr std::chrono::microseconds kSleep{100};
 constexpr unsigned kPollsBeforeYield = 64;
 
@@ -107,8 +110,9 @@ class MpiTransport : public PointToPoint {
  public:
   // Owns `comm` and `words` (MPI_COMM_NULL: no message is cut). `cut_to`: by rank, whether messages
   // to it are.
-  MpiTransport(MPI_Comm comm, MPI_Comm words, std::vector<char> cut_to, bool yields)
-      : comm_(comm), words_(words), cut_to_(std::move(cut_to)), yields_(yields) {
+  MpiTransport(MPI_Comm comm, MPI_Comm words, std::vector<char> cut_to, bool yields,
+               std::shared_ptr<int> waited = std::make_shared<int>(0))
+      : comm_(comm), words_(words), cut_to_(std::move(cut_to)), yields_(yields), waited_(std::move(waited)) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -144,6 +148,7 @@ class MpiTransport : public PointToPoint {
       advance();
       if (std::find(cuts_.begin(), cuts_.end(), ticket) != cuts_.end()) return false;
       pending.cut.reset();
+      *waited_ = 0;
     } else {
       int finished = 0;
       check(MPI_Testall(static_cast<int>(pending.pieces.size()), pending.pieces.data(), &finished,
@@ -159,7 +164,10 @@ class MpiTransport : public PointToPoint {
     ++polls_;
     const unsigned polls = words_ != MPI_COMM_NULL ? kPollsBeforeSleepOverTcp : kPollsBeforeSleep;
     if (yields_ && polls_ % polls == 0)
-      std::this_thread::sleep_for(kSleep);
+      std::this_thread::sleep_for(
+          words_ == MPI_COMM_NULL
+              ? kSleep
+              : std::min(kSleep + kSleep * (*waited_)++ / kPollsToDoubleSleep, kLongestSleep));
     else if (yields_ || polls_ % kPollsBeforeYield == 0)
       sched_yield();
   }
@@ -178,7 +186,7 @@ class MpiTransport : public PointToPoint {
     MPI_Group_free(&some);
     std::vector<char> cut_to;
     for (const int member : members) cut_to.push_back(cut_to_[static_cast<std::size_t>(member)]);
-    return std::make_unique<MpiTransport>(made, words, std::move(cut_to), yields_);
+    return std::make_unique<MpiTransport>(made, words, std::move(cut_to), yields_, waited_);
   }
 
  private:
@@ -293,6 +301,7 @@ class MpiTransport : public PointToPoint {
   int rank_ = 0;
   int size_ = 1;
   unsigned polls_ = 0;
+  std::shared_ptr<int> waited_;   // sleeps since a message of any group was done
   std::vector<Pending> pending_;  // by ticket
   std::vector<Ticket> free_;
   std::vector<Ticket> cuts_;  // under way, in the order in which they were started

@@ -3,8 +3,8 @@
 
     ORRERY=build/release/bin/orrery tests/cluster/accuracy.py [star] [racks] [slow-link] [slow-host] [--steps N]
 
-Each cluster is described in a file, calibrated (`orrery calibrate CLUSTER`: messages between pairs of hosts, and compute;
-no plan is run for it), then every plan is predicted and trained by `orrery validate`. Prints the table, the errors of the
+Each cluster is described in a file, calibrated (`orrery calibrate CLUSTER`: messages between pairs of hosts, and, on the
+first cluster, compute; no plan is run for it), then every plan is predicted and trained by `orrery validate`. Prints the table, the errors of the
 step, Kendall's tau between predicted and measured order of the plans of one model, and how much slower than the best
 measured plan the planner's first choice is.
 """
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -71,17 +72,19 @@ def orrery(*words):
     return done.returncode, done.stderr.strip()
 
 
-def judge(name, folder, steps, models, plans, say):
-    """Rows of one cluster: model, plan, predicted_s, measured_s."""
+def judge(name, folder, steps, models, plans, say, host=None):
+    """Rows of one cluster: model, plan, predicted_s, measured_s. `host`: a calibrated file of a cluster of the same
+    hosts, whose compute is then not measured again."""
     rows = []
     with namespaces.Namespaces(**CLUSTERS[name]) as cluster:
         described = folder / f"{name}.textproto"
         described.write_text(cluster.description(name))
         calibrated = folder / f"{name}-calibrated.textproto"
-        done = cluster.run([ORRERY, "calibrate", described, "--out", calibrated], timeout=300)
+        done = cluster.run([ORRERY, "calibrate", described, "--out", calibrated, *(["--host", host] if host else [])],
+                           timeout=300)
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
-        say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host"))))
+        say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host", "  a ring"))))
         for model in models:
             config = folder / f"{model}.json"
             config.write_text(json.dumps({"model_type": "gpt2", **MODELS[model]["model"]}))
@@ -127,15 +130,21 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--plans", nargs="*", default=list(PLANS))
+    parser.add_argument("--host", help="a calibrated file of a cluster of the same hosts: compute is not measured again")
+    parser.add_argument("--keep", help="where the last calibrated file is copied to")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     namespaces.skip_unless_possible()
     everything = []
     with tempfile.TemporaryDirectory(prefix="orrery-accuracy-") as folder:
         os.environ["ORRERY_DATA_DIR"] = folder
+        host = arguments.host
         for name in arguments.clusters or CLUSTERS:
             rows = judge(name, pathlib.Path(folder), arguments.steps, arguments.models, arguments.plans,
-                         lambda text: print(text, flush=True))
+                         lambda text: print(text, flush=True), host)
+            host = host or pathlib.Path(folder) / f"{name}-calibrated.textproto"
+            if arguments.keep:
+                shutil.copy(pathlib.Path(folder) / f"{name}-calibrated.textproto", arguments.keep)
             everything += rows
             if rows:
                 s = summary(rows)
