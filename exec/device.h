@@ -157,7 +157,8 @@ class Device {
   virtual void loss_sum(float* logits, const float* maximum, const std::int32_t* targets, float* sums,
                         std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first) = 0;
   // Turns loss_sum's exponentials into the gradient of the logits times `scale`, in place (padding: 0); adds
-  // the sum of the rows' losses to *loss (device memory, 8-byte aligned).
+  // the sum of the rows' losses to *loss (device memory, 8-byte aligned). A row whose target is below 0 has
+  // neither loss nor gradient.
   virtual void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
                              std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                              double* loss) = 0;

@@ -222,7 +222,8 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     return;
   }
   struct Part {
-    Values::Id value;
+    Values::Id value = -1;
+    Values::Id added = -1;  // to it, before it is sent
     MessageSpec message;
   };
   std::vector<Part> parts;
@@ -234,7 +235,15 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
                 transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
-    part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
+    const Key stream = layers_.stream_gradient(transfer.tensor.index, transfer.tensor.micro_batch);
+    if (transfer.send && key.kind == TensorKind::activation_gradient && values_.has(stream)) {
+      part.value = values_.change(key);
+      part.added = values_.use(stream);
+      uses.push_back(part.added);
+      values_.forget(stream);
+    } else {
+      part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
+    }
     part.message = {transfer.peer, nullptr, bytes, transfer.tag, transfer.send};
     uses.push_back(part.value);
     parts.push_back(part);
@@ -242,6 +251,9 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   compiled.start = [this, parts, &world = world_of(instruction)] {
     std::vector<MessageSpec> messages;
     for (const Part& part : parts) {
+      if (part.added >= 0)
+        device_.add(values_.floats(part.value), values_.floats(part.added),
+                    part.message.bytes / sizeof(float));
       messages.push_back(part.message);
       messages.back().data = values_.at(part.value);
     }

@@ -3,22 +3,31 @@
 #include <span>
 
 #include "exec/interpreter.h"
+#include "exec/objective.h"
 #include "exec/ring_attention.h"
 
 namespace orrery::exec {
+
+// A whole sample of the global batch, as the model's objective wants it.
+void Interpreter::load_whole_sample(std::int64_t sample, std::span<std::int32_t> tokens,
+                                    std::span<std::int32_t> targets) const {
+  data_.sample(step_, sample, tokens, targets);
+  if (plan_.job->workload.transformer->mlm_head)
+    hide_tokens(*plan_.job, step_, sample, data_.largest_token() + 1, tokens, targets);
+}
 
 // This rank's rows of a sample: all, or its two parts of the sequence.
 void Interpreter::load_sample(std::int64_t sample, std::span<std::int32_t> tokens,
                               std::span<std::int32_t> targets) const {
   const Choices& choices = plan_.choices;
   if (choices.cp == 1) {
-    data_.sample(step_, sample, tokens, targets);
+    load_whole_sample(sample, tokens, targets);
     return;
   }
   const auto seq = static_cast<std::size_t>(plan_.job->training.seq_len);
   std::vector<std::int32_t> all_tokens(seq);
   std::vector<std::int32_t> all_targets(seq);
-  data_.sample(step_, sample, all_tokens, all_targets);
+  load_whole_sample(sample, all_tokens, all_targets);
   const ContextPart part = context_part(plan_.job->training.seq_len, choices.cp, program_.at.cp);
   for (std::size_t i = 0; i < 2; ++i) {
     const auto from = static_cast<std::size_t>(part.first[i]);

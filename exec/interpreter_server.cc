@@ -74,9 +74,9 @@ void Interpreter::compile_load_for_all(const Instruction& instruction, std::vect
   }
   steps.push_back([=, this, micro_batch = instruction.micro_batch] {
     for (std::size_t i = 0; i < samples; ++i)
-      data_.sample(step_, micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i),
-                   std::span(all_tokens_).subspan(i * per_sample, per_sample),
-                   std::span(all_targets_).subspan(i * per_sample, per_sample));
+      load_whole_sample(micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i),
+                        std::span(all_tokens_).subspan(i * per_sample, per_sample),
+                        std::span(all_targets_).subspan(i * per_sample, per_sample));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "exec/objective.h"
 #include "exec/ring_attention.h"
 
 namespace orrery::exec {
@@ -28,8 +29,8 @@ Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters,
       cp_rank_(program.at.cp),
       sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1),
       rows_(static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / cp_),
-      loss_scale_(static_cast<float>(
-          1.0 / (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len))) {}
+      loss_scale_(static_cast<float>(1.0 / (static_cast<double>(plan.job->training.global_batch) *
+                                            static_cast<double>(predictions_per_sample(*plan.job))))) {}
 
 const Operator& Layers::op(int index) const {
   return plan_.job->workload.operators[static_cast<std::size_t>(index)];
@@ -49,8 +50,20 @@ bool Layers::gated(int index) const {
 }
 
 Form Layers::output_form(int index) const {
-  const OperatorKind kind = op(index).kind;
-  return kind == OperatorKind::norm || kind == OperatorKind::residual ? stream_form() : Form::whole;
+  switch (op(index).kind) {
+    case OperatorKind::norm:
+    case OperatorKind::residual:
+      return stream_form();
+    case OperatorKind::linear:
+    case OperatorKind::activation:
+      return op(index).split == TensorSplit::replicated ? stream_form() : Form::whole;
+    default:
+      return Form::whole;
+  }
+}
+
+bool Layers::stream_is_norm(int residual) const {
+  return op(op(residual).inputs.back()).kind == OperatorKind::norm;
 }
 
 AttentionSize Layers::attention_size() const {
@@ -69,6 +82,24 @@ std::vector<Layers::Run> Layers::runs() const {
     for (int i = 0; i < 2; ++i)
       runs.push_back({(2LL * b + i) * part.length, part.length, part.first[i], part.length});
   return runs;
+}
+
+std::vector<Layers::SegmentRun> Layers::segment_runs() const {
+  const int seq = plan_.job->training.seq_len;
+  const int first = (seq + 1) / 2;  // rows of segment 0
+  std::vector<SegmentRun> result;
+  for (const Run& run : runs())
+    for (std::int64_t sample = 0; sample < run.rows / run.seq; ++sample) {
+      const std::int64_t row = run.row + sample * run.seq;
+      const std::int64_t before = std::clamp(first - run.position, 0, run.seq);
+      if (model_.token_types == 1) {
+        result.push_back({row, run.seq, 0});
+        continue;
+      }
+      if (before > 0) result.push_back({row, before, 0});
+      if (before < run.seq) result.push_back({row + before, run.seq - before, 1});
+    }
+  return result;
 }
 
 void Layers::rotate(float* qkv, bool inverse) const {
@@ -98,7 +129,7 @@ std::int64_t Layers::columns_of(int index) const {
     case OperatorKind::attention:
       return static_cast<std::int64_t>(model_.heads / tp_) * model_.head_dim;
     case OperatorKind::activation:
-      return op(index).output_elements / tp_;
+      return op(index).output_elements / (op(index).split == TensorSplit::replicated ? 1 : tp_);
     default:
       return model_.hidden;
   }
@@ -118,7 +149,7 @@ Layers::Linear Layers::linear_of(int index) const {
     Product product;
     product.weight = held;
     product.tensors = {held};
-    product.out_by_in = self.kind == OperatorKind::head || output_dim == 0;
+    product.out_by_in = self.kind == OperatorKind::head || output_dim <= 0;  // -1: not split
     product.out = held->shape[product.out_by_in ? 0 : 1];
     product.in = held->shape[product.out_by_in ? 1 : 0];
     product.column = column;
@@ -255,17 +286,26 @@ void Layers::backward(int index, int micro_batch, bool input, bool weight, std::
 void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const HeldTensor* table = parameters_.find(index, 0);
   const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* types =
+      model_.token_types > 0 ? parameters_.find(index, model_.learned_positions ? 2 : 1) : nullptr;
   ORRERY_CHECK(table != nullptr, "no token embedding in the buckets");
   const auto out = values_.define(activation(index, micro_batch, Form::whole),
                                   bytes_of_floats(elements(index, Form::whole)));
   const Place weight = weight_of(*table);
   const Place position_weight = weight_or_none(positions);
-  // The tensor ranks' outputs are summed: one of them adds the positions.
+  const Place type_weight = weight_or_none(types);
+  // The tensor ranks' outputs are summed: one of them adds the positions and segments.
   const bool adds_positions = positions != nullptr && tp_rank_ == 0;
+  const bool adds_types = types != nullptr && tp_rank_ == 0;
   const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   steps.push_back([=, this] {
     device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.floats(out), rows_,
                               model_.hidden, vocabulary_first(*table), vocabulary_count(*table));
+    if (adds_types)
+      for (const SegmentRun& run : segment_runs())
+        device_.add_bias(values_.floats(out) + run.row * model_.hidden,
+                         at(type_weight) + run.segment * model_.hidden, run.rows, model_.hidden,
+                         model_.hidden);
     if (!adds_positions) return;
     const float* table_of_positions = at(position_weight) + skipped;
     for (const Run& run : runs())
@@ -278,15 +318,25 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
 void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const HeldTensor* table = parameters_.find(index, 0);
   const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* types =
+      model_.token_types > 0 ? parameters_.find(index, model_.learned_positions ? 2 : 1) : nullptr;
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
   const Place table_gradient = gradient_of(*table, micro_batch, steps);
   const Place position_gradient =
       positions != nullptr ? gradient_of(*positions, micro_batch, steps) : Place{};
+  const Place type_gradient = types != nullptr ? gradient_of(*types, micro_batch, steps) : Place{};
   const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
   steps.push_back([=, this] {
     device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(dout),
                                ready_to_add(table_gradient), rows_, model_.hidden, vocabulary_first(*table),
                                vocabulary_count(*table));
+    if (types != nullptr) {
+      float* gradient_of_types = ready_to_add(type_gradient);
+      for (const SegmentRun& run : segment_runs())
+        device_.bias_gradient(values_.floats(dout) + run.row * model_.hidden,
+                              gradient_of_types + run.segment * model_.hidden, run.rows, model_.hidden,
+                              model_.hidden);
+    }
     if (positions == nullptr) return;
     float* gradient_of_positions = ready_to_add(position_gradient) + skipped;
     for (const Run& run : runs())
@@ -320,9 +370,19 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, form});
-  const auto dy = values_.use(gradient(index, micro_batch, form));
+  const Key stream = stream_gradient(index, micro_batch);
+  const bool adds_stream = values_.has(stream);
+  const Key dy_key = gradient(index, micro_batch, form);
+  const auto dy = adds_stream ? values_.change(dy_key) : values_.use(dy_key);
+  if (adds_stream) {
+    const auto share = values_.use(stream);
+    values_.forget(stream);
+    steps.push_back([=, this, count = static_cast<std::size_t>(elements(index, form))] {
+      device_.add(values_.floats(dy), values_.floats(share), count);
+    });
+  }
   const Key into = gradient(input(index), micro_batch, form);
-  // The residual stream's gradient is there already, but for the last norm.
+  // The residual stream's gradient is there already where the norm stands beside it (pre-norm).
   const bool accumulate = values_.has(into);
   const auto dx =
       accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
@@ -342,9 +402,10 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const Operator& self = op(index);
   const Linear linear = linear_of(index);
   const bool rotates = !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
-  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
-  const auto y =
-      values_.define(activation(index, micro_batch, Form::whole), bytes_of_floats(rows_ * linear.out));
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(rows * linear.out));
   std::vector<Place> weights;
   for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
   std::vector<Place> biases;
@@ -354,11 +415,11 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   steps.push_back([=, this] {
     for (std::size_t i = 0; i < linear.products.size(); ++i) {
       const Product& p = linear.products[i];
-      device_.gemm(false, p.out_by_in, rows_, p.out, p.in, 1, values_.floats(x), linear.in, at(weights[i]),
+      device_.gemm(false, p.out_by_in, rows, p.out, p.in, 1, values_.floats(x), linear.in, at(weights[i]),
                    p.out_by_in ? p.in : p.out, 0, values_.floats(y) + p.column, linear.out);
     }
     for (std::size_t i = 0; i < biases.size(); ++i)
-      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows_, biases[i].elements,
+      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
                        linear.out);
     if (rotates) rotate(values_.floats(y), false);
   });
@@ -370,11 +431,13 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   const Linear linear = linear_of(index);
   const bool rotates =
       want_input && !model_.learned_positions && op(index + 1).kind == OperatorKind::attention;
-  const Key out = gradient(index, micro_batch, Form::whole);
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
+  const Key out = gradient(index, micro_batch, form);
   const auto dy = rotates ? values_.change(out) : values_.use(out);
   if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
   if (want_weight) {
-    const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
+    const auto x = values_.use(activation(input(index), micro_batch, form));
     std::vector<Place> gradients;
     for (const Product& p : linear.products) {
       gradients.push_back(gradient_of(*p.tensors.front(), micro_batch, steps));
@@ -393,26 +456,26 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
         const float* g = values_.floats(dy) + p.column;
         const float beta = gradients[i].first ? 0.0F : 1.0F;
         if (p.out_by_in)
-          device_.gemm(true, false, p.out, p.in, rows_, 1, g, linear.out, values_.floats(x), linear.in, beta,
+          device_.gemm(true, false, p.out, p.in, rows, 1, g, linear.out, values_.floats(x), linear.in, beta,
                        at(gradients[i]), p.in);
         else
-          device_.gemm(true, false, p.in, p.out, rows_, 1, values_.floats(x), linear.in, g, linear.out, beta,
+          device_.gemm(true, false, p.in, p.out, rows, 1, values_.floats(x), linear.in, g, linear.out, beta,
                        at(gradients[i]), p.out);
       }
       for (std::size_t i = 0; i < biases.size(); ++i)
-        device_.bias_gradient(values_.floats(dy) + linear.biases[i].second, ready_to_add(biases[i]), rows_,
+        device_.bias_gradient(values_.floats(dy) + linear.biases[i].second, ready_to_add(biases[i]), rows,
                               biases[i].elements, linear.out);
     });
   }
   if (want_input) {
-    const Key into = gradient(input(index), micro_batch, Form::whole);
-    const auto dx = values_.define(into, bytes_of_floats(rows_ * linear.in));
+    const Key into = gradient(input(index), micro_batch, form);
+    const auto dx = values_.define(into, bytes_of_floats(rows * linear.in));
     std::vector<Place> weights;
     for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < linear.products.size(); ++i) {
         const Product& p = linear.products[i];
-        device_.gemm(false, !p.out_by_in, rows_, p.in, p.out, 1, values_.floats(dy) + p.column, linear.out,
+        device_.gemm(false, !p.out_by_in, rows, p.in, p.out, 1, values_.floats(dy) + p.column, linear.out,
                      at(weights[i]), p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.floats(dx),
                      linear.in);
       }
@@ -448,27 +511,30 @@ void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& s
 }
 
 void Layers::activation_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
-  const auto y = values_.define(activation(index, micro_batch, Form::whole),
-                                bytes_of_floats(elements(index, Form::whole)));
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
   const std::int64_t columns = columns_of(index);
   const bool gate = gated(index);
   steps.push_back([=, this] {
-    device_.activation_forward(model_.activation, gate, values_.floats(x), values_.floats(y), rows_, columns);
+    device_.activation_forward(model_.activation, gate, values_.floats(x), values_.floats(y), rows, columns);
   });
 }
 
 void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
   const std::int64_t columns = columns_of(index);
   const bool gate = gated(index);
-  const auto x = values_.use(activation(input(index), micro_batch, Form::whole));
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
-  const auto dx = values_.define(gradient(input(index), micro_batch, Form::whole),
-                                 bytes_of_floats(rows_ * columns * (gate ? 2 : 1)));
-  values_.forget(gradient(index, micro_batch, Form::whole));
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto dy = values_.use(gradient(index, micro_batch, form));
+  const auto dx = values_.define(gradient(input(index), micro_batch, form),
+                                 bytes_of_floats(rows * columns * (gate ? 2 : 1)));
+  values_.forget(gradient(index, micro_batch, form));
   steps.push_back([=, this] {
     device_.activation_backward(model_.activation, gate, values_.floats(x), values_.floats(dy),
-                                values_.floats(dx), rows_, columns);
+                                values_.floats(dx), rows, columns);
   });
 }
 
@@ -502,7 +568,10 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
   values_.forget(gradient(index, micro_batch, form));
   // The same gradient goes all ways: one memory, several names. The norm adds to the stream's after the
   // branches have been run through; where weights are run through later still, these keep their own.
-  values_.alias(gradient(input(index, branches), micro_batch, form), dout);
+  const int stream = input(index, branches);
+  values_.alias(
+      stream_is_norm(index) ? stream_gradient(stream, micro_batch) : gradient(stream, micro_batch, form),
+      dout);
   for (std::size_t i = 0; i < branches; ++i) {
     const Key branch = gradient(input(index, i), micro_batch, form);
     if (plan_.choices.schedule == Schedule::zero_bubble) {

@@ -1,6 +1,7 @@
 // A transformer's operators as calls of a Device: each forward and backward becomes a step that knows its
-// tensors' places. Models of the GPT-2 and Llama families (pre-norm; learned or rotary positions; grouped
-// queries; plain or gated MLP; layer or RMS norm; biases or none; tied or untied head).
+// tensors' places. Models of the GPT-2, Llama and BERT families (norms before or after; learned or rotary
+// positions; segments; grouped queries; plain or gated MLP; layer or RMS norm; biases or none; tied or untied
+// head).
 #pragma once
 
 #include <functional>
@@ -43,6 +44,9 @@ class Layers {
   std::int64_t elements(int op, Form form) const { return rows_of(form) * columns_of(op); }
   AttentionSize attention_size() const;
   // The form in which the residual stream and the norms hold their rows.
+  Key stream_gradient(int op, int micro_batch) const {
+    return {TensorKind::activation_gradient, op, micro_batch, stream_form(), kStreamShare};
+  }
   Form stream_form() const { return sequence_parallel_ ? Form::shard : Form::whole; }
   std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
 
@@ -94,6 +98,14 @@ class Layers {
     int seq = 0;  // rows of one sequence
   };
   std::vector<Run> runs() const;
+  // Rows of one segment (token type) that follow each other: a sample's first half is segment 0, its second
+  // half segment 1.
+  struct SegmentRun {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    int segment = 0;
+  };
+  std::vector<SegmentRun> segment_runs() const;
   void rotate(float* qkv, bool inverse) const;
   int input(int op, std::size_t which = 0) const;
   int find_back(int op, OperatorKind kind) const;
@@ -103,6 +115,10 @@ class Layers {
   Key gradient(int op, int micro_batch, Form form) const {
     return {TensorKind::activation_gradient, op, micro_batch, form};
   }
+  // What a residual operator adds to the gradient of the stream. Where that is a norm's output (post-norm),
+  // the norm's other readers' gradients are summed over tensor ranks, and this one, whole everywhere, is not:
+  // it is kept apart until they are.
+  bool stream_is_norm(int residual) const;
   std::int32_t vocabulary_first(const HeldTensor& table) const;
   std::int32_t vocabulary_count(const HeldTensor& table) const;  // without padding
 

@@ -12,6 +12,7 @@ namespace {
 
 // GPT-2's initialisation (Radford et al. 2019, section 2.3, and its released code): normal with deviation
 // 0.02, divided by sqrt(2 layers) for the products that write into the residual stream; norms 1, biases 0.
+// BERT's is the same without that division (arXiv 1810.04805's code: initializer_range 0.02).
 constexpr double kDeviation = 0.02;
 constexpr float kMomentum = 0.9F;
 // PyTorch's default for AdamW.
@@ -153,7 +154,8 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   std::vector<float> values(static_cast<std::size_t>(held.elements));
   const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
   double deviation = kDeviation;
-  if (op.split == TensorSplit::row && plan.job->workload.layers > 0)
+  const bool post_norm = plan.job->workload.transformer && plan.job->workload.transformer->post_norm;
+  if (op.split == TensorSplit::row && plan.job->workload.layers > 0 && !post_norm)
     deviation /= std::sqrt(2.0 * plan.job->workload.layers);
   for (const Run& run : runs_of(*held.tensor, place_))
     for (std::int64_t i = 0; i < run.count; ++i)

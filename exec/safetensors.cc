@@ -171,7 +171,7 @@ const SafetensorsModel::Found* SafetensorsModel::find(const std::string& name) c
     return found == tensors_.end() ? nullptr : &found->second;
   };
   if (const Found* found = at(name)) return found;
-  for (const std::string prefix : {"transformer.", "model."}) {
+  for (const std::string prefix : {"transformer.", "model.", "bert."}) {
     if (name.compare(0, prefix.size(), prefix) == 0)
       if (const Found* found = at(name.substr(prefix.size()))) return found;
     if (const Found* found = at(prefix + name)) return found;

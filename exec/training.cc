@@ -18,6 +18,7 @@
 #include "exec/digest.h"
 #include "exec/gather.h"
 #include "exec/interpreter.h"
+#include "exec/objective.h"
 #include "exec/process_memory.h"
 #include "exec/whole_tensors.h"
 #include "program/executable.h"
@@ -174,10 +175,11 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
   if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
   const TextData data = text_of(plan, options);
-  if (plan.job->workload.transformer && data.largest_token() >= plan.job->workload.transformer->vocab)
+  const Transformer& model = *plan.job->workload.transformer;
+  if (data.largest_token() + (model.mlm_head ? 1 : 0) >= model.vocab)
     throw UserError(options.vocabulary + "/vocab.json", 0,
-                    fmt::format("has token {} and the model a vocabulary of {}", data.largest_token(),
-                                plan.job->workload.transformer->vocab),
+                    fmt::format("has token {}{} and the model a vocabulary of {}", data.largest_token(),
+                                model.mlm_head ? " and the mask comes after it" : "", model.vocab),
                     "the model's own vocabulary");
 }
 
@@ -222,8 +224,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     interpreter.parameters().set_learning_rate(
         options.learning_rate.at(step, plain_rate, plan.job->training.global_batch));
     interpreter.run_step(step);
-    loss.push_back(interpreter.loss_sum() /
-                   (static_cast<double>(plan.job->training.global_batch) * plan.job->training.seq_len));
+    loss.push_back(interpreter.loss_sum() / (static_cast<double>(plan.job->training.global_batch) *
+                                             static_cast<double>(predictions_per_sample(*plan.job))));
     double end = 0;
     const std::vector<Interval>& intervals = interpreter.intervals();
     for (std::size_t i = 0; i < intervals.size(); ++i) {

@@ -18,12 +18,15 @@ namespace orrery::exec {
 // Under sequence parallelism a tensor exists with all rows and with this rank's part of them.
 enum class Form : std::uint8_t { whole, shard };
 
+// Key::block of the residual's share of a gradient (Layers::stream_gradient).
+constexpr std::int32_t kStreamShare = 1 << 20;
+
 struct Key {
   TensorKind kind = TensorKind::activation;
   std::int32_t index = 0;
   std::int32_t micro_batch = 0;
   Form form = Form::whole;
-  std::int32_t block = -1;  // of ring attention
+  std::int32_t block = -1;  // of ring attention, or kStreamShare
   auto operator<=>(const Key&) const = default;
 };
 

@@ -30,18 +30,19 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
   if (t.mla) return "it has latent attention";
-  if (t.post_norm || t.bidirectional || t.token_types > 0 || t.mlm_head || t.pooler)
-    return "it is a bidirectional encoder";
+  if (t.pooler) return "it predicts the next sentence, too";
+  if (t.bidirectional && !t.mlm_head) return "it sees the tokens that it would predict";
   if (t.parallel_residual) return "attention and MLP are parallel branches";
   if (t.qk_norm) return "queries and keys are normalised";
-  if (t.head_bias) return "its head has a bias";
   if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
     return "its queries, keys and values are interleaved in one tensor";
   if (t.multi_token_layers > 0) return "it predicts several tokens";
   if (t.sliding_window > 0 && t.sliding_window < training.seq_len)
     return "its attention has a sliding window shorter than the sequence";
-  if (!t.final_norm) return "it has no final norm";
+  if (!t.final_norm && !t.post_norm) return "it has no final norm";
   if (t.vocab < kByteVocabulary) return "its vocabulary is smaller than the 256 bytes it would be trained on";
+  if (t.mlm_head && t.vocab == kByteVocabulary)
+    return "its vocabulary has no token for a mask beside the 256 bytes";
   return {};
 }
 
@@ -89,7 +90,7 @@ std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device)
   const Workload& workload = plan.job->workload;
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(fmt::format("cannot execute {}: {}", workload.name, unknown),
-                   "a GPT-2 or Llama style transformer; `orrery simulate` knows more");
+                   "a GPT-2, Llama or BERT style transformer; `orrery simulate` knows more");
   if (auto refusal = refuses_choices(plan.choices, device, workload.transformer->moe.has_value()))
     return refusal;
   return refuses_training(plan, device);

@@ -228,6 +228,10 @@ class CpuDevice : public Device {
     double total = 0;
     for (std::int64_t r = 0; r < rows; ++r) {
       float* row = logits + r * stride;
+      if (targets[r] < 0) {
+        std::fill_n(row, stride, 0.0F);
+        continue;
+      }
       cpu::scale(row, columns, scale / sums[2 * r]);
       for (std::int64_t c = columns; c < stride; ++c) row[c] = 0;
       const std::int64_t target = static_cast<std::int64_t>(targets[r]) - first;

@@ -117,6 +117,10 @@ __global__ void loss_gradient_kernel(float* logits, const float* sums, const std
                                      float scale, std::int64_t columns, std::int64_t stride,
                                      std::int32_t first, double* loss) {
   float* row = logits + static_cast<std::int64_t>(blockIdx.x) * stride;
+  if (targets[blockIdx.x] < 0) {
+    for (std::int64_t i = threadIdx.x; i < stride; i += kThreads) row[i] = 0;
+    return;
+  }
   const float sum = sums[2 * blockIdx.x];
   const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
   for (std::int64_t i = threadIdx.x; i < stride; i += kThreads)

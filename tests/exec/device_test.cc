@@ -395,6 +395,39 @@ TEST_CASE("cross entropy over a split and padded vocabulary is that of the whole
   }
 }
 
+TEST_CASE("rows without a target have neither loss nor gradient") {
+  for (const auto& device : devices()) {
+    const int rows = 3;
+    const int columns = 5;
+    const int stride = 6;
+    const auto logits = random_values(rows * stride, 1);
+    const auto loss_of = [&](const std::vector<std::int32_t>& targets, std::vector<float>* gradient) {
+      Array<float> x(*device, logits);
+      Array<std::int32_t> t(*device, targets);
+      Array<float> most(*device, rows);
+      Array<float> sums(*device, 2 * rows);
+      Array<double> loss(*device, 1);
+      device->loss_max(x, most, rows, columns, stride);
+      device->loss_sum(x, most, t, sums, rows, columns, stride, 0);
+      device->loss_gradient(x, sums, t, 0.5F, rows, columns, stride, 0, loss);
+      *gradient = x.values();
+      return loss.at(0);
+    };
+    std::vector<float> all;
+    std::vector<float> some;
+    std::vector<float> none;
+    const double whole = loss_of({1, 4, 0}, &all);
+    const double part = loss_of({1, -1, 0}, &some);
+    CHECK(loss_of({-1, -1, -1}, &none) == 0);
+    CHECK(part < whole);
+    for (int i = 0; i < rows * stride; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      CHECK(none[at] == 0);
+      CHECK(some[at] == (i / stride == 1 ? 0 : all[at]));
+    }
+  }
+}
+
 TEST_CASE("optimizers follow their formulas") {
   const std::size_t count = 37;
   const auto w = random_values(count, 1);

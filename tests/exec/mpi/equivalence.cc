@@ -10,6 +10,7 @@
 #include "exec/digest.h"
 #include "exec/gather.h"
 #include "exec/interpreter.h"
+#include "exec/objective.h"
 #include "program/lowering.h"
 #include "test_plans.h"
 
@@ -31,7 +32,8 @@ Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
   std::vector<double> mine;
   for (int step = 0; step < steps; ++step) {
     interpreter.run_step(step);
-    mine.push_back(interpreter.loss_sum() / (kGlobalBatch * kSeqLen));
+    mine.push_back(interpreter.loss_sum() /
+                   static_cast<double>(kGlobalBatch * predictions_per_sample(*plan.job)));
   }
   Outcome outcome;
   outcome.loss.assign(static_cast<std::size_t>(steps), 0);

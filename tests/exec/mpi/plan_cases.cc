@@ -280,6 +280,56 @@ std::vector<PlanCase> expert_cases() {
   };
 }
 
+// BERT: masked tokens, both directions, segments, norms after the residual, a head of its own.
+std::vector<PlanCase> encoder_cases() {
+  const auto bert = [](std::string name, Choices c, Optimizer optimizer = Optimizer::sgd, bool clip = false) {
+    PlanCase result{std::move(name), false, c, optimizer, clip};
+    result.model = [](Transformer& t) {
+      t.family = "bert";
+      t.post_norm = true;
+      t.bidirectional = true;
+      t.token_types = 2;
+      t.mlm_head = true;
+      t.norm_epsilon = 1e-12;
+    };
+    return result;
+  };
+  const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
+  const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
+  const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
+  const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
+  std::vector<PlanCase> cases = {
+      bert("bert recompute clipped", full(choices(1, 1, 1, 4)), Optimizer::momentum, true),
+      bert("bert dp2", choices(1, 1, 2, 2)),
+      bert("bert dp2 zero3", zero(choices(1, 1, 2, 2), 3), Optimizer::momentum),
+      bert("bert tp2", choices(2, 1, 1, 4)),
+      bert("bert tp2 sp recompute", full(sp(choices(2, 1, 1, 2)))),
+      bert("bert pp2", choices(1, 2, 1, 2)),
+      bert("bert pp2 zero-bubble", choices(1, 2, 1, 1, Schedule::zero_bubble), Optimizer::momentum),
+      bert("bert pp2 interleaved",
+           with(choices(1, 2, 1, 2, Schedule::interleaved), [](Choices& c) { c.interleave = 2; })),
+      bert("bert cp2", cp(choices(1, 1, 1, 2), 2)),
+      bert("bert cp3", cp(choices(1, 1, 1, 4), 3)),
+      bert("bert tp2 sp pp2", sp(choices(2, 2, 1, 2))),
+      bert("bert tp2 dp2 zero1 clipped", zero(choices(2, 1, 2, 2), 1), Optimizer::sgd, true),
+      bert("bert pp2 dp2 zero2", zero(choices(1, 2, 2, 1), 2)),
+      bert("bert cp2 tp2 sp", sp(cp(choices(2, 1, 1, 2), 2))),
+      bert("bert tp2 sp pp2 dp2 zero1", zero(sp(choices(2, 2, 2, 1)), 1), Optimizer::momentum),
+      bert("bert cp2 tp2 pp2", cp(choices(2, 2, 1, 2), 2)),
+      bert("bert dp8 zero1 adamw", zero(choices(1, 1, 8, 1), 1), Optimizer::adamw),
+  };
+  PlanCase narrow = bert("bert bf16 tp2 sp", sp(choices(2, 1, 1, 2)));
+  narrow.precision = DType::bf16;
+  cases.push_back(narrow);
+  PlanCase one = bert("bert dp2 one process", choices(1, 1, 2, 2));
+  one.choices.sync = Sync::single_process;
+  cases.push_back(one);
+  PlanCase biased{"gpt2 with a bias on its head, tp2", false, choices(2, 1, 1, 2)};
+  biased.model = [](Transformer& t) { t.head_bias = true; };
+  cases.push_back(biased);
+  return cases;
+}
+
 // Mixed precision.
 std::vector<PlanCase> precision_cases() {
   const auto in = [](DType type, std::string name, bool llama, Choices c,
@@ -328,8 +378,8 @@ std::vector<PlanCase> precision_cases() {
 
 std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
-  for (const auto& more :
-       {context_cases(), compression_cases(), server_cases(), expert_cases(), precision_cases()})
+  for (const auto& more : {context_cases(), compression_cases(), server_cases(), expert_cases(),
+                           encoder_cases(), precision_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

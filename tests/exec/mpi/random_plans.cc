@@ -44,7 +44,9 @@ void draw_model(Draw& draw, PlanCase* c) {
   if (by_rows) c->choices.capacity_factor = 0;
   if (experts == 0) c->choices.ep = 1;
   c->llama = draw.chance(50);
+  const bool bert = !c->llama && draw.chance(50);
   c->model = [=](Transformer& t) {
+    const bool gated_family = t.family != "gpt2";
     t.layers = layers;
     t.heads = heads;
     t.kv_heads = t.family == "gpt2" ? heads : kv_heads;
@@ -56,7 +58,12 @@ void draw_model(Draw& draw, PlanCase* c) {
     t.norm = norm;
     t.activation = activation;
     t.vocab = vocab;
-    if (experts == 0 || t.family == "gpt2") return;
+    if (bert) {
+      t.family = "bert";
+      t.post_norm = t.bidirectional = t.mlm_head = true;
+      t.token_types = tied ? 2 : 0;
+    }
+    if (experts == 0 || !gated_family) return;
     t.moe = MixtureOfExperts{};
     t.moe->experts = experts;
     t.moe->experts_per_token = 1 + (experts > 2 ? 1 : 0);
