@@ -69,9 +69,12 @@ void add_run(CLI::App& app, Action& action) {
                    "the rate rises linearly over so many steps (default: 0)")
       ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("N");
-  verb->add_option("--data", options->data,
-                   "text to train on, a token a byte (default: the GPL that every Debian carries)")
-      ->type_name("FILE");
+  verb->add_option(
+          "--data", options->data,
+          "text to train on, a token a byte (default: the GPL that every Debian carries); for networks "
+          "on images CIFAR-10's binary files or a folder of .ppm pictures for each class (default: "
+          "synthetic images)")
+      ->type_name("PATH");
   verb->add_option("--vocab", options->vocabulary,
                    "folder of a GPT-2 vocabulary, vocab.json and merges.txt (default: a token is a byte)")
       ->type_name("FOLDER");

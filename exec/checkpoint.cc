@@ -68,23 +68,51 @@ fs::path path_of(const std::string& folder, std::int64_t steps) {
   return fs::path(folder) / fmt::format("{}{:08d}", kPrefix, steps);
 }
 
-// This rank's pieces into its file; what the manifest says of it.
-Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& parameters, Device& device) {
+std::int64_t elements_of(const std::vector<LeftOut>& left_out) {
+  std::int64_t elements = 0;
+  for (const LeftOut& bucket : left_out) elements += bucket.elements;
+  return elements;
+}
+
+// Tells layouts apart: what stands where in this rank's buckets. FNV-1a.
+std::string layout_of(const Parameters& parameters) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  const auto add = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3ULL;
+  };
+  const ShardPlace& place = parameters.place();
+  for (const int part : {place.tp, place.tp_rank, place.ep, place.ep_rank}) add(part);
+  for (int bucket = 0; bucket < parameters.buckets(); ++bucket) add(parameters.elements(bucket));
+  for (const HeldTensor& held : parameters.held()) {
+    add(static_cast<std::int64_t>(hash_of(held.name())));
+    add(held.bucket);
+    add(held.offset);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+// This rank's pieces into its file, and behind them what compression left out; what the manifest says of it.
+Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& parameters,
+                  const std::vector<LeftOut>& left_out, Device& device) {
   std::FILE* file = std::fopen(path.c_str(), "wbe");
   if (file == nullptr) cannot_write(path);
   CheckSum sum;
   std::uint64_t offset = 0;
+  const auto write = [&](const std::vector<float>& values) {
+    if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
+      std::fclose(file);
+      cannot_write(path);
+    }
+    sum.add(values);
+    offset += values.size() * sizeof(float);
+  };
   Json pieces = Json::array();
   for (const HeldTensor& held : parameters.held()) {
     const Piece piece = piece_of(parameters, held);
     if (piece.begin == piece.end) continue;
     for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s) {
       const std::vector<float> values = piece_values(parameters, device, held, piece, kSlots[s]);
-      if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
-        std::fclose(file);
-        cannot_write(path);
-      }
-      sum.add(values);
+      write(values);
       pieces.push_back({{"tensor", held.name()},
                         {"slot", name_of(kSlots[s])},
                         {"tp", piece.place.tp},
@@ -93,14 +121,23 @@ Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& para
                         {"ep_rank", piece.place.ep_rank},
                         {"begin", piece.begin},
                         {"end", piece.end},
-                        {"offset", offset}});
-      offset += values.size() * sizeof(float);
+                        {"offset", offset - values.size() * sizeof(float)}});
     }
+  }
+  const std::uint64_t left_out_offset = offset;
+  for (const LeftOut& bucket : left_out) {
+    std::vector<float> values(static_cast<std::size_t>(bucket.elements));
+    device.copy_to_host(values.data(), bucket.data, values.size() * sizeof(float));
+    write(values);
   }
   const bool failed = std::fflush(file) != 0 || ::fsync(::fileno(file)) != 0;
   if (std::fclose(file) != 0 || failed) cannot_write(path);
-  return {
+  Json result = {
       {"file", path.filename().string()}, {"bytes", offset}, {"check_sum", sum.text()}, {"pieces", pieces}};
+  if (!left_out.empty())
+    result["left_out"] = {
+        {"layout", layout_of(parameters)}, {"offset", left_out_offset}, {"elements", elements_of(left_out)}};
+  return result;
 }
 
 // The steps of a finished checkpoint's folder name; nothing for any other name.
@@ -198,10 +235,35 @@ std::int64_t read_whole(const std::vector<StoredPiece>& pieces, const ParameterT
   return covered;
 }
 
+// Where the same rank of the same world, with the same buckets, wrote it.
+void read_left_out(const Json& manifest, const fs::path& checkpoint, const Plan& plan,
+                   const Parameters& parameters, const std::vector<LeftOut>& left_out, Device& device,
+                   int rank) {
+  const Json& files = manifest.at("files");
+  if (left_out.empty() || files.size() != static_cast<std::size_t>(plan.choices.world())) return;
+  const Json& file = files.at(static_cast<std::size_t>(rank));
+  if (!file.contains("left_out")) return;
+  const Json& stored = file.at("left_out");
+  if (stored.at("layout").get<std::string>() != layout_of(parameters) ||
+      stored.at("elements").get<std::int64_t>() != elements_of(left_out))
+    return;
+  const fs::path path = checkpoint / file.at("file").get<std::string>();
+  std::ifstream in(path, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(stored.at("offset").get<std::uint64_t>()));
+  for (const LeftOut& bucket : left_out) {
+    std::vector<float> values(static_cast<std::size_t>(bucket.elements));
+    if (!in.read(reinterpret_cast<char*>(values.data()),
+                 static_cast<std::streamsize>(values.size() * sizeof(float))))
+      throw UserError(path.string(), 0, "does not hold what the manifest says", "the file as it was written");
+    device.copy_to_device(bucket.data, values.data(), values.size() * sizeof(float));
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const Parameters& parameters, Device& device, Communicator& control) {
+                     const Parameters& parameters, const std::vector<LeftOut>& left_out, Device& device,
+                     Communicator& control) {
   const fs::path finished = path_of(folder, counts.steps);
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
@@ -213,7 +275,7 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
     }
   }
   control.barrier();
-  const Json mine = write_pieces(partial / file_name(control.rank()), plan, parameters, device);
+  const Json mine = write_pieces(partial / file_name(control.rank()), plan, parameters, left_out, device);
   const std::vector<std::string> all = gather_to_root(control, mine.dump());
   if (control.rank() == 0) {
     Json manifest = {{"format", kFormat},
@@ -256,7 +318,7 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
 }
 
 TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters,
-                               Device& device) {
+                               const std::vector<LeftOut>& left_out, Device& device, int rank) {
   const fs::path manifest_file = fs::path(found.path) / kManifest;
   try {
     const Json manifest = read_json(manifest_file);
@@ -281,6 +343,7 @@ TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, P
                           "a checkpoint of " + plan.job->workload.name);
         set_from_whole(parameters, device, held, kSlots[s], whole);
       }
+    read_left_out(manifest, found.path, plan, parameters, left_out, device, rank);
     return {found.steps, manifest.at("updates").get<std::int64_t>(),
             LossScaler(manifest.at("loss_scale").get<float>(), manifest.at("finite_steps").get<int>())};
   } catch (const Json::exception& error) {

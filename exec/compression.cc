@@ -28,6 +28,13 @@ std::size_t Compressor::payload_bytes(int bucket) const {
       compressed_bytes(choices_, static_cast<double>(parameters_.elements(bucket))));
 }
 
+std::vector<LeftOut> Compressor::left_out() const {
+  std::vector<LeftOut> all;
+  for (int b = 0; b < parameters_.buckets(); ++b)
+    if (float* data = left_out_[static_cast<std::size_t>(b)]) all.push_back({data, parameters_.elements(b)});
+  return all;
+}
+
 void Compressor::pack(int bucket, void* into) {
   const float* gradients = parameters_.gradients(bucket);
   const auto elements = static_cast<std::size_t>(parameters_.elements(bucket));

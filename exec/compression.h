@@ -26,6 +26,12 @@ struct SparseEntry {
   float value = 0;
 };
 
+// What was left out of a bucket's gradients.
+struct LeftOut {
+  float* data = nullptr;
+  std::int64_t elements = 0;
+};
+
 class Compressor {
  public:
   // Keeps references. Allocates the memory of what is left out.
@@ -40,6 +46,9 @@ class Compressor {
   // Makes the payloads of `members`, one after another, the gradients of the bucket. fp16: one payload, the
   // sum, of this rank's part alone where the bucket is sharded.
   void unpack(int bucket, const void* from, int members);
+
+  // What was left out so far, of the buckets where something is kept.
+  std::vector<LeftOut> left_out() const;
 
  private:
   const Choices& choices_;

@@ -1,18 +1,14 @@
 #include "exec/data.h"
 
-#include <bit>
-
 #include "base/error.h"
 #include "base/file.h"
-#include "base/random.h"
 #include "exec/bpe.h"
+#include "exec/epoch.h"
 
 namespace orrery::exec {
 namespace {
 
 constexpr std::uint64_t kMaxTextFileBytes = 4ULL << 30;
-constexpr std::uint64_t kOrderStream = 0x73616D706C65;  // "sample"
-constexpr int kFeistelRounds = 4;
 
 }  // namespace
 
@@ -33,32 +29,12 @@ TextData::TextData(const std::string& file, int seq_len, std::uint64_t seed, std
   sequences_ = static_cast<std::int64_t>((tokens - 1) / static_cast<std::size_t>(seq_len));
 }
 
-// A permutation of the sequences that is drawn anew for each epoch: a Feistel network over the next power of
-// four, walked until it is back inside.
-std::int64_t TextData::place_of(std::int64_t epoch, std::int64_t sample) const {
-  const int half = (std::bit_width(static_cast<std::uint64_t>(sequences_)) + 1) / 2;
-  const std::uint64_t mask = (1ULL << half) - 1;
-  auto value = static_cast<std::uint64_t>(sample);
-  do {
-    std::uint64_t left = value >> half;
-    std::uint64_t right = value & mask;
-    for (int round = 0; round < kFeistelRounds; ++round) {
-      const CounterRandom random(seed_ + static_cast<std::uint64_t>(epoch),
-                                 kOrderStream + static_cast<std::uint64_t>(round));
-      const std::uint64_t mixed = (left ^ random.bits(right)) & mask;
-      left = right;
-      right = mixed;
-    }
-    value = left << half | right;
-  } while (value >= static_cast<std::uint64_t>(sequences_));
-  return static_cast<std::int64_t>(value);
-}
-
 void TextData::sample(std::int64_t step, std::int64_t index, std::span<std::int32_t> tokens,
                       std::span<std::int32_t> targets) const {
   const std::int64_t number = step * samples_per_step_ + index;
   const std::size_t begin =
-      static_cast<std::size_t>(place_of(number / sequences_, number % sequences_)) * tokens.size();
+      static_cast<std::size_t>(place_in_epoch(seed_, number / sequences_, number % sequences_, sequences_)) *
+      tokens.size();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = token(begin + i);
     targets[i] = token(begin + i + 1);

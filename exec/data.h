@@ -31,7 +31,6 @@ class TextData {
   std::int32_t largest_token() const { return largest_; }
 
  private:
-  std::int64_t place_of(std::int64_t epoch, std::int64_t sample) const;
   std::int32_t token(std::size_t at) const {
     return tokens_.empty() ? static_cast<unsigned char>(text_[at]) : tokens_[at];
   }

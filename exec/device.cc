@@ -19,6 +19,30 @@ void Device::attention_block_backward(const AttentionBlock&, const float*, const
                                       const float*, const float*, const float*, float*, float*, float*) {
   lacks(*this, "ring attention");
 }
+void Device::convolution_forward(const WindowSize&, const float*, const float*, const float*, float*) {
+  lacks(*this, "convolution");
+}
+void Device::convolution_backward_input(const WindowSize&, const float*, const float*, float*) {
+  lacks(*this, "convolution");
+}
+void Device::convolution_backward_weight(const WindowSize&, const float*, const float*, float*, float*,
+                                         bool) {
+  lacks(*this, "convolution");
+}
+void Device::pool_forward(const WindowSize&, const float*, float*, std::int32_t*) {
+  lacks(*this, "pooling");
+}
+void Device::pool_backward(const WindowSize&, const float*, const std::int32_t*, float*) {
+  lacks(*this, "pooling");
+}
+void Device::batch_norm_forward(const float*, const float*, const float*, float*, float*, float*,
+                                std::int64_t, std::int64_t, std::int64_t, float) {
+  lacks(*this, "batch normalisation");
+}
+void Device::batch_norm_backward(const float*, const float*, const float*, const float*, const float*, float*,
+                                 float*, float*, std::int64_t, std::int64_t, std::int64_t) {
+  lacks(*this, "batch normalisation");
+}
 void Device::gather_rows(const float*, const std::int32_t*, const float*, float*, std::int64_t,
                          std::int64_t) {
   lacks(*this, "rows by index");

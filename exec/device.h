@@ -37,6 +37,13 @@ struct AttentionBlock {
   int keys = 0;
 };
 
+// A convolution or pool of a batch of images, which stand sample by sample as ImageShape says.
+struct WindowSize {
+  std::int64_t batch = 0;
+  std::int64_t groups = 1;  // of a convolution
+  ImageOperator image;
+};
+
 // Constants of Adam (Kingma & Ba, arXiv 1412.6980); `decoupled`: AdamW (Loshchilov & Hutter, arXiv
 // 1711.05101).
 struct AdamConstants {
@@ -162,6 +169,29 @@ class Device {
   virtual void loss_gradient(float* logits, const float* sums, const std::int32_t* targets, float scale,
                              std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                              double* loss) = 0;
+
+  // Convolution (cross-correlation, as deep learning has it). weight: output channels x input channels /
+  // groups x kernel rows x kernel columns; bias (may be null): output channels.
+  virtual void convolution_forward(const WindowSize& size, const float* x, const float* weight,
+                                   const float* bias, float* y);
+  virtual void convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
+                                          float* dx);
+  // dweight and dbias (may be null) are set, or added to with `accumulate`.
+  virtual void convolution_backward_weight(const WindowSize& size, const float* x, const float* dy,
+                                           float* dweight, float* dbias, bool accumulate);
+  // Maximum (of equal ones the first; `places` keeps its pixel within the channel) or mean of what a window
+  // has of the image.
+  virtual void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places);
+  virtual void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places, float* dx);
+  // Batch normalisation (Ioffe & Szegedy, arXiv 1502.03167) by the statistics of these rows x channels x
+  // pixels. mean and inverse keep one value a channel for backward.
+  virtual void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y,
+                                  float* mean, float* inverse, std::int64_t rows, std::int64_t channels,
+                                  std::int64_t pixels, float epsilon);
+  // dx is set; dweight and dbias are added to.
+  virtual void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                                   const float* inverse, float* dx, float* dweight, float* dbias,
+                                   std::int64_t rows, std::int64_t channels, std::int64_t pixels);
 
   // Rows by index, -1 for none. to[i] = scale[i] * from[index[i]], zero where there is none; scale may be
   // null.

@@ -107,6 +107,7 @@ void Experts::router_forward(int index, int micro_batch, std::vector<Step>& step
   steps.push_back([=, this] {
     device_.gemm(false, true, rows_, experts, hidden_, 1, values_.floats(x), hidden_, layers_.at(w), hidden_,
                  0, values_.floats(scores), experts);
+    routing->scaled = model_.moe->scaled_weights;
     route(values_.floats(scores), rows_, static_cast<int>(experts), model_.moe->experts_per_token, capacity_,
           routing);
     if (ep_ > 1) return;  // laid out when the counts have come

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/algorithms.h"
 #include "exec/clock.h"
+#include "exec/image_layers.h"
 
 namespace orrery::exec {
 namespace {
@@ -24,24 +25,22 @@ std::int64_t first_sample_of(const Plan& plan, int replica) {
 }  // namespace
 
 Interpreter::Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
-                         const TextData& data)
+                         const TextData* text, const ImageData* images)
     : plan_(plan),
       program_(program),
       device_(device),
       world_(world),
-      data_(data),
+      text_(text),
+      images_(images),
       parameters_(plan, program, device),
-      layers_(plan, program, parameters_, device, values_, batch_),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
       first_sample_(first_sample_of(plan, program.at.dp)),
-      ring_(plan, program, layers_, device, values_),
       type_(plan.activation_type()) {
   if (type_ == DType::fp16) scaler_.emplace();
   if (plan.choices.grad_compression != Compression::none) compressor_.emplace(plan, parameters_, device);
-  if (plan.job->workload.transformer->moe)
-    experts_.emplace(plan, program, layers_, parameters_, device, values_);
+  make_mathematics();
   make_communicators();
-  const auto tokens = static_cast<std::size_t>(micro_batches_ * layers_.rows()) * sizeof(std::int32_t);
+  const auto tokens = static_cast<std::size_t>(micro_batches_ * math_->rows()) * sizeof(std::int32_t);
   batch_.tokens = static_cast<std::int32_t*>(device.allocate(tokens));
   batch_.targets = static_cast<std::int32_t*>(device.allocate(tokens));
   batch_.loss = static_cast<double*>(device.allocate(sizeof(double)));
@@ -52,11 +51,29 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
   intervals_.resize(program.instructions.size());
 }
 
+void Interpreter::make_mathematics() {
+  if (!plan_.job->workload.transformer) {
+    ORRERY_CHECK(images_ != nullptr, "a network on images without images");
+    math_ = std::make_unique<ImageLayers>(plan_, parameters_, device_, values_, batch_);
+    return;
+  }
+  ORRERY_CHECK(text_ != nullptr, "a language model without text");
+  auto layers = std::make_unique<Layers>(plan_, program_, parameters_, device_, values_, batch_);
+  if (plan_.choices.cp > 1) ring_.emplace(plan_, program_, *layers, device_, values_);
+  if (plan_.job->workload.transformer->moe)
+    experts_.emplace(plan_, program_, *layers, parameters_, device_, values_);
+  math_ = std::move(layers);
+}
+
 Interpreter::~Interpreter() {
   for (void* data :
        {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
         static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_), static_cast<void*>(norm_)})
     device_.release(data);
+}
+
+std::vector<LeftOut> Interpreter::left_out() const {
+  return compressor_ ? compressor_->left_out() : std::vector<LeftOut>{};
 }
 
 void Interpreter::check_bytes(const Instruction& instruction, double bytes, double expected) const {
@@ -182,19 +199,19 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
   for (int i = 0; i < count; ++i, values_.advance()) {
     const int op = forward ? instruction.op_begin + i : instruction.op_end - 1 - i;
     if (instruction.block >= 0 && forward)
-      ring_.forward(op, micro_batch, instruction.block, compiled.steps);
+      ring_->forward(op, micro_batch, instruction.block, compiled.steps);
     else if (instruction.block >= 0)
-      ring_.backward(op, micro_batch, instruction.block, compiled.steps);
+      ring_->backward(op, micro_batch, instruction.block, compiled.steps);
     else if (experts_ && experts_->computes(op) && forward)
       experts_->forward(op, micro_batch, compiled.steps);
     else if (experts_ && experts_->computes(op))
       experts_->backward(op, micro_batch, kind != ComputeKind::backward_weight,
                          kind != ComputeKind::backward_input, compiled.steps);
     else if (forward)
-      layers_.forward(op, micro_batch, compiled.steps);
+      math_->forward(op, micro_batch, compiled.steps);
     else
-      layers_.backward(op, micro_batch, kind != ComputeKind::backward_weight,
-                       kind != ComputeKind::backward_input, compiled.steps);
+      math_->backward(op, micro_batch, kind != ComputeKind::backward_weight,
+                      kind != ComputeKind::backward_input, compiled.steps);
     if (bytes_of(type_) == 2) round_results(instruction, op, compiled.steps);
     compiled.operators.resize(compiled.steps.size(), op);
   }
@@ -214,7 +231,7 @@ void Interpreter::run_observed(const Instruction& instruction, const Compiled& c
 void Interpreter::compile_exchange(const Instruction& instruction, Compiled& compiled,
                                    std::vector<Values::Id>& uses) {
   if (instruction.stream == Stream::context) {
-    compiled.start = ring_.exchange(instruction, world_of(instruction), uses);
+    compiled.start = ring_->exchange(instruction, world_of(instruction), uses);
     return;
   }
   if (instruction.stream == Stream::data) {
@@ -227,15 +244,15 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     MessageSpec message;
   };
   std::vector<Part> parts;
-  const Form form = layers_.stream_form();
+  const Form form = math_->stream_form();
   for (const Transfer& transfer : instruction.transfers) {
     const std::size_t bytes =
-        static_cast<std::size_t>(layers_.elements(transfer.tensor.index, form)) * sizeof(float);
+        static_cast<std::size_t>(math_->elements(transfer.tensor.index, form)) * sizeof(float);
     check_bytes(instruction, static_cast<double>(bytes / sizeof(float)) * bytes_of(instruction.dtype),
                 transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
-    const Key stream = layers_.stream_gradient(transfer.tensor.index, transfer.tensor.micro_batch);
+    const Key stream = math_->stream_gradient(transfer.tensor.index, transfer.tensor.micro_batch);
     if (transfer.send && key.kind == TensorKind::activation_gradient && values_.has(stream)) {
       part.value = values_.change(key);
       part.added = values_.use(stream);
@@ -295,7 +312,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
     case TensorKind::loss_max:
     case TensorKind::loss_sum:
       in_place({tensor.kind, tensor.index, tensor.micro_batch, Form::whole},
-               layers_.rows() * (tensor.kind == TensorKind::loss_max ? 1 : 2));
+               math_->rows() * (tensor.kind == TensorKind::loss_max ? 1 : 2));
       return;
     default:
       compile_bucket_collective(instruction, compiled, uses);
@@ -304,8 +321,8 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
   const Key whole{tensor.kind, tensor.index, tensor.micro_batch, Form::whole};
   Key shard = whole;
   shard.form = Form::shard;
-  const std::int64_t elements = layers_.elements(tensor.index, Form::whole);
-  const std::int64_t part = layers_.elements(tensor.index, Form::shard);
+  const std::int64_t elements = math_->elements(tensor.index, Form::whole);
+  const std::int64_t part = math_->elements(tensor.index, Form::shard);
   check_elements(instruction, static_cast<std::size_t>(elements));
   switch (instruction.collective) {
     case CollectiveKind::all_reduce:
@@ -367,7 +384,7 @@ void Interpreter::wait_for(std::uint32_t instruction) {
 void Interpreter::run_step(std::int64_t step) {
   step_ = step;
   values_.begin_step();
-  if (scaler_) layers_.set_loss_factor(scaler_->scale());
+  if (scaler_) math_->set_loss_factor(scaler_->scale());
   std::fill(done_.begin(), done_.end(), 0);
   const double zero = 0;
   device_.copy_to_device(batch_.loss, &zero, sizeof(zero));

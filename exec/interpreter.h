@@ -21,6 +21,7 @@
 #include "exec/data.h"
 #include "exec/device.h"
 #include "exec/experts.h"
+#include "exec/image_data.h"
 #include "exec/layers.h"
 #include "exec/loss_scaler.h"
 #include "exec/narrow_communicator.h"
@@ -43,7 +44,11 @@ class Interpreter {
   // Collective over all ranks (communicators are made). Keeps references to everything. Throws UserError for
   // what the executor cannot do, NoAnswer when memory runs out.
   Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
-              const TextData& data);
+              const TextData& text)
+      : Interpreter(plan, program, device, world, &text, nullptr) {}
+  Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
+              const ImageData& images)
+      : Interpreter(plan, program, device, world, nullptr, &images) {}
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -66,6 +71,8 @@ class Interpreter {
   // What the optimizer counts beside its tensors: checkpoints keep it.
   std::int64_t updates() const { return updates_; }  // steps whose gradients were applied
   LossScaler scaler() const { return scaler_.value_or(LossScaler()); }
+  // What compressed gradients have left out so far, by bucket; checkpoints keep it, too.
+  std::vector<LeftOut> left_out() const;
   void resume(std::int64_t updates, const LossScaler& scaler) {
     updates_ = updates;
     if (scaler_) scaler_ = scaler;
@@ -83,11 +90,15 @@ class Interpreter {
     std::int64_t elements = 0;
   };
 
+  Interpreter(const Plan& plan, const Program& program, Device& device, Communicator& world,
+              const TextData* text, const ImageData* images);
+  void make_mathematics();
   void make_communicators();
   void compile();
   void compile_compute(const Instruction& instruction, Compiled& compiled);
   void run_observed(const Instruction& instruction, const Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
+  void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   void compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
                                  std::vector<Values::Id>& uses);
@@ -133,14 +144,15 @@ class Interpreter {
   const Program& program_;
   Device& device_;
   Communicator& world_;
-  const TextData& data_;
+  const TextData* text_;     // of a language model, or
+  const ImageData* images_;  // of a network on images
   Parameters parameters_;
   Values values_;
   BatchMemory batch_;
-  Layers layers_;
+  std::unique_ptr<Mathematics> math_;
   std::int64_t micro_batches_;
-  std::int64_t first_sample_;  // of the global batch, of this replica
-  RingAttention ring_;
+  std::int64_t first_sample_;             // of the global batch, of this replica
+  std::optional<RingAttention> ring_;     // where the sequence is split
   std::optional<Experts> experts_;        // where the model has some
   std::optional<Compressor> compressor_;  // where gradients travel compressed
   std::vector<Compiled> compiled_;

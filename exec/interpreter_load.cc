@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include "exec/image_layers.h"
 #include "exec/interpreter.h"
 #include "exec/objective.h"
 #include "exec/ring_attention.h"
@@ -11,9 +12,9 @@ namespace orrery::exec {
 // A whole sample of the global batch, as the model's objective wants it.
 void Interpreter::load_whole_sample(std::int64_t sample, std::span<std::int32_t> tokens,
                                     std::span<std::int32_t> targets) const {
-  data_.sample(step_, sample, tokens, targets);
+  text_->sample(step_, sample, tokens, targets);
   if (plan_.job->workload.transformer->mlm_head)
-    hide_tokens(*plan_.job, step_, sample, data_.largest_token() + 1, tokens, targets);
+    hide_tokens(*plan_.job, step_, sample, text_->largest_token() + 1, tokens, targets);
 }
 
 // This rank's rows of a sample: all, or its two parts of the sequence.
@@ -45,8 +46,12 @@ void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>
     compile_load_for_all(instruction, steps);
     return;
   }
+  if (images_ != nullptr) {
+    compile_load_images(instruction, steps);
+    return;
+  }
   steps.push_back([this, micro_batch] {
-    const auto rows = static_cast<std::size_t>(layers_.rows());
+    const auto rows = static_cast<std::size_t>(math_->rows());
     const auto per_sample = rows / static_cast<std::size_t>(plan_.choices.micro_batch);
     std::vector<std::int32_t> tokens(rows);
     std::vector<std::int32_t> targets(rows);
@@ -57,9 +62,36 @@ void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>
       load_sample(sample, std::span(tokens).subspan(at, per_sample),
                   std::span(targets).subspan(at, per_sample));
     }
-    const std::int64_t offset = micro_batch * layers_.rows();
+    const std::int64_t offset = micro_batch * math_->rows();
     device_.copy_to_device(batch_.tokens + offset, tokens.data(), rows * sizeof(std::int32_t));
     device_.copy_to_device(batch_.targets + offset, targets.data(), rows * sizeof(std::int32_t));
+  });
+}
+
+// The pictures where the first operators are, the classes everywhere.
+void Interpreter::compile_load_images(const Instruction& instruction, std::vector<Step>& steps) {
+  const Workload& workload = plan_.job->workload;
+  const auto first = std::find_if(workload.operators.begin(), workload.operators.end(),
+                                  [](const Operator& op) { return op.inputs.empty(); });
+  const auto per_sample = static_cast<std::size_t>(first->image->input.elements());
+  const auto rows = static_cast<std::size_t>(math_->rows());
+  const bool reads = program_.at.pp == 0;
+  const int micro_batch = instruction.micro_batch;
+  const auto into = reads
+                        ? values_.define(ImageLayers::images(micro_batch), rows * per_sample * sizeof(float))
+                        : Values::Id{-1};
+  steps.push_back([=, this] {
+    std::vector<float> pictures(rows * per_sample);
+    std::vector<std::int32_t> labels(rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::int64_t sample = first_sample_ +
+                                  static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
+                                  static_cast<std::int64_t>(i);
+      labels[i] = images_->sample(step_, sample, std::span(pictures).subspan(i * per_sample, per_sample));
+    }
+    if (reads) device_.copy_to_device(values_.at(into), pictures.data(), pictures.size() * sizeof(float));
+    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(), labels.data(),
+                           rows * sizeof(std::int32_t));
   });
 }
 

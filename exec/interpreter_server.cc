@@ -64,7 +64,7 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
 
 // Device 0 loads the samples of all, member by member.
 void Interpreter::compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps) {
-  const auto rows = static_cast<std::size_t>(layers_.rows());
+  const auto rows = static_cast<std::size_t>(math_->rows());
   const auto per_sample = static_cast<std::size_t>(plan_.job->training.seq_len);
   const auto members = static_cast<std::size_t>(plan_.choices.dp);
   const std::size_t samples = members * static_cast<std::size_t>(plan_.choices.micro_batch);
@@ -131,10 +131,10 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
 
 // Everyone's tokens and targets, from device 0's memory of all.
 std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, bool root, int micro_batch) {
-  const auto rows = static_cast<std::size_t>(layers_.rows());
+  const auto rows = static_cast<std::size_t>(math_->rows());
   const std::size_t bytes = rows * sizeof(std::int32_t);
-  std::int32_t* tokens = batch_.tokens + micro_batch * layers_.rows();
-  std::int32_t* targets = batch_.targets + micro_batch * layers_.rows();
+  std::int32_t* tokens = batch_.tokens + micro_batch * math_->rows();
+  std::int32_t* targets = batch_.targets + micro_batch * math_->rows();
   std::vector<MessageSpec> messages;
   if (!root) {
     messages = {{0, tokens, bytes, kScatterTag, false}, {0, targets, bytes, kScatterTag, false}};

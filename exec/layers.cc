@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "exec/objective.h"
 #include "exec/ring_attention.h"
 
 namespace orrery::exec {
@@ -17,28 +16,15 @@ std::size_t bytes_of_floats(std::int64_t count) {
 
 Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device,
                Values& values, const BatchMemory& batch)
-    : plan_(plan),
+    : Mathematics(
+          plan, parameters, device, values, batch,
+          static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / plan.choices.cp),
       model_(*plan.job->workload.transformer),
-      parameters_(parameters),
-      device_(device),
-      values_(values),
-      batch_(batch),
       tp_(plan.choices.tp),
       tp_rank_(program.at.tp),
       cp_(plan.choices.cp),
       cp_rank_(program.at.cp),
-      sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1),
-      rows_(static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / cp_),
-      loss_scale_(static_cast<float>(1.0 / (static_cast<double>(plan.job->training.global_batch) *
-                                            static_cast<double>(predictions_per_sample(*plan.job))))) {}
-
-const Operator& Layers::op(int index) const {
-  return plan_.job->workload.operators[static_cast<std::size_t>(index)];
-}
-
-int Layers::input(int index, std::size_t which) const {
-  return op(index).inputs.at(which);
-}
+      sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1) {}
 
 int Layers::find_back(int index, OperatorKind kind) const {
   while (op(index).kind != kind) --index;
@@ -187,50 +173,6 @@ std::int32_t Layers::vocabulary_first(const HeldTensor& table) const {
 std::int32_t Layers::vocabulary_count(const HeldTensor& table) const {
   const std::int64_t left = table.tensor->shape[0] - table.shape[0] * tp_rank_;
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, table.shape[0]));
-}
-
-Layers::Place Layers::weight_of(const HeldTensor& tensor) {
-  Place place;
-  place.elements = tensor.elements;
-  place.offset = tensor.offset;
-  if (parameters_.gathers_weights(tensor.bucket))
-    place.value = values_.use({TensorKind::parameters, tensor.bucket, -1, Form::whole});
-  else
-    place.fixed = parameters_.weights(tensor.bucket) + tensor.offset;
-  return place;
-}
-
-Layers::Place Layers::gradient_of(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps) {
-  Place place;
-  place.elements = tensor.elements;
-  place.offset = tensor.offset;
-  const bool scattered = parameters_.scatters_gradients(tensor.bucket);
-  place.first = contributed_.insert({tensor.op, tensor.parameter, scattered ? micro_batch : -1}).second;
-  if (!scattered) {
-    place.fixed = parameters_.gradients(tensor.bucket) + tensor.offset;
-    return place;
-  }
-  const Key key{TensorKind::gradients, tensor.bucket, micro_batch, Form::whole};
-  if (values_.has(key)) {
-    place.value = values_.use(key);
-    return place;
-  }
-  const std::int64_t elements = parameters_.elements(tensor.bucket);
-  place.value = values_.define(key, bytes_of_floats(elements));
-  std::int64_t used = 0;
-  for (const HeldTensor& held : parameters_.held())
-    if (held.bucket == tensor.bucket) used = std::max(used, held.offset + held.elements);
-  if (used < elements)
-    steps.push_back([this, value = place.value, used, elements] {
-      device_.fill(values_.floats(value) + used, static_cast<std::size_t>(elements - used), 0);  // padding
-    });
-  return place;
-}
-
-float* Layers::ready_to_add(const Place& place) const {
-  float* data = at(place);
-  if (place.first) device_.fill(data, static_cast<std::size_t>(place.elements), 0);
-  return data;
 }
 
 void Layers::forward(int index, int micro_batch, std::vector<Step>& steps) {

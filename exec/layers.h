@@ -4,69 +4,26 @@
 // head).
 #pragma once
 
-#include <functional>
-#include <set>
-#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "exec/device.h"
-#include "exec/parameters.h"
-#include "exec/values.h"
-#include "program/plan.h"
+#include "exec/mathematics.h"
+#include "program/program.h"
 
 namespace orrery::exec {
 
-using Step = std::function<void()>;
-
-// The tokens and targets of a step's micro-batches, on the device, and where losses are summed up.
-struct BatchMemory {
-  std::int32_t* tokens = nullptr;   // micro_batches x rows
-  std::int32_t* targets = nullptr;  // micro_batches x rows
-  double* loss = nullptr;           // sum over rows
-};
-
-class Layers {
+class Layers final : public Mathematics {
  public:
   // Keeps references. `batch` may be filled in later.
   Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device, Values& values,
          const BatchMemory& batch);
 
-  void forward(int op, int micro_batch, std::vector<Step>& steps);
-  // The gradients of the inputs, of the weights, or both.
-  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
-
-  // Multiplies the gradient of the loss (fp16's loss scaling).
-  void set_loss_factor(float factor) { loss_factor_ = factor; }
-  float loss_factor() const { return loss_factor_; }
-
-  std::int64_t rows() const { return rows_; }
-  // Elements of an operator's output (or its gradient) on this rank.
-  std::int64_t elements(int op, Form form) const { return rows_of(form) * columns_of(op); }
+  void forward(int op, int micro_batch, std::vector<Step>& steps) override;
+  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps) override;
+  std::int64_t elements(int op, Form form) const override { return rows_of(form) * columns_of(op); }
+  Form stream_form() const override { return sequence_parallel_ ? Form::shard : Form::whole; }
   AttentionSize attention_size() const;
-  // The form in which the residual stream and the norms hold their rows.
-  Key stream_gradient(int op, int micro_batch) const {
-    return {TensorKind::activation_gradient, op, micro_batch, stream_form(), kStreamShare};
-  }
-  Form stream_form() const { return sequence_parallel_ ? Form::shard : Form::whole; }
   std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
-
-  // Where a tensor's weights or gradients stand when a step runs: in the rank's own buckets, or in a value
-  // that only this pass has (ZeRO).
-  struct Place {
-    float* fixed = nullptr;
-    Values::Id value = -1;
-    std::int64_t offset = 0;
-    std::int64_t elements = 0;
-    bool first = false;  // gradients: nothing was added to it yet in this step (or micro-batch)
-  };
-  Place weight_of(const HeldTensor& tensor);
-  Place weight_or_none(const HeldTensor* tensor) { return tensor != nullptr ? weight_of(*tensor) : Place{}; }
-  Place gradient_of(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps);
-  float* at(const Place& place) const {
-    return place.value < 0 ? place.fixed : values_.floats(place.value) + place.offset;
-  }
-  // For a step that adds to it.
-  float* ready_to_add(const Place& place) const;
 
  private:
   // One product of a linear operator: several tensors that stand side by side in memory count as one.
@@ -85,7 +42,6 @@ class Layers {
     std::int64_t out = 0;
   };
 
-  const Operator& op(int index) const;
   Linear linear_of(int op) const;
   bool gated(int op) const;
   std::int64_t columns_of(int op) const;
@@ -107,17 +63,8 @@ class Layers {
   };
   std::vector<SegmentRun> segment_runs() const;
   void rotate(float* qkv, bool inverse) const;
-  int input(int op, std::size_t which = 0) const;
   int find_back(int op, OperatorKind kind) const;
-  Key activation(int op, int micro_batch, Form form) const {
-    return {TensorKind::activation, op, micro_batch, form};
-  }
-  Key gradient(int op, int micro_batch, Form form) const {
-    return {TensorKind::activation_gradient, op, micro_batch, form};
-  }
-  // What a residual operator adds to the gradient of the stream. Where that is a norm's output (post-norm),
-  // the norm's other readers' gradients are summed over tensor ranks, and this one, whole everywhere, is not:
-  // it is kept apart until they are.
+  // Post-norm: see Mathematics::stream_gradient.
   bool stream_is_norm(int residual) const;
   std::int32_t vocabulary_first(const HeldTensor& table) const;
   std::int32_t vocabulary_count(const HeldTensor& table) const;  // without padding
@@ -137,21 +84,12 @@ class Layers {
   void residual_backward(int op, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op, int micro_batch, std::vector<Step>& steps);
 
-  const Plan& plan_;
   const Transformer& model_;
-  Parameters& parameters_;
-  Device& device_;
-  Values& values_;
-  const BatchMemory& batch_;
-  std::set<std::tuple<int, int, int>> contributed_;  // (operator, parameter, micro-batch or -1)
   int tp_;
   int tp_rank_;
   int cp_;
   int cp_rank_;
   bool sequence_parallel_;
-  std::int64_t rows_;  // of a micro-batch
-  float loss_scale_;
-  float loss_factor_ = 1;
 };
 
 }  // namespace orrery::exec

@@ -104,7 +104,10 @@ int main(int argc, char** argv) {
   CLI::App* run_verb = app.add_subcommand("run", "Execute a plan");
   run_verb->add_option("plan", arguments.plan, "Plan file, as orrery plan --out writes it")->required();
   run_verb->add_option("--steps", training.steps, "Training steps")->capture_default_str();
-  run_verb->add_option("--data", training.data, "Text file; a token is a byte")->capture_default_str();
+  run_verb->add_option(
+      "--data", training.data,
+      "Text file, a token a byte (default: the GPL); for networks on images CIFAR-10's binary files or a "
+      "folder of .ppm pictures for each class (default: synthetic images)");
   LearningRate& rate = training.learning_rate;
   run_verb->add_option("--learning-rate", rate.base, "Instead of the plan's")->check(CLI::PositiveNumber);
   run_verb->add_option("--base-batch", rate.base_batch, "Samples the rate was meant for: scaled to the batch")

@@ -19,7 +19,8 @@ constexpr std::uint64_t kHidingStream = 0x6D61736B;  // "mask"
 
 std::int64_t predictions_per_sample(const Job& job) {
   const Workload& workload = job.workload;
-  if (!workload.transformer || !workload.transformer->mlm_head) return job.training.seq_len;
+  if (!workload.transformer) return 1;
+  if (!workload.transformer->mlm_head) return job.training.seq_len;
   return std::max<std::int64_t>(1, std::llround(kHiddenShare * job.training.seq_len));
 }
 

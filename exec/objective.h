@@ -12,8 +12,9 @@ namespace orrery::exec {
 // Of the rows of a target that is not asked for: no loss, no gradient.
 constexpr std::int32_t kNoTarget = -1;
 
-// Rows of a sample that have a target, the same in every sample: all of the sequence, or 15% of it, rounded,
-// at least one, as BERT's own data are made (create_pretraining_data.py in google-research/bert).
+// Rows of a sample that have a target, the same in every sample: of images one, the class; of text all of the
+// sequence, or 15% of it, rounded, at least one, as BERT's own data are made (create_pretraining_data.py in
+// google-research/bert).
 std::int64_t predictions_per_sample(const Job& job);
 
 // One sample: hides predictions_per_sample() of its tokens, chosen by (seed, step, sample, position) alone.

@@ -22,6 +22,15 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
+// He et al., arXiv 1502.01852, as torchvision's networks begin: deviation sqrt(2 / fan) before ReLU, the fan
+// of convolutions by their outputs; of fully connected layers by their inputs, which may be thousands for ten
+// scores.
+double fan_of(const ImageOperator& image, const ParameterTensor& weight) {
+  if (weight.shape.size() == 2) return static_cast<double>(image.input.elements());
+  return static_cast<double>(weight.elements()) /
+         static_cast<double>(std::max<std::int64_t>(1, weight.shape[1]));
+}
+
 }  // namespace
 
 std::uint64_t hash_of(std::string_view name) {
@@ -149,7 +158,8 @@ const HeldTensor* Parameters::find(int op, int parameter) const {
 void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(held.op)];
   const bool vector = held.tensor->shape.size() == 1;
-  const bool bias = vector && ends_with(held.name(), "bias");
+  const bool norm_weight = op.kind == OperatorKind::batch_norm && held.parameter == 0;
+  const bool bias = vector && (op.image ? !norm_weight : ends_with(held.name(), "bias"));
   if (bias) return;
   std::vector<float> values(static_cast<std::size_t>(held.elements));
   const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
@@ -157,6 +167,7 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   const bool post_norm = plan.job->workload.transformer && plan.job->workload.transformer->post_norm;
   if (op.split == TensorSplit::row && plan.job->workload.layers > 0 && !post_norm)
     deviation /= std::sqrt(2.0 * plan.job->workload.layers);
+  if (op.image && !vector) deviation = std::sqrt(2.0 / fan_of(*op.image, *held.tensor));
   for (const Run& run : runs_of(*held.tensor, place_))
     for (std::int64_t i = 0; i < run.count; ++i)
       values[static_cast<std::size_t>(run.local + i)] =

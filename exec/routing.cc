@@ -32,7 +32,7 @@ void choose(const float* scores, Routing* r) {
     for (std::size_t j = 0; j < k; ++j) of_chosen += p[order[j]];
     for (std::size_t j = 0; j < k; ++j) {
       r->choice[t * k + j] = order[j];
-      r->weight[t * k + j] = p[order[j]] / of_chosen;
+      r->weight[t * k + j] = r->scaled ? p[order[j]] / of_chosen : p[order[j]];
       ++r->chosen[static_cast<std::size_t>(order[j])];
     }
   }
@@ -103,7 +103,8 @@ void route_backward(const Routing& r, const float* dweight, double balance, floa
       mean += dweight[t * k + j] * r.weight[t * k + j];
     }
     for (std::size_t j = 0; j < k; ++j)
-      dp[static_cast<std::size_t>(r.choice[t * k + j])] += (dweight[t * k + j] - mean) / of_chosen;
+      dp[static_cast<std::size_t>(r.choice[t * k + j])] +=
+          r.scaled ? (dweight[t * k + j] - mean) / of_chosen : dweight[t * k + j];
     float product = 0;
     for (std::size_t e = 0; e < experts; ++e) product += p[e] * dp[e];
     for (std::size_t e = 0; e < experts; ++e) dscores[t * experts + e] = p[e] * (dp[e] - product);

@@ -1,5 +1,6 @@
-// Which experts a micro-batch's tokens go to (Mixtral, arXiv 2401.04088: softmax over all experts, the k most
-// likely, their weights scaled to add up to one), and where they stand on the way.
+// Which experts a micro-batch's tokens go to (softmax over all experts, the k most likely; their weights
+// scaled to add up to one, as in Mixtral, arXiv 2401.04088, or as they are, as in Qwen1.5-MoE), and where
+// they stand on the way.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct ExpertRows {
 struct Routing {
   int experts = 0;
   int per_token = 0;
+  bool scaled = true;                // set before `route`
   std::int64_t rows = 0;             // tokens
   std::vector<float> probabilities;  // rows x experts
   std::vector<std::int32_t> choice;  // rows x per_token: expert

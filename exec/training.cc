@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +18,7 @@
 #include "exec/clock.h"
 #include "exec/digest.h"
 #include "exec/gather.h"
+#include "exec/image_data.h"
 #include "exec/interpreter.h"
 #include "exec/objective.h"
 #include "exec/process_memory.h"
@@ -96,6 +98,26 @@ Timeline to_timeline(const proto::Timeline& message) {
   return timeline;
 }
 
+TextData text_of(const Plan& plan, const TrainingOptions& options) {
+  const Training& training = plan.job->training;
+  return {options.data.empty() ? kDefaultText : options.data, training.seq_len, training.seed,
+          training.global_batch, options.vocabulary};
+}
+
+ImageData images_of(const Plan& plan, const TrainingOptions& options) {
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  const auto first =
+      std::find_if(operators.begin(), operators.end(), [](const Operator& op) { return op.inputs.empty(); });
+  const Training& training = plan.job->training;
+  return {options.data, first->image->input, operators.back().image->input.elements(), training.seed,
+          training.global_batch};
+}
+
+std::string data_description(const Plan& plan, const TrainingOptions& options) {
+  if (plan.job->workload.transformer) return options.data.empty() ? kDefaultText : options.data;
+  return images_of(plan, options).description();
+}
+
 Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
             const std::map<std::string, TensorDigest>& digest, const std::string& device,
             const TrainingOptions& options) {
@@ -118,11 +140,13 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   json["ranks"] = merged.ranks.size();
   json["steps"] = merged.loss.size();
   json["first_step"] = merged.ranks.front().first_step;
-  json["data"] = options.data;
+  json["data"] = data_description(plan, options);
   json["step_time_s"] = {{"median", median(times)},
                          {"min", *std::min_element(times.begin(), times.end())},
                          {"max", *std::max_element(times.begin(), times.end())}};
-  json["tokens_per_s"] = static_cast<double>(training.global_batch) * training.seq_len / median(times);
+  const double samples_per_s = static_cast<double>(training.global_batch) / median(times);
+  json["samples_per_s"] = samples_per_s;
+  json["tokens_per_s"] = samples_per_s * training.seq_len;
   json["loss"] = merged.loss;
   json["memory_bytes"] = most.allocated_bytes + most.context_bytes;
   json["allocated_bytes"] = most.allocated_bytes;
@@ -138,18 +162,36 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   return json;
 }
 
-TextData text_of(const Plan& plan, const TrainingOptions& options) {
-  const Training& training = plan.job->training;
-  return {options.data, training.seq_len, training.seed, training.global_batch, options.vocabulary};
+// Throws UserError where the data do not fit the model.
+void check_data(const Plan& plan, const TrainingOptions& options) {
+  const Workload& workload = plan.job->workload;
+  if (!workload.transformer) {
+    if (!options.vocabulary.empty())
+      throw UserError("--vocab: " + workload.name + " reads images", "no vocabulary");
+    images_of(plan, options);
+    return;
+  }
+  const TextData data = text_of(plan, options);
+  const Transformer& model = *workload.transformer;
+  if (data.largest_token() + (model.mlm_head ? 1 : 0) >= model.vocab)
+    throw UserError(options.vocabulary + "/vocab.json", 0,
+                    fmt::format("has token {}{} and the model a vocabulary of {}", data.largest_token(),
+                                model.mlm_head ? " and the mask comes after it" : "", model.vocab),
+                    "the model's own vocabulary");
 }
 
 void print_summary(const Json& json) {
   fmt::print("trained {} steps on {} ranks ({}, {})\n", json["steps"].get<int>(), json["ranks"].get<int>(),
              json["library"].get<std::string>(), json["device"].get<std::string>());
-  fmt::print("  step   {} (median; {} to {}), {:.0f} tokens/s\n",
+  const double tokens_per_s = json["tokens_per_s"].get<double>();
+  const std::string rate = tokens_per_s > 0
+                               ? fmt::format("{:.0f} tokens/s", tokens_per_s)
+                               : fmt::format("{:.1f} samples/s", json["samples_per_s"].get<double>());
+  fmt::print("  step   {} (median; {} to {}), {}\n",
              human_seconds(json["step_time_s"]["median"].get<double>()),
              human_seconds(json["step_time_s"]["min"].get<double>()),
-             human_seconds(json["step_time_s"]["max"].get<double>()), json["tokens_per_s"].get<double>());
+             human_seconds(json["step_time_s"]["max"].get<double>()), rate);
+  if (tokens_per_s == 0) fmt::print("  data   {}\n", json["data"].get<std::string>());
   fmt::print("  loss   {:.4f} -> {:.4f}\n", json["loss"].front().get<double>(),
              json["loss"].back().get<double>());
   fmt::print("  memory {} on the fullest rank, {} of them the process itself\n",
@@ -174,13 +216,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
   if (!options.init.empty()) check_weights(options.init, plan);
   if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
-  const TextData data = text_of(plan, options);
-  const Transformer& model = *plan.job->workload.transformer;
-  if (data.largest_token() + (model.mlm_head ? 1 : 0) >= model.vocab)
-    throw UserError(options.vocabulary + "/vocab.json", 0,
-                    fmt::format("has token {}{} and the model a vocabulary of {}", data.largest_token(),
-                                model.mlm_head ? " and the mask comes after it" : "", model.vocab),
-                    "the model's own vocabulary");
+  check_data(plan, options);
 }
 
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
@@ -189,16 +225,23 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
-  const TextData data = text_of(plan, options);
   const DeviceKind kind = device.host_memory() ? DeviceKind::cpu : DeviceKind::gpu;
   if (const auto refusal = executor_refuses(plan, kind)) throw UserError(*refusal);
-  Interpreter interpreter(plan, program, device, world, data);
+  std::optional<TextData> text;
+  std::optional<ImageData> images;
+  std::optional<Interpreter> chosen;
+  if (plan.job->workload.transformer)
+    chosen.emplace(plan, program, device, world, text.emplace(text_of(plan, options)));
+  else
+    chosen.emplace(plan, program, device, world, images.emplace(images_of(plan, options)));
+  Interpreter& interpreter = *chosen;
 
   Parameters& parameters = interpreter.parameters();
   if (!options.init.empty()) load_weights(options.init, plan, parameters, device);
   if (options.restart) {
     if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
-      const TrainingCounts counts = load_checkpoint(*found, plan, parameters, device);
+      const TrainingCounts counts =
+          load_checkpoint(*found, plan, parameters, interpreter.left_out(), device, world.rank());
       interpreter.resume(counts.updates, counts.scaler);
       mine.first_step = found->steps;
     }
@@ -240,7 +283,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     step_ends.push_back(end);
     if (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0) {
       save_checkpoint(options.checkpoint_folder, {step + 1, interpreter.updates(), interpreter.scaler()},
-                      plan, parameters, device, control);
+                      plan, parameters, interpreter.left_out(), device, control);
       saved = true;
     }
   }

@@ -14,7 +14,7 @@ namespace orrery::exec {
 
 struct TrainingOptions {
   std::int64_t steps = 10;  // of the whole training: a restart runs what is left of them
-  std::string data = kDefaultText;
+  std::string data;         // text, or images (exec/image_data.h); empty: kDefaultText, or synthetic images
   LearningRate learning_rate;
   std::string vocabulary;        // folder of a GPT-2 vocabulary; empty: a token is a byte
   std::string json;              // file, "-" for stdout, empty for none

@@ -23,9 +23,33 @@ bool interleaves_heads(const Operator& op) {
   return feeds_attention && matrices == 1 && op.parameters.front().split_parts == 1;
 }
 
+// A network on images: a chain or graph of operators that all say what they compute, from images to classes.
+std::string unknown_on_images(const Workload& workload) {
+  int losses = 0;
+  for (const Operator& op : workload.operators) {
+    if (!op.image)
+      return fmt::format("there is no mathematics for its operator '{}' ({})", op.name, name_of(op.kind));
+    if (op.kind == OperatorKind::loss) ++losses;
+    const bool reads_images = op.kind == OperatorKind::conv || op.kind == OperatorKind::linear;
+    if (op.inputs.empty() && !reads_images)
+      return fmt::format("its operator '{}' reads images and has no weight", op.name);
+    for (const ParameterTensor& tensor : op.parameters)
+      if (!tensor.tied_to.empty()) return fmt::format("its operator '{}' shares a weight", op.name);
+  }
+  if (losses != 1 || workload.operators.back().kind != OperatorKind::loss)
+    return "it does not end in one loss";
+  ImageShape images;
+  for (const Operator& op : workload.operators) {
+    if (!op.inputs.empty()) continue;
+    if (images.channels > 0 && !(images == op.image->input)) return "it reads images of several shapes";
+    images = op.image->input;
+  }
+  return {};
+}
+
 // The model's peculiarity that there is no mathematics for; empty where there is none.
 std::string unknown_in(const Workload& workload, const Training& training) {
-  if (!workload.transformer) return "it is not a transformer";
+  if (!workload.transformer) return unknown_on_images(workload);
   const Transformer& t = *workload.transformer;
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
@@ -58,6 +82,7 @@ Refusal refuses_training(const Plan& plan, DeviceKind device) {
     return refused(fmt::format("--precision fp16 with --sync {}: loss scaling needs all ranks' agreement",
                                name_of(plan.choices.sync)),
                    "--precision bf16 or --sync all-reduce");
+  if (!plan.job->workload.transformer) return {};
   const Transformer& t = *plan.job->workload.transformer;
   if (t.learned_positions && training.seq_len > t.max_positions)
     return refused(fmt::format("--seq-len {}: {} has {} positions", training.seq_len, plan.job->workload.name,
@@ -89,10 +114,23 @@ Refusal refuses_choices(const Choices& choices, DeviceKind device, bool has_expe
 std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device) {
   const Workload& workload = plan.job->workload;
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
-    return refused(fmt::format("cannot execute {}: {}", workload.name, unknown),
-                   "a GPT-2, Llama or BERT style transformer; `orrery simulate` knows more");
-  if (auto refusal = refuses_choices(plan.choices, device, workload.transformer->moe.has_value()))
-    return refusal;
+    return refused(
+        fmt::format("cannot execute {}: {}", workload.name, unknown),
+        "a GPT-2, Llama or BERT style transformer, or a network of convolutions, batch norms, ReLU, "
+        "pools, additions and linear layers; `orrery simulate` knows more");
+  if (!workload.transformer) {
+    if (device != DeviceKind::cpu)
+      return refused("networks on images are executed on CPUs only", "--backend mpi");
+    if (plan.choices.tp > 1)
+      return refused(
+          fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
+          "--tp 1");
+    if (plan.choices.sync == Sync::single_process)
+      return refused(fmt::format("--sync {}: images cannot be scattered yet", name_of(plan.choices.sync)),
+                     "--sync all-reduce or parameter-server");
+  }
+  const bool experts = workload.transformer && workload.transformer->moe;
+  if (auto refusal = refuses_choices(plan.choices, device, experts)) return refusal;
   return refuses_training(plan, device);
 }
 

@@ -5,124 +5,12 @@
 #include <array>
 #include <utility>
 
-#include "workloads/graph_workload.h"
+#include "workloads/graph_builder.h"
 
 namespace orrery::internal {
 namespace {
 
-// An image (or a vector, of size 1) and the operator that makes it.
-struct Tensor {
-  int op = -1;  // -1: the input
-  std::int64_t channels = 0;
-  std::int64_t size = 1;  // of a side
-  std::int64_t elements() const { return channels * size * size; }
-};
-
-class GraphBuilder {
- public:
-  int add(OperatorKind kind, std::string name, std::vector<int> inputs, std::int64_t out,
-          double vector_elements) {
-    Operator op;
-    op.kind = kind;
-    op.name = std::move(name);
-    for (const int input : inputs)
-      if (input >= 0) op.inputs.push_back(input);
-    op.output_elements = out;
-    op.vector_elements = vector_elements;
-    operators_.push_back(std::move(op));
-    return static_cast<int>(operators_.size()) - 1;
-  }
-
-  Tensor conv(const std::string& name, Tensor in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
-              bool bias) {
-    const std::int64_t side = (in.size + stride - 1) / stride;
-    const Tensor result{add(OperatorKind::conv, name, {in.op}, out * side * side, 0), out, side};
-    const std::int64_t k = in.channels * kernel * kernel;
-    operators_.back().matmuls = {{static_cast<double>(side * side), out, k, 1}};
-    parameter(name + ".weight", {out, in.channels, kernel, kernel});
-    if (bias) parameter(name + ".bias", {out});
-    return result;
-  }
-
-  Tensor batch_norm(const std::string& name, Tensor in) {
-    in.op =
-        add(OperatorKind::batch_norm, name, {in.op}, in.elements(), 3.0 * static_cast<double>(in.elements()));
-    parameter(name + ".weight", {in.channels});
-    parameter(name + ".bias", {in.channels});
-    return in;
-  }
-
-  // In place: the backward reads the output, which the next operator keeps.
-  Tensor relu(const std::string& name, Tensor in) {
-    in.op =
-        add(OperatorKind::activation, name, {in.op}, in.elements(), 2.0 * static_cast<double>(in.elements()));
-    operators_.back().keeps_input = false;
-    return in;
-  }
-
-  Tensor max_pool(const std::string& name, Tensor in, std::int64_t stride) {
-    Tensor out{-1, in.channels, (in.size + stride - 1) / stride};
-    out.op = add(OperatorKind::pool, name, {in.op}, out.elements(),
-                 static_cast<double>(in.elements() + out.elements()));
-    operators_.back().saved_elements = out.elements();  // where the maxima were
-    return out;
-  }
-
-  Tensor average_pool(const std::string& name, Tensor in, std::int64_t side) {
-    Tensor out{-1, in.channels, side};
-    out.op = add(OperatorKind::pool, name, {in.op}, out.elements(),
-                 static_cast<double>(in.elements() + out.elements()));
-    operators_.back().keeps_input = false;
-    return out;
-  }
-
-  Tensor addition(const std::string& name, Tensor a, const Tensor& b) {
-    a.op = add(OperatorKind::elementwise, name, {a.op, b.op}, a.elements(),
-               3.0 * static_cast<double>(a.elements()));
-    operators_.back().keeps_input = false;
-    return a;
-  }
-
-  Tensor linear(const std::string& name, const Tensor& in, std::int64_t out) {
-    const Tensor result{add(OperatorKind::linear, name, {in.op}, out, 0), out, 1};
-    operators_.back().matmuls = {{1, out, in.elements(), 1}};
-    parameter(name + ".weight", {out, in.elements()});
-    parameter(name + ".bias", {out});
-    return result;
-  }
-
-  Tensor embedding(const std::string& name, std::int64_t rows, std::int64_t width) {
-    const Tensor result{add(OperatorKind::embedding, name, {}, width, 2.0 * static_cast<double>(width)),
-                        width, 1};
-    parameter(name + ".weight", {rows, width});
-    return result;
-  }
-
-  void loss(const Tensor& in) {
-    add(OperatorKind::loss, "loss", {in.op}, 1, 2.0 * static_cast<double>(in.elements()));
-  }
-
-  Workload finish(std::string name, std::string source, std::int64_t published) {
-    Workload workload;
-    workload.name = std::move(name);
-    workload.source = std::move(source);
-    workload.published_parameters = published;
-    workload.layers = assign_layers(&operators_);
-    workload.operators = std::move(operators_);
-    return workload;
-  }
-
-  void parameter(std::string name, std::vector<std::int64_t> shape) {
-    ParameterTensor tensor;
-    tensor.name = std::move(name);
-    tensor.shape = std::move(shape);
-    operators_.back().parameters.push_back(std::move(tensor));
-  }
-  void product(const MatmulShape& shape) { operators_.back().matmuls = {shape}; }
-
- private:
-  std::vector<Operator> operators_;
-};
+using Tensor = GraphTensor;
 
 Tensor bottleneck(GraphBuilder& b, const std::string& p, const Tensor& in, std::int64_t width,
                   std::int64_t stride) {
@@ -139,14 +27,41 @@ Tensor bottleneck(GraphBuilder& b, const std::string& p, const Tensor& in, std::
 Workload resnet(std::string name, const std::array<int, 4>& blocks, std::int64_t published) {
   GraphBuilder b;
   Tensor x = b.relu("relu", b.batch_norm("bn1", b.conv("conv1", {-1, 3, 224}, 64, 7, 2, false)));
-  x = b.max_pool("maxpool", x, 2);
+  x = b.max_pool("maxpool", x, 3, 2);
   for (int stage = 0; stage < 4; ++stage)
     for (int i = 0; i < blocks[stage]; ++i)
       x = bottleneck(b, fmt::format("layer{}.{}.", stage + 1, i), x, std::int64_t{64} << stage,
                      stage > 0 && i == 0 ? 2 : 1);
-  b.loss(b.linear("fc", b.average_pool("avgpool", x, 1), 1000));
+  b.loss(b.linear("fc", b.average_pool("avgpool", x), 1000));
   return b.finish(name, "arXiv 1512.03385; stride in the 3x3 convolution, as torchvision.models." + name,
                   published);
+}
+
+// He et al., arXiv 1512.03385, section 4.2: three stages of n blocks of two 3x3 convolutions on CIFAR-10's
+// 32 x 32 images. Shortcuts between stages are projections, where the paper pads with zeros.
+Workload cifar_resnet(std::string name, int blocks) {
+  GraphBuilder b;
+  Tensor x = b.relu("relu", b.batch_norm("bn1", b.conv("conv1", {-1, 3, 32}, 16, 3, 1, false)));
+  for (int stage = 0; stage < 3; ++stage)
+    for (int i = 0; i < blocks; ++i)
+      x = b.basic_block(fmt::format("layer{}.{}.", stage + 1, i), x, std::int64_t{16} << stage,
+                        stage > 0 && i == 0 ? 2 : 1);
+  b.loss(b.linear("fc", b.average_pool("avgpool", x), 10));
+  return b.finish(std::move(name), "arXiv 1512.03385, section 4.2, with projection shortcuts", 0);
+}
+
+Workload resnet20() {
+  return cifar_resnet("resnet20", 3);
+}
+
+// LeNet-300-100 (LeCun et al. 1998, section III.B.4) with ReLU: a plain perceptron on 28 x 28 digits.
+Workload mlp() {
+  GraphBuilder b;
+  Tensor x = b.relu("relu1", b.linear("fc1", {-1, 1, 28}, 300));
+  x = b.relu("relu2", b.linear("fc2", x, 100));
+  b.loss(b.linear("fc3", x, 10));
+  return b.finish("mlp-300-100", "LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition",
+                  266'610);
 }
 
 Workload resnet50() {
@@ -167,7 +82,7 @@ Workload vgg16() {
   int index = 0;  // torchvision counts every module of `features`
   for (const int width : {64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0}) {
     if (width == 0) {
-      x = b.max_pool(fmt::format("features.{}", index++), x, 2);
+      x = b.max_pool(fmt::format("features.{}", index++), x, 2, 2);
       continue;
     }
     x = b.conv(fmt::format("features.{}", index), x, width, 3, 1, true);
@@ -222,8 +137,10 @@ Workload dlrm() {
 const std::vector<BuiltinGraph>& builtin_graphs() {
   static const std::vector<BuiltinGraph> graphs = {
       {"dlrm", "Recommender on Criteo's display advertising data: 26 tables of width 16, 33.8M rows.", dlrm},
+      {"mlp-300-100", "Perceptron with 300 and 100 hidden units on images of 28 x 28 (MNIST).", mlp},
       {"resnet101", "ResNet-101 on images of 224 x 224.", resnet101},
       {"resnet152", "ResNet-152 on images of 224 x 224.", resnet152},
+      {"resnet20", "ResNet-20 on images of 32 x 32 (CIFAR-10).", resnet20},
       {"resnet50", "ResNet-50 on images of 224 x 224.", resnet50},
       {"vgg16", "VGG-16 on images of 224 x 224.", vgg16},
   };

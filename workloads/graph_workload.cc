@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
+#include "workloads/image_operator.h"
 #include "workloads/layer_graph.h"
 
 namespace orrery::internal {
@@ -61,6 +62,7 @@ class GraphReader {
       fail(index, fmt::format("vector_bytes_factor: {}", factor), "expected 0 and up");
     op.vector_elements = std::round(factor * static_cast<double>(op.output_elements));
     if (p.n() != 0 || p.k() != 0 || p.rows() != 0) op.matmuls.push_back(product(index, p));
+    if (p.has_image()) op.image = image(index, p.image());
     return op;
   }
 
@@ -111,6 +113,35 @@ class GraphReader {
       fail(index, "has a product too large for any machine",
            fmt::format("expected at most {:.0g} FLOPs a sample", kMaxFlops));
     return m;
+  }
+
+  ImageShape image_shape(int index, std::string_view field,
+                         const google::protobuf::RepeatedField<std::int64_t>& sizes) const {
+    if (sizes.size() != 3)
+      fail(index, fmt::format("{}: {} sizes", field, sizes.size()), "expected channels, height and width");
+    return {sizes[0], sizes[1], sizes[2]};
+  }
+
+  std::array<int, 2> window(int index, std::string_view field,
+                            const google::protobuf::RepeatedField<std::int32_t>& sizes, int otherwise) const {
+    if (sizes.empty()) return {otherwise, otherwise};
+    if (sizes.size() != 2)
+      fail(index, fmt::format("{}: {} sizes", field, sizes.size()), "expected rows and columns");
+    return {sizes[0], sizes[1]};
+  }
+
+  ImageOperator image(int index, const proto::ImageOperator& p) const {
+    ImageOperator image;
+    image.input = image_shape(index, "image.input", p.input());
+    image.output = image_shape(index, "image.output", p.output());
+    image.kernel = window(index, "image.kernel", p.kernel(), 1);
+    image.stride = window(index, "image.stride", p.stride(), 1);
+    image.padding = window(index, "image.padding", p.padding(), 0);
+    image.dilation = window(index, "image.dilation", p.dilation(), 1);
+    image.average = p.average();
+    image.weight_in_out = p.weight_in_out();
+    if (p.epsilon() != 0) image.epsilon = p.epsilon();
+    return image;
   }
 
   ParameterTensor parameter(int index, const proto::ParameterTensor& p) const {
@@ -164,6 +195,9 @@ void read_graph(const proto::Graph& message, std::string_view file, std::string_
       if (input >= i)
         reader.fail(i, fmt::format("reads operator {}, which stands after it", input),
                     "expected topological order");
+    if (operators[i].image)
+      if (const std::string fault = fault_of_image(operators, i); !fault.empty())
+        reader.fail(i, fault, "expected what its inputs, window and parameters make");
     numbered = numbered || message.operators(i).layer() > 0;
   }
   if (!numbered) {
@@ -179,6 +213,26 @@ void read_graph(const proto::Graph& message, std::string_view file, std::string_
   }
   workload->layers = last + 1;
 }
+
+namespace {
+
+void write_image(const ImageOperator& image, proto::ImageOperator* message) {
+  for (const std::int64_t size : {image.input.channels, image.input.height, image.input.width})
+    message->add_input(size);
+  for (const std::int64_t size : {image.output.channels, image.output.height, image.output.width})
+    message->add_output(size);
+  for (std::size_t d = 0; d < 2; ++d) {
+    message->add_kernel(image.kernel[d]);
+    message->add_stride(image.stride[d]);
+    message->add_padding(image.padding[d]);
+    message->add_dilation(image.dilation[d]);
+  }
+  message->set_average(image.average);
+  message->set_weight_in_out(image.weight_in_out);
+  message->set_epsilon(image.epsilon);
+}
+
+}  // namespace
 
 void write_graph(const Workload& workload, proto::Graph* message) {
   for (const Operator& op : workload.operators) {
@@ -198,6 +252,7 @@ void write_graph(const Workload& workload, proto::Graph* message) {
       p->set_k(static_cast<double>(m.k));
       p->set_groups(static_cast<double>(m.groups));
     }
+    if (op.image) write_image(*op.image, p->mutable_image());
     p->set_output_elements(static_cast<double>(op.output_elements));
     p->set_saved_elements(static_cast<double>(op.saved_elements));
     if (op.output_elements > 0)

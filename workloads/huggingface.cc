@@ -51,7 +51,6 @@ const std::set<std::string_view>& harmless_keys() {
                                                   "layerdrop",
                                                   "model_type",
                                                   "name_or_path",
-                                                  "norm_topk_prob",
                                                   "output_attentions",
                                                   "output_hidden_states",
                                                   "output_past",
@@ -315,6 +314,7 @@ void read_qwen_experts(Config& config, int experts, int per_token, int width, Tr
   moe.expert_ffn_hidden = config.integer("moe_intermediate_size", width, 1, kMaxWidth);
   moe.layer_period = config.integer("decoder_sparse_step", 1, 1, kMaxLayers);
   moe.first_dense_layers = read_dense_layers(config);
+  moe.scaled_weights = config.boolean("norm_topk_prob", false);
   moe.auxiliary_loss = config.real("router_aux_loss_coef", 0.001, 0, 1e3);
   t->moe = moe;
 }
@@ -370,6 +370,7 @@ void read_deepseek(Config& config, bool v3, Transformer* t) {
   const int width = config.integer("moe_intermediate_size", v3 ? 2048 : 1407, 1, kMaxWidth);
   const int first = config.integer("first_k_dense_replace", v3 ? 3 : 0, 0, kMaxLayers);
   const int period = config.integer("moe_layer_freq", 1, 1, kMaxLayers);
+  const bool scaled = config.boolean("norm_topk_prob", v3);
   if (experts == 0) return;
   MixtureOfExperts moe;
   moe.experts = experts;
@@ -383,6 +384,7 @@ void read_deepseek(Config& config, bool v3, Transformer* t) {
   moe.shared_ffn_hidden = width * shared;
   moe.first_dense_layers = first;
   moe.layer_period = period;
+  moe.scaled_weights = scaled;
   // The router's correction bias came with v3's auxiliary-loss-free balancing.
   moe.router_bias = config.text("topk_method", v3 ? "noaux_tc" : "greedy") == "noaux_tc";
   t->moe = moe;

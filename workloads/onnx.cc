@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "workloads/graph_workload.h"
+#include "workloads/image_operator.h"
 #include "workloads/onnx_scan.h"
 
 namespace orrery {
@@ -76,6 +77,7 @@ class Importer {
     collect_shapes();
     for (const onnx::NodeProto& node : model_.graph().node()) convert(node);
     add_loss();
+    forget_impossible_images();
     Workload workload;
     workload.source =
         fmt::format("ONNX model {} ({} {})", file_, model_.producer_name(), model_.producer_version());
@@ -295,6 +297,107 @@ class Importer {
     return fallback;
   }
 
+  // ---- What an operator computes on images, where this is known ----
+
+  std::optional<ImageShape> image_of(const std::string& value) const {
+    const auto at = shapes_.find(value);
+    if (at == shapes_.end() || at->second.empty() || at->second.front() != batch_) return {};
+    const Dims& dims = at->second;
+    if (dims.size() == 2) return ImageShape{dims[1], 1, 1};
+    if (dims.size() == 4) return ImageShape{dims[1], dims[2], dims[3]};
+    return {};
+  }
+
+  std::optional<ImageOperator> image_operator(const onnx::NodeProto& node) const {
+    const auto in = image_of(node.input(0));
+    const auto out = image_of(node.output(0));
+    const bool known = producer(node.input(0)) >= 0 || real_inputs_.count(node.input(0)) != 0;
+    if (!in || !out || !known) return {};
+    ImageOperator image;
+    image.input = *in;
+    image.output = *out;
+    return image;
+  }
+
+  static const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, std::string_view name) {
+    for (const onnx::AttributeProto& a : node.attribute())
+      if (a.name() == name) return &a;
+    return nullptr;
+  }
+
+  // False where the attribute is there and is no pair of sensible sizes.
+  static bool read_pair(const onnx::NodeProto& node, std::string_view name, std::array<int, 2>* pair) {
+    const onnx::AttributeProto* a = find_attribute(node, name);
+    if (a == nullptr) return true;
+    if (a->ints_size() < 2) return false;
+    for (int d = 0; d < 2; ++d) {
+      if (a->ints(d) < 0 || a->ints(d) > (1 << 20)) return false;
+      (*pair)[static_cast<std::size_t>(d)] = static_cast<int>(a->ints(d));
+    }
+    return true;
+  }
+
+  // The window of a convolution or pool; what it reaches at the end follows from the output's shape.
+  std::optional<ImageOperator> windowed(const onnx::NodeProto& node) const {
+    auto image = image_operator(node);
+    if (!image || shape(node, node.input(0)).size() != 4) return {};
+    const onnx::AttributeProto* automatic = find_attribute(node, "auto_pad");
+    if (automatic != nullptr && automatic->s() != "NOTSET") return {};
+    const bool read =
+        read_pair(node, "kernel_shape", &image->kernel) && read_pair(node, "strides", &image->stride) &&
+        read_pair(node, "pads", &image->padding) && read_pair(node, "dilations", &image->dilation);
+    return read ? image : std::nullopt;
+  }
+
+  std::optional<ImageOperator> pooled(const onnx::NodeProto& node) const {
+    const std::string& type = node.op_type();
+    if (type == "GlobalAveragePool") {
+      auto image = image_operator(node);
+      if (!image) return {};
+      image->kernel = {static_cast<int>(image->input.height), static_cast<int>(image->input.width)};
+      image->stride = image->kernel;
+      image->average = true;
+      return image;
+    }
+    if (type != "MaxPool" && type != "AveragePool") return {};
+    auto image = windowed(node);
+    if (!image) return {};
+    image->average = type == "AveragePool";
+    const bool padded = image->padding[0] > 0 || image->padding[1] > 0;
+    if (image->average && padded && attribute(node, "count_include_pad", 0) != 0) return {};
+    return image;
+  }
+
+  std::optional<ImageOperator> multiplied(const onnx::NodeProto& node) const {
+    auto image = image_operator(node);
+    if (!image || weight(node, 0) != nullptr || weight(node, 1) == nullptr) return {};
+    if (shape(node, node.output(0)).size() != 2) return {};
+    if (node.op_type() == "MatMul") {
+      image->weight_in_out = true;
+      return image;
+    }
+    for (const char* factor : {"alpha", "beta"})
+      if (const auto* a = find_attribute(node, factor); a != nullptr && a->f() != 1) return {};
+    if (attribute(node, "transA", 0) != 0) return {};
+    image->weight_in_out = attribute(node, "transB", 0) == 0;
+    return image;
+  }
+
+  std::optional<ImageOperator> element_by_element(const onnx::NodeProto& node) const {
+    if (node.op_type() == "Relu") return image_operator(node);
+    if (node.op_type() != "Add" || node.input_size() != 2) return {};
+    if (producer(node.input(0)) < 0 || producer(node.input(1)) < 0) return {};
+    const auto other = image_of(node.input(1));
+    auto image = image_operator(node);
+    return image && other && *other == image->input ? image : std::nullopt;  // no broadcast
+  }
+
+  void forget_impossible_images() {
+    for (std::size_t i = 0; i < operators_.size(); ++i)
+      if (operators_[i].image && !internal::fault_of_image(operators_, static_cast<int>(i)).empty())
+        operators_[i].image.reset();
+  }
+
   void convert(const onnx::NodeProto& node) {
     const std::string& type = node.op_type();
     static const std::set<std::string> views = {"Identity", "Dropout",   "Reshape", "Flatten",
@@ -302,6 +405,7 @@ class Importer {
     if (views.count(type) != 0 && node.input_size() > 0) {
       // The same elements under another shape.
       if (const int from = producer(node.input(0)); from >= 0) producers_[node.output(0)] = from;
+      if (real_inputs_.count(node.input(0)) != 0) real_inputs_.insert(node.output(0));
       const auto at = weights_.find(node.input(0));
       if (at != weights_.end()) weights_.emplace(node.output(0), at->second);
       return;
@@ -349,6 +453,8 @@ class Importer {
     m.k = transposed ? std::max<std::int64_t>(1, w->dims[0] / groups)
                      : static_cast<std::int64_t>(static_cast<double>(w->dims[1]) * window);
     op.matmuls = {m};
+    if (!transposed) op.image = windowed(node);
+    if (op.image) op.image->kernel = {static_cast<int>(w->dims[2]), static_cast<int>(w->dims[3])};
     take_parameter(&op, node, 1);
     take_parameter(&op, node, 2);
     finish(node, std::move(op));
@@ -377,6 +483,7 @@ class Importer {
       m.n = out.back() * m.groups;
     }
     if (m.k > 0 && m.n > 0 && m.rows_per_row > 0) op.matmuls = {m};
+    op.image = multiplied(node);
     for (int i = 0; i < node.input_size(); ++i) take_parameter(&op, node, i);
     finish(node, std::move(op));
   }
@@ -395,6 +502,9 @@ class Importer {
     // Statistics over the batch need a pass of their own.
     op.vector_elements = (batch ? 3.0 : 2.0) * static_cast<double>(op.output_elements);
     take_parameter(&op, node, 1);
+    if (batch) op.image = image_operator(node);
+    if (const auto* epsilon = find_attribute(node, "epsilon"); op.image && epsilon != nullptr)
+      op.image->epsilon = static_cast<double>(epsilon->f());
     take_parameter(&op, node, 2);  // running statistics (3, 4) are not trained
     finish(node, std::move(op));
   }
@@ -439,6 +549,7 @@ class Importer {
       }
     }
     op.vector_elements = read + static_cast<double>(op.output_elements);
+    op.image = pool ? pooled(node) : element_by_element(node);
     finish(node, std::move(op));
   }
 
@@ -456,6 +567,11 @@ class Importer {
     }
     if (loss.inputs.empty())
       fail(file_, "puts out nothing that depends on a weight or an input", "expected a model to train");
+    if (loss.inputs.size() == 1) {
+      loss.image.emplace();
+      loss.image->input = {operators_[loss.inputs.front()].output_elements, 1, 1};
+      loss.image->output = {1, 1, 1};
+    }
     operators_.push_back(std::move(loss));
   }
 

@@ -4,6 +4,7 @@
 // `rows_per_sample` rows (the sequence length, or 1).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,6 +86,33 @@ struct AttentionShape {
   int window = 0;  // keys back from the query, itself included; 0: none
 };
 
+// Channels x height x width of one sample, in this order in memory. A vector is channels x 1 x 1.
+struct ImageShape {
+  std::int64_t channels = 0;
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  std::int64_t elements() const { return channels * height * width; }
+  bool operator==(const ImageShape&) const = default;
+};
+
+// What an operator computes on images, beyond what it costs: conv, linear, batch_norm, activation (ReLU),
+// pool, elementwise (addition) and loss (softmax cross entropy) of a general graph. Models whose file does
+// not say are simulated, not executed.
+struct ImageOperator {
+  ImageShape input;  // of each input
+  ImageShape output;
+  // Of conv and pool: rows, then columns. Output row r begins at input row r * stride - padding; what lies
+  // outside is zero to a convolution and not there to a pool.
+  std::array<int, 2> kernel = {1, 1};
+  std::array<int, 2> stride = {1, 1};
+  std::array<int, 2> padding = {0, 0};  // before the first row and column
+  std::array<int, 2> dilation = {1, 1};
+  bool average = false;        // pool: the mean of what is in the window; else its maximum
+  bool weight_in_out = false;  // linear: the weight is inputs x outputs; else outputs x inputs
+  double epsilon = 1e-5;       // batch_norm
+  bool operator==(const ImageOperator&) const = default;
+};
+
 // What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
 // core's as AttentionShape implies (program/operator_work.h), and saved_elements.
 struct Operator {
@@ -98,6 +126,7 @@ struct Operator {
   std::vector<ParameterTensor> parameters;
   std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
   std::optional<AttentionShape> attention;
+  std::optional<ImageOperator> image;
   std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
   // Per row, of the whole operator, at the compute precision: kept for backward beyond its inputs (indices of
   // a maximum, a softmax's output). Transformers' operators have none; masks of dropout are the runtime's.
@@ -128,7 +157,8 @@ struct MixtureOfExperts {
   int layer_period = 1;  // every n-th layer has experts
   bool shared_gate = false;
   bool router_bias = false;
-  double auxiliary_loss = 0;  // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
+  bool scaled_weights = true;  // the chosen experts' probabilities are scaled to add up to one
+  double auxiliary_loss = 0;   // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
 };
 
 struct LatentAttention {

@@ -72,6 +72,7 @@ MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& re
   m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
   m.shared_gate = p.shared_gate();
   m.router_bias = p.router_bias();
+  m.scaled_weights = !p.unscaled_weights();
   m.auxiliary_loss = read.real("auxiliary_loss", p.auxiliary_loss(), 0, 1e3);
   return m;
 }
@@ -196,6 +197,7 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     m->set_first_dense_layers(t.moe->first_dense_layers);
     m->set_layer_period(t.moe->layer_period);
     m->set_shared_gate(t.moe->shared_gate);
+    m->set_unscaled_weights(!t.moe->scaled_weights);
     m->set_router_bias(t.moe->router_bias);
     m->set_auxiliary_loss(t.moe->auxiliary_loss);
   }

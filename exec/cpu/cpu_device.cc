@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -13,7 +14,9 @@
 #include "base/format.h"
 #include "exec/cpu/attention.h"
 #include "exec/cpu/compression.h"
+#include "exec/cpu/convolution.h"
 #include "exec/cpu/gemm.h"
+#include "exec/cpu/images.h"
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/narrow.h"
 #include "exec/device.h"
@@ -27,6 +30,7 @@ class CpuDevice : public Device {
  public:
   CpuDevice() { openblas_set_num_threads(1); }
   ~CpuDevice() override {
+    convolutions_.reset();  // gives its memory back
     for (const auto& [data, bytes] : allocated_) std::free(data);
   }
   CpuDevice(const CpuDevice&) = delete;
@@ -241,6 +245,36 @@ class CpuDevice : public Device {
     *loss += total;
   }
 
+  void convolution_forward(const WindowSize& size, const float* x, const float* weight, const float* bias,
+                           float* y) override {
+    convolutions_->forward(size, x, weight, bias, y);
+  }
+  void convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
+                                  float* dx) override {
+    convolutions_->backward_input(size, dy, weight, dx);
+  }
+  void convolution_backward_weight(const WindowSize& size, const float* x, const float* dy, float* dweight,
+                                   float* dbias, bool accumulate) override {
+    convolutions_->backward_weight(size, x, dy, dweight, dbias, accumulate);
+  }
+  void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) override {
+    cpu::pool_forward(size, x, y, places);
+  }
+  void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places,
+                     float* dx) override {
+    cpu::pool_backward(size, dy, places, dx);
+  }
+  void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
+                          float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
+                          float epsilon) override {
+    cpu::batch_norm_forward(x, weight, bias, y, mean, inverse, rows, channels, pixels, epsilon);
+  }
+  void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                           const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
+                           std::int64_t channels, std::int64_t pixels) override {
+    cpu::batch_norm_backward(dy, x, weight, mean, inverse, dx, dweight, dbias, rows, channels, pixels);
+  }
+
   void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
                    std::int64_t rows, std::int64_t columns) override {
     const auto count = static_cast<std::size_t>(columns);
@@ -333,6 +367,7 @@ class CpuDevice : public Device {
   std::unordered_map<void*, std::size_t> allocated_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;
+  std::optional<cpu::Convolutions> convolutions_{std::in_place, *this};
 };
 
 }  // namespace

@@ -48,11 +48,13 @@ class Checkpoints(TrainingCase):
         "zero3": ["--gpus", "2", "--dp", "2", "--zero", "3"],
         "tp2": ["--gpus", "2", "--tp", "2"],
         "pp2": ["--gpus", "2", "--pp", "2", "--micro-batch", "2"],
+        "int8": ["--gpus", "2", "--dp", "2", "--grad-compression", "int8"],
+        "topk": ["--gpus", "2", "--dp", "2", "--grad-compression", "topk:0.05"],
         "tp2dp2": ["--gpus", "4", "--tp", "2", "--dp", "2", "--zero", "1"],
     }
 
     def test_the_same_plan_goes_on_bit_by_bit(self):
-        for name in ("zero1", "zero3", "tp2", "pp2"):
+        for name in ("zero1", "zero3", "tp2", "pp2", "int8", "topk"):
             for optimizer in ("adam", "momentum", "sgd") if name == "zero1" else ("adam",):
                 with self.subTest(f"{name} {optimizer}"):
                     plan = self.plan(name, *self.PLANS[name], optimizer=optimizer)

@@ -35,7 +35,7 @@ class Verbs(OrreryCase):
         self.assertLessEqual({"gpt2", "gpt2-xl", "gpt3-175b", "megatron-22b", "megatron-530b", "megatron-1t",
                               "bert-base", "bert-large", "llama2-7b", "llama2-70b", "llama3-8b", "llama3-70b",
                               "llama3-405b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v3", "resnet50", "vgg16",
-                              "dlrm"}, names["workloads"])
+                              "resnet20", "mlp-300-100", "dlrm"}, names["workloads"])
         self.assertLessEqual({"megatron-core", "orrery"}, names["runtimes"])
         self.assertIn("gpt3-175b", self.done("catalog"))
 

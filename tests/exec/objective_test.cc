@@ -56,7 +56,8 @@ TEST_CASE("15% of a sequence's tokens are hidden, at least one, from the same dr
   CHECK(predictions_per_sample(*causal) == 24);
 }
 
-TEST_CASE("of the hidden tokens 80% become the mask, 10% another token, 10% stay; samples and steps differ") {
+TEST_CASE(
+    "of the hidden tokens 80% become the mask, 10% another token, 10% stay, and samples and steps differ") {
   const auto job = make_job("bert-base", "localhost", 1, 8, 512, "orrery");
   const auto text = text_of(512);
   int masked = 0;

@@ -60,7 +60,9 @@ TEST_CASE("the router's gradient is that of its weights and of the auxiliary los
   constexpr double kBalance = 0.3;
   const auto scores = random_values(kRows * kExperts, 1);
   const auto dweight = random_values(kRows * kChosen, 2);
+  const bool scaled = GENERATE(true, false);
   Routing r;
+  r.scaled = scaled;
   route(scores.data(), kRows, kExperts, kChosen, 0, &r);
   std::vector<float> dscores(scores.size());
   route_backward(r, dweight.data(), kBalance, dscores.data());
@@ -80,7 +82,7 @@ TEST_CASE("the router's gradient is that of its weights and of the auxiliary los
         chosen += p[static_cast<std::size_t>(r.choice[t * kChosen + j])];
       for (std::size_t j = 0; j < kChosen; ++j)
         sum += static_cast<double>(dweight[t * kChosen + j]) *
-               p[static_cast<std::size_t>(r.choice[t * kChosen + j])] / chosen;
+               p[static_cast<std::size_t>(r.choice[t * kChosen + j])] / (scaled ? chosen : 1);
     }
     return std::vector<double>{sum};
   };

@@ -18,12 +18,17 @@ std::string refusal_of(const std::string& workload, int seq_len, DType precision
 }  // namespace
 
 TEST_CASE("models that have mathematics here are not refused, and others are, in one line that names them") {
-  for (const char* known : {"gpt2", "llama3-8b", "mixtral-8x7b", "bert-base"}) CHECK(refusal_of(known, 128) == "");
+  for (const char* known : {"gpt2", "llama3-8b", "mixtral-8x7b", "bert-base"})
+    CHECK(refusal_of(known, 128) == "");
   const std::string refusal = refusal_of("deepseek-v3", 128);
   CHECK(refusal.find("deepseek-v3") != std::string::npos);
   CHECK(refusal.find('\n') == std::string::npos);
   CHECK(refusal.find("expected") != std::string::npos);
-  CHECK(refusal_of("resnet50", 0).find("not a transformer") != std::string::npos);
+  for (const char* network : {"resnet50", "vgg16", "resnet20", "mlp-300-100"}) {
+    CHECK(refusal_of(network, 0) == "");
+    CHECK(refusal_of(network, 0, DType::fp32, DeviceKind::gpu) != "");
+  }
+  CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
 }
 
 TEST_CASE("forms that only processors have are refused on GPUs") {

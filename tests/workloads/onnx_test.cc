@@ -23,6 +23,34 @@ TEST_CASE("onnx: ResNet-50 is the catalog's") {
   for (const Operator& op : onnx.operators) outputs[0] += static_cast<double>(op.output_elements);
   for (const Operator& op : ours.operators) outputs[1] += static_cast<double>(op.output_elements);
   CHECK(outputs[0] == outputs[1]);
+  // What can be executed of the one can be of the other.
+  for (std::size_t i = 0; i < ours.operators.size(); ++i) {
+    INFO(ours.operators[i].name);
+    REQUIRE(onnx.operators[i].image);
+    CHECK(onnx.operators[i].image == ours.operators[i].image);
+  }
+}
+
+TEST_CASE("onnx: what an operator computes is known, or said not to be") {
+  OnnxBuilder b;
+  b.input("x", {3, 9, 9});
+  auto* strange = b.node("Conv", {"x", b.weight("w", {4, 3, 3, 3})}, "c");
+  OnnxBuilder::attribute(strange, "kernel_shape", std::vector<std::int64_t>{3, 3});
+  OnnxBuilder::attribute(strange, "pads", std::vector<std::int64_t>{1, 0, 2, 1});
+  OnnxBuilder::attribute(strange, "strides", std::vector<std::int64_t>{2, 2});
+  b.node("Sigmoid", {b.relu("c")}, "s");
+  b.node("Flatten", {"s"}, "f");
+  b.node("MatMul", {"f", b.weight("m", {80, 5})}, "y");
+  b.output("y", 2);
+  const Workload w = workload_from_onnx(b.bytes(), "o.onnx");
+  REQUIRE(w.operators.size() == 5);  // convolution, ReLU, sigmoid, product, loss
+  REQUIRE(w.operators[0].image);
+  CHECK(w.operators[0].image->output == ImageShape{4, 5, 4});
+  CHECK(w.operators[0].image->padding == std::array<int, 2>{1, 0});
+  CHECK(w.operators[1].image);
+  CHECK(!w.operators[2].image);
+  REQUIRE(w.operators[3].image);
+  CHECK(w.operators[3].image->weight_in_out);
 }
 
 TEST_CASE("onnx: a fixed batch is divided out, a grouped convolution costs a group's channels") {

@@ -33,6 +33,7 @@ TEST_CASE("workload: every catalog entry survives its file form") {
       CHECK(copy.operators[i].vector_elements == workload.operators[i].vector_elements);
       CHECK(copy.operators[i].keeps_input == workload.operators[i].keeps_input);
       CHECK(copy.operators[i].layer == workload.operators[i].layer);
+      CHECK(copy.operators[i].image == workload.operators[i].image);
     }
   }
 }
@@ -92,6 +93,27 @@ TEST_CASE("workload: a graph's errors name the operator, a cycle its members") {
   refused(graph("operators { name: \"a\" kind: \"linear\" n: 1e14 k: 1e14 }\n"), "too large");
   refused(graph("operators { name: \"a\" kind: \"linear\" parameters { name: \"w\" shape: 0 } }\n"),
           "dimension 0");
+}
+
+TEST_CASE("workload: what an operator computes on images fits its inputs, window and parameters") {
+  const auto graph = [](const std::string& image) {
+    return "name: \"m\"\ngraph {\n  operators {\n    name: \"c\" kind: \"conv\" n: 4 k: 27 rows: 9 "
+           "output_elements: 36\n"
+           "    parameters { name: \"w\" shape: [4, 3, 3, 3] }\n    image { " +
+           image + " }\n  }\n}\n";
+  };
+  const std::string window = "input: [3, 3, 3] output: [4, 3, 3] kernel: [3, 3] ";
+  CHECK(parse(graph(window + "padding: [1, 1]")).operators[0].image->stride == std::array<int, 2>{1, 1});
+  for (const std::string& wrong :
+       {window + "padding: [3, 3]", window + "padding: [1, 1] stride: [2, 2]", window + "padding: [1]",
+        window + "padding: [-1, 1]", window + "padding: [1, 1] dilation: [0, 1]",
+        std::string("input: [3, 3] output: [4, 3, 3] kernel: [3, 3] padding: [1, 1]"),
+        std::string("input: [3, 3, 3] output: [4, 3, 4] kernel: [3, 3] padding: [1, 1]"),
+        std::string("input: [2, 3, 3] output: [4, 3, 3] kernel: [3, 3] padding: [1, 1]"),
+        std::string("input: [3, 3, 3] output: [-4, -3, 3] kernel: [3, 3] padding: [1, 1]")}) {
+    INFO(wrong);
+    CHECK_THROWS_WITH(parse(graph(wrong)), Catch::StartsWith("w.textproto:4: operator 0 'c'"));
+  }
 }
 
 }  // namespace

@@ -253,6 +253,11 @@ std::vector<PlanCase> expert_cases() {
       moe("dp2 experts", choices(1, 1, 2, 2), balanced, Optimizer::sgd, true),
       moe("dp2 ep2", ep(choices(1, 1, 2, 2), 2), balanced),
       moe("dp2 ep2 shared clipped", ep(choices(1, 1, 2, 4), 2), shared, Optimizer::momentum, true),
+      moe("dp2 ep2 weights as they are", ep(choices(1, 1, 2, 2), 2),
+          [balanced](Transformer& t) {
+            balanced(t);
+            t.moe->scaled_weights = false;
+          }),
       moe("dp2 ep2 capacity 1", capacity(ep(choices(1, 1, 2, 2), 2), 1), balanced),
       moe("dp2 ep2 capacity 1.25 zero1", capacity(zero(ep(choices(1, 1, 2, 2), 2), 1), 1.25), balanced),
       moe("dp2 ep2 zero3", zero(ep(choices(1, 1, 2, 2), 2), 3), shared),
@@ -330,6 +335,49 @@ std::vector<PlanCase> encoder_cases() {
   return cases;
 }
 
+// Networks on images. Batch norms go by the statistics of a micro-batch, so that a plan equals one rank with
+// the same micro-batches.
+std::vector<PlanCase> image_cases() {
+  const auto net = [](std::string name, Workload (*network)(), Choices c,
+                      Optimizer optimizer = Optimizer::sgd, bool clip = false) {
+    PlanCase result{std::move(name), false, c, optimizer, clip};
+    result.network = network;
+    return result;
+  };
+  const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
+  const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
+  PlanCase uneven = net("resnet dp2 uneven", tiny_resnet, choices(1, 1, 2, 2));
+  uneven.replica_batches = {6, 2};
+  PlanCase server = net("vgg dp3 2 servers", tiny_vgg, choices(1, 1, 3, 1), Optimizer::momentum);
+  server.choices.sync = Sync::parameter_server;
+  server.choices.servers = 2;
+  server.replica_batches = {3, 3, 2};
+  PlanCase narrow = net("bf16 resnet dp2 zero1", tiny_resnet, zero(choices(1, 1, 2, 4), 1), Optimizer::adam);
+  narrow.precision = DType::bf16;
+  PlanCase packed = net("resnet dp2 int8", tiny_resnet, choices(1, 1, 2, 4));
+  packed.choices.grad_compression = Compression::int8;
+  packed.lossy = 0.02;
+  return {
+      net("resnet accumulation recompute", tiny_resnet, full(choices(1, 1, 1, 4))),
+      net("perceptron clipped", tiny_perceptron, choices(1, 1, 1, 2), Optimizer::adamw, true),
+      net("resnet dp2", tiny_resnet, choices(1, 1, 2, 2)),
+      net("resnet dp2 zero2 clipped", tiny_resnet, zero(choices(1, 1, 2, 4), 2), Optimizer::momentum, true),
+      net("vgg dp2 zero3", tiny_vgg, zero(choices(1, 1, 2, 2), 3)),
+      uneven,
+      packed,
+      net("resnet pp2", tiny_resnet, choices(1, 2, 1, 2), Optimizer::momentum),
+      net("vgg pp2 zero-bubble", tiny_vgg, choices(1, 2, 1, 1, Schedule::zero_bubble)),
+      narrow,
+      server,
+      net("resnet pp3 gpipe", tiny_resnet, choices(1, 3, 1, 2, Schedule::gpipe)),
+      net("resnet dp4 zero1", tiny_resnet, zero(choices(1, 1, 4, 2), 1), Optimizer::momentum),
+      net("perceptron pp2 dp2", tiny_perceptron, choices(1, 2, 2, 1), Optimizer::adam),
+      net("resnet pp2 dp2 zero1 recompute", tiny_resnet, full(zero(choices(1, 2, 2, 2), 1))),
+      net("resnet dp8", tiny_resnet, choices(1, 1, 8, 1)),
+      net("vgg dp8 zero3 clipped", tiny_vgg, zero(choices(1, 1, 8, 1), 3), Optimizer::sgd, true),
+  };
+}
+
 // Mixed precision.
 std::vector<PlanCase> precision_cases() {
   const auto in = [](DType type, std::string name, bool llama, Choices c,
@@ -379,7 +427,7 @@ std::vector<PlanCase> precision_cases() {
 std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
   for (const auto& more : {context_cases(), compression_cases(), server_cases(), expert_cases(),
-                           encoder_cases(), precision_cases()})
+                           encoder_cases(), image_cases(), precision_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

@@ -73,6 +73,40 @@ void draw_model(Draw& draw, PlanCase* c) {
   };
 }
 
+// Convolutions of any size, with and without norms, pools and shortcuts, to a few scores.
+void draw_network(Draw& draw, PlanCase* c) {
+  struct Block {
+    int channels, kernel;
+    bool bias, norm, shortcut;
+  };
+  std::vector<Block> blocks(static_cast<std::size_t>(2 + draw.below(3)));
+  for (Block& b : blocks)
+    b = {draw.of({4, 6, 9}), draw.of({1, 3, 5}), draw.chance(50), draw.chance(60), draw.chance(40)};
+  // One of them halves the image: a norm over a few pixels would be all rounding.
+  const auto smaller = static_cast<std::size_t>(draw.below(static_cast<int>(blocks.size())));
+  const int pool = draw.of({0, 2, 3});  // 0: by a stride
+  const int side = draw.of({10, 13});
+  const bool average = draw.chance(50);
+  const int hidden = draw.chance(50) ? 20 : 0;
+  c->network = [=] {
+    internal::GraphBuilder b;
+    internal::GraphTensor x{-1, 3, side};
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const Block& block = blocks[i];
+      const std::string p = "b" + std::to_string(i) + ".";
+      x = b.conv(p + "conv", x, block.channels, block.kernel, i == smaller && pool == 0 ? 2 : 1, block.bias);
+      if (block.norm) x = b.batch_norm(p + "bn", x);
+      x = b.relu(p + "relu", x);
+      if (block.shortcut) x = b.basic_block(p, x, block.channels + 2, 1);
+      if (i == smaller && pool > 0) x = b.max_pool(p + "pool", x, pool, 2);
+    }
+    if (average) x = b.average_pool("average", x);
+    if (hidden > 0) x = b.relu("hidden.relu", b.linear("hidden", x, hidden));
+    b.loss(b.linear("scores", x, 10));
+    return b.finish("random-network", "", 0);
+  };
+}
+
 PlanCase draw_case(Draw& draw, int world) {
   PlanCase c;
   Choices& x = c.choices;
@@ -106,8 +140,18 @@ PlanCase draw_case(Draw& draw, int world) {
   c.optimizer = draw.of({Optimizer::sgd, Optimizer::momentum});
   c.clip = draw.chance(40);
   draw_model(draw, &c);
-  c.name = fmt::format("tp{} pp{} cp{} dp{} ep{}{} zero{} {}", x.tp, x.pp, x.cp, x.dp, x.ep,
-                       x.sequence_parallel ? " sp" : "", x.zero, name_of(x.schedule));
+  const bool network = x.tp == 1 && x.cp == 1 && draw.chance(40);
+  if (network) {
+    draw_network(draw, &c);
+    // Where a ReLU's input is zero but for rounding (a norm of a channel that is dead), its gradient goes
+    // either way.
+    c.parameter_tolerance = 5e-3;
+    c.learns = false;
+    x.ep = 1;
+    x.capacity_factor = 0;
+  }
+  c.name = fmt::format("{}tp{} pp{} cp{} dp{} ep{}{} zero{} {}", network ? "network " : "", x.tp, x.pp, x.cp,
+                       x.dp, x.ep, x.sequence_parallel ? " sp" : "", x.zero, name_of(x.schedule));
   return c;
 }
 

@@ -9,6 +9,7 @@
 #include "program/plan.h"
 #include "program/runtime_profile.h"
 #include "topologies/catalog.h"
+#include "workloads/graph_builder.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {
@@ -26,6 +27,10 @@ struct PlanCase {
   int steps = 20;
   DType precision = DType::fp32;
   std::function<void(Transformer&)> model = {};  // what it has beyond the tiny model
+  std::function<Workload()> network = {};        // on images, instead of the tiny model
+  // Of each tensor's norm.
+  double parameter_tolerance = 1e-5;
+  bool learns = true;  // within its steps
 };
 
 std::vector<PlanCase> all_cases();
@@ -72,21 +77,51 @@ inline Workload tiny_model(bool llama, const std::function<void(Transformer&)>& 
   return workload;
 }
 
+// Two residual blocks on images of 12 x 12.
+inline Workload tiny_resnet() {
+  internal::GraphBuilder b;
+  internal::GraphTensor x = b.relu("relu", b.batch_norm("bn1", b.conv("conv1", {-1, 3, 12}, 8, 3, 1, false)));
+  x = b.max_pool("maxpool", x, 3, 2);
+  x = b.basic_block("layer1.0.", x, 8, 1);
+  x = b.basic_block("layer2.0.", x, 12, 2);
+  b.loss(b.linear("fc", b.average_pool("avgpool", x), 10));
+  return b.finish("tiny-resnet", "", 0);
+}
+
+// Biases, no norms, fully connected layers over pixels.
+inline Workload tiny_vgg() {
+  internal::GraphBuilder b;
+  internal::GraphTensor x = b.relu("relu1", b.conv("features.0", {-1, 3, 10}, 6, 3, 1, true));
+  x = b.max_pool("pool1", x, 2, 2);
+  x = b.relu("relu2", b.conv("features.3", x, 8, 3, 1, true));
+  x = b.relu("relu3", b.linear("classifier.0", x, 24));
+  b.loss(b.linear("classifier.2", x, 10));
+  return b.finish("tiny-vgg", "", 0);
+}
+
+inline Workload tiny_perceptron() {
+  internal::GraphBuilder b;
+  internal::GraphTensor x = b.relu("relu1", b.linear("fc1", {-1, 1, 9}, 32));
+  x = b.relu("relu2", b.linear("fc2", x, 16));
+  b.loss(b.linear("fc3", x, 10));
+  return b.finish("tiny-perceptron", "", 0);
+}
+
 inline Plan make_plan(const PlanCase& c) {
   auto job = std::make_shared<Job>();
-  job->workload = tiny_model(c.llama, c.model);
+  job->workload = c.network ? c.network() : tiny_model(c.llama, c.model);
   job->cluster = with_devices(load_cluster("localhost"), c.choices.world());
   job->runtime = catalog_runtime("orrery");
   job->runtime.bucket_bytes = 16 << 10;  // several buckets even for a tiny model
   job->runtime.clip_gradients = c.clip;
   job->training.global_batch = kGlobalBatch;
-  job->training.seq_len = kSeqLen;
+  job->training.seq_len = c.network ? 0 : kSeqLen;
   job->training.precision = c.precision;
   job->training.optimizer = c.optimizer;
   // High enough that a wrong gradient shows within twenty steps, low enough that rounding does not grow.
-  const double sgd = c.llama ? 0.05 : 0.1;
+  const double sgd = c.network ? 0.02 : c.llama ? 0.05 : 0.1;
   job->training.learning_rate = c.optimizer == Optimizer::sgd        ? sgd
-                                : c.optimizer == Optimizer::momentum ? 0.02
+                                : c.optimizer == Optimizer::momentum ? (c.network ? 0.005 : 0.02)
                                                                      : 3e-3;
   Plan plan{job, c.choices};
   plan.choices.replica_batches = c.replica_batches;

@@ -1,0 +1,20 @@
+// Pools and batch normalisation on the CPU, as exec/device.h says.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/device.h"
+
+namespace orrery::exec::cpu {
+
+void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places);
+void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places, float* dx);
+
+void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
+                        float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
+                        float epsilon);
+void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                         const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
+                         std::int64_t channels, std::int64_t pixels);
+
+}  // namespace orrery::exec::cpu

@@ -1,0 +1,333 @@
+#include "exec/image_layers.h"
+
+#include "base/error.h"
+
+namespace orrery::exec {
+
+ImageLayers::ImageLayers(const Plan& plan, Parameters& parameters, Device& device, Values& values,
+                         const BatchMemory& batch)
+    : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch),
+      readers_(plan.job->workload.operators.size()) {
+  for (const Operator& reader : plan.job->workload.operators)
+    for (const int input : reader.inputs) ++readers_[static_cast<std::size_t>(input)];
+}
+
+std::int64_t ImageLayers::elements(int index, Form) const {
+  return rows_ * op(index).output_elements;
+}
+
+std::size_t ImageLayers::bytes(std::int64_t elements_per_row) const {
+  return static_cast<std::size_t>(rows_ * elements_per_row) * sizeof(float);
+}
+
+WindowSize ImageLayers::window(int index) const {
+  const auto& products = op(index).matmuls;
+  return {rows_, products.empty() ? 1 : products.front().groups, image(index)};
+}
+
+Key ImageLayers::input_key(int index, int micro_batch) const {
+  return has_input_gradient(index) ? activation(input(index), micro_batch, Form::whole) : images(micro_batch);
+}
+
+const HeldTensor* ImageLayers::bias_of(int index) const {
+  return op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+}
+
+void ImageLayers::forward(int index, int micro_batch, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::conv:
+      return convolution_forward(index, micro_batch, steps);
+    case OperatorKind::linear:
+      return linear_forward(index, micro_batch, steps);
+    case OperatorKind::batch_norm:
+      return batch_norm_forward(index, micro_batch, steps);
+    case OperatorKind::activation:
+      return relu_forward(index, micro_batch, steps);
+    case OperatorKind::pool:
+      return pool_forward(index, micro_batch, steps);
+    case OperatorKind::elementwise:
+      return addition_forward(index, micro_batch, steps);
+    case OperatorKind::loss:
+      return loss_forward(index, micro_batch, steps);
+    default:
+      throw InternalError("no forward mathematics for " + op(index).name);
+  }
+}
+
+void ImageLayers::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::conv:
+      return convolution_backward(index, micro_batch, input, weight, steps);
+    case OperatorKind::linear:
+      return linear_backward(index, micro_batch, input, weight, steps);
+    case OperatorKind::batch_norm:
+      if (input) batch_norm_backward(index, micro_batch, steps);
+      return;
+    case OperatorKind::activation:
+      if (input) relu_backward(index, micro_batch, steps);
+      return;
+    case OperatorKind::pool:
+      if (input) pool_backward(index, micro_batch, steps);
+      return;
+    case OperatorKind::elementwise:
+      if (input) addition_backward(index, micro_batch, steps);
+      return;
+    default:
+      return;  // the loss left its gradient in the scores
+  }
+}
+
+ImageLayers::InputGradient ImageLayers::input_gradient(int index, int micro_batch) {
+  const Key into = gradient(input(index), micro_batch, Form::whole);
+  const std::int64_t per_row = image(index).input.elements();
+  InputGradient result;
+  result.elements = static_cast<std::size_t>(rows_ * per_row);
+  if (!values_.has(into)) {
+    result.written = values_.define(into, bytes(per_row));
+    return result;
+  }
+  result.sum = values_.change(into);
+  // Of this operator alone: a name that nobody asks for again.
+  const Key own{TensorKind::saved, index, micro_batch, Form::shard};
+  result.written = values_.define(own, bytes(per_row));
+  values_.forget(own);
+  return result;
+}
+
+void ImageLayers::add_gradient(const InputGradient& gradient) const {
+  if (gradient.sum >= 0)
+    device_.add(values_.floats(gradient.sum), values_.floats(gradient.written), gradient.elements);
+}
+
+void ImageLayers::convolution_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto y =
+      values_.define(activation(index, micro_batch, Form::whole), bytes(op(index).output_elements));
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  const Place bias = weight_or_none(bias_of(index));
+  steps.push_back([=, this, size = window(index)] {
+    device_.convolution_forward(size, values_.floats(x), at(weight), at(bias), values_.floats(y));
+  });
+}
+
+void ImageLayers::convolution_backward(int index, int micro_batch, bool want_input, bool want_weight,
+                                       std::vector<Step>& steps) {
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  const WindowSize size = window(index);
+  if (want_weight) {
+    const auto x = values_.use(input_key(index, micro_batch));
+    const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
+    const HeldTensor* bias = bias_of(index);
+    const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
+    ORRERY_CHECK(bias == nullptr || dbias.first == dweight.first,
+                 "a bias has another history than its weight");
+    steps.push_back([=, this] {
+      device_.convolution_backward_weight(size, values_.floats(x), values_.floats(dy), at(dweight), at(dbias),
+                                          !dweight.first);
+    });
+  }
+  if (!want_input || !has_input_gradient(index)) return;
+  const InputGradient dx = input_gradient(index, micro_batch);
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  steps.push_back([=, this] {
+    device_.convolution_backward_input(size, values_.floats(dy), at(weight), values_.floats(dx.written));
+    add_gradient(dx);
+  });
+}
+
+void ImageLayers::linear_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t in = image(index).input.elements();
+  const std::int64_t out = image(index).output.elements();
+  const bool in_out = image(index).weight_in_out;
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(out));
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  const HeldTensor* held_bias = bias_of(index);
+  const Place bias = weight_or_none(held_bias);
+  steps.push_back([=, this] {
+    device_.gemm(false, !in_out, rows_, out, in, 1, values_.floats(x), in, at(weight), in_out ? out : in, 0,
+                 values_.floats(y), out);
+    if (held_bias != nullptr) device_.add_bias(values_.floats(y), at(bias), rows_, out, out);
+  });
+}
+
+void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, bool want_weight,
+                                  std::vector<Step>& steps) {
+  const std::int64_t in = image(index).input.elements();
+  const std::int64_t out = image(index).output.elements();
+  const bool in_out = image(index).weight_in_out;
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  if (want_weight) {
+    const auto x = values_.use(input_key(index, micro_batch));
+    const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
+    const HeldTensor* bias = bias_of(index);
+    const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
+    steps.push_back([=, this] {
+      const float* left = values_.floats(in_out ? x : dy);
+      const float* right = values_.floats(in_out ? dy : x);
+      const std::int64_t m = in_out ? in : out;
+      const std::int64_t n = in_out ? out : in;
+      device_.gemm(true, false, m, n, rows_, 1, left, m, right, n, dweight.first ? 0.0F : 1.0F, at(dweight),
+                   n);
+      if (bias != nullptr) device_.bias_gradient(values_.floats(dy), ready_to_add(dbias), rows_, out, out);
+    });
+  }
+  if (!want_input || !has_input_gradient(index)) return;
+  const InputGradient dx = input_gradient(index, micro_batch);
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  steps.push_back([=, this] {
+    device_.gemm(false, in_out, rows_, in, out, 1, values_.floats(dy), out, at(weight), in_out ? out : in, 0,
+                 values_.floats(dx.written), in);
+    add_gradient(dx);
+  });
+}
+
+// By the statistics of this rank's micro-batch.
+void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const ImageShape& shape = image(index).input;
+  const std::int64_t channels = shape.channels;
+  const std::int64_t pixels = shape.height * shape.width;
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(shape.elements()));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
+                                    static_cast<std::size_t>(2 * channels) * sizeof(float));
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  const Place bias = weight_of(*parameters_.find(index, 1));
+  steps.push_back([=, this, epsilon = static_cast<float>(image(index).epsilon)] {
+    float* mean = values_.floats(saved);
+    device_.batch_norm_forward(values_.floats(x), at(weight), at(bias), values_.floats(y), mean,
+                               mean + channels, rows_, channels, pixels, epsilon);
+  });
+}
+
+void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const ImageShape& shape = image(index).input;
+  const std::int64_t channels = shape.channels;
+  const std::int64_t pixels = shape.height * shape.width;
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
+  ORRERY_CHECK(has_input_gradient(index), "a batch norm of the images themselves");
+  const InputGradient dx = input_gradient(index, micro_batch);
+  const Place weight = weight_of(*parameters_.find(index, 0));
+  const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
+  const Place dbias = gradient_of(*parameters_.find(index, 1), micro_batch, steps);
+  steps.push_back([=, this] {
+    const float* mean = values_.floats(saved);
+    device_.batch_norm_backward(values_.floats(dy), values_.floats(x), at(weight), mean, mean + channels,
+                                values_.floats(dx.written), ready_to_add(dweight), ready_to_add(dbias), rows_,
+                                channels, pixels);
+    add_gradient(dx);
+  });
+}
+
+void ImageLayers::relu_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t columns = op(index).output_elements;
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(columns));
+  steps.push_back([=, this] {
+    device_.activation_forward(Activation::relu, false, values_.floats(x), values_.floats(y), rows_, columns);
+  });
+}
+
+// Where the output is positive the input was: the input need not be kept.
+void ImageLayers::relu_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t columns = op(index).output_elements;
+  const auto y = values_.use(activation(index, micro_batch, Form::whole));
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  if (!has_input_gradient(index)) return;
+  const InputGradient dx = input_gradient(index, micro_batch);
+  steps.push_back([=, this] {
+    device_.activation_backward(Activation::relu, false, values_.floats(y), values_.floats(dy),
+                                values_.floats(dx.written), rows_, columns);
+    add_gradient(dx);
+  });
+}
+
+void ImageLayers::pool_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto x = values_.use(input_key(index, micro_batch));
+  const auto y =
+      values_.define(activation(index, micro_batch, Form::whole), bytes(op(index).output_elements));
+  const bool average = image(index).average;
+  const auto places = average ? Values::Id{-1}
+                              : values_.define({TensorKind::saved, index, micro_batch, Form::whole},
+                                               bytes(op(index).output_elements));
+  steps.push_back([=, this, size = window(index)] {
+    device_.pool_forward(size, values_.floats(x), values_.floats(y),
+                         average ? nullptr : static_cast<std::int32_t*>(values_.at(places)));
+  });
+}
+
+void ImageLayers::pool_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  if (!has_input_gradient(index)) return;
+  const bool average = image(index).average;
+  const auto places =
+      average ? Values::Id{-1} : values_.use({TensorKind::saved, index, micro_batch, Form::whole});
+  const InputGradient dx = input_gradient(index, micro_batch);
+  steps.push_back([=, this, size = window(index)] {
+    device_.pool_backward(size, values_.floats(dy),
+                          average ? nullptr : static_cast<const std::int32_t*>(values_.at(places)),
+                          values_.floats(dx.written));
+    add_gradient(dx);
+  });
+}
+
+void ImageLayers::addition_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t columns = op(index).output_elements;
+  const auto a = values_.use(activation(input(index, 0), micro_batch, Form::whole));
+  const auto b = values_.use(activation(input(index, 1), micro_batch, Form::whole));
+  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(columns));
+  steps.push_back([=, this] {
+    device_.residual_forward(values_.floats(a), nullptr, values_.floats(b), values_.floats(y), rows_,
+                             columns);
+  });
+}
+
+// The same gradient goes both ways: one memory with several names, but a copy for who has other readers,
+// whose gradients are added to it.
+void ImageLayers::addition_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::size_t count = static_cast<std::size_t>(elements(index, Form::whole));
+  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  for (const int reader : op(index).inputs) {
+    const Key into = gradient(reader, micro_batch, Form::whole);
+    if (readers_[static_cast<std::size_t>(reader)] == 1) {
+      values_.alias(into, dy);
+    } else if (values_.has(into)) {
+      const auto sum = values_.change(into);
+      steps.push_back([=, this] { device_.add(values_.floats(sum), values_.floats(dy), count); });
+    } else {
+      const auto copy = values_.define(into, count * sizeof(float));
+      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dy), count * sizeof(float)); });
+    }
+  }
+}
+
+void ImageLayers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const int scores_of = input(index);
+  const std::int64_t classes = image(index).input.elements();
+  const auto scores = values_.change(activation(scores_of, micro_batch, Form::whole));
+  values_.alias(gradient(scores_of, micro_batch, Form::whole), scores);
+  const auto statistics =
+      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, sizeof(double) + bytes(3));
+  // Recomputed with its layer, it makes the gradient again and is not counted again.
+  const bool counts = counted_.insert(micro_batch).second;
+  steps.push_back([=, this] {
+    auto* uncounted = static_cast<double*>(values_.at(statistics));
+    device_.fill(values_.floats(statistics), sizeof(double) / sizeof(float), 0);
+    float* maximum = values_.floats(statistics) + sizeof(double) / sizeof(float);
+    float* sums = maximum + rows_;
+    const std::int32_t* targets = batch_.targets + micro_batch * rows_;
+    float* data = values_.floats(scores);
+    device_.loss_max(data, maximum, rows_, classes, classes);
+    device_.loss_sum(data, maximum, targets, sums, rows_, classes, classes, 0);
+    device_.loss_gradient(data, sums, targets, loss_scale_ * loss_factor_, rows_, classes, classes, 0,
+                          counts ? batch_.loss : uncounted);
+  });
+}
+
+}  // namespace orrery::exec

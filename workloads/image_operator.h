@@ -1,0 +1,20 @@
+// Operators on images: what of them is possible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workloads/workload.h"
+
+namespace orrery::internal {
+
+// Output pixels along one dimension of a window: floor((input + padding on both sides - reach) / stride) + 1.
+std::int64_t window_outputs(std::int64_t input, int kernel, int stride, int padding_before, int padding_after,
+                            int dilation);
+
+// Why operators[index].image cannot be what it says, in words ("padding of 3 for a kernel of 2"), or empty.
+// Checked: shapes are positive and bounded and those of its inputs, elements are output_elements, the windows
+// reach into the image, parameters have the shapes that the kind wants.
+std::string fault_of_image(const std::vector<Operator>& operators, int index);
+
+}  // namespace orrery::internal
