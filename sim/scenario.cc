@@ -412,7 +412,8 @@ class Builder {
                                                                 ? profile.eager_bytes
                                                                 : profile.network_eager_bytes);
     meeting.by_hand = single_threaded() && beside;
-    // What the sender does not wait for is in order all the same: a connection carries bytes one after another.
+    // What the sender does not wait for is in order all the same: a connection carries bytes one after
+    // another.
     if (meeting.eager && !beside) {
       const auto [at, added] = lines_.try_emplace({index, transfer.peer}, result_.lines);
       if (added) ++result_.lines;

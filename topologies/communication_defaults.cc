@@ -43,8 +43,8 @@ CommunicationProfile default_communication(CommunicationLibrary library, Transpo
   profile.intra_efficiency = 0.5;  // a core that copies in and out at once does each at half the rate
   profile.collective_overhead_s = 2e-6;
   profile.eager_bytes = 4096;  // btl_vader_eager_limit
-  // Over TCP the pieces that leave unasked (exec/mpi/mpi_transport.cc: two of 60 KiB); over InfiniBand and RoCE
-  // (UCX, openib) some 8 to 12 KiB.
+  // Over TCP the pieces that leave unasked (exec/mpi/mpi_transport.cc: two of 60 KiB); over InfiniBand and
+  // RoCE (UCX, openib) some 8 to 12 KiB.
   profile.network_eager_bytes = transport == Transport::tcp ? 122880 : 8192;
   return profile;
 }

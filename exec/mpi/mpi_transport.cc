@@ -33,6 +33,8 @@ constexpr int kPollsToDoubleSleep = 32;
 constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr std::chrono::microseconds kSleep{100};
 constexpr unsigned kPollsBeforeYield = 64;
+// Whoever asks about one cut message moves all of them on; a little later there is nothing new.
+constexpr std::chrono::microseconds kNewsAfter{30};
 
 void check(int code, const char* call, int rank) {
   if (code == MPI_SUCCESS) return;
@@ -145,7 +147,7 @@ class MpiTransport : public PointToPoint {
   bool done(Ticket ticket) override {
     Pending& pending = pending_[static_cast<std::size_t>(ticket)];
     if (pending.cut) {
-      advance();
+      if (std::chrono::steady_clock::now() - advanced_ > kNewsAfter) advance();
       if (std::find(cuts_.begin(), cuts_.end(), ticket) != cuts_.end()) return false;
       pending.cut.reset();
       *waited_ = 0;
@@ -247,6 +249,7 @@ class MpiTransport : public PointToPoint {
   // Moves every cut message on and forgets those that are done. Pieces of two messages between the same pair
   // with the same tag must not mix: the later one waits until all of the earlier one has been given.
   void advance() {
+    advanced_ = std::chrono::steady_clock::now();
     std::erase_if(cuts_, [&](Ticket ticket) {
       Cut& cut = *pending_[static_cast<std::size_t>(ticket)].cut;
       take_back(cut);
@@ -304,6 +307,7 @@ class MpiTransport : public PointToPoint {
   std::shared_ptr<int> waited_;   // sleeps since a message of any group was done
   std::vector<Pending> pending_;  // by ticket
   std::vector<Ticket> free_;
+  std::chrono::steady_clock::time_point advanced_;
   std::vector<Ticket> cuts_;  // under way, in the order in which they were started
 };
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The promise in small: on a real cluster of four hosts, calibrated without running any plan, steps are predicted, plans
-are put in order, and the first choice is the best or near it. `accuracy.py` prints the whole table."""
+"""The promise in small: on real clusters of four hosts, calibrated without running any plan, steps are predicted, plans
+are put in order, and the first choice is the best or near it. `accuracy.py` prints the whole tables."""
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -13,25 +14,47 @@ import namespaces
 
 PLANS = ["dp4", "dp4 zero1", "dp4 fp16", "dp4 servers", "tp4", "tp2 dp2", "pp4 gpipe", "pp4 1f1b", "pp2 dp2", "pp2 tp2",
          "dp4 zero3", "dp4 accumulated"]
-# What was seen on an idle machine is in docs/executor.md, and is better. Here other tests' leftovers and other tenants of
-# the host may be at work.
-# The regret is one known fault: 1F1B over slow links is predicted 18% to 23% too short, and so chosen before GPipe, which
-# was 16% to 27% faster. Issue 5's own targets (10%, 20%, 0.8, 5%) are not what this test holds.
-MEDIAN, WORST, TAU, REGRET = 0.15, 0.40, 0.75, 0.40
+# Of different lengths, and quick.
+FEW = ["dp4 fp16", "tp2 dp2", "pp4 gpipe", "pp4 1f1b", "pp2 dp2"]
+# Issue 5's targets. What was seen on an idle machine is in docs/executor.md.
+LIMITS = dict(median=0.10, worst=0.20, tau=0.8, regret=0.05)
+ATTEMPTS = 2  # other tenants of the host may be at work
+
+
+def missed(summary):
+    """The targets that were missed."""
+    return [name for name, limit in LIMITS.items()
+            if (summary[name] < limit if name == "tau" else summary[name] > limit)]
 
 
 class Accuracy(unittest.TestCase):
-    def test_twelve_plans_on_four_hosts_of_one_switch(self):
-        with tempfile.TemporaryDirectory(prefix="orrery-accuracy-") as folder:
-            os.environ["ORRERY_DATA_DIR"] = folder
-            rows = accuracy.judge("star", pathlib.Path(folder), 4, ["wide"], PLANS, print)
-        self.assertEqual(len(rows), len(PLANS))
-        summary = accuracy.summary(rows)
-        print(summary)
-        self.assertLessEqual(summary["median"], MEDIAN)
-        self.assertLessEqual(summary["worst"], WORST)
-        self.assertGreaterEqual(summary["tau"], TAU)
-        self.assertLessEqual(summary["regret"], REGRET)
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = tempfile.TemporaryDirectory(prefix="orrery-accuracy-")
+        cls.addClassCleanup(cls.kept.cleanup)
+        cls.folder = pathlib.Path(cls.kept.name)
+        os.environ["ORRERY_DATA_DIR"] = str(cls.folder)
+        cls.host = None
+
+    def judge(self, cluster, plans):
+        for attempt in range(ATTEMPTS):
+            host = Accuracy.host if attempt == 0 else None  # which may be what was measured badly
+            rows = accuracy.judge(cluster, self.folder, 4, ["wide"], plans, print, host)
+            if host is None:
+                Accuracy.host = self.folder / "host.textproto"
+                shutil.copy(self.folder / f"{cluster}-calibrated.textproto", Accuracy.host)
+            self.assertEqual(len(rows), len(plans))
+            summary = accuracy.summary(rows)
+            print(cluster, summary, f"missed {missed(summary)}", flush=True)
+            if not missed(summary):
+                return
+        self.assertEqual(missed(summary), [], summary)
+
+    def test_1_twelve_plans_on_four_hosts_of_one_switch(self):
+        self.judge("star", PLANS)
+
+    def test_2_two_racks_behind_an_oversubscribed_uplink(self):
+        self.judge("racks", FEW)
 
 
 if __name__ == "__main__":
