@@ -33,7 +33,8 @@ constexpr int kPollsToDoubleSleep = 32;
 constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr std::chrono::microseconds kSleep{100};
 constexpr unsigned kPollsBeforeYield = 64;
-// Whoever asks about one cut message moves all of them on; a little later there is nothing new.
+// Whoever asks about one cut message moves all of them on: for the others asked about next there is nothing
+// new.
 constexpr std::chrono::microseconds kNewsAfter{30};
 
 void check(int code, const char* call, int rank) {
@@ -147,7 +148,10 @@ class MpiTransport : public PointToPoint {
   bool done(Ticket ticket) override {
     Pending& pending = pending_[static_cast<std::size_t>(ticket)];
     if (pending.cut) {
-      if (std::chrono::steady_clock::now() - advanced_ > kNewsAfter) advance();
+      if (ticket == asked_ || std::chrono::steady_clock::now() - advanced_ > kNewsAfter) {
+        asked_ = ticket;
+        advance();
+      }
       if (std::find(cuts_.begin(), cuts_.end(), ticket) != cuts_.end()) return false;
       pending.cut.reset();
       *waited_ = 0;
@@ -242,6 +246,7 @@ class MpiTransport : public PointToPoint {
     }
     pending_[static_cast<std::size_t>(ticket)].cut = std::move(cut);
     cuts_.push_back(ticket);
+    asked_ = ticket;
     advance();
     return ticket;
   }
@@ -308,6 +313,7 @@ class MpiTransport : public PointToPoint {
   std::vector<Pending> pending_;  // by ticket
   std::vector<Ticket> free_;
   std::chrono::steady_clock::time_point advanced_;
+  Ticket asked_ = -1;         // about which, when all were last moved on
   std::vector<Ticket> cuts_;  // under way, in the order in which they were started
 };
 

@@ -69,20 +69,34 @@ def kendall_tau(predicted, measured):
 
 
 STOLEN = 0.02  # of the processors: more than this and what was measured is not of this machine
-ATTEMPTS = 3
 
 
-def undisturbed(work, say):
-    """What `work` returns, done again while the host gives this machine's processors to others."""
-    for attempt in range(ATTEMPTS):
+class Disturbed(RuntimeError):
+    """The host gave this machine's processors to others, again and again."""
+
+
+def undisturbed(work, attempts, say):
+    """What `work` returns, done again where the host gave this machine's processors to others meanwhile, and whether it
+    did so the last time too."""
+    for attempt in range(attempts):
         before, begin = stolen_s(), time.monotonic()
         result = work()
         share = (stolen_s() - before) / (time.monotonic() - begin) / os.cpu_count()
         if share <= STOLEN:
-            return result
+            return result, False
         say(f"  {100 * share:.0f}% of the processors were stolen meanwhile" +
-            ("; once more" if attempt + 1 < ATTEMPTS else ""))
-    return result
+            ("; once more" if attempt + 1 < attempts else ""))
+        wait_for_calm()
+    return result, True
+
+
+def wait_for_calm(seconds=3, limit=60):
+    """Until nothing was stolen for some seconds."""
+    calm, begin = 0, time.monotonic()
+    while calm < seconds and time.monotonic() - begin < limit:
+        before = stolen_s()
+        time.sleep(1)
+        calm = calm + 1 if stolen_s() - before <= STOLEN * os.cpu_count() else 0
 
 
 def stolen_s():
@@ -95,18 +109,20 @@ def orrery(*words):
     return done.returncode, done.stderr.strip()
 
 
-def judge(name, folder, steps, models, plans, say, host=None):
+def judge(name, folder, steps, models, plans, say, host=None, strict=False):
     """Rows of one cluster: model, plan, predicted_s, measured_s. `host`: a calibrated file of a cluster of the same
-    hosts, whose compute is then not measured again."""
+    hosts, whose compute is then not measured again. `strict`: nothing is judged by what was disturbed."""
     rows = []
     with namespaces.Namespaces(**CLUSTERS[name]) as cluster:
         described = folder / f"{name}.textproto"
         described.write_text(cluster.description(name))
         calibrated = folder / f"{name}-calibrated.textproto"
-        done = undisturbed(lambda: cluster.run([ORRERY, "calibrate", described, "--out", calibrated,
-                                                *(["--host", host] if host else [])], timeout=300), say)
+        done, disturbed = undisturbed(lambda: cluster.run([ORRERY, "calibrate", described, "--out", calibrated,
+                                                           *(["--host", host] if host else [])], timeout=300), 2, say)
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
+        if disturbed and strict:
+            raise Disturbed("calibrate was disturbed twice")
         say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host", "  a ring"))))
         for model in models:
             config = folder / f"{model}.json"
@@ -118,9 +134,12 @@ def judge(name, folder, steps, models, plans, say, host=None):
                                      *PLANS[plan])
                 out = folder / "validation.json"
                 if code == 0:
-                    done = undisturbed(lambda: cluster.run([ORRERY, "validate", file, "--steps", steps, "--json", out],
-                                                           timeout=180), say)
+                    done, disturbed = undisturbed(
+                        lambda: cluster.run([ORRERY, "validate", file, "--steps", steps, "--json", out], timeout=180),
+                        3, say)
                     code, error = done.returncode, done.stderr.strip()
+                    if disturbed and strict:
+                        raise Disturbed(f"{plan} was disturbed three times")
                 if code != 0:
                     say(f"{name:10} {model:7} {plan:16} not run: {error.splitlines()[-1][:150] if error else code}")
                     continue

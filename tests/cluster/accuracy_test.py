@@ -18,7 +18,7 @@ PLANS = ["dp4", "dp4 zero1", "dp4 fp16", "dp4 servers", "tp4", "tp2 dp2", "pp4 g
 FEW = ["dp4 fp16", "tp2 dp2", "pp4 gpipe", "pp4 1f1b", "pp2 dp2"]
 # Issue 5's targets. What was seen on an idle machine is in docs/executor.md.
 LIMITS = dict(median=0.10, worst=0.20, tau=0.8, regret=0.05)
-ATTEMPTS = 2  # other tenants of the host may be at work
+ATTEMPTS = 2
 
 
 def missed(summary):
@@ -39,7 +39,10 @@ class Accuracy(unittest.TestCase):
     def judge(self, cluster, plans):
         for attempt in range(ATTEMPTS):
             host = Accuracy.host if attempt == 0 else None  # which may be what was measured badly
-            rows = accuracy.judge(cluster, self.folder, 4, ["wide"], plans, print, host)
+            try:
+                rows = accuracy.judge(cluster, self.folder, 4, ["wide"], plans, print, host, strict=True)
+            except accuracy.Disturbed as error:
+                self.skipTest(f"the host gives this machine's processors to others: {error}")
             if host is None:
                 Accuracy.host = self.folder / "host.textproto"
                 shutil.copy(self.folder / f"{cluster}-calibrated.textproto", Accuracy.host)
@@ -59,4 +62,5 @@ class Accuracy(unittest.TestCase):
 
 if __name__ == "__main__":
     namespaces.skip_unless_possible()
-    unittest.main(verbosity=2)
+    result = unittest.main(verbosity=2, exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else namespaces.SKIP if result.skipped else 0)
