@@ -108,6 +108,29 @@ class Launch(ClusterCase):
         self.assertNotEqual(job.returncode, 0)
         self.assertGreaterEqual(len(complaints(error)), 1, error)
 
+    def test_after_a_host_has_died_training_goes_on_from_the_last_checkpoint_with_the_same_losses(self):
+        checkpoints, rest, calm = self.folder / "checkpoints", self.folder / "rest.json", self.folder / "calm.json"
+        cluster = self.cluster([4])
+        plan = self.plan("--dp", "4")
+        job = self.start(cluster, plan, 100000, "--checkpoint-dir", checkpoints, "--checkpoint-every", "5")
+        until = time.monotonic() + 60
+        while not list(checkpoints.glob("step-*[0-9]")) and time.monotonic() < until:
+            time.sleep(0.1)
+        cluster.kill_host(3)
+        out, error = job.communicate(timeout=120)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertGreaterEqual(len(complaints(error)), 1, error)
+        cluster.remove()  # and the host comes back
+        done = max(int(step.name.split("-")[1]) for step in checkpoints.glob("step-*[0-9]"))
+        self.assertGreater(done, 0)
+        cluster = self.cluster([4])
+        after = cluster.run([ORRERY, "run", plan, "--steps", str(done + 2), "--json", rest, "--checkpoint-dir",
+                             checkpoints, "--restart"])
+        self.assertEqual(after.returncode, 0, after.stderr)
+        whole = cluster.run([ORRERY, "run", plan, "--steps", str(done + 2), "--json", calm])
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertEqual(self.json(rest)["loss"], self.json(calm)["loss"][done:])
+
     def test_a_link_that_is_cut_for_200_ms_makes_one_step_longer_and_no_other_difference(self):
         cluster = self.cluster([4])
         plan = self.plan("--dp", "4", model={"n_embd": 128})
