@@ -128,6 +128,10 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(positive_number().description(""))
       ->type_name("SECONDS");
   verb->add_flag(
+      "--pareto", options->pareto,
+      "look for the whole front of step time, cost, energy and memory headroom and print it (the JSON "
+      "has the front of what was simulated anyway)");
+  verb->add_flag(
       "--load", options->load,
       "print what each pipeline stage and each replica of the best plan computes and holds (always "
       "in the JSON)");

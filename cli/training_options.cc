@@ -237,6 +237,14 @@ void TrainingOptions::add_options(CLI::App& verb) {
            "all-reduce|parameter-server|async-parameter-server|data-parallel-single-process",
            "how replicas agree (default: all-reduce)")
       ->group(pins);
+  verb.add_flag("--search-compression", numbers_.search_compression,
+                "search --grad-compression too (lossy: the same steps train otherwise)")
+      ->group(pins);
+  verb.add_flag(
+          "--search-sync", numbers_.search_sync,
+          "search parameter servers (1, one a node, one a device) and one process too; each is simulated "
+          "rank by rank")
+      ->group(pins);
   pin("--servers", numbers_.servers, "parameter servers");
   pin("--staleness", numbers_.staleness, "steps that a replica may run ahead (parameter servers)", 0);
   verb.add_option("--capacity-factor", numbers_.capacity_factor,

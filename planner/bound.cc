@@ -26,6 +26,8 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   double traffic = 0;  // of one rank's data stream
   double own_end = 0;  // of a stage that waits for no other
   double reduce_0 = 0, update_0 = 0;
+  double work = 0;               // of all stages' computation
+  double slowest_optimizer = 0;  // as slow as plans assume it at most
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = least_.times[stage];
     const bool fast = haste_ > 1;
@@ -48,6 +50,8 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
       }
     }
     least_cycle = std::min(least_cycle, own + optimizer);
+    work += m * (t.forward_compute + t.backward_compute) + optimizer * haste_;
+    slowest_optimizer = std::max(slowest_optimizer, optimizer * haste_);
     last_backward = std::max(last_backward, there + own + (split ? 0 : back));
     if (split)  // weights' gradients may wait until the inputs' have left
       last_backward =
@@ -67,10 +71,21 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   }
   // Where no collective over all ranks ends a step, the next begins before every rank has ended this one.
   const bool world = c.pp == 1 || (collective && runtime.clip_gradients);
-  if (!world) return least_cycle + runtime.step_overhead_s;
+  if (!world) {
+    // What ends last may be another stage. In a bare pipeline nothing but the optimizer follows a stage's
+    // last backward pass (on processors, where no host lags behind), after which the first stage has its own
+    // to do: it ends at most that much earlier, and then runs its whole next step, in which everything comes
+    // back.
+    const bool bare = c.world() == c.pp && !split && with_data;
+    if (bare && job_->cluster.profiles[least_.kinds.front().profile].kind == DeviceKind::cpu)
+      least_cycle = std::max(least_cycle, last_backward + 2 * update_0 - slowest_optimizer);
+    return least_cycle + runtime.step_overhead_s;
+  }
   const bool clips = collective && runtime.clip_gradients;
   const double end = std::max(last_backward + reduce_0 + (clips ? update : update_0), own_end);
-  return std::max(end, traffic) + runtime.step_overhead_s;
+  double least = std::max(end, traffic);
+  if (c.world() == job_->cluster.devices()) least = std::max(least, work / c.pp * shared_pace_);
+  return least + runtime.step_overhead_s;
 }
 
 double Estimator::lower_bound_s(const Choices& c) {

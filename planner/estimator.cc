@@ -41,6 +41,22 @@ double haste_of(const Cluster& cluster) {
   return haste;
 }
 
+// Where all ranks share one machine's cores: of the ranks' mean work, done as fast as any number of them busy
+// at once can, the least share of its seconds (at the speed that plans assume) that it takes. 0 elsewhere.
+double shared_pace_of(const Cluster& cluster) {
+  if (cluster.groups.size() != 1 || (cluster.nodes() > 1 && cluster.shared_cores == 0)) return 0;
+  const NodeType& node = cluster.groups.front().node;
+  const std::vector<double>& scale = cluster.profiles[node.profile].concurrency_scale;
+  if (scale.empty()) return 0;
+  const int ranks = cluster.devices();
+  const int cores = cluster.shared_cores > 0 ? cluster.shared_cores : node.shared_cores;
+  const auto keep = [&](int busy) { return scale[std::min<std::size_t>(busy, scale.size()) - 1]; };
+  double most = 0;  // ranks' worth of work at a time
+  for (int busy = 1; busy <= ranks; ++busy)
+    most = std::max(most, busy * keep(cores > 0 ? std::min(busy, cores) : busy));
+  return ranks * keep(std::min(ranks, devices_beside(cluster))) / most;
+}
+
 }  // namespace
 
 Estimator::Estimator(std::shared_ptr<const Job> job)
@@ -51,7 +67,8 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       gradients_(job_, sums_.parts(), geometries_),
       optimizer_bytes_(
           optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime)),
-      haste_(haste_of(job_->cluster)) {
+      haste_(haste_of(job_->cluster)),
+      shared_pace_(shared_pace_of(job_->cluster)) {
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);

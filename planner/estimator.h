@@ -106,6 +106,7 @@ class Estimator {
   double optimizer_bytes_ = 0;  // that an update moves for each parameter
   std::vector<int> runs_;       // first parts of the runs of equal parts of the model
   double haste_ = 1;            // by how much a device may be faster than assumed, its neighbours being idle
+  double shared_pace_ = 0;  // share of the ranks' mean work that one machine's cores take at least; 0: none
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
   std::vector<StageTimes> paced_;

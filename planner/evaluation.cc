@@ -106,6 +106,12 @@ std::string describe(const Plan& plan) {
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
   if (c.sequence_parallel) text += ", sequence parallel";
+  if (c.grad_compression != Compression::none)
+    text += fmt::format(", {} gradients", name_of(c.grad_compression));
+  if (c.sync == Sync::parameter_server)
+    text += fmt::format(", {} parameter server{}", c.servers, c.servers == 1 ? "" : "s");
+  else if (c.sync != Sync::all_reduce)
+    text += fmt::format(", {}", name_of(c.sync));
   if (!c.replica_batches.empty()) {
     const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());
     text += fmt::format(", {} to {} samples a replica", *least, *most);

@@ -1,5 +1,6 @@
 // What the fullest device holds. Activations: Korthikanti et al., arXiv 2205.05198, section 4.
 #include <algorithm>
+#include <numeric>
 
 #include "planner/evaluation.h"
 #include "planner/memory_model.h"
@@ -235,11 +236,16 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
 
 // Elements of one placeholder a weight shape of parts [begin, end).
 double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
+  const auto kind = [&](int part) { return parts_.twin[part]; };
+  const bool one_kind = std::all_of(parts_.twin.begin() + begin, parts_.twin.begin() + end,
+                                    [&](int twin) { return twin == kind(begin); });
+  if (one_kind && begin < end)
+    return std::accumulate(parts[begin].weights.begin(), parts[begin].weights.end(), 0.0);
   std::vector<double> shapes;
   int last = -1;  // kind of layer: neighbours are mostly of one
   for (int part = begin; part < end; ++part) {
-    if (parts_.twin[part] == last) continue;
-    last = parts_.twin[part];
+    if (kind(part) == last) continue;
+    last = kind(part);
     for (const double shape : parts[part].weights)
       if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
   }

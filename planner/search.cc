@@ -174,7 +174,8 @@ class Search {
   }
 
   void compare_systems(SearchResult& result) {
-    if (job_->cluster.devices() == 1 || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce) return;
+    const bool other = pins_.search_sync || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce;
+    if (job_->cluster.devices() == 1 || other) return;
     result.systems = systems(job_, pins_, candidates_, estimator_);
     // Of a kind that was simulated the best by that stands for it.
     std::vector<Choices> missing;

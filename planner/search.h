@@ -27,6 +27,8 @@ struct Pins {
   std::optional<double> bucket_bytes, topk_ratio, capacity_factor;
   std::optional<Compression> grad_compression;
   std::optional<Sync> sync;
+  // Not searched otherwise: what changes what is trained, and what is simulated rank by rank.
+  bool search_compression = false, search_sync = false;
 };
 
 struct SearchOptions {

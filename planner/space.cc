@@ -87,11 +87,38 @@ class Enumerator {
 
  private:
   void visit_layouts() {
+    for (const Choices& form : forms()) visit_layouts(form);
+  }
+
+  // Compressions and ways to agree, where they are searched.
+  std::vector<Choices> forms() const {
+    std::vector<Choices> found = {fixed()};
+    if (pins_.search_compression && !pins_.grad_compression) {
+      for (const Compression kind : {Compression::fp16, Compression::int8, Compression::topk}) {
+        found.push_back(found.front());
+        found.back().grad_compression = kind;
+      }
+    }
+    if (pins_.search_sync && !pins_.sync) {
+      const std::set<int> counts = {1, std::min(job_->cluster.nodes(), world_), world_};
+      for (const int servers : counts) {
+        if (pins_.servers && *pins_.servers != servers) continue;
+        found.push_back(fixed());
+        found.back().sync = Sync::parameter_server;
+        found.back().servers = servers;
+      }
+      found.push_back(fixed());
+      found.back().sync = Sync::single_process;
+    }
+    return found;
+  }
+
+  void visit_layouts(const Choices& form) {
     for (const int tp : values(pins_.tp, tensor())) {
       if (world_ % tp != 0) continue;
       for (const int pp : stages(tp)) {
         for (const int cp : context(tp, pp)) {
-          Choices choices = fixed();
+          Choices choices = form;
           choices.tp = tp;
           choices.pp = pp;
           choices.cp = cp;
@@ -342,7 +369,8 @@ class Enumerator {
     family.recomputes = recomputes(choices);
     family.shardings = shardings(choices);
     const bool alone = choices.dp * choices.cp == 1;
-    family.overlaps = overlaps(alone);
+    // One process reduces in every micro-batch, whatever else goes on.
+    family.overlaps = overlaps(alone || choices.sync == Sync::single_process);
     family.buckets = alone ? no_buckets_ : buckets(choices);
     if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return;
     const Choices first = family.plan(family.recomputes->front(), family.shardings->front(),
@@ -390,9 +418,10 @@ class Enumerator {
 
   std::shared_ptr<const std::vector<Sharding>> shardings(const Choices& choices) {
     const int replicas = choices.dp * choices.cp;
-    auto& list = sharding_lists_[{replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
-                                  static_cast<int>(choices.schedule), choices.sequence_parallel,
-                                  !choices.replica_batches.empty()}];
+    auto& list = sharding_lists_[{
+        replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
+        static_cast<int>(choices.schedule), choices.sequence_parallel, !choices.replica_batches.empty(),
+        static_cast<int>(choices.grad_compression) * 8 + static_cast<int>(choices.sync)}];
     if (list != nullptr) return list;
     std::vector<Sharding> found;
     const auto add = [&](int zero, int group) {
@@ -464,6 +493,8 @@ class Enumerator {
     add(c.sequence_parallel, 1);
     add(c.overlap_grad_reduce, 1);
     add(!c.replica_batches.empty(), 1);
+    add(static_cast<int>(c.grad_compression), 2);
+    add(static_cast<int>(c.sync), 2);
     const auto [entry, fresh] = supported_.try_emplace(forms, true);
     if (fresh) entry->second = accepted(c, /*depth=*/2);
     return entry->second;
@@ -542,7 +573,7 @@ class Enumerator {
   std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
   std::map<bool, std::shared_ptr<const std::vector<bool>>> overlap_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;
-  std::map<std::array<int, 8>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
+  std::map<std::array<int, 9>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<BucketSize>>> bucket_lists_;
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;

@@ -1,7 +1,10 @@
 """`orrery plan`: the contract's fields, what must add up, and that the answer is the same every time."""
+import pathlib
 import unittest
 
 from orrery_case import OrreryCase, small_gpt2
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 
 
 class Plan(OrreryCase):
@@ -107,6 +110,52 @@ class Plan(OrreryCase):
         self.assertLessEqual(best["memory_bytes"]["total"], best["memory_bytes"]["capacity"])
         self.assertEqual(best["tp"] * best["pp"] * best["dp"], 1024)
         self.assertTrue(0.3 < best["mfu"] < 0.75, best["mfu"])
+
+    def test_says_the_load_of_stages_and_replicas(self):
+        result = self.json("plan", *small_gpt2(), "--top", "2")
+        for plan in result["plans"]:
+            load = plan["load"]
+            self.assertEqual(len(load["stages"]), plan["pp"])
+            self.assertEqual(sum(stage["layers"] for stage in load["stages"]), 12)
+            self.assertEqual(sum(group["count"] for group in load["replicas"]), plan["dp"])
+            self.assertEqual(sum(group["count"] * group["samples"] for group in load["replicas"]), 8)
+            self.assertEqual(max(stage["memory_bytes"] for stage in load["stages"]), plan["memory_bytes"]["total"])
+        self.assertIn("stage  layers", self.done("plan", *small_gpt2(), "--top", "1", "--load"))
+
+    def test_says_which_kind_of_system_suits(self):
+        result = self.json("plan", "gpt2", "dgx-a100", "--gpus", "4", "--global-batch", "8", "--seq-len", "128",
+                           "--recompute", "none")
+        kinds = {system["kind"]: system for system in result["systems"]}
+        self.assertEqual(list(kinds), ["all-reduce", "sharded", "3d", "async-parameter-server"])
+        suits = [system for system in result["systems"] if system["suits"]]
+        self.assertEqual(len(suits), 1)
+        self.assertEqual(suits[0]["step_time_s"], result["plans"][0]["step_time_s"])
+        self.assertGreater(kinds["async-parameter-server"]["bound_s"], 0)
+        self.assertIn("Of the kinds of systems", result["why"])
+
+    def test_the_pareto_front(self):
+        arguments = ("plan", "gpt2", "dgx-a100", "--gpus", "4", "--global-batch", "8", "--seq-len", "128", "--dp", "2")
+        front = self.json(*arguments, "--pareto")["pareto"]
+        figures = [[plan["step_time_s"], plan["cost_usd"], plan["energy_j"], -plan["headroom_bytes"]] for plan in front]
+        for one in figures:
+            for other in figures:
+                if one != other:
+                    self.assertTrue(any(a < b for a, b in zip(one, other)), (one, other))
+        text = self.done(*arguments, "--pareto")
+        self.assertIn("Pareto front of", text)
+        self.assertIn("headroom", text)
+
+    def test_unlike_devices_take_shares_by_their_speed(self):
+        cluster = DATA / "clusters" / "h100-a100.textproto"
+        result = self.json("plan", "llama2-7b", str(cluster), "--global-batch", "64", "--seq-len", "2048", "--tp", "8",
+                           "--zero", "1", "--micro-batch", "1", "--schedule", "1f1b", "--out", "plan.textproto")
+        best = result["plans"][0]
+        self.assertEqual(sum(best["replica_batches"]), 64)
+        self.assertGreater(best["replica_batches"][0], best["replica_batches"][1])
+        self.assertEqual([subset["devices"] for subset in result["subsets"]], [8, 8])
+        self.assertLess(best["step_time_s"], min(subset["step_time_s"] for subset in result["subsets"]))
+        self.assertIn("All 16 devices together beat", result["why"])
+        self.assertEqual(self.json("simulate", "plan.textproto")["step_time_s"], best["step_time_s"])
 
 
 if __name__ == "__main__":

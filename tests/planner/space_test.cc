@@ -121,6 +121,33 @@ TEST_CASE("brute force recounts a small space: families count their plans, whose
   }
 }
 
+TEST_CASE("compression, servers and one process are searched where that is asked for, each plan once") {
+  const auto job = make_job("gpt2", "dgx-a100", 2, 4, 128);
+  Pins pins;
+  pins.recompute = Recompute::none;
+  pins.zero = 0;
+  pins.bucket_bytes = 64e6;
+  pins.tp = pins.pp = pins.cp = 1;
+  pins.micro_batch = 1;
+  const auto count = [&] { return enumerate(job, pins).size(); };
+  CHECK(count() == 2);  // reduced beside the backward pass or after it
+  pins.search_compression = true;
+  CHECK(count() == 8);  // none, fp16, int8, top-k
+  pins.search_sync = true;
+  // One server or two (one node, two devices), beside the backward pass or after it; one process.
+  CHECK(count() == 8 + 4 + 1);
+  std::set<std::string> programs;
+  for (const Choices& choices : enumerate(job, pins)) {
+    std::string text;
+    for (int rank = 0; rank < 2; ++rank) text += text_of(lower(Plan{job, choices}, rank)) + "|";
+    CHECK(programs.insert(text).second);
+  }
+  pins.search_compression = false;
+  CHECK(count() == 2 + 4 + 1);
+  pins.sync = Sync::all_reduce;  // a pin wins
+  CHECK(count() == 2);
+}
+
 TEST_CASE("pins hold in every plan") {
   const auto job = make_job("gpt2-xl", "dgx-a100", 16, 64, 1024);
   Pins pins;
