@@ -130,7 +130,9 @@ class Interpreter {
   void compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps);
   void compile_replica_collective(const Instruction& instruction, Compiled& compiled,
                                   std::vector<Values::Id>& uses);
-  std::unique_ptr<Request> scatter_batch(Communicator& communicator, bool root, int micro_batch);
+  std::unique_ptr<Request> scatter_batch(Communicator& communicator, bool root, int micro_batch,
+                                         Values::Id pictures);
+  std::int64_t picture_elements() const;  // of a sample; 0: of a language model
   std::unique_ptr<Request> gather_losses(Communicator& communicator, bool root);
   void extend_lifetimes(const std::vector<int>& begins, const std::vector<std::vector<Values::Id>>& uses);
   void optimizer(int begin, int end);
@@ -165,6 +167,7 @@ class Interpreter {
   float* norm_ = nullptr;     // squared norm of the gradient
   // One process: everyone's samples of a micro-batch, and their losses, on device 0's host.
   std::vector<std::int32_t> all_tokens_, all_targets_;
+  std::vector<float> all_pictures_;
   std::vector<float> gathered_losses_;
 
   OperatorObserver observer_;

@@ -6,6 +6,7 @@
 #include "exec/interpreter.h"
 #include "exec/objective.h"
 #include "exec/ring_attention.h"
+#include "workloads/image_operator.h"
 
 namespace orrery::exec {
 
@@ -68,12 +69,13 @@ void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>
   });
 }
 
+std::int64_t Interpreter::picture_elements() const {
+  return images_ == nullptr ? 0 : internal::picture_shape(plan_.job->workload).elements();
+}
+
 // The pictures where the first operators are, the classes everywhere.
 void Interpreter::compile_load_images(const Instruction& instruction, std::vector<Step>& steps) {
-  const Workload& workload = plan_.job->workload;
-  const auto first = std::find_if(workload.operators.begin(), workload.operators.end(),
-                                  [](const Operator& op) { return op.inputs.empty(); });
-  const auto per_sample = static_cast<std::size_t>(first->image->input.elements());
+  const auto per_sample = static_cast<std::size_t>(picture_elements());
   const auto rows = static_cast<std::size_t>(math_->rows());
   const bool reads = program_.at.pp == 0;
   const int micro_batch = instruction.micro_batch;

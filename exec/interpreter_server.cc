@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "exec/image_layers.h"
 #include "exec/interpreter.h"
 #include "exec/requests.h"
 #include "program/placement.h"
@@ -65,18 +66,26 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
 // Device 0 loads the samples of all, member by member.
 void Interpreter::compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps) {
   const auto rows = static_cast<std::size_t>(math_->rows());
-  const auto per_sample = static_cast<std::size_t>(plan_.job->training.seq_len);
   const auto members = static_cast<std::size_t>(plan_.choices.dp);
   const std::size_t samples = members * static_cast<std::size_t>(plan_.choices.micro_batch);
-  if (all_tokens_.empty()) {
+  const auto per_sample = rows / static_cast<std::size_t>(plan_.choices.micro_batch);
+  const auto per_picture = static_cast<std::size_t>(picture_elements());
+  all_targets_.resize(members * rows);
+  if (images_ != nullptr)
+    all_pictures_.resize(samples * per_picture);
+  else
     all_tokens_.resize(members * rows);
-    all_targets_.resize(members * rows);
-  }
   steps.push_back([=, this, micro_batch = instruction.micro_batch] {
-    for (std::size_t i = 0; i < samples; ++i)
-      load_whole_sample(micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i),
-                        std::span(all_tokens_).subspan(i * per_sample, per_sample),
-                        std::span(all_targets_).subspan(i * per_sample, per_sample));
+    for (std::size_t i = 0; i < samples; ++i) {
+      const std::int64_t sample =
+          micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i);
+      if (images_ != nullptr)
+        all_targets_[i] =
+            images_->sample(step_, sample, std::span(all_pictures_).subspan(i * per_picture, per_picture));
+      else
+        load_whole_sample(sample, std::span(all_tokens_).subspan(i * per_sample, per_sample),
+                          std::span(all_targets_).subspan(i * per_sample, per_sample));
+    }
   });
 }
 
@@ -86,9 +95,20 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
   const bool root = communicator->rank() == instruction.root;
   const int micro_batch = instruction.micro_batch;
   switch (instruction.collective) {
-    case CollectiveKind::scatter:
-      compiled.start = [=, this] { return scatter_batch(*communicator, root, micro_batch); };
+    case CollectiveKind::scatter: {
+      Values::Id pictures = -1;
+      if (images_ != nullptr) {
+        pictures =
+            values_.define(ImageLayers::images(micro_batch),
+                           static_cast<std::size_t>(math_->rows() * picture_elements()) * sizeof(float));
+        uses.push_back(pictures);
+      }
+      check_elements(instruction, static_cast<std::size_t>(communicator->size()) *
+                                      static_cast<std::size_t>(math_->rows()) *
+                                      static_cast<std::size_t>(1 + (pictures < 0 ? 1 : picture_elements())));
+      compiled.start = [=, this] { return scatter_batch(*communicator, root, micro_batch, pictures); };
       return;
+    }
     case CollectiveKind::gather:
       compiled.start = [=, this] { return gather_losses(*communicator, root); };
       return;
@@ -129,23 +149,33 @@ void Interpreter::compile_replica_collective(const Instruction& instruction, Com
   };
 }
 
-// Everyone's tokens and targets, from device 0's memory of all.
-std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, bool root, int micro_batch) {
+// Everyone's tokens or pictures, and targets, from device 0's memory of all.
+std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, bool root, int micro_batch,
+                                                    Values::Id pictures) {
   const auto rows = static_cast<std::size_t>(math_->rows());
-  const std::size_t bytes = rows * sizeof(std::int32_t);
-  std::int32_t* tokens = batch_.tokens + micro_batch * math_->rows();
-  std::int32_t* targets = batch_.targets + micro_batch * math_->rows();
+  struct Part {
+    void* own;
+    const void* all;  // member by member, on device 0
+    std::size_t bytes;
+  };
+  const std::int64_t offset = micro_batch * math_->rows();
+  const Part targets{batch_.targets + offset, all_targets_.data(), rows * sizeof(std::int32_t)};
+  Part inputs{batch_.tokens + offset, all_tokens_.data(), rows * sizeof(std::int32_t)};
+  if (pictures >= 0)
+    inputs = {values_.at(pictures), all_pictures_.data(),
+              rows * static_cast<std::size_t>(picture_elements()) * sizeof(float)};
   std::vector<MessageSpec> messages;
-  if (!root) {
-    messages = {{0, tokens, bytes, kScatterTag, false}, {0, targets, bytes, kScatterTag, false}};
-    return communicator.exchange(messages);
-  }
-  device_.copy_to_device(tokens, all_tokens_.data(), bytes);
-  device_.copy_to_device(targets, all_targets_.data(), bytes);
-  for (int member = 1; member < communicator.size(); ++member) {
-    const std::size_t at = static_cast<std::size_t>(member) * rows;
-    messages.push_back({member, all_tokens_.data() + at, bytes, kScatterTag, true});
-    messages.push_back({member, all_targets_.data() + at, bytes, kScatterTag, true});
+  for (const Part& part : {inputs, targets}) {
+    if (!root) {
+      messages.push_back({0, part.own, part.bytes, kScatterTag, false});
+      continue;
+    }
+    device_.copy_to_device(part.own, part.all, part.bytes);
+    for (int member = 1; member < communicator.size(); ++member) {
+      const auto* from =
+          static_cast<const std::byte*>(part.all) + static_cast<std::size_t>(member) * part.bytes;
+      messages.push_back({member, const_cast<std::byte*>(from), part.bytes, kScatterTag, true});  // NOLINT
+    }
   }
   return communicator.exchange(messages);
 }

@@ -27,6 +27,7 @@
 #include "program/lowering.h"
 #include "program/timeline.h"
 #include "proto/timeline.pb.h"
+#include "workloads/image_operator.h"
 
 namespace orrery::exec {
 namespace {
@@ -105,12 +106,10 @@ TextData text_of(const Plan& plan, const TrainingOptions& options) {
 }
 
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
-  const std::vector<Operator>& operators = plan.job->workload.operators;
-  const auto first =
-      std::find_if(operators.begin(), operators.end(), [](const Operator& op) { return op.inputs.empty(); });
+  const Workload& workload = plan.job->workload;
   const Training& training = plan.job->training;
-  return {options.data, first->image->input, operators.back().image->input.elements(), training.seed,
-          training.global_batch};
+  return {options.data, internal::picture_shape(workload), workload.operators.back().image->input.elements(),
+          training.seed, training.global_batch};
 }
 
 std::string data_description(const Plan& plan, const TrainingOptions& options) {

@@ -125,9 +125,6 @@ std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device)
       return refused(
           fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
           "--tp 1");
-    if (plan.choices.sync == Sync::single_process)
-      return refused(fmt::format("--sync {}: images cannot be scattered yet", name_of(plan.choices.sync)),
-                     "--sync all-reduce or parameter-server");
   }
   const bool experts = workload.transformer && workload.transformer->moe;
   if (auto refusal = refuses_choices(plan.choices, device, experts)) return refusal;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "program/internal/lowering.h"
 #include "program/placement.h"
+#include "workloads/image_operator.h"
 
 namespace orrery::internal {
 namespace {
@@ -14,6 +15,14 @@ const std::vector<std::int32_t>& members(Lowering& lowering) {
 double bucket_bytes(const Lowering& lowering, int bucket, DType type) {
   return static_cast<double>(lowering.program.buckets[static_cast<std::size_t>(bucket)].elements) *
          bytes_of(type);
+}
+
+// A token and its target, or a picture in fp32 and its class. Nothing where the model does not say.
+double batch_bytes_per_row(const Workload& workload) {
+  const auto word = static_cast<double>(bytes_of(DType::int32));
+  if (workload.transformer) return 2 * word;
+  const std::int64_t elements = picture_shape(workload).elements();
+  return elements > 0 ? (static_cast<double>(elements) + 1) * word : 0;
 }
 
 Instruction exchange(const TensorRef& tensor, DType type) {
@@ -105,9 +114,9 @@ std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::i
     return instruction;
   };
   std::vector<std::uint32_t> done;
-  const double rows = lowering.plan().job->workload.transformer ? lowering.shard().rows : 0;
-  Instruction scatter = collective(CollectiveKind::scatter, {TensorKind::batch, 0, micro_batch},
-                                   size * rows * 2 * bytes_of(DType::int32), DType::int32);
+  Instruction scatter = collective(
+      CollectiveKind::scatter, {TensorKind::batch, 0, micro_batch},
+      size * lowering.shard().rows * batch_bytes_per_row(lowering.plan().job->workload), DType::int32);
   if (loaded >= 0) scatter.after.push_back(static_cast<std::uint32_t>(loaded));
   done.push_back(lowering.emit(std::move(scatter)));
   // In the order in which the forward pass needs them.

@@ -59,6 +59,12 @@ std::int64_t window_outputs(std::int64_t input, int kernel, int stride, int padd
   return (input + padding_before + padding_after - reach) / stride + 1;
 }
 
+ImageShape picture_shape(const Workload& workload) {
+  for (const Operator& op : workload.operators)
+    if (op.inputs.empty() && op.image) return op.image->input;
+  return {};
+}
+
 std::string fault_of_image(const std::vector<Operator>& operators, int index) {
   const Operator& op = operators[static_cast<std::size_t>(index)];
   const ImageOperator& image = *op.image;

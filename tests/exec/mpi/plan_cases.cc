@@ -352,6 +352,8 @@ std::vector<PlanCase> image_cases() {
   server.choices.sync = Sync::parameter_server;
   server.choices.servers = 2;
   server.replica_batches = {3, 3, 2};
+  PlanCase one = net("resnet dp4 one process", tiny_resnet, choices(1, 1, 4, 1), Optimizer::momentum, true);
+  one.choices.sync = Sync::single_process;
   PlanCase narrow = net("bf16 resnet dp2 zero1", tiny_resnet, zero(choices(1, 1, 2, 4), 1), Optimizer::adam);
   narrow.precision = DType::bf16;
   PlanCase packed = net("resnet dp2 int8", tiny_resnet, choices(1, 1, 2, 4));
@@ -368,6 +370,7 @@ std::vector<PlanCase> image_cases() {
       net("resnet pp2", tiny_resnet, choices(1, 2, 1, 2), Optimizer::momentum),
       net("vgg pp2 zero-bubble", tiny_vgg, choices(1, 2, 1, 1, Schedule::zero_bubble)),
       narrow,
+      one,
       server,
       net("resnet pp3 gpipe", tiny_resnet, choices(1, 3, 1, 2, Schedule::gpipe)),
       net("resnet dp4 zero1", tiny_resnet, zero(choices(1, 1, 4, 2), 1), Optimizer::momentum),
