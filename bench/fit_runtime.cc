@@ -3,10 +3,11 @@
 //   fit_runtime RUNTIME [--every N] [--show] [--leave-out] NAME=VALUE… [fit:NAME=START…] TABLES…
 //
 // NAME: launch, collective, step, micro_batch (seconds: kernel_launch_s, collective_overhead_s, …),
-// matmul, memory, attention, communication (efficiencies), or clock:DEVICE (sustained_clock of devices whose
-// name begins so). Rows whose framework the runtime stands for count, every N-th of them in the fit. The mean
-// absolute percentage error is minimised. With --leave-out each model and each source in turn is left out of
-// the fit and predicted by what the others gave. Deterministic: Nelder-Mead from the given start.
+// matmul, memory, attention, communication (efficiencies), exposed (expert_exposed), or clock:DEVICE
+// (sustained_clock of devices whose name begins so). Rows whose framework the runtime stands for count, every
+// N-th of them in the fit. The mean absolute percentage error is minimised. With --leave-out each model and
+// each source in turn is left out of the fit and predicted by what the others gave. Deterministic:
+// Nelder-Mead from the given start.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,6 +57,10 @@ void apply(const Setting& setting, Job* job) {
     runtime.communication_efficiency = setting.value;
   } else if (name == "collective") {
     runtime.collective_overhead_s = setting.value;
+  } else if (name == "exposed") {
+    runtime.expert_exposed = setting.value;
+  } else if (name == "eager") {
+    runtime.eager_experts = setting.value > 0.5;
   } else if (name == "step") {
     runtime.step_overhead_s = setting.value;
   } else if (name == "micro_batch") {
@@ -66,7 +71,8 @@ void apply(const Setting& setting, Job* job) {
   } else {
     throw UserError(
         "unknown scalar '" + name + "'",
-        "launch, matmul, memory, attention, communication, collective, step, micro_batch or clock:DEVICE");
+        "launch, matmul, memory, attention, communication, collective, exposed, step, micro_batch or "
+        "clock:DEVICE");
   }
 }
 
@@ -82,6 +88,7 @@ bool plausible(const Setting& setting) {
   if (setting.name == "micro_batch") return setting.value <= 0.1;
   if (setting.name == "collective") return setting.value <= 2e-3;
   if (setting.name.starts_with("clock:")) return setting.value > 0.3 && setting.value <= 1;
+  if (setting.name == "exposed") return setting.value <= 1;
   return setting.value > 0.1 && setting.value <= 1.3;
 }
 

@@ -84,10 +84,11 @@ class Layout {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
-      return achieved_seconds(
-                 plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
-                 instruction.bytes, job_.runtime) +
-             (is_waited_for(instruction) ? job_.runtime.collective_overhead_s : 0);
+      const double seconds = achieved_seconds(
+          plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
+          instruction.bytes, job_.runtime);
+      return exposed_share(instruction, job_.runtime) * seconds +
+             waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {
       const auto shape = shapes_.find(GroupKind::context);

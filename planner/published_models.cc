@@ -60,6 +60,18 @@ constexpr std::array<Facts, 26> kFacts = {{
     {"transgan", Family::mixture, 0, 0, 0, 0, 0, 0},
 }};
 
+// GPT-OSS's experts have biases; those of what goes out are added by expert (program/operator_work.cc).
+void add_expert_biases(std::vector<Operator>* operators) {
+  for (Operator& op : *operators) {
+    if (op.kind != OperatorKind::expert_linear || op.split != TensorSplit::row) continue;
+    ParameterTensor bias = op.parameters.back();
+    bias.name += ".bias";
+    bias.shape = {bias.shape[0], bias.shape[1]};
+    bias.split_dim = -1;
+    op.parameters.push_back(bias);
+  }
+}
+
 }  // namespace
 
 Workload published_workload(const PublishedModel& model) {
@@ -134,6 +146,7 @@ Workload published_workload(const PublishedModel& model) {
   workload.layers = t.layers;
   workload.default_seq_len = model.seq_len;
   workload.operators = transformer_operators(t);
+  if (name.find("gpt oss") != std::string::npos) add_expert_biases(&workload.operators);
   return workload;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <regex>
+#include <sstream>
 #include <string_view>
 
 #include "base/error.h"
@@ -202,9 +203,15 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
   if (has(text, "sequence parallel")) choices->sequence_parallel = choices->tp > 1;
   // DeepSpeed's 3D example of Megatron-LM v1.1.5 (ds_pretrain_gpt2_pipe.sh) passes --checkpoint-activations.
   const bool unstated = has(text, "not stated") && has(row.text("framework"), "DeepSpeed 3D");
-  // MaxText's remat_policy is 'full' (configs/base.yml); PaxML's GPT-3 saves nothing
-  // (AutodiffCheckpointType).
+  // NVIDIA's recipes: MaxText's save_qkv_proj and PaxML's SAVE_QKV_OUT_PROJ of 175B keep the projections (the
+  // runtime says so); PaxML's 5B keeps every product (SAVE_DOT_ONLY), so that attention alone runs again
+  // (dgxc-benchmarking maxtext/configure.sh, paxml/paxml_mod_configs.py).
   const bool remat = text.empty() && runtime.name == "jax";
+  if (remat && has(row.text("framework"), "PaxML") && has(row.text("model"), "5B") &&
+      !has(row.text("model"), "175B")) {
+    choices->recompute = Recompute::selective;
+    return;
+  }
   if (has(text, "full") || unstated || remat) {
     choices->recompute = Recompute::full;
     // Korthikanti's baseline is full recomputation without sequence parallelism.
@@ -235,10 +242,47 @@ void read_sharding(const Row& row, const RuntimeProfile& runtime, Choices* choic
   if (choices->dp * choices->cp == 1) choices->zero = 0;
 }
 
-double measured_seconds(const Row& row, double tokens, int devices) {
+// AMP's tables name where its pipelines are cut, among the layers and as many modules before them as behind
+// (embedding, casts and transposes; norm, head and loss).
+void read_cuts(const Row& row, int layers, Choices* choices) {
+  static const std::regex named(R"(pipeline cut points \[([0-9, ]+)\])");
+  std::smatch found;
+  if (choices->pp == 1 || !std::regex_search(row.text("notes"), found, named)) return;
+  std::vector<int> cuts;
+  std::istringstream list(found[1]);
+  for (std::string cut; std::getline(list, cut, ',');) cuts.push_back(std::stoi(cut));
+  if (static_cast<int>(cuts.size()) != choices->pp + 1) return;
+  const int before = (cuts.back() - layers) / 2;
+  std::vector<int> stages;
+  for (int stage = 0; stage < choices->pp; ++stage) {
+    const int begin = std::clamp(cuts[stage] - before, 0, layers);
+    stages.push_back(std::clamp(cuts[stage + 1] - before, 0, layers) - begin);
+  }
+  if (*std::min_element(stages.begin(), stages.end()) > 0) choices->stage_layers = stages;
+}
+
+// FLOPs of a sequence as NeMo counts them: the backward twice the forward, attention's whole square (its rows
+// of Llama 2 7B that state both FLOP/s and seconds say so to 0.1%, planner/published_test.cc).
+double counted_flops(const Workload& workload, int seq_len) {
+  double flops = workload.forward_flops_per_sample(seq_len);
+  for (const Operator& op : workload.operators) {
+    if (!op.attention || !op.attention->causal) continue;
+    const AttentionShape& shape = *op.attention;
+    flops += static_cast<double>(seq_len) * seq_len * shape.heads * (shape.qk_head_dim + shape.v_head_dim);
+  }
+  return 3 * flops;
+}
+
+// 0: the row has neither a step time nor a throughput.
+double measured_seconds(const Row& row, const Workload& workload, int seq_len, double batch, int devices) {
+  const double tokens = batch * seq_len;
   if (row.real("step_time_s") > 0) return row.real("step_time_s");
   if (row.real("tokens_per_s") > 0) return tokens / row.real("tokens_per_s");
   if (row.real("tokens_per_s_per_gpu") > 0) return tokens / row.real("tokens_per_s_per_gpu") / devices;
+  if (row.real("sequences_per_s") > 0) return batch / row.real("sequences_per_s");
+  // What others count (recomputation, the causal half) is not known well enough.
+  if (row.real("tflops_per_gpu") > 0 && has(row.text("framework"), "NeMo"))
+    return batch * counted_flops(workload, seq_len) / (row.real("tflops_per_gpu") * 1e12 * devices);
   return 0;
 }
 
@@ -267,16 +311,18 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (model.seq_len <= 0) throw Unreadable{"the sequence length is not stated", true};
   if (batch <= 0) throw Unreadable{"the global batch is not stated", true};
 
+  if (has(row.text("notes"), "layout not published")) throw Unreadable{"the layout is not published", true};
+
   PublishedStep step;
-  step.measured_s = measured_seconds(row, static_cast<double>(batch) * model.seq_len, devices);
+  auto job = std::make_shared<Job>();
+  job->workload = published_workload(model);
+  step.measured_s = measured_seconds(row, job->workload, model.seq_len, static_cast<double>(batch), devices);
   // A GB of a framework's memory column is 2^30 bytes: they print PyTorch's counters so.
   step.measured_bytes = row.real("mem_per_gpu_gb") * 1073741824.0;
   step.out_of_memory = has(row.text("source_ref"), "OOM") || has(row.text("notes"), "OOM");
   if (step.measured_s <= 0 && step.measured_bytes <= 0 && !step.out_of_memory)
     throw Unreadable{"neither a step time nor a throughput is stated", true};
 
-  auto job = std::make_shared<Job>();
-  job->workload = published_workload(model);
   if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA")) {
     // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply; the
     // adapters (well below 1% of the parameters) are not counted. Of memory nothing can be said so.
@@ -289,6 +335,24 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   job->training.seq_len = model.seq_len;
   job->training.precision = precision_of(row);
   job->training.fused_attention = job->runtime.fused_attention;
+  // Composer's FSDP: DEFAULT reduces gradients in fp32, PURE in the precision
+  // (composer/trainer/mosaic_fsdp_utils.py, get_mixed_precision).
+  if (has(row.text("precision"), "/DEFAULT") || has(row.text("precision"), "fp32_allreduce"))
+    job->runtime.fp32_gradients = true;
+  if (job->runtime.name == "torchtitan") {
+    // Its reports list what each row was run with.
+    const std::string& notes = row.text("notes");
+    if (has(notes, "FSDP") && !has(notes, "compile")) job->runtime.fused_elementwise = false;
+    if (has(notes, "async TP") || has(notes, "AsyncTP")) job->runtime.overlap_tensor = true;
+  }
+  if (job->runtime.name == "nemo" && !has(row.text("framework"), "Megatron-Bridge")) {
+    // Before Megatron-Bridge (Megatron-Core 0.12 and earlier) routing weights are applied when tokens return,
+    // the activation is compiled, and nothing computes beside experts' traffic.
+    job->runtime.eager_experts = false;
+    job->runtime.expert_exposed = 1;
+  }
+  // A row that says "full" recomputes all.
+  if (!row.text("act_recompute").empty()) job->runtime.recompute_keeps_projections = false;
   job->cluster = cluster_of(row, devices);
 
   Choices& c = step.plan.choices;
@@ -319,6 +383,8 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   const bool recipe = has(row.text("framework"), "NeMo") || has(row.text("framework"), "Megatron-Bridge");
   if (row.text("vp_interleave").empty() && recipe && c.pp > 1)
     chunks = std::max(1, job->workload.layers / c.pp);
+  // torchtitan's Interleaved1F1B has two stages a rank.
+  if (row.text("vp_interleave").empty() && has(row.text("notes"), "Interleaved 1F1B")) chunks = 2;
   if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
     c.schedule = Schedule::interleaved;
     c.interleave = chunks;
@@ -331,6 +397,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1" &&
                          !has(row.text("dp_sharding"), "FSDP=1 ");
   read_recompute(row, job->runtime, &c);
+  if (c.interleave == 1) read_cuts(row, job->workload.layers, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;
 

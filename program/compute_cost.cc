@@ -141,7 +141,7 @@ double benchmark_product_seconds(const Product& product, DType precision, const 
 }
 
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
-                         bool backward, const DeviceProfile& device) {
+                         bool backward, const DeviceProfile& device, double head_dim) {
   if (flops <= 0) return 0;
   const DType type = supported(product_type(OperatorKind::attention, precision), device);
   const AttentionModel& model = device.attention[static_cast<int>(type)][fused ? 1 : 0];
@@ -149,8 +149,16 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
       backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;
   const double ramp = seq_len > 0 ? seq_len / (seq_len + model.half_sequence) : 1;
   const double occupied = queries > 0 ? queries / (queries + model.half_queries) : 1;
-  return flops / (efficiency * ramp * occupied * device.peak_flops_per_s[static_cast<int>(type)] *
+  const double width =
+      head_dim > 0 ? (1 + model.half_head_dim / 128) / (1 + model.half_head_dim / head_dim) : 1;
+  return flops / (efficiency * ramp * occupied * width * device.peak_flops_per_s[static_cast<int>(type)] *
                   device.sustained_clock);
+}
+
+double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {
+  const bool waits = instruction.op == Op::collective &&
+                     (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
+  return waits && ranks > 1 ? runtime.collective_overhead_s * std::sqrt(2 * std::log(ranks)) : 0;
 }
 
 std::string_view vector_family(OperatorKind kind) {
@@ -199,6 +207,17 @@ double optimizer_seconds(double bytes, const DeviceProfile& device) {
   return bytes <= 0 ? 0 : bytes / rate_of("optimizer", false, device);
 }
 
+namespace {
+
+// Fused attention written for earlier devices uses Hopper's tensor units by mma.sync, which reaches 0.62 of
+// what its own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607
+// there, by clock (operators/hardware_microbench.csv).
+double attention_generation(const Shard& shard, const DeviceProfile& device, const RuntimeProfile& runtime) {
+  return runtime.portable_attention && shard.fused_attention && device.generation == "hopper" ? 0.62 : 1;
+}
+
+}  // namespace
+
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime) {
   if (compute == ComputeKind::optimizer)
@@ -209,8 +228,8 @@ double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind com
   const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
   if (work.attention_flops > 0 && whole_core)
     seconds += attention_seconds(work.attention_flops, shard.seq_len, work.attention_queries, shard.precision,
-                                 shard.fused_attention, backward, device) /
-               runtime.attention_efficiency;
+                                 shard.fused_attention, backward, device, work.attention_head_dim) /
+               (runtime.attention_efficiency * attention_generation(shard, device, runtime));
   if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)

@@ -16,13 +16,16 @@ double product_seconds(const Product& product, DType precision, const DeviceProf
 // The same on a cool device that the product, repeated, warms up: what a benchmark measures.
 double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device);
 // `flops`: causal counted once; backward twice the forward. `queries`: rows x heads; 0: enough to fill the
-// device.
+// device. `head_dim`: width of a head, mean of keys' and values'; 0: as the model was measured.
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
-                         bool backward, const DeviceProfile& device);
-// Computation waits for this collective (RuntimeProfile::collective_overhead_s).
-inline bool is_waited_for(const Instruction& instruction) {
-  return instruction.op == Op::collective &&
-         (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
+                         bool backward, const DeviceProfile& device, double head_dim = 0);
+// How long computation that waits for a collective of `ranks` waits beyond the network's time: for the last
+// of them to arrive. Of n arrivals spread normally by sigma the last is sigma sqrt(2 ln n) late, to first
+// order; RuntimeProfile::collective_overhead_s is sigma. 0 for collectives that nothing waits for at once.
+double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime);
+// Of a communication's time, what computation does not hide (RuntimeProfile::expert_exposed).
+inline double exposed_share(const Instruction& instruction, const RuntimeProfile& runtime) {
+  return instruction.stream == Stream::expert ? runtime.expert_exposed : 1;
 }
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);

@@ -87,15 +87,27 @@ double kernel_places(const Operator& op) {
   return shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1;
 }
 
+// Experts' arithmetic inside their grouped products (RuntimeProfile::fused_experts).
+bool experts_fused(const Shard& shard, const RuntimeProfile& runtime) {
+  return runtime.fused_experts && shard.precision == DType::fp8;
+}
+
+bool experts_eager(const Shard& shard, const RuntimeProfile& runtime) {
+  return runtime.eager_experts && !experts_fused(shard, runtime);
+}
+
 void add_products(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
   const DType storage = storage_type(shard.precision);
   const double accumulated = runtime.fused_gradient_accumulation ? 2 * gradient_bytes(shard, runtime) : 0;
   const double share = 1 / kernel_places(op);
+  const bool experts = op.kind == OperatorKind::expert_linear;
+  const bool grouped = experts && experts_fused(shard, runtime);
   for (const MatmulShape& shape : op.matmuls) {
     Product p = forward_product(op, shape, shard);
     p.left_share = share;
+    p.batched = p.batched || grouped;
     if (does_forward(kind)) add_product(work, p, type, storage);
     // dX = dY W^T; what reads the batch itself needs no gradient of its input.
     if (does_input_gradient(kind) && !op.inputs.empty())
@@ -113,8 +125,13 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
                               (does_forward(kind)          ? p.k
                                : does_input_gradient(kind) ? p.n
                                                            : 0);
+      // What a fused grouped layer computes between its two products it casts on the way.
+      const bool inside =
+          grouped && (does_forward(kind) ? op.split == TensorSplit::row : op.split == TensorSplit::column);
+      if (elements <= 0 || inside) continue;
       work->quantize_bytes += elements * (bytes_of(storage) + 2.0 * bytes_of(DType::fp8));
-      work->kernels += elements > 0 ? 1 : 0;
+      // Each expert's operand is cast, and its scales are found or rearranged, by itself.
+      work->kernels += experts && experts_eager(shard, runtime) ? 2 * p.count : 1;
     }
   }
   if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
@@ -126,6 +143,11 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
     if (op.parameters.size() > 1) work->kernels += 1;  // bias: a reduction over the rows
   }
 }
+
+// Bytes an element of the scores that the softmax moves beyond the fused one's, and its further kernels,
+// where the fused kernel cannot run and PyTorch casts to fp32, scales, masks, exponentiates and casts back.
+constexpr double kLooseSoftmaxForward = 6 + 8 + 8 + 8 + 6 - 4, kLooseSoftmaxBackward = 6 + 12 + 8 + 8 + 6 - 6;
+constexpr double kLooseSoftmaxKernels = 4;
 
 // Scores, softmax, dropout and context of an unfused core as PyTorch runs them: the whole square, causal or
 // not, in memory.
@@ -141,6 +163,14 @@ void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const 
   const Product score{queries, keys, static_cast<double>(shape.qk_head_dim), batch, true};
   const Product context{queries, static_cast<double>(shape.v_head_dim), keys, batch, true};
   const double attention_flops = work->flops;
+  // Megatron-LM's fused masked softmax takes four rows of a batch of heads at a time (fused_softmax.py,
+  // is_kernel_available: attn_batches % 4 == 0).
+  const bool loose =
+      runtime.fused_softmax_multiple > 0 && std::fmod(batch, runtime.fused_softmax_multiple) != 0;
+  if (loose) {
+    work->vector_bytes += scores * (does_forward(kind) ? kLooseSoftmaxForward : kLooseSoftmaxBackward);
+    work->kernels += kLooseSoftmaxKernels;
+  }
   if (does_forward(kind)) {
     add_product(work, score, type, storage);
     add_product(work, context, type, storage);
@@ -160,6 +190,18 @@ void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const 
   work->flops = attention_flops;  // the model's FLOPs are counted once, by attention_flops
 }
 
+// Joining the blocks of ring attention (Transformer Engine's context_parallel.py): forward each block's
+// output is scaled in fp32 and added (16 bytes an element; after the first block the later half of the rows
+// alone has new keys or all rows half of them: (cp + 1) / 2 of the rows in all), backward gradients of
+// queries, keys and values are added to what came before (6 bytes).
+void add_ring(const AttentionShape& shape, bool forward, const Shard& shard, OperatorWork* work) {
+  if (shard.cp <= 1) return;
+  const double output = shard.rows * shape.heads / shard.tp * shape.v_head_dim;
+  const double key_value = shard.rows * shape.kv_heads / shard.tp * (shape.qk_head_dim + shape.v_head_dim);
+  work->vector_bytes += forward ? 16 * output * (shard.cp + 1) / 2 : 6 * shard.cp * (output + key_value);
+  work->kernels += 3.0 * shard.cp;
+}
+
 void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                    OperatorWork* work) {
   if (!op.attention || kind == ComputeKind::backward_weight) return;
@@ -169,11 +211,13 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
                           (static_cast<double>(shape.heads) / shard.tp) *
                           (shape.qk_head_dim + shape.v_head_dim);
   work->attention_queries = shard.rows * shape.heads / shard.tp;
+  work->attention_head_dim = (shape.qk_head_dim + shape.v_head_dim) / 2.0;
   work->flops += work->attention_flops;
   const double element = bytes_of(storage_type(shard.precision));
   // Rotary positions and the like, where the operator has them.
   work->vector_bytes += shard.rows * internal::vector_elements(op) / shard.tp * element;
   if (op.vector_elements > 0) work->kernels += 2;
+  add_ring(shape, does_forward(kind), shard, work);
   if (!shard.fused_attention) {
     add_unfused_attention(shape, kind, shard, runtime, work);
     return;
@@ -251,11 +295,43 @@ Passes passes_of(OperatorKind kind, bool fused) {
   }
 }
 
+// Experts' arithmetic between and after their products, run operator by operator. Counted from
+// Megatron-Core's weighted_swiglu and weighted_swiglu_back (fusions/fused_bias_swiglu.py), routing weights in
+// fp32, by element of the activation: 4 kernels that move 22 bytes forward, 20 that move 130 back; those that
+// read or write the halves of the gated tensor (10 and 38 bytes) are strided and run at half the rate. That
+// is 16 ps an element of gate and up at 6 TB/s; Megatron-Bridge 26.06, which fuses them, took 17 to 30 ps
+// less than 26.04 on four models. With biases (GPT-OSS) TEGroupedMLP::_apply_bias adds bias x weight in fp32
+// by expert: 28 bytes an element of the output forward, 40 back.
+constexpr double kEagerForward = 22 + 10, kEagerBackward = 130 + 38;
+constexpr double kEagerBiasForward = 28, kEagerBiasBackward = 40;
+
+void add_eager_experts(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
+  if (kind == ComputeKind::backward_weight) return;
+  const bool forward = does_forward(kind);
+  const double elements =
+      local_rows(op, shard) * static_cast<double>(op.output_elements) / internal::output_split(op, shard);
+  if (op.kind == OperatorKind::router) {
+    // Small operators of the router's masks, its auxiliary loss and the dispatcher's counts (moe_utils.py,
+    // token_dispatcher.py): launches alone.
+    work->kernels += forward ? 45 : 15;
+  } else if (op.kind == OperatorKind::activation) {
+    work->vector_bytes += elements * (forward ? kEagerForward : kEagerBackward);
+    work->kernels += forward ? 4 : 20;
+  } else if (op.kind == OperatorKind::expert_linear && op.split == TensorSplit::row &&
+             op.parameters.size() > 1) {
+    work->vector_bytes += elements * (forward ? kEagerBiasForward : kEagerBiasBackward);
+    work->kernels += (forward ? 2 : 4) * std::max(1.0, static_cast<double>(op.experts) / shard.ep);
+  }
+}
+
 void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                      OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
   // One kernel with the batch norm before them: in-place ReLU, and the addition of the shortcut, which is
   // read once more and whose gradient is written.
+  if (op.kind == OperatorKind::activation && of_experts(op) &&
+      (experts_fused(shard, runtime) || experts_eager(shard, runtime)))
+    return;  // inside the products, or counted by add_eager_experts
   const bool in_norm = runtime.fused_normalization && !op.keeps_input;
   if (in_norm && op.kind == OperatorKind::activation) return;
   const Passes passes = in_norm && op.kind == OperatorKind::elementwise
@@ -337,7 +413,13 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
     work.bytes = work.vector_bytes;
     return work;
   }
+  // What full recomputation keeps it does not run again.
+  if (kind == ComputeKind::recompute && runtime.recompute_keeps_projections &&
+      op.kind == OperatorKind::linear && op.name.ends_with("qkv"))
+    return work;
   add_products(op, kind, shard, runtime, &work);
+  const bool mixture = of_experts(op) || op.kind == OperatorKind::router;
+  if (mixture && experts_eager(shard, runtime)) add_eager_experts(op, kind, shard, &work);
   switch (op.kind) {
     case OperatorKind::attention:
       add_attention(op, kind, shard, runtime, &work);

@@ -44,11 +44,12 @@ struct OperatorWork {
   std::vector<Product> products;
   double attention_flops = 0;    // of the attention core, for AttentionModel
   double attention_queries = 0;  // rows x heads of it
-  double vector_bytes = 0;       // of memory-bound arithmetic, for VectorModel
-  double quantize_bytes = 0;     // of casts to fp8, for VectorModel "quantize"
-  double flops = 0;              // all FLOPs together
-  double bytes = 0;              // all bytes together, products' operands included
-  double kernels = 0;            // launches
+  double attention_head_dim = 0;
+  double vector_bytes = 0;    // of memory-bound arithmetic, for VectorModel
+  double quantize_bytes = 0;  // of casts to fp8, for VectorModel "quantize"
+  double flops = 0;           // all FLOPs together
+  double bytes = 0;           // all bytes together, products' operands included
+  double kernels = 0;         // launches
 };
 
 // Type that activations, weights and gradients are stored in when computing in `precision`: fp8 trains on

@@ -85,6 +85,14 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.fused_normalization = message.fused_normalization();
   p.update_gradient_bytes = read.at_least_zero("update_gradient_bytes", message.update_gradient_bytes());
   p.workspace_bytes = read.at_least_zero("workspace_bytes", message.workspace_bytes());
+  p.fused_experts = message.fused_experts();
+  p.expert_exposed = read.efficiency("expert_exposed", message.expert_exposed());
+  p.portable_attention = message.portable_attention();
+  p.fused_softmax_multiple = message.fused_softmax_multiple();
+  if (p.fused_softmax_multiple < 0)
+    read.fail("fused_softmax_multiple", "is negative", "a number of at least 0");
+  p.recompute_keeps_projections = message.recompute_keeps_projections();
+  p.eager_experts = message.eager_experts();
   p.frameworks.assign(message.frameworks().begin(), message.frameworks().end());
   return p;
 }
@@ -129,6 +137,12 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_fused_normalization(p.fused_normalization);
   message->set_update_gradient_bytes(p.update_gradient_bytes);
   message->set_workspace_bytes(p.workspace_bytes);
+  message->set_fused_experts(p.fused_experts);
+  message->set_expert_exposed(p.expert_exposed);
+  message->set_portable_attention(p.portable_attention);
+  message->set_fused_softmax_multiple(p.fused_softmax_multiple);
+  message->set_recompute_keeps_projections(p.recompute_keeps_projections);
+  message->set_eager_experts(p.eager_experts);
   for (const std::string& name : p.frameworks) message->add_frameworks(name);
 }
 

@@ -50,6 +50,12 @@ struct RuntimeProfile {
   bool fused_normalization = false;
   double update_gradient_bytes = 0;
   double workspace_bytes = 0;
+  bool fused_experts = false;
+  double expert_exposed = 1;
+  bool portable_attention = false;
+  int fused_softmax_multiple = 0;
+  bool recompute_keeps_projections = false;
+  bool eager_experts = false;
   std::vector<std::string> frameworks;
 };
 

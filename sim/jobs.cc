@@ -74,7 +74,7 @@ class Together {
       input.communication_efficiency = runtime.communication_efficiency;
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
-    input.collective_overhead_s = runtime.collective_overhead_s;
+    input.runtime = runtime;
     scenario_ = build_scenario(input);
   }
 

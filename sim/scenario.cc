@@ -271,19 +271,21 @@ class Builder {
     if (n <= 1) return;
     meeting.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = plan_of(gc, instruction);
-    meeting.payload.latency_s =
-        plan.latency_s + (is_waited_for(instruction) ? input_.collective_overhead_s : 0);
-    if (instruction.bytes < kLeastBytes) return;
+    // What computation hides is not simulated.
+    const double exposed = exposed_share(instruction, input_.runtime);
+    meeting.payload.latency_s = exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
+    const double bytes = exposed * instruction.bytes;
+    if (bytes < kLeastBytes) return;
     const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
     if (input_.messages) {
-      meeting.messages = message_graph_of(group, plan, instruction, bandwidth);
+      meeting.messages = message_graph_of(group, plan, instruction, bandwidth / exposed);
       meeting.payload.latency_s = 0;
       return;
     }
     const double unit = edge_unit(instruction.collective, plan.algorithm, n);
     const EdgeShape shape = edge_shape(instruction.collective, plan.algorithm);
     const int request = collective_request(group, gc, shape, instruction);
-    use(request, meeting_payloads_, static_cast<int>(result_.meetings.size()) - 1, unit * instruction.bytes,
+    use(request, meeting_payloads_, static_cast<int>(result_.meetings.size()) - 1, unit * bytes,
         unit * bandwidth);
   }
 

@@ -130,7 +130,7 @@ struct ScenarioInput {
   double communication_efficiency = 1;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
-  double collective_overhead_s = 0;
+  RuntimeProfile runtime;    // for waiting_seconds and exposed_share (program/compute_cost.h)
   bool messages = false;     // collectives message by message
   bool reduce_flows = true;  // FlowSystem::reduce; tests switch it off
 };

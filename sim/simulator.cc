@@ -59,7 +59,7 @@ class Prepared {
       input.communication_efficiency = runtime.communication_efficiency;
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
-    input.collective_overhead_s = runtime.collective_overhead_s;
+    input.runtime = runtime;
     input.messages = messages;
     scenario = build_scenario(input);
     steps = options.steps > 0 ? options.steps : scenario.ends_in_global_synchronisation ? 1 : 2;

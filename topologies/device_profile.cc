@@ -109,6 +109,7 @@ void read_attention(const proto::DeviceProfile& message, const FieldCheck& check
     model.backward_efficiency = at.fraction("backward_efficiency", from.backward_efficiency());
     model.half_sequence = at.not_negative("half_sequence", from.half_sequence());
     model.half_queries = at.not_negative("half_queries", from.half_queries());
+    model.half_head_dim = at.not_negative("half_head_dim", from.half_head_dim());
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (profile.peak_flops_per_s[type] == 0) continue;
@@ -262,6 +263,7 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
       attention->set_backward_efficiency(profile.attention[type][fused].backward_efficiency);
       attention->set_half_sequence(profile.attention[type][fused].half_sequence);
       attention->set_half_queries(profile.attention[type][fused].half_queries);
+      attention->set_half_head_dim(profile.attention[type][fused].half_head_dim);
     }
   }
   for (const VectorModel& model : profile.vector) {

@@ -44,6 +44,7 @@ struct AttentionModel {
   double backward_efficiency = 0;
   double half_sequence = 0;
   double half_queries = 0;
+  double half_head_dim = 0;
 };
 
 struct DeviceProfile {

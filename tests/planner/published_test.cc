@@ -93,6 +93,59 @@ TEST_CASE("a row that lacks what is needed says so") {
         "no runtime profile of the framework 'Nobody's'");
 }
 
+TEST_CASE("what a row says of its run beyond the columns of the plan") {
+  const auto read = [](const std::string& row) {
+    const CsvTable t = table(row);
+    return read_published_step(t, t.rows[0]);
+  };
+  // AMP: cuts among 24 layers and three modules on either side; gradients reduced in fp32.
+  const PublishedStep amp = read(
+      "x,Megatron-DeepSpeed,2022,GPT-2,24,1024,16,1024,V100-16GB,16,4,fp16 "
+      "(fp32_allreduce),1,4,,4,32,1,full,1,,"
+      "\"50,257\",\"pipeline cut points [0, 8, 14, 20, 30]\"");
+  CHECK(amp.plan.choices.stage_layers == std::vector<int>{5, 6, 6, 7});
+  CHECK(amp.plan.job->runtime.fp32_gradients);
+  // torchtitan: whether it was compiled, asynchronous tensor parallelism, the schedule.
+  const std::string titan =
+      "x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,1,full,1,,"
+      "128256,";
+  CHECK_FALSE(read(titan + "FSDP; seq").plan.job->runtime.fused_elementwise);
+  const PublishedStep compiled = read(titan + "Interleaved 1F1B + compile + AsyncTP");
+  CHECK(compiled.plan.job->runtime.overlap_tensor);
+  CHECK(compiled.plan.choices.interleave == 2);
+  // LLM Foundry's DEFAULT reduces in fp32, PURE does not.
+  const auto foundry = [&](const std::string& precision) {
+    return read("x,llm-foundry,2024,MPT-1b,24,2048,16,2048,A100-80GB,8,8," + precision +
+                ",1,1,,8,64,8,none,1,,50368,")
+        .plan.job->runtime.fp32_gradients;
+  };
+  CHECK(foundry("amp_bf16/DEFAULT"));
+  CHECK_FALSE(foundry("bf16/PURE"));
+  // JAX: projections are kept where nothing is said, and PaxML's 5B keeps all products.
+  const std::string pax = ",2048,H100-80GB,16,8,fp8,1,1,,16,64,4,";
+  CHECK(read("x,PaxML (JAX),2025,GPT175B,96,12288,96" + pax + ",1,,,")
+            .plan.job->runtime.recompute_keeps_projections);
+  CHECK(read("x,PaxML (JAX),2025,GPT5B,24,4096,32" + pax + ",1,,,").plan.choices.recompute ==
+        Recompute::selective);
+  CHECK_FALSE(
+      read("x,Alpa,2022,GPT,24,4096,32" + pax + "full,1,,,").plan.job->runtime.recompute_keeps_projections);
+}
+
+TEST_CASE("NeMo's FLOP/s give a step time: the whole square of attention, backward twice forward") {
+  const CsvTable t = parse_csv(
+      "framework,date,model,n_layers,hidden,n_heads,ffn_hidden,vocab,seq_len_tokens,gpu,n_gpus,precision,tp,"
+      "pp,cp,"
+      "gbs_sequences,tflops_per_gpu,notes\n"
+      "NeMo,2024,LLAMA2-7B,32,4096,32,11008,32000,8192,H100-80GB,8,FP8,1,1,1,512,730,\n"
+      "NeMo,2024,LLAMA2-7B,32,4096,32,11008,32000,8192,H100-80GB,8,FP8,1,1,1,512,730,layout not published\n",
+      "steps.csv");
+  const double weights = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 32000.0 * 4096;
+  const double flops_per_token = 6 * weights + 12.0 * 32 * 4096 * 8192;
+  CHECK(read_published_step(t, t.rows[0]).measured_s ==
+        Approx(512.0 * 8192 * flops_per_token / (730e12 * 8)).epsilon(2e-3));
+  CHECK_THROWS_AS(read_published_step(t, t.rows[1]), Unreadable);
+}
+
 TEST_CASE("a table of something else is refused") {
   const auto file = std::filesystem::temp_directory_path() / "orrery_published_other.csv";
   write_file_atomically(file, "a,b\n1,2\n");

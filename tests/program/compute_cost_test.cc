@@ -209,3 +209,49 @@ TEST_CASE("cores that are busy together slow each other by the measured factor")
   plan.choices.dp = 4;
   CHECK(ComputeCost(plan, d).range_seconds(1, 11, ComputeKind::forward) == Approx(2 * alone));
 }
+
+TEST_CASE("narrow heads wait for exponentials; the model is as measured at a width of 128") {
+  DeviceProfile d = device();
+  for (auto& pair : d.attention)
+    for (AttentionModel& a : pair) a.half_head_dim = 64;
+  const auto seconds = [&](double width) {
+    return attention_seconds(1e12, 512, 0, DType::bf16, true, false, d, width);
+  };
+  CHECK(seconds(128) == Approx(attention_seconds(1e12, 512, 0, DType::bf16, true, false, d)));
+  CHECK(seconds(64) == Approx(seconds(128) * 2 / 1.5));
+  CHECK(seconds(256) == Approx(seconds(128) * 1.25 / 1.5));
+}
+
+TEST_CASE("fused attention written before Hopper has 0.62 of Hopper's rate") {
+  DeviceProfile d = device();
+  RuntimeProfile runtime;
+  OperatorWork work;
+  work.attention_flops = 1e12;
+  Shard shard;
+  shard.seq_len = 512;
+  const auto seconds = [&] {
+    return work_seconds(work, OperatorKind::attention, ComputeKind::forward, shard, d, runtime);
+  };
+  const double before = seconds();
+  runtime.portable_attention = true;
+  CHECK(seconds() == before);
+  d.generation = "hopper";
+  CHECK(seconds() == Approx(before / 0.62));
+}
+
+TEST_CASE("computation waits for the last of n ranks, and for what it does not hide of a communication") {
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::tensor;
+  instruction.collective = CollectiveKind::all_gather;
+  RuntimeProfile runtime;
+  runtime.collective_overhead_s = 1e-4;
+  CHECK(waiting_seconds(instruction, 1, runtime) == 0);
+  CHECK(waiting_seconds(instruction, 8, runtime) == Approx(1e-4 * std::sqrt(2 * std::log(8))));
+  CHECK(exposed_share(instruction, runtime) == 1);
+  instruction.stream = Stream::data;
+  CHECK(waiting_seconds(instruction, 8, runtime) == 0);
+  instruction.stream = Stream::expert;
+  runtime.expert_exposed = 0.3;
+  CHECK(exposed_share(instruction, runtime) == 0.3);
+}

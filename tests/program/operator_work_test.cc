@@ -293,3 +293,60 @@ TEST_CASE("work is finite, never negative and grows with rows, on random extreme
     }
   }
 }
+
+TEST_CASE("Megatron-LM's fused softmax takes batches of heads in fours; others are cast to fp32 and back") {
+  RuntimeProfile runtime = megatron();
+  REQUIRE(runtime.fused_softmax_multiple == 4);
+  const Operator core = model()[3];
+  REQUIRE(core.kind == OperatorKind::attention);
+  Shard s = shard(8, false);  // 8 heads a rank
+  for (const double samples : {1.0, 2.0}) {
+    s.samples = samples;
+    s.rows = kS * samples;
+    RuntimeProfile any = runtime;
+    any.fused_softmax_multiple = 0;
+    const OperatorWork fused = operator_work(core, ComputeKind::forward, s, any);
+    CHECK(operator_work(core, ComputeKind::forward, s, runtime).vector_bytes == fused.vector_bytes);
+    runtime.fused_softmax_multiple = 16;  // as if: 8 heads are not enough, 16 are
+    const OperatorWork loose = operator_work(core, ComputeKind::forward, s, runtime);
+    runtime.fused_softmax_multiple = 4;
+    const double scores = samples * 8 * kS * kS;
+    CHECK(loose.vector_bytes - fused.vector_bytes == Approx(samples == 1 ? 32 * scores : 0));
+    CHECK(loose.kernels - fused.kernels == Approx(samples == 1 ? 4 : 0));
+  }
+}
+
+TEST_CASE("experts run operator by operator, or inside their grouped 8-bit product") {
+  Operator act;
+  act.kind = OperatorKind::activation;
+  act.split = TensorSplit::column;
+  act.active_experts = 2;
+  act.experts = 8;
+  act.output_elements = 2 * 100;
+  act.vector_elements = 6 * 100;
+  Shard s;
+  s.rows = 10;
+  s.ep = 4;
+  s.precision = DType::fp8;
+  RuntimeProfile runtime;
+  const auto bytes = [&](ComputeKind kind) { return operator_work(act, kind, s, runtime).vector_bytes; };
+  CHECK(bytes(ComputeKind::forward) == Approx(10 * 600 * 2));
+  runtime.eager_experts = true;
+  CHECK(bytes(ComputeKind::forward) == Approx(10 * 200 * 32));
+  CHECK(bytes(ComputeKind::backward) == Approx(10 * 200 * 168));
+  runtime.fused_experts = true;
+  CHECK(bytes(ComputeKind::forward) == 0);
+  s.precision = DType::bf16;  // has no fused grouped layer
+  CHECK(bytes(ComputeKind::forward) == Approx(10 * 200 * 32));
+}
+
+TEST_CASE("full recomputation may keep what goes into attention") {
+  RuntimeProfile runtime = megatron();
+  const std::vector<Operator> ops = model();
+  const Operator& qkv = ops[2];
+  REQUIRE(qkv.name.ends_with("qkv"));
+  CHECK(operator_work(qkv, ComputeKind::recompute, shard(1, false), runtime).flops > 0);
+  runtime.recompute_keeps_projections = true;
+  CHECK(operator_work(qkv, ComputeKind::recompute, shard(1, false), runtime).flops == 0);
+  CHECK(operator_work(qkv, ComputeKind::forward, shard(1, false), runtime).flops > 0);
+}
