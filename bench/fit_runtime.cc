@@ -58,9 +58,7 @@ void apply(const Setting& setting, Job* job) {
   } else if (name == "collective") {
     runtime.collective_overhead_s = setting.value;
   } else if (name == "exposed") {
-    runtime.expert_exposed = setting.value;
-  } else if (name == "eager") {
-    runtime.eager_experts = setting.value > 0.5;
+    if (runtime.expert_exposed < 1) runtime.expert_exposed = setting.value;  // else the row hides nothing
   } else if (name == "step") {
     runtime.step_overhead_s = setting.value;
   } else if (name == "micro_batch") {

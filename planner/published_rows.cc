@@ -262,7 +262,7 @@ void read_cuts(const Row& row, int layers, Choices* choices) {
 }
 
 // FLOPs of a sequence as NeMo counts them: the backward twice the forward, attention's whole square (its rows
-// of Llama 2 7B that state both FLOP/s and seconds say so to 0.1%, planner/published_test.cc).
+// of Llama 2 7B that state both FLOP/s and seconds say so to 0.1%).
 double counted_flops(const Workload& workload, int seq_len) {
   double flops = workload.forward_flops_per_sample(seq_len);
   for (const Operator& op : workload.operators) {
