@@ -87,19 +87,25 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
   frame_.hops_least.clear();
   if (c.pp == 1) return frame_;
   const Plan plan{job_, c};
-  const int boundary = frame_.cut->part(0, 0).end;
-  const double bytes =
-      output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard_of(plan));
-  // Few ways are unlike: those of equal shapes cost the same.
+  const Shard shard = shard_of(plan);
+  // Few ways are unlike: those of equal shapes cost the same for equal bytes.
   const GroupShape* last = nullptr;
+  double last_bytes = -1;
   for (int stage = 0; stage < c.pp; ++stage) {
+    // Of the boundary behind the stage's first chunk; from the last stage nothing is sent unless it has more.
+    const int boundary = frame_.cut->part(stage, 0).end;
+    const double bytes =
+        stage + 1 == c.pp && c.interleave == 1
+            ? last_bytes
+            : output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
     const GroupShape& hop = frame_.geometry->hops[stage];
-    const bool same = last != nullptr && hop.nodes == last->nodes && hop.intra == last->intra &&
-                      hop.inter_latency_s == last->inter_latency_s &&
+    const bool same = last != nullptr && bytes == last_bytes && hop.nodes == last->nodes &&
+                      hop.intra == last->intra && hop.inter_latency_s == last->inter_latency_s &&
                       hop.intra_latency_s == last->intra_latency_s &&
                       hop.inter_bandwidth_bytes_per_s == last->inter_bandwidth_bytes_per_s &&
                       hop.intra_bandwidth_bytes_per_s == last->intra_bandwidth_bytes_per_s &&
                       hop.port_bandwidth_bytes_per_s == last->port_bandwidth_bytes_per_s;
+    last_bytes = bytes;
     if (same) {
       frame_.hops.push_back(frame_.hops.back());
       frame_.hops_least.push_back(frame_.hops_least.back());

@@ -13,6 +13,10 @@
 namespace orrery::planner {
 namespace {
 
+// Of a collective's closed form, what bounds count: flows over several nodes were simulated up to 0.3%
+// quicker than it (random plans of llama3-8b and mixtral-8x7b on two nodes, estimator_test's long run).
+constexpr double kLeastShare = 0.99;
+
 std::uint64_t pair_of(int a, int b) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 | static_cast<std::uint32_t>(b);
 }
@@ -210,10 +214,10 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
         last_gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
                            shapes.shared_key);
       if (plain && shapes.alone != nullptr) {
-        last_least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
+        last_least = kLeastShare * cost(reduce, bytes, *shapes.alone, shapes.alone_key);
         if (c.zero >= 1)
-          last_gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.alone,
-                                   shapes.alone_key);
+          last_gather_least = kLeastShare * cost(CollectiveKind::all_gather, bucket.elements * weight_bytes,
+                                                 *shapes.alone, shapes.alone_key);
       }
     }
     result.steps.push_back({last_reduce, last_across, bucket.part, bucket.chunk});
