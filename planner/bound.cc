@@ -41,8 +41,9 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
       optimizer = optimizer_s(all.owned, least_.kinds[stage]) / haste_;
       if (reduces) {
         if (gathers) gather = all.gather_least_s;
-        if (!c.overlap_grad_reduce && every) own += m * all.total_least_s;
-        after = c.overlap_grad_reduce ? all.final_least_s : every ? 0 : all.total_least_s;
+        // The last micro-batch's gradient leaves for the stage before while its own are still reduced.
+        if (!c.overlap_grad_reduce && every) own += (m - 1) * all.total_least_s;
+        after = c.overlap_grad_reduce ? all.final_least_s : all.total_least_s;
         // A layer whose parameters are there still is not gathered again.
         const double gathered =
             c.zero == 3 ? m * std::max(0.0, 2 * (all.gather_least_s - c.interleave * all.widest_layer_s)) : 0;
