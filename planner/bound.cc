@@ -14,7 +14,8 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   for (std::size_t replica = 0; replica < c.replica_batches.size(); ++replica)
     m = std::min(m, static_cast<double>(plan.micro_batches_of(static_cast<int>(replica))));
   const bool collective = c.sync == Sync::all_reduce && c.grad_compression == Compression::none;
-  const bool reduces = with_data && collective && c.dp * c.cp > 1;
+  const bool shares_samples = !crossing_.empty() && c.tp > 1;  // tensor ranks of a general graph
+  const bool reduces = with_data && collective && (c.dp * c.cp > 1 || shares_samples);
   const bool split = c.schedule == Schedule::zero_bubble;
   const bool gathers = c.zero >= 1 && c.zero <= 2 && !runtime.overlap_param_gather;
   const bool every = c.zero >= 2;
@@ -33,6 +34,9 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const bool fast = haste_ > 1;
     const double forward = fast ? t.forward_compute / haste_ : t.forward_busy;
     const double backward = fast ? t.backward_compute / haste_ : t.backward_busy;
+    // Of a transformer's layer half at least is the gradients of inputs; those of unlike layers may be all of
+    // weights.
+    const double of_inputs = crossing_.empty() ? t.backward_of_layers / 2 / haste_ : 0;
     double own = m * (forward + backward + runtime.micro_batch_overhead_s);
     double after = 0, optimizer = 0, gather = 0;
     const bool twin = frame.cut->twin[stage] != stage;
@@ -55,8 +59,7 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     slowest_optimizer = std::max(slowest_optimizer, optimizer * haste_);
     last_backward = std::max(last_backward, there + own + (split ? 0 : back));
     if (split)  // weights' gradients may wait until the inputs' have left
-      last_backward =
-          std::max(last_backward, there + m * (forward + t.backward_of_layers / 2 / haste_) + back);
+      last_backward = std::max(last_backward, there + m * (forward + of_inputs) + back);
     own_end = std::max(own_end, there + own + optimizer);
     update = std::max(update, optimizer + gather);
     if (stage == 0) {
@@ -65,7 +68,7 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     }
     there += (fast ? t.first_forward_compute / haste_ : t.first_forward) +
              (c.pp > 1 ? frame.hops_least[stage] : 0);
-    back += (split  ? t.backward_of_layers / 2 / haste_
+    back += (split  ? of_inputs
              : fast ? t.backward_of_layers / haste_
                     : t.first_backward) +
             (c.pp > 1 ? frame.hops_least[stage] : 0);

@@ -9,6 +9,7 @@
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"
+#include "workloads/layer_graph.h"
 
 namespace orrery::planner {
 namespace {
@@ -72,6 +73,7 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
+  if (!job_->workload.transformer) crossing_ = crossing_operators(job_->workload);
 }
 
 const Estimator::Frame& Estimator::frame(const Choices& c) {
@@ -86,6 +88,10 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
   frame_.hops.clear();
   frame_.hops_least.clear();
   if (c.pp == 1) return frame_;
+  if (!crossing_.empty()) {
+    hops_of_graph(c, &frame_);
+    return frame_;
+  }
   const Plan plan{job_, c};
   const Shard shard = shard_of(plan);
   // Few ways are unlike: those of equal shapes cost the same for equal bytes.
@@ -118,6 +124,33 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
         achieved_seconds(plan_transfer(bytes, alone, job_->cluster), bytes, job_->runtime));
   }
   return frame_;
+}
+
+// Layers that are unlike put out unlike amounts, and several tensors may cross a cut.
+void Estimator::hops_of_graph(const Choices& c, Frame* frame) const {
+  const Plan plan{job_, c};
+  const Shard shard = shard_of(plan);
+  for (int stage = 0; stage < c.pp; ++stage) {
+    double mean = 0, first_least = 0;
+    const int chunks = stage + 1 < c.pp ? c.interleave : c.interleave - 1;  // that send to the next stage
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      double all = 0, largest = 0;
+      // Part p of the model is layer p - 1 (layer_kinds.h).
+      for (const int op : crossing_[static_cast<std::size_t>(frame->cut->part(stage, chunk).end) - 1]) {
+        const double bytes = output_bytes(job_->workload.operators[static_cast<std::size_t>(op)], shard);
+        all += bytes;
+        largest = std::max(largest, bytes);
+      }
+      const GroupShape& hop = frame->geometry->hops[stage];
+      const GroupShape& alone = frame->geometry->alone_hops[stage];
+      mean += achieved_seconds(plan_transfer(all, hop, job_->cluster), all, job_->runtime) / chunks;
+      // Messages travel side by side: none is faster than by itself.
+      if (chunk == 0)
+        first_least = achieved_seconds(plan_transfer(largest, alone, job_->cluster), largest, job_->runtime);
+    }
+    frame->hops.push_back(mean);
+    frame->hops_least.push_back(first_least);
+  }
 }
 
 Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,

@@ -77,10 +77,11 @@ class Estimator {
     const Geometry* geometry = nullptr;
     const Cut* cut = nullptr;
     std::uint64_t shapes_key = 0, alone_key = 0;
-    std::vector<double> hops, hops_least;
+    std::vector<double> hops, hops_least;  // after each stage; with several chunks a mean, and the first's
   };
 
   const Frame& frame(const Choices& choices);
+  void hops_of_graph(const Choices& choices, Frame* frame) const;
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
   StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
@@ -103,9 +104,10 @@ class Estimator {
   Geometries geometries_;
   Cuts cuts_;
   Gradients gradients_;
-  double optimizer_bytes_ = 0;  // that an update moves for each parameter
-  std::vector<int> runs_;       // first parts of the runs of equal parts of the model
-  double haste_ = 1;            // by how much a device may be faster than assumed, its neighbours being idle
+  std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
+  double optimizer_bytes_ = 0;              // that an update moves for each parameter
+  std::vector<int> runs_;                   // first parts of the runs of equal parts of the model
+  double haste_ = 1;        // by how much a device may be faster than assumed, its neighbours being idle
   double shared_pace_ = 0;  // share of the ranks' mean work that one machine's cores take at least; 0: none
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike

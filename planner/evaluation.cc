@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "planner/graph_cuts.h"
 #include "planner/load.h"
+#include "workloads/graph_split.h"
 
 namespace orrery::planner {
 namespace {
@@ -105,7 +107,10 @@ std::string describe(const Plan& plan) {
   else if (c.recompute != Recompute::none)
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
-  if (c.sequence_parallel) text += ", sequence parallel";
+  if (const auto split = split_operators(plan.job->workload); c.tp > 1 && !split.empty())
+    text += fmt::format(", {} operator{} split", split.size(), split.size() == 1 ? "" : "s");
+  else if (c.sequence_parallel)
+    text += ", sequence parallel";
   if (c.grad_compression != Compression::none)
     text += fmt::format(", {} gradients", name_of(c.grad_compression));
   if (c.sync == Sync::parameter_server)
@@ -175,6 +180,15 @@ Json to_json(const Evaluation& evaluation) {
   if (evaluation.simulation) {
     for (const auto& [name, seconds] : parts_of(evaluation.simulation->breakdown)) breakdown[name] = seconds;
     for (const auto& [name, seconds] : evaluation.simulation->busy_s) busy[name] = seconds;
+  }
+  if (!plan.job->workload.transformer) {
+    Json split = Json::array();
+    for (const int index : c.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
+      const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(index)];
+      split.push_back({{"operator", op.name}, {"split", op.split == TensorSplit::row ? "row" : "column"}});
+    }
+    json["tensor_split"] = split;
+    json["cut_excess"] = cut_excess(plan);
   }
   json["breakdown_s"] = breakdown;
   json["busy_s"] = busy;

@@ -47,13 +47,16 @@ const std::vector<Gradients::Slice>& Gradients::slices(const Choices& c) {
   for (int part = 0; part < parts_.count(); ++part) {
     for (int i = parts_.begin[part]; i < parts_.begin[part + 1]; ++i) {
       single.kind = job_->workload.operators[i].kind;
+      const bool graph = !job_->workload.transformer && c.tp > 1;
       for (const ParameterTensor& tensor : job_->workload.operators[i].parameters) {
         single.parameters.assign(1, tensor);
         single.parameters[0].tied_to.clear();
-        entry->second.push_back({part, static_cast<double>(local_parameters(single, shard)), tensor.expert,
-                                 !tensor.tied_to.empty(),
+        // What tensor ranks of a general graph hold whole is reduced over them too, as experts are.
+        const bool everywhere = graph && tensor.split_dim < 0;
+        entry->second.push_back({part, static_cast<double>(local_parameters(single, shard)),
+                                 tensor.expert || everywhere, !tensor.tied_to.empty(),
                                  !tensor.tied_to.empty() || owners.count(tensor.name) != 0,
-                                 !tensor.expert && tensor.split_dim < 0});
+                                 !tensor.expert && tensor.split_dim < 0 && !everywhere});
       }
     }
   }

@@ -7,6 +7,7 @@
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"
+#include "workloads/layer_graph.h"
 
 namespace orrery::planner {
 namespace {
@@ -50,6 +51,8 @@ std::vector<const DeviceProfile*> smallest_devices(const Plan& plan) {
   return smallest;
 }
 
+// Expert: whose states are sharded over another group than the rest's, of experts and, in a general graph,
+// what tensor ranks hold whole.
 struct Parameters {
   double dense = 0, expert = 0;
 };
@@ -101,8 +104,17 @@ double bytes_kept_by_products(const std::vector<Operator>& operators, int begin,
   return bytes;
 }
 
-Parameters parameters_of(const Operator& op, const Shard& shard) {
+Parameters parameters_of(const Operator& op, const Shard& shard, bool graph) {
   if (op.parameters.empty()) return {};
+  if (graph && shard.tp > 1) {
+    Parameters sum;
+    Operator single = op;
+    for (const ParameterTensor& tensor : op.parameters) {
+      single.parameters.assign(1, tensor);
+      (tensor.split_dim < 0 ? sum.expert : sum.dense) += static_cast<double>(local_parameters(single, shard));
+    }
+    return sum;
+  }
   const auto elements = static_cast<double>(local_parameters(op, shard));
   return op.parameters.front().expert ? Parameters{0, elements} : Parameters{elements, 0};
 }
@@ -142,6 +154,9 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
   const double element = bytes_of(storage_type(shard.precision));
   const bool apart = runtime.fp32_gradients && element < 4 &&
                      (!runtime.fused_gradient_accumulation || runtime.dummy_weight_gradients);
+  if (!crossing_.empty() && part > 0 && part < parts_.count())
+    for (const int i : crossing_[static_cast<std::size_t>(part) - 1])
+      bytes.crossing += output_bytes(operators[i], shard);
   for (int i = begin; i < end; ++i) {
     const Operator& op = operators[i];
     bytes.last = output_bytes(op, shard);
@@ -157,7 +172,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
     if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
       Operator alone = op;
       for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
-      const Parameters weights = parameters_of(alone, shard);
+      const Parameters weights = parameters_of(alone, shard, !crossing_.empty());
       // Experts are parameters of their own.
       const double experts = std::max(1.0, static_cast<double>(op.experts) / shard.ep);
       const double one = weights.dense + weights.expert / experts;
@@ -167,7 +182,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       if (!edge && std::find(bytes.weights.begin(), bytes.weights.end(), one) == bytes.weights.end())
         bytes.weights.push_back(one);
     }
-    const Parameters own = parameters_of(op, shard);
+    const Parameters own = parameters_of(op, shard, !crossing_.empty());
     bytes.dense += own.dense;
     bytes.expert += own.expert;
     const bool tied = std::any_of(op.parameters.begin(), op.parameters.end(),
@@ -176,7 +191,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
     if (tied) {
       Operator alone = op;
       for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
-      copy = parameters_of(alone, shard);
+      copy = parameters_of(alone, shard, !crossing_.empty());
     }
     bytes.dense_copy += copy.dense;
     bytes.expert_copy += copy.expert;
@@ -281,6 +296,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
       if (c.zero >= 3) largest_layer = std::max(largest_layer, parts[part].dense + parts[part].expert);
       if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sent = parts[part].last;
     }
+    if (chunk == 0 && !crossing_.empty())
+      sent = std::max(parts[begin].crossing, end < parts_.count() ? parts[end].crossing : 0);
     const Activations a = activations_of(plan, begin, end, parts, &layer_of_stage);
     kept += a.kept;
     embedding += a.embedding;
@@ -294,7 +311,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
 
   const StateBytes bytes = state_bytes(plan);
   const double dense_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
-  const double expert_group = std::max(1.0, dense_group / c.ep);
+  const double expert_group =
+      !crossing_.empty() && c.tp > 1 ? dense_group * c.tp : std::max(1.0, dense_group / c.ep);
   // Bytes of one kind of state, sharded from ZeRO stage `from` on.
   const auto sharded = [&](double per_parameter, int from) {
     const bool split = c.zero >= from;
@@ -371,6 +389,28 @@ Memory MemoryModel::predict(const Choices& choices) {
     }
   }
   return fullest;
+}
+
+MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
+  const Plan plan{job_, choices};
+  const Table& parts = table(plan);
+  const StateBytes each = state_bytes(plan);
+  const double per_parameter = each.weight + each.gradient + each.optimizer;
+  const int layers = parts_.count() - 2;
+  LayerBytes bytes;
+  bytes.state.assign(static_cast<std::size_t>(layers), 0);
+  bytes.kept = bytes.state;
+  double transient = 0, crossing = 0;
+  for (int part = 0; part < parts_.count(); ++part) {
+    const PartBytes& own = parts[part];
+    const int layer = std::clamp(part - 1, 0, layers - 1);
+    bytes.state[layer] += (own.dense + own.expert) * per_parameter;
+    bytes.kept[layer] += own.saved;
+    transient = std::max(transient, own.flow + own.product_gradient + own.loss);
+    crossing = std::max(crossing, own.crossing);
+  }
+  bytes.beside = transient + 2 * crossing + job_->runtime.workspace_bytes;
+  return bytes;
 }
 
 Memory MemoryModel::predict_stage(const Choices& choices, int stage) {

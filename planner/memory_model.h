@@ -23,6 +23,15 @@ class MemoryModel {
   Memory predict(const Choices& choices);
   Memory predict_stage(const Choices& choices, int stage);
 
+  // By layer, what stands before the first counted with it and what stands behind the last with that: for
+  // cuts. Without ZeRO and recomputation.
+  struct LayerBytes {
+    std::vector<double> state;  // weights, gradients, optimizer's states
+    std::vector<double> kept;   // of one micro-batch, for its backward
+    double beside = 0;          // what a device holds beside them, at most
+  };
+  LayerBytes layer_bytes(const Choices& choices);
+
  private:
   // Of one part of the model (layer_kinds.h), for one micro-batch on one rank.
   struct PartBytes {
@@ -33,6 +42,7 @@ class MemoryModel {
     double logits = 0;                       // one copy of them
     double product_gradient = 0;             // of the largest product's weights, where it stands by itself
     double last = 0;                         // output of the last operator
+    double crossing = 0;                     // what a cut before the part carries (general graphs)
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
     std::vector<double> weights;             // distinct products' weights
@@ -52,7 +62,8 @@ class MemoryModel {
   std::shared_ptr<const Job> job_;
   LayerParts parts_;
   Cuts cuts_;
-  bool alike_ = false;  // all layers are twins, on one kind of device
+  std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
+  bool alike_ = false;                      // all layers are twins, on one kind of device
   // By stage, of a layout: tp, pp, dp, cp, order.
   std::map<std::tuple<int, int, int, int, std::array<Dimension, 5>>, std::vector<const DeviceProfile*>>
       smallest_;

@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/candidates.h"
+#include "planner/order_choice.h"
 #include "planner/pareto.h"
+#include "planner/split_choice.h"
 #include "planner/subsets.h"
 #include "planner/systems.h"
 #include "planner/why.h"
@@ -319,6 +321,7 @@ Json pareto_json(const SearchResult& result) {
 }  // namespace
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
+  job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
   for (Cluster& alone : alike_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);

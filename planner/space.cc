@@ -15,7 +15,9 @@
 #include "planner/estimator.h"
 #include "planner/geometry.h"
 #include "planner/gradients.h"
+#include "planner/graph_cuts.h"
 #include "program/executable.h"
+#include "workloads/graph_split.h"
 
 namespace orrery::planner {
 namespace {
@@ -71,6 +73,7 @@ class Enumerator {
             1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
 
   void run() {
+    if (!job_->workload.transformer) graph_cuts_.emplace(job_);
     check_pins();
     visit_layouts();
     if (empty_ && local_) {
@@ -123,6 +126,7 @@ class Enumerator {
           choices.pp = pp;
           choices.cp = cp;
           choices.dp = world_ / (tp * pp * cp);
+          choices.sequence_parallel = shares_samples(choices) && pins_.sequence_parallel.value_or(true);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
           if (job_->training.global_batch < choices.dp) continue;
           if (!unlike_ && job_->training.global_batch % choices.dp != 0) continue;
@@ -134,6 +138,9 @@ class Enumerator {
   }
 
   std::vector<int> tensor() const {
+    // A general graph's tensor ranks differ from replicas in its split operators alone.
+    if (!job_->workload.transformer)
+      return split_operators(job_->workload).empty() ? std::vector<int>{1} : divisors(world_);
     const int node = smallest_node(job_->cluster);
     std::vector<int> sizes = divisors(node);
     const Transport transport = job_->cluster.fabric.transport;
@@ -263,6 +270,7 @@ class Enumerator {
     for (const int micro_batch : values(pins_.micro_batch, divisors(even ? share : batch))) {
       if (micro_batch > share) break;
       if (even && share % micro_batch != 0) continue;
+      if (shares_samples(choices) && micro_batch % choices.tp != 0 && !pins_.micro_batch) continue;
       if (!pins_.micro_batch && micro_batch > 1 &&
           static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
         break;
@@ -284,7 +292,8 @@ class Enumerator {
 
   // On unlike devices the cut that their speed asks for, beside those that do not know of it.
   void for_cut_by_speed(Choices choices) {
-    if (!unlike_ || pins_.stage_layers || choices.pp == 1) return;
+    // Those of unlike layers heed devices' speeds already.
+    if (!unlike_ || graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
     choices.stage_layers.clear();
     std::vector<int> cut = estimator().cut_by_speed(choices);
     if (cut.empty() || cut == even_cut(*job_, choices.pp)) return;
@@ -294,16 +303,30 @@ class Enumerator {
     for_sequence(choices);
   }
 
-  // Even; balanced by FLOPs; embedding and head counted as a layer each.
+  // Even; balanced by FLOPs; embedding and head counted as a layer each, or, of models whose layers are
+  // unlike, the optimal one.
   const std::vector<std::vector<int>>& cuts(const Choices& c) {
-    const auto [entry, fresh] = cut_lists_.try_emplace({c.pp, c.interleave});
+    CutKey key{c.pp, c.interleave};
+    if (graph_cuts_) {
+      key.tp = c.tp;
+      key.micro_batch = c.micro_batch;
+      key.schedule = c.schedule;
+      key.order = c.order;
+    }
+    const auto [entry, fresh] = cut_lists_.try_emplace(key);
     if (!fresh) return entry->second;
     if (pins_.stage_layers) return entry->second = {*pins_.stage_layers};
     entry->second = {{}};
-    if (c.pp == 1 || c.interleave > 1) return entry->second;
+    if (c.pp == 1 || (c.interleave > 1 && !graph_cuts_)) return entry->second;
     std::set<std::vector<int>> seen = {even_cut(*job_, c.pp * c.interleave)};
-    for (std::vector<int> cut :
-         {balanced_cut(weights_, c.pp * c.interleave), ends_count_cut(*job_, c.pp * c.interleave)})
+    std::vector<std::vector<int>> cuts;
+    if (c.interleave == 1) cuts.push_back(balanced_cut(weights_, c.pp));
+    if (graph_cuts_) {
+      for (std::vector<int>& cut : graph_cuts_->of(c, geometries_.of(c))) cuts.push_back(std::move(cut));
+    } else {
+      cuts.push_back(ends_count_cut(*job_, c.pp));
+    }
+    for (std::vector<int>& cut : cuts)
       if (!cut.empty() && seen.insert(cut).second) entry->second.push_back(std::move(cut));
     return entry->second;
   }
@@ -342,8 +365,12 @@ class Enumerator {
     return {counts.begin(), counts.end()};
   }
 
+  // Tensor ranks of a general graph do so always (workloads/graph_split.h).
+  bool shares_samples(const Choices& c) const { return !job_->workload.transformer && c.tp > 1; }
+
   void for_sequence(Choices choices) {
     for (const bool sequence_parallel : {false, true}) {
+      if (shares_samples(choices) && !sequence_parallel) continue;
       if (pins_.sequence_parallel ? *pins_.sequence_parallel != sequence_parallel
                                   : choices.tp == 1 && sequence_parallel)
         continue;
@@ -368,7 +395,7 @@ class Enumerator {
     family.core = choices;
     family.recomputes = recomputes(choices);
     family.shardings = shardings(choices);
-    const bool alone = choices.dp * choices.cp == 1;
+    const bool alone = choices.dp * choices.cp == 1 && !shares_samples(choices);
     // One process reduces in every micro-batch, whatever else goes on.
     family.overlaps = overlaps(alone || choices.sync == Sync::single_process);
     family.buckets = alone ? no_buckets_ : buckets(choices);
@@ -513,9 +540,11 @@ class Enumerator {
       plain.ep = c.ep;
       plain.sequence_parallel = c.sequence_parallel;
       if (job_->training.global_batch % c.dp != 0) {
-        plain.replica_batches.assign(static_cast<std::size_t>(c.dp), 1);
-        plain.replica_batches.front() = job_->training.global_batch - c.dp + 1;
+        const std::int64_t least = shares_samples(c) ? c.tp : 1;
+        plain.replica_batches.assign(static_cast<std::size_t>(c.dp), least);
+        plain.replica_batches.front() = job_->training.global_batch - least * (c.dp - 1);
       }
+      if (shares_samples(c)) plain.micro_batch = c.tp;  // a sample each
       plain.schedule = pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule
                                                                                   : Schedule::one_f_one_b;
       if (plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && pins_.interleave)
@@ -569,7 +598,14 @@ class Enumerator {
   std::vector<double> weights_;         // of the layers, for balanced cuts
   bool local_ = false;                  // only what the executor can train
   bool empty_ = true;
-  std::map<std::pair<int, int>, std::vector<std::vector<int>>> cut_lists_;
+  struct CutKey {
+    int pp = 1, interleave = 1, tp = 1, micro_batch = 1;
+    Schedule schedule = Schedule::one_f_one_b;
+    std::array<Dimension, 5> order{};
+    auto operator<=>(const CutKey&) const = default;
+  };
+  std::optional<GraphCuts> graph_cuts_;  // of models that are no transformers
+  std::map<CutKey, std::vector<std::vector<int>>> cut_lists_;
   std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
   std::map<bool, std::shared_ptr<const std::vector<bool>>> overlap_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;

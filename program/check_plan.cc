@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "program/plan.h"
+#include "workloads/graph_split.h"
 
 namespace orrery {
 namespace {
@@ -69,6 +70,36 @@ void check_batch(const Plan& plan) {
   }
 }
 
+// Of a model that is no transformer: its tensor ranks share samples, and the weights of what is split.
+void check_split(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  const Workload& workload = plan.job->workload;
+  const std::vector<int> split = split_operators(workload);
+  if (split.empty()) {
+    reject(fmt::format("--tp {}: {} has no operator that is split between tensor ranks", choices.tp,
+                       workload.name),
+           "--tp 1");
+  }
+  if (!choices.sequence_parallel) {
+    reject(fmt::format("--tp {} with --sequence-parallel off: tensor ranks share the samples of {}",
+                       choices.tp, workload.name),
+           "--sequence-parallel on");
+  }
+  for (const int index : split) {
+    const Operator& op = workload.operators[static_cast<std::size_t>(index)];
+    const bool table = op.kind == OperatorKind::embedding;
+    const bool row = op.split == TensorSplit::row;
+    const std::int64_t features = table ? op.output_elements : row ? op.matmuls[0].k : op.matmuls[0].n;
+    check_divides("--tp", choices.tp, features,
+                  fmt::format("{} features of {}", row ? "input" : "output", op.name),
+                  "a divisor of what is split");
+  }
+  if (choices.shard_group > 0) {
+    reject(fmt::format("--shard-group {} with --tp {} of {}", choices.shard_group, choices.tp, workload.name),
+           "no --shard-group: what tensor ranks hold whole is sharded over all of them");
+  }
+}
+
 void check_tensor(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Workload& workload = plan.job->workload;
@@ -79,13 +110,7 @@ void check_tensor(const Plan& plan) {
   }
   if (choices.tp == 1) return;
   if (!workload.transformer) {
-    const bool splits = std::any_of(workload.operators.begin(), workload.operators.end(),
-                                    [](const Operator& op) { return op.split != TensorSplit::replicated; });
-    if (!splits) {
-      reject(fmt::format("--tp {}: {} has no operator that tensor parallelism splits", choices.tp,
-                         workload.name),
-             "--tp 1");
-    }
+    check_split(plan);
   } else {
     const Transformer& model = *workload.transformer;
     if (model.heads % choices.tp != 0) {

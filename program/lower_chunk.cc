@@ -252,6 +252,7 @@ void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, 
       pass.compute(i, kind);
     }
     expert_after_forward(lowering, i, &communications);
+    split_after_forward(lowering, i, &communications);
     tensor_after_forward(lowering, i, &communications);
     communicate_all(pass, &communications);
   }
@@ -290,6 +291,7 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
     }
     tensor_before_backward(lowering, i, &communications);
     expert_before_backward(lowering, i, &communications);
+    split_before_backward(lowering, i, &communications);
     communicate_all(pass, &communications);
     if (is_ring(lowering, i)) {
       ring_backward(lowering, pass, i, kind);

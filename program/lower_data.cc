@@ -123,7 +123,7 @@ class BucketLayout {
         const bool is_shared = std::any_of(shared_.begin(), shared_.end(), [&](const Owner& other) {
           return other.op == at.op && other.parameter == at.parameter;
         });
-        if (set_apart(lowering_.op(i).parameters[p]) != expert || is_shared ||
+        if (set_apart(i, lowering_.op(i).parameters[p]) != expert || is_shared ||
             aliases_.count({at.op, at.parameter}) != 0) {
           continue;
         }
@@ -148,7 +148,7 @@ class BucketLayout {
     bucket_.chunk = chunk;
     bucket_.parameters.push_back({at.op, at.parameter, bucket_.elements, elements});
     bucket_.elements += elements;
-    if (gradient_is_partial(op, tensor, lowering_.shard())) {
+    if (gradient_is_partial(op, tensor, lowering_.shard()) && !expert_) {
       partial_.push_back({at.op, at.parameter, bucket_.parameters.back().offset, elements});
     }
     lowering_.bucket_of[static_cast<std::size_t>(at.op)][static_cast<std::size_t>(at.parameter)] =
@@ -189,7 +189,10 @@ class BucketLayout {
 
   // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
   // other.
-  bool set_apart(const ParameterTensor& tensor) const {
+  // So are a general graph's that every tensor rank holds whole: each saw samples of its own.
+  bool set_apart(int op, const ParameterTensor& tensor) const {
+    if (!lowering_.plan().job->workload.transformer)
+      return gradient_is_partial(lowering_.op(op), tensor, lowering_.shard());
     return tensor.expert && (lowering_.choices().ep > 1 || lowering_.shard().sequence_parallel);
   }
 

@@ -22,7 +22,8 @@ bool output_is_partial(const Operator& op) {
 // Where an operator's whole rows enter the features' split: f and g of arXiv 1909.08053, figure 3.
 bool feeds_columns(const Lowering& lowering, int op) {
   if (lowering.use(op).first_column_consumer < 0) return false;
-  return lowering.op(op).split == TensorSplit::replicated || output_is_partial(lowering.op(op));
+  return lowering.op(op).split == TensorSplit::replicated || output_is_partial(lowering.op(op)) ||
+         lowering.use(op).returns;
 }
 
 Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor, double bytes) {
@@ -130,7 +131,7 @@ bool overlaps_columns(const Lowering& lowering, int op) {
   const Operator& self = lowering.op(op);
   // One product whose input no other product shares.
   return self.kind == OperatorKind::linear && splits_columns(self) && self.inputs.size() == 1 &&
-         feeds_columns(lowering, self.inputs[0]) &&
+         !lowering.use(op).returns && feeds_columns(lowering, self.inputs[0]) &&
          lowering.use(self.inputs[0]).first_column_consumer == op &&
          lowering.use(self.inputs[0]).last_column_consumer == op;
 }

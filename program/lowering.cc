@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "program/internal/lowering.h"
 #include "program/placement.h"
+#include "workloads/graph_split.h"
 
 namespace orrery {
 namespace internal {
@@ -24,6 +25,9 @@ Lowering::Lowering(const Plan& plan, int rank) : plan_(plan), shard_(shard_of(pl
       use.last_column_consumer = i;
     }
   }
+  if (shard_.tp == 1 || plan.job->workload.transformer) return;
+  for (int i = 0; i < op_count(); ++i)
+    uses_[static_cast<std::size_t>(i)].returns = features_return(operators, i);
 }
 
 double Lowering::activation_bytes(int index) const {

@@ -24,7 +24,7 @@ double local_rows(const Operator& op, const Shard& shard) {
     const double spread = sequence_split(shard) / std::min<double>(shard.etp, sequence_split(shard));
     return shard.rows / spread * expert_load(shard);
   }
-  if (op.kind == OperatorKind::embedding || op.kind == OperatorKind::attention) return shard.rows;
+  if (op.kind == OperatorKind::attention) return shard.rows;
   if (op.split == TensorSplit::replicated) return shard.rows / sequence_split(shard);
   return shard.rows;
 }

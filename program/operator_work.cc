@@ -339,7 +339,7 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
                             : passes_of(op.kind, runtime.fused_elementwise);
   const double element = bytes_of(storage_type(shard.precision));
   const double rows = local_rows(op, shard);
-  const double split = op.kind == OperatorKind::embedding ? 1 : internal::output_split(op, shard);
+  const double split = internal::output_split(op, shard);
   const double elements = rows * internal::vector_elements(op) / split;
   const bool forward = does_forward(kind);
   if (elements <= 0) return;
@@ -356,7 +356,8 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
                             OperatorWork* work) {
   const double element = bytes_of(storage_type(shard.precision));
   if (runtime.embedding_gradient_in_place) {
-    const double tokens = local_rows(op, shard) * static_cast<double>(op.output_elements);
+    const double tokens =
+        local_rows(op, shard) * static_cast<double>(op.output_elements) / internal::output_split(op, shard);
     work->vector_bytes += tokens * (element + 2 * gradient_bytes(shard, runtime));
     work->kernels += 1;
     return;

@@ -140,6 +140,8 @@ class Refinement {
     if (choices.ep > 1) {
       add_groups(expert_group);
       add_groups(expert_data_group);
+    } else if (choices.sequence_parallel && !plan_.job->workload.transformer) {
+      add_groups(expert_data_group);  // all that hold the same parameters
     }
     if (choices.shard_group > 0) {
       add_groups(shard_group);

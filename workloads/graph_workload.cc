@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
+#include "workloads/graph_split.h"
 #include "workloads/image_operator.h"
 #include "workloads/layer_graph.h"
 
@@ -198,8 +199,20 @@ void read_graph(const proto::Graph& message, std::string_view file, std::string_
     if (operators[i].image)
       if (const std::string fault = fault_of_image(operators, i); !fault.empty())
         reader.fail(i, fault, "expected what its inputs, window and parameters make");
+    const std::string& split = message.operators(i).split();
+    if (split != "" && split != "column" && split != "row")
+      reader.fail(i, fmt::format("split: '{}'", split), "expected column or row");
+    if (!split.empty()) {
+      if (!can_be_split(operators[i]) || (operators[i].kind == OperatorKind::embedding && split == "row"))
+        reader.fail(i, fmt::format("split: {}, of a {}", split, name_of(operators[i].kind)),
+                    "expected it on a linear or conv of one group with a weight, or column on a table");
+      set_split(&operators[i], split == "row" ? TensorSplit::row : TensorSplit::column);
+    }
     numbered = numbered || message.operators(i).layer() > 0;
   }
+  if (const int fault = complete_splits(&operators); fault >= 0)
+    reader.fail(fault, "split: row, of whole features",
+                "expected an input split by column that nothing else reads whole");
   if (!numbered) {
     workload->layers = assign_layers(&operators);
     return;
@@ -258,36 +271,77 @@ void write_graph(const Workload& workload, proto::Graph* message) {
     if (op.output_elements > 0)
       p->set_vector_bytes_factor(op.vector_elements / static_cast<double>(op.output_elements));
     p->set_input_not_kept(!op.keeps_input);
+    if (op.split != TensorSplit::replicated && can_be_split(op))
+      p->set_split(op.split == TensorSplit::row ? "row" : "column");
     p->set_layer(op.layer + 1);
   }
 }
 
-int assign_layers(std::vector<Operator>* operators) {
-  const int count = static_cast<int>(operators->size());
+namespace {
+
+// A block has something to do before it ends.
+bool has_work(const Operator& op) {
+  return !op.matmuls.empty() || op.kind == OperatorKind::embedding;
+}
+
+// Where blocks begin that single tensors join: flags by operator.
+std::vector<bool> single_tensor_cuts(const std::vector<Operator>& operators) {
+  const int count = static_cast<int>(operators.size());
   // The last reader of each operator's output; what is empty (shapes, indices) does not hold a cut up.
-  std::vector<int> last_reader(operators->size(), -1);
+  std::vector<int> last_reader(operators.size(), -1);
   for (int i = 0; i < count; ++i)
-    for (const int input : (*operators)[i].inputs)
-      if ((*operators)[input].output_elements > 0) last_reader[input] = std::max(last_reader[input], i);
-  int layer = 0;
+    for (const int input : operators[i].inputs)
+      if (operators[input].output_elements > 0) last_reader[input] = std::max(last_reader[input], i);
+  std::vector<bool> begins(operators.size(), false);
   int crossing = 0;  // tensors made before i and read at or after it
-  std::vector<int> ending(operators->size() + 1, 0);
-  bool has_product = false;
+  std::vector<int> ending(operators.size() + 1, 0);
+  bool worked = false;
   for (int i = 0; i < count; ++i) {
-    Operator& op = (*operators)[i];
-    if (crossing == 1 && has_product && !op.matmuls.empty() && !op.inputs.empty()) {
-      ++layer;
-      has_product = false;
-    }
-    op.layer = layer;
-    has_product = has_product || !op.matmuls.empty() || op.kind == OperatorKind::embedding;
+    const Operator& op = operators[i];
+    begins[i] = crossing == 1 && worked && !op.matmuls.empty() && !op.inputs.empty();
+    worked = (worked && !begins[i]) || has_work(op);
     if (last_reader[i] > i) {
       ++crossing;
       ++ending[last_reader[i]];
     }
     crossing -= ending[i];
   }
+  return begins;
+}
+
+int number_layers(const std::vector<bool>& begins, std::vector<Operator>* operators) {
+  int layer = 0;
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    layer += begins[i] ? 1 : 0;
+    (*operators)[i].layer = layer;
+  }
   return layer + 1;
+}
+
+}  // namespace
+
+int assign_layers(std::vector<Operator>* operators) {
+  return number_layers(single_tensor_cuts(*operators), operators);
+}
+
+int refine_layers(std::vector<Operator>* operators) {
+  const std::size_t count = operators->size();
+  std::vector<bool> begins = single_tensor_cuts(*operators);
+  double all = 0;
+  for (const Operator& op : *operators) all += op.forward_flops_per_row(0);
+  for (std::size_t begin = 0; begin < count;) {
+    std::size_t end = begin + 1;
+    double flops = (*operators)[begin].forward_flops_per_row(0);
+    for (; end < count && !begins[end]; ++end) flops += (*operators)[end].forward_flops_per_row(0);
+    bool worked = has_work((*operators)[begin]);
+    for (std::size_t i = begin + 1; i < end && flops > kHeavyBlock * all; ++i) {
+      const Operator& op = (*operators)[i];
+      begins[i] = worked && !op.matmuls.empty();
+      worked = (worked && !begins[i]) || has_work(op);
+    }
+    begin = end;
+  }
+  return number_layers(begins, operators);
 }
 
 }  // namespace orrery::internal

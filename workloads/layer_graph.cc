@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/graph/strong_components.hpp>
 #include <boost/property_map/property_map.hpp>
+#include <boost/range/iterator_range.hpp>
 
 #include "base/error.h"
 
@@ -24,6 +25,21 @@ LayerGraph layer_graph(const Workload& workload) {
       ORRERY_CHECK(input >= 0 && static_cast<std::size_t>(input) < v,
                    "operator " + workload.operators[v].name + " is out of topological order");
   return edges_of(workload.operators);
+}
+
+std::vector<std::vector<int>> crossing_operators(const Workload& workload) {
+  const LayerGraph graph = layer_graph(workload);
+  std::vector<std::vector<int>> crossing(static_cast<std::size_t>(workload.layers) + 1);
+  for (const auto producer : boost::make_iterator_range(boost::vertices(graph))) {
+    int last = workload.operators[producer].layer;
+    for (const auto edge : boost::make_iterator_range(boost::out_edges(producer, graph)))
+      last = std::max(last, workload.operators[boost::target(edge, graph)].layer);
+    // What stands before the first layer is cut off with it, what stands behind the last with that one.
+    const int begin = std::max(workload.operators[producer].layer, 0) + 1;
+    for (int position = begin; position <= std::min(last, workload.layers - 1); ++position)
+      crossing[static_cast<std::size_t>(position)].push_back(static_cast<int>(producer));
+  }
+  return crossing;
 }
 
 std::vector<int> find_cycle(const std::vector<Operator>& operators) {

@@ -49,6 +49,7 @@ struct OperatorUse {
   int last_consumer = -1;          // highest index of an operator that reads its output
   int first_column_consumer = -1;  // of those that tensor parallelism splits by column (the head included)
   int last_column_consumer = -1;
+  bool returns = false;  // split by column, and sent back to whole samples (workloads/graph_split.h)
 };
 
 class Lowering {
@@ -143,6 +144,10 @@ void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op);
 // Elements of a parameter on this rank; partial: the tensor ranks' gradients are parts of a sum.
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
 bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+
+// lower_split.cc: features of a general graph's split operators back to whole samples.
+void split_after_forward(Lowering& lowering, int op, Communications* out);
+void split_before_backward(Lowering& lowering, int op, Communications* out);
 
 // lower_expert.cc
 void expert_after_forward(Lowering& lowering, int op, Communications* out);

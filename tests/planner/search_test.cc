@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "planner/candidates.h"
+#include "planner/order_choice.h"
 #include "planner/space.h"
+#include "planner/split_choice.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -29,8 +31,9 @@ Pins narrow(std::optional<int> zero, std::optional<Recompute> recompute) {
 // The best of the space by simulating all of it.
 double exhaustive(const Question& question) {
   std::vector<Plan> plans;
-  for (const Choices& choices : enumerate(question.job, question.pins)) {
-    plans.push_back({question.job, choices});
+  const auto job = with_order(with_splits(question.job, question.pins), question.pins);
+  for (const Choices& choices : enumerate(job, question.pins)) {
+    plans.push_back({job, choices});
     if (!predict_memory(plans.back()).fits()) plans.pop_back();
   }
   REQUIRE(plans.size() <= 2000);

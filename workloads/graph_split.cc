@@ -1,0 +1,149 @@
+#include "workloads/graph_split.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+// Takes a column-split input as it is.
+bool takes_features(const Operator& op) {
+  return op.split == TensorSplit::row || (op.split == TensorSplit::column && keeps_features_apart(op.kind));
+}
+
+// The first dimension of that size; -1: none.
+int dimension_of(const std::vector<std::int64_t>& shape, std::int64_t size) {
+  const auto at = std::find(shape.begin(), shape.end(), size);
+  return at == shape.end() ? -1 : static_cast<int>(at - shape.begin());
+}
+
+std::vector<std::vector<int>> readers_of(const std::vector<Operator>& operators) {
+  std::vector<std::vector<int>> readers(operators.size());
+  for (std::size_t i = 0; i < operators.size(); ++i)
+    for (const int input : operators[i].inputs)
+      readers[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
+  return readers;
+}
+
+}  // namespace
+
+bool keeps_features_apart(OperatorKind kind) {
+  return kind == OperatorKind::activation || kind == OperatorKind::batch_norm || kind == OperatorKind::pool ||
+         kind == OperatorKind::elementwise;
+}
+
+bool can_be_split(const Operator& op) {
+  if (op.parameters.empty() || op.inputs.size() > 1) return false;
+  if (op.kind == OperatorKind::embedding)
+    return op.parameters.size() == 1 && op.parameters.front().shape.size() == 2;
+  if (op.kind != OperatorKind::linear && op.kind != OperatorKind::conv) return false;
+  if (op.matmuls.size() != 1 || op.matmuls.front().groups != 1) return false;
+  const std::vector<std::int64_t>& weight = op.parameters.front().shape;
+  return weight.size() >= 2 && dimension_of(weight, op.matmuls.front().n) >= 0;
+}
+
+void set_split(Operator* op, TensorSplit split) {
+  op->split = split;
+  for (ParameterTensor& tensor : op->parameters) tensor.split_dim = -1;
+  if (split == TensorSplit::replicated) return;
+  if (op->kind == OperatorKind::embedding) {
+    ORRERY_CHECK(split == TensorSplit::column, "tables are split by column: " + op->name);
+    op->parameters.front().split_dim = static_cast<int>(op->parameters.front().shape.size()) - 1;
+    return;
+  }
+  ORRERY_CHECK(can_be_split(*op), "no product to split: " + op->name);
+  const std::int64_t n = op->matmuls.front().n;
+  for (ParameterTensor& tensor : op->parameters) {
+    if (tensor.shape.size() == 1) {  // a bias is added after a row-split product's sum, once
+      if (split == TensorSplit::column && tensor.shape.front() == n) tensor.split_dim = 0;
+      continue;
+    }
+    const int out = dimension_of(tensor.shape, n);
+    if (split == TensorSplit::column) {
+      tensor.split_dim = out;
+    } else {
+      tensor.split_dim = out == 0 ? 1 : 0;  // outputs x inputs x kernel, or inputs x outputs
+    }
+  }
+}
+
+int complete_splits(std::vector<Operator>* operators) {
+  const std::vector<std::vector<int>> readers = readers_of(*operators);
+  // Forward: what could carry features; backward: what someone takes them from.
+  std::vector<bool> carries(operators->size(), false);
+  for (std::size_t i = 0; i < operators->size(); ++i) {
+    const Operator& op = (*operators)[i];
+    if (can_be_split(op)) {
+      carries[i] = op.split == TensorSplit::column;
+      continue;
+    }
+    carries[i] = keeps_features_apart(op.kind) && !op.inputs.empty() &&
+                 std::all_of(op.inputs.begin(), op.inputs.end(),
+                             [&](int input) { return carries[static_cast<std::size_t>(input)]; });
+  }
+  for (std::size_t i = operators->size(); i-- > 0;) {
+    Operator& op = (*operators)[i];
+    if (can_be_split(op)) continue;
+    const bool taken = carries[i] && !readers[i].empty() &&
+                       std::all_of(readers[i].begin(), readers[i].end(), [&](int reader) {
+                         return takes_features((*operators)[static_cast<std::size_t>(reader)]);
+                       });
+    op.split = taken ? TensorSplit::column : TensorSplit::replicated;
+    for (ParameterTensor& tensor : op.parameters)
+      tensor.split_dim = taken && tensor.shape.size() == 1 ? 0 : -1;
+  }
+  // An operator with an input whose features return takes them whole: it cannot stand inside.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < operators->size(); ++i) {
+      Operator& op = (*operators)[i];
+      if (can_be_split(op) || op.split != TensorSplit::column) continue;
+      const bool whole = std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
+        const auto& before = readers[static_cast<std::size_t>(input)];
+        return (*operators)[static_cast<std::size_t>(input)].split != TensorSplit::column ||
+               !std::all_of(before.begin(), before.end(), [&](int reader) {
+                 return takes_features((*operators)[static_cast<std::size_t>(reader)]);
+               });
+      });
+      if (!whole) continue;
+      op.split = TensorSplit::replicated;
+      for (ParameterTensor& tensor : op.parameters) tensor.split_dim = -1;
+      changed = true;
+    }
+  }
+  for (std::size_t i = 0; i < operators->size(); ++i) {
+    const Operator& op = (*operators)[i];
+    if (op.split != TensorSplit::row) continue;
+    const bool whole = std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
+      return (*operators)[static_cast<std::size_t>(input)].split != TensorSplit::column ||
+             features_return(*operators, input);
+    });
+    if (whole || op.inputs.empty()) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool features_return(const std::vector<Operator>& operators, int index) {
+  if (operators[static_cast<std::size_t>(index)].split != TensorSplit::column) return false;
+  bool read = false;
+  for (std::size_t i = static_cast<std::size_t>(index) + 1; i < operators.size(); ++i) {
+    const auto& inputs = operators[i].inputs;
+    if (std::find(inputs.begin(), inputs.end(), index) == inputs.end()) continue;
+    read = true;
+    if (!takes_features(operators[i])) return true;
+  }
+  return !read;
+}
+
+std::vector<int> split_operators(const Workload& workload) {
+  std::vector<int> found;
+  if (workload.transformer) return found;
+  for (std::size_t i = 0; i < workload.operators.size(); ++i) {
+    const Operator& op = workload.operators[i];
+    if (op.split != TensorSplit::replicated && can_be_split(op)) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+}  // namespace orrery
