@@ -68,7 +68,11 @@ def kendall_tau(predicted, measured):
     return agree / scale if scale else 1.0
 
 
+PATIENCE_S = 420  # of this program: after that nothing is measured once more
 STOLEN = 0.02  # of the processors: more than this and what was measured is not of this machine
+
+
+BEGUN = time.monotonic()
 
 
 class Disturbed(RuntimeError):
@@ -84,8 +88,12 @@ def undisturbed(work, attempts, say):
         share = (stolen_s() - before) / (time.monotonic() - begin) / os.cpu_count()
         if share <= STOLEN:
             return result, False
+        if time.monotonic() - BEGUN > PATIENCE_S:
+            attempts = attempt + 1
         say(f"  {100 * share:.0f}% of the processors were stolen meanwhile" +
             ("; once more" if attempt + 1 < attempts else ""))
+        if attempt + 1 >= attempts:
+            break
         wait_for_calm()
     return result, True
 
