@@ -21,7 +21,6 @@ Experts::Experts(const Plan& plan, const Program& program, Layers& layers, Param
       rows_(layers.rows_of(form_)),
       hidden_(model_.hidden),
       ep_(plan.choices.ep) {
-  ORRERY_CHECK(device.host_memory(), "experts are routed on the host");
   static_cast<void>(program);
   const MixtureOfExperts& moe = *model_.moe;
   if (plan.choices.capacity_factor > 0)
@@ -52,10 +51,10 @@ int Experts::router_of(int index) const {
   return index;
 }
 
-Routing* Experts::routing_of(int index, int micro_batch) {
-  auto& routing = routings_[{router_of(index), micro_batch}];
-  if (routing == nullptr) routing = std::make_unique<Routing>();
-  return routing.get();
+Experts::Routed* Experts::routed_of(int index, int micro_batch) {
+  auto& routed = routings_[{router_of(index), micro_batch}];
+  if (routed == nullptr) routed = std::make_unique<Routed>(device_);
+  return routed.get();
 }
 
 std::int64_t Experts::columns_of(int index) const {
@@ -103,13 +102,19 @@ void Experts::router_forward(int index, int micro_batch, std::vector<Step>& step
   const auto scores =
       values_.define(stream(TensorKind::activation, index, micro_batch), bytes(rows_, experts));
   const Layers::Place w = layers_.weight_of(*weight);
-  Routing* routing = routing_of(index, micro_batch);
+  Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
     device_.gemm(false, true, rows_, experts, hidden_, 1, values_.floats(x), hidden_, layers_.at(w), hidden_,
                  0, values_.floats(scores), experts);
+    Routing* routing = &routed->host;
     routing->scaled = model_.moe->scaled_weights;
-    route(values_.floats(scores), rows_, static_cast<int>(experts), model_.moe->experts_per_token, capacity_,
-          routing);
+    std::vector<float> copied;
+    route(on_host(values_.floats(scores), rows_ * experts, &copied), rows_, static_cast<int>(experts),
+          model_.moe->experts_per_token, capacity_, routing);
+    routed->slot.put(routing->slot);
+    routed->weight.put(routing->weight);
+    routed->token_of_slot.put(routing->token_of_slot);
+    routed->weight_of_slot.put(routing->weight_of_slot);
     if (ep_ > 1) return;  // laid out when the counts have come
     routing->received = routing->sent;
     lay_out_received(1, routing);
@@ -128,10 +133,17 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
     const auto dscores = values_.define(scores_key, bytes(rows_, experts));
     const auto dx = values_.change(stream(TensorKind::activation_gradient, op(index).inputs[0], micro_batch));
     const Layers::Place w = layers_.weight_of(*weight);
-    const Routing* routing = routing_of(index, micro_batch);
+    const Routing* routing = &routed_of(index, micro_batch)->host;
     steps.push_back([=, this] {
-      route_backward(*routing, values_.floats(dweights),
-                     balance_ * static_cast<double>(layers_.loss_factor()), values_.floats(dscores));
+      std::vector<float> copied;
+      const float* of_weights =
+          on_host(values_.floats(dweights), rows_ * static_cast<std::int64_t>(model_.moe->experts_per_token),
+                  &copied);
+      std::vector<float> computed(device_.host_memory() ? 0 : static_cast<std::size_t>(rows_ * experts));
+      float* of_scores = device_.host_memory() ? values_.floats(dscores) : computed.data();
+      route_backward(*routing, of_weights, balance_ * static_cast<double>(layers_.loss_factor()), of_scores);
+      if (!computed.empty())
+        device_.copy_to_device(values_.floats(dscores), of_scores, bytes(rows_, experts));
       device_.gemm(false, false, rows_, hidden_, experts, 1, values_.floats(dscores), experts, layers_.at(w),
                    hidden_, 1, values_.floats(dx), hidden_);
     });
@@ -147,15 +159,22 @@ void Experts::router_backward(int index, int micro_batch, bool want_input, bool 
   }
 }
 
+const float* Experts::on_host(const float* data, std::int64_t count, std::vector<float>* copy) const {
+  if (device_.host_memory()) return data;
+  copy->resize(static_cast<std::size_t>(count));
+  device_.copy_to_host(copy->data(), data, bytes(count, 1));
+  return copy->data();
+}
+
 // ---- Tokens to their experts and back ----
 
 void Experts::dispatch_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(stream(TensorKind::activation, op(index).inputs[0], micro_batch));
   const auto y = values_.define_dynamic(activation(index, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    const auto rows = static_cast<std::int64_t>(routing->token_of_slot.size());
-    device_.gather_rows(values_.floats(x), routing->token_of_slot.data(), nullptr,
+    const auto rows = static_cast<std::int64_t>(routed->host.token_of_slot.size());
+    device_.gather_rows(values_.floats(x), routed->token_of_slot.at<std::int32_t>(), nullptr,
                         values_.provide(y, bytes(rows, hidden_)), rows, hidden_);
   });
 }
@@ -166,20 +185,20 @@ void Experts::dispatch_backward(int index, int micro_batch, std::vector<Step>& s
   const Key into = stream(TensorKind::activation_gradient, op(index).inputs[0], micro_batch);
   const bool accumulate = values_.has(into);  // shared experts read the same norm
   const auto dx = accumulate ? values_.change(into) : values_.define(into, bytes(rows_, hidden_));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    device_.sum_rows(values_.floats(dy), routing->slot.data(), nullptr, values_.floats(dx), rows_,
-                     routing->per_token, hidden_, accumulate);
+    device_.sum_rows(values_.floats(dy), routed->slot.at<std::int32_t>(), nullptr, values_.floats(dx), rows_,
+                     routed->host.per_token, hidden_, accumulate);
   });
 }
 
 void Experts::combine_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto y = values_.use(activation(op(index).inputs[0], micro_batch));
   const auto out = values_.define(stream(TensorKind::activation, index, micro_batch), bytes(rows_, hidden_));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    device_.sum_rows(values_.floats(y), routing->slot.data(), routing->weight.data(), values_.floats(out),
-                     rows_, routing->per_token, hidden_, /*accumulate=*/false);
+    device_.sum_rows(values_.floats(y), routed->slot.at<std::int32_t>(), routed->weight.at<float>(),
+                     values_.floats(out), rows_, routed->host.per_token, hidden_, /*accumulate=*/false);
   });
 }
 
@@ -193,13 +212,14 @@ void Experts::combine_backward(int index, int micro_batch, std::vector<Step>& st
       values_.define(stream(TensorKind::activation_gradient, op(index).inputs[1], micro_batch),
                      bytes(rows_, model_.moe->experts_per_token));
   const auto dy = values_.define_dynamic(gradient(experts, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routed* routed = routed_of(index, micro_batch);
   steps.push_back([=, this] {
-    const auto rows = static_cast<std::int64_t>(routing->token_of_slot.size());
-    device_.dot_rows(values_.floats(dout), values_.floats(y), routing->slot.data(), values_.floats(dweights),
-                     rows_, routing->per_token, hidden_);
-    device_.gather_rows(values_.floats(dout), routing->token_of_slot.data(), routing->weight_of_slot.data(),
-                        values_.provide(dy, bytes(rows, hidden_)), rows, hidden_);
+    const auto rows = static_cast<std::int64_t>(routed->host.token_of_slot.size());
+    device_.dot_rows(values_.floats(dout), values_.floats(y), routed->slot.at<std::int32_t>(),
+                     values_.floats(dweights), rows_, routed->host.per_token, hidden_);
+    device_.gather_rows(values_.floats(dout), routed->token_of_slot.at<std::int32_t>(),
+                        routed->weight_of_slot.at<float>(), values_.provide(dy, bytes(rows, hidden_)), rows,
+                        hidden_);
   });
 }
 
@@ -209,7 +229,7 @@ void Experts::combine_backward(int index, int micro_batch, std::vector<Step>& st
 void Experts::products_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(activation(op(index).inputs[0], micro_batch));
   const auto y = values_.define_dynamic(activation(index, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routing* routing = &routed_of(index, micro_batch)->host;
   const std::int64_t columns = columns_of(index);
   std::vector<std::pair<const HeldTensor*, Layers::Place>> weights;
   for (std::size_t p = 0; p < op(index).parameters.size(); ++p) {
@@ -235,7 +255,7 @@ void Experts::products_forward(int index, int micro_batch, std::vector<Step>& st
 void Experts::products_backward(int index, int micro_batch, bool want_input, bool want_weight,
                                 std::vector<Step>& steps) {
   const auto dy = values_.use(gradient(index, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routing* routing = &routed_of(index, micro_batch)->host;
   const std::int64_t columns = columns_of(index);
   for (std::size_t p = 0; want_weight && p < op(index).parameters.size(); ++p) {
     const HeldTensor* held = parameters_.find(index, static_cast<int>(p));
@@ -277,7 +297,7 @@ void Experts::products_backward(int index, int micro_batch, bool want_input, boo
 void Experts::activation_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(activation(op(index).inputs[0], micro_batch));
   const auto y = values_.define_dynamic(activation(index, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routing* routing = &routed_of(index, micro_batch)->host;
   const std::int64_t columns = columns_of(index);
   steps.push_back([=, this] {
     device_.activation_forward(model_.activation, model_.gated_ffn, values_.floats(x),
@@ -291,7 +311,7 @@ void Experts::activation_backward(int index, int micro_batch, std::vector<Step>&
   const auto dy = values_.use(gradient(index, micro_batch));
   const auto dx = values_.define_dynamic(gradient(op(index).inputs[0], micro_batch));
   values_.forget(gradient(index, micro_batch));
-  const Routing* routing = routing_of(index, micro_batch);
+  const Routing* routing = &routed_of(index, micro_batch)->host;
   const std::int64_t columns = columns_of(index);
   steps.push_back([=, this] {
     device_.activation_backward(
@@ -311,7 +331,8 @@ std::function<std::unique_ptr<Request>()> Experts::all_to_all(const Instruction&
   const auto from = values_.use(key);
   const auto to = values_.define_dynamic(key);
   uses.insert(uses.end(), {from, to});
-  Routing* routing = routing_of(tensor.index, tensor.micro_batch);
+  Routed* routed = routed_of(tensor.index, tensor.micro_batch);
+  Routing* routing = &routed->host;
   const bool forward = tensor.kind == TensorKind::activation;
   const bool dispatch = op(tensor.index).kind == OperatorKind::dispatch;
   const bool to_experts = forward == dispatch;
@@ -341,9 +362,17 @@ std::function<std::unique_ptr<Request>()> Experts::all_to_all(const Instruction&
   return [=, this, &communicator]() -> std::unique_ptr<Request> {
     const std::vector<std::size_t> counts(members, local);
     routing->received.resize(members * local);
-    auto counted =
-        communicator.all_to_all(routing->sent.data(), counts, routing->received.data(), counts, DType::int64);
+    const std::size_t all = members * local * sizeof(std::int64_t);
+    std::int64_t* sent = routing->sent.data();
+    std::int64_t* received = routing->received.data();
+    if (!device_.host_memory()) {
+      sent = static_cast<std::int64_t*>(routed->counts.reserve(2 * all));
+      received = sent + members * local;
+      device_.copy_to_device(sent, routing->sent.data(), all);
+    }
+    auto counted = communicator.all_to_all(sent, counts, received, counts, DType::int64);
     return std::make_unique<ChainRequest>(std::move(counted), [=, this] {
+      if (!device_.host_memory()) device_.copy_to_host(routing->received.data(), received, all);
       lay_out_received(ep_, routing);
       return move();
     });

@@ -11,13 +11,14 @@
 #include "exec/communicator.h"
 #include "exec/layers.h"
 #include "exec/memory_pool.h"
+#include "exec/on_device.h"
 #include "exec/routing.h"
 
 namespace orrery::exec {
 
 class Experts {
  public:
-  // Keeps references. Device memory must be the host's.
+  // Keeps references. Tokens are routed on the host, wherever the device's memory is.
   Experts(const Plan& plan, const Program& program, Layers& layers, Parameters& parameters, Device& device,
           Values& values);
 
@@ -31,7 +32,15 @@ class Experts {
  private:
   const Operator& op(int index) const { return operators_[static_cast<std::size_t>(index)]; }
   int router_of(int op) const;
-  Routing* routing_of(int op, int micro_batch);  // stays where it is
+  // A routing, and what of it the device reads.
+  struct Routed {
+    explicit Routed(Device& device)
+        : slot(device), weight(device), token_of_slot(device), weight_of_slot(device), counts(device) {}
+    Routing host;
+    OnDevice slot, weight, token_of_slot, weight_of_slot;
+    OnDevice counts;  // rows to each expert, then from each sender: they travel from and to device memory
+  };
+  Routed* routed_of(int op, int micro_batch);  // stays where it is
   Key activation(int op, int micro_batch) const {
     return {TensorKind::activation, op, micro_batch, Form::whole};
   }
@@ -39,6 +48,8 @@ class Experts {
     return {TensorKind::activation_gradient, op, micro_batch, Form::whole};
   }
   Key stream(TensorKind kind, int op, int micro_batch) const { return {kind, op, micro_batch, form_}; }
+  // The device's values where the host can read them: `copy` where it cannot.
+  const float* on_host(const float* data, std::int64_t count, std::vector<float>* copy) const;
   std::int64_t columns_of(int op) const;  // of one row
   static std::size_t bytes(std::int64_t rows, std::int64_t columns) {
     return static_cast<std::size_t>(rows * columns) * sizeof(float);
@@ -62,9 +73,9 @@ class Experts {
   Device& device_;
   Values& values_;
   MemoryPool pool_;
-  std::map<std::pair<int, int>, std::unique_ptr<Routing>> routings_;  // by router and micro-batch
-  Form form_;                                                         // of tokens outside
-  std::int64_t rows_;                                                 // tokens of a micro-batch on this rank
+  std::map<std::pair<int, int>, std::unique_ptr<Routed>> routings_;  // by router and micro-batch
+  Form form_;                                                        // of tokens outside
+  std::int64_t rows_;                                                // tokens of a micro-batch on this rank
   std::int64_t hidden_;
   int ep_;
   std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come

@@ -239,7 +239,7 @@ Json pareto_covers_json(const SearchResult& result) {
   if (result.pareto_looked_into == 0) return json;
   json["front_of_closed_form"] = result.pareto_front;
   json["of_it_simulated"] = result.pareto_simulated;
-  json["beyond_s"] = std::isfinite(result.pareto_beyond_s) ? Json(result.pareto_beyond_s) : Json(nullptr);
+  if (std::isfinite(result.pareto_beyond_s)) json["beyond_s"] = result.pareto_beyond_s;
   return json;
 }
 

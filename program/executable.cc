@@ -91,7 +91,7 @@ Refusal refuses_training(const Plan& plan, DeviceKind device) {
   return {};
 }
 
-Refusal refuses_choices(const Choices& choices, DeviceKind device, bool has_experts) {
+Refusal refuses_choices(const Choices& choices, DeviceKind device) {
   const auto not_yet = [](const std::string& what, const char* expected) {
     return refused(what + " can be simulated, not executed yet", expected);
   };
@@ -99,13 +99,8 @@ Refusal refuses_choices(const Choices& choices, DeviceKind device, bool has_expe
     return not_yet(fmt::format("--sync {}", name_of(choices.sync)),
                    "--sync all-reduce, parameter-server or data-parallel-single-process");
   if (device == DeviceKind::cpu) return {};
-  if (has_experts) return not_yet("a mixture of experts on GPUs", "a dense model");
-  if (choices.cp > 1) return not_yet(fmt::format("--cp {} on GPUs", choices.cp), "--cp 1");
   if (choices.sync == Sync::single_process)
     return not_yet(fmt::format("--sync {} on GPUs", name_of(choices.sync)), "--sync all-reduce");
-  if (choices.grad_compression != Compression::none)
-    return not_yet(fmt::format("--grad-compression {} on GPUs", name_of(choices.grad_compression)),
-                   "--grad-compression none");
   return {};
 }
 
@@ -126,8 +121,7 @@ std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device)
           fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
           "--tp 1");
   }
-  const bool experts = workload.transformer && workload.transformer->moe;
-  if (auto refusal = refuses_choices(plan.choices, device, experts)) return refusal;
+  if (auto refusal = refuses_choices(plan.choices, device)) return refusal;
   return refuses_training(plan, device);
 }
 

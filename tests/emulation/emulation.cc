@@ -1,4 +1,5 @@
 #include <cblas.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <chrono>
@@ -24,8 +25,12 @@ constexpr unsigned kMaxThreads = 1024;
 
 enum class State : std::uint8_t { ready, at_block_barrier, at_warp, done };
 
+// Its context starts it once; from then on jumps go between it and the scheduler, which, unlike contexts,
+// need no system call.
 struct Fiber {
   ucontext_t context{};
+  jmp_buf place;
+  bool started = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   uint3 index;
   State state = State::ready;
@@ -33,27 +38,34 @@ struct Fiber {
 };
 
 std::vector<Fiber> fibers;
-ucontext_t scheduler;
+jmp_buf scheduler;
 std::size_t current = 0;
 unsigned threads = 0;
 const std::function<void()>* body = nullptr;
 std::vector<char> shared;
 
-void enter() {
-  (*body)();
-  fibers[current].state = State::done;
-  swapcontext(&fibers[current].context, &scheduler);
+void wait(State state) {
+  Fiber& fiber = fibers[current];
+  fiber.state = state;
+  if (_setjmp(fiber.place) == 0) _longjmp(scheduler, 1);
 }
 
-void wait(State state) {
-  fibers[current].state = state;
-  swapcontext(&fibers[current].context, &scheduler);
+// Thread after thread of the same number, of block after block and launch after launch.
+void enter() {
+  for (;;) {
+    (*body)();
+    wait(State::done);
+  }
 }
 
 void resume(std::size_t thread) {
   current = thread;
-  threadIdx = fibers[thread].index;
-  swapcontext(&scheduler, &fibers[thread].context);
+  Fiber& fiber = fibers[thread];
+  threadIdx = fiber.index;
+  if (_setjmp(scheduler) != 0) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
 }
 
 // Lets every warp that has met go on, else the block; false: nobody can.
@@ -89,16 +101,22 @@ bool all_done() {
   return true;
 }
 
+void make_fibers() {
+  if (fibers.empty()) fibers.reserve(kMaxThreads);  // they stay where they are
+  while (fibers.size() < threads) {
+    Fiber& fiber = fibers.emplace_back();
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    makecontext(&fiber.context, enter, 0);
+  }
+}
+
 void run_block() {
   for (unsigned t = 0; t < threads; ++t) {
     Fiber& fiber = fibers[t];
     fiber.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     fiber.state = State::ready;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, enter, 0);
   }
   do {
     for (unsigned t = 0; t < threads; ++t)
@@ -115,7 +133,7 @@ void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<vo
   if (threads == 0 || threads > kMaxThreads || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
       grid.z > 65535)
     throw std::logic_error("a launch that CUDA would refuse");
-  if (fibers.size() < threads) fibers.resize(threads);
+  make_fibers();
   body = &thread;
   blockDim = block;
   gridDim = grid;

@@ -41,7 +41,7 @@ TEST_CASE("replicas with a quarter and three quarters of the batch compute one t
   CHECK_THAT(uneven_load(load), Catch::Contains("16 samples, replica 0") && Catch::Contains("replica 1"));
 }
 
-TEST_CASE("stages of seven and five layers differ by two layers; the fullest is the plan's") {
+TEST_CASE("stages of seven and five layers differ by two layers, and the fullest is the plan's") {
   const auto job = make_job("gpt2", "dgx-a100", 4, 8, 1024);
   Choices choices;
   choices.pp = 2;

@@ -82,7 +82,7 @@ TEST_CASE("the bound of asynchronous servers is below the simulated step of sync
   }
 }
 
-TEST_CASE("pins that leave a kind nothing are its reason; one device has no kinds") {
+TEST_CASE("pins that leave a kind nothing are its reason, and one device has no kinds") {
   Pins pins;
   pins.tp = 2;
   const auto systems = compared(make_job("gpt2", "dgx-a100", 4, 8, 256), pins);

@@ -210,7 +210,7 @@ TEST_CASE("cores that are busy together slow each other by the measured factor")
   CHECK(ComputeCost(plan, d).range_seconds(1, 11, ComputeKind::forward) == Approx(2 * alone));
 }
 
-TEST_CASE("narrow heads wait for exponentials; the model is as measured at a width of 128") {
+TEST_CASE("narrow heads wait for exponentials, and the model is as measured at a width of 128") {
   DeviceProfile d = device();
   for (auto& pair : d.attention)
     for (AttentionModel& a : pair) a.half_head_dim = 64;

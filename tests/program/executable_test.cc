@@ -36,11 +36,15 @@ TEST_CASE("forms that only processors have are refused on GPUs") {
   rings.cp = 2;
   Choices compressed;
   compressed.grad_compression = Compression::int8;
-  for (const Choices& choices : {rings, compressed}) {
-    CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, choices) == "");
-    CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::gpu, choices) != "");
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::gpu}) {
+    for (const Choices& choices : {rings, compressed})
+      CHECK(refusal_of("gpt2", 128, DType::fp32, kind, choices) == "");
+    CHECK(refusal_of("mixtral-8x7b", 128, DType::fp32, kind) == "");
   }
-  CHECK(refusal_of("mixtral-8x7b", 128, DType::fp32, DeviceKind::gpu) != "");
+  Choices one_process;
+  one_process.sync = Sync::single_process;
+  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, one_process) == "");
+  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::gpu, one_process) != "");
   CHECK(refusal_of("gpt2", 128, DType::bf16, DeviceKind::gpu) != "");
   CHECK(refusal_of("gpt2", 128, DType::bf16) == "");
   CHECK(refusal_of("gpt2", 128, DType::fp8) != "");

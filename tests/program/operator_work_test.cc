@@ -298,7 +298,8 @@ TEST_CASE("work is finite, never negative and grows with rows, on random extreme
   }
 }
 
-TEST_CASE("Megatron-LM's fused softmax takes batches of heads in fours; others are cast to fp32 and back") {
+TEST_CASE(
+    "Megatron-LM's fused softmax takes batches of heads in fours, and others are cast to fp32 and back") {
   RuntimeProfile runtime = megatron();
   REQUIRE(runtime.fused_softmax_multiple == 4);
   const Operator core = model()[3];

@@ -12,12 +12,15 @@
 #include "exec/gather.h"
 #include "exec/interpreter.h"
 #include "exec/objective.h"
+#include "exec/staged_communicator.h"
+#include "program/executable.h"
 #include "program/lowering.h"
 #include "test_plans.h"
 
 namespace orrery::exec::test {
 namespace {
 
+constexpr int kStagedKey = 1;          // of the communicator under a device that is not the host
 constexpr std::size_t kLastSteps = 5;  // over which a lossy run's loss is averaged
 
 struct Outcome {
@@ -25,19 +28,20 @@ struct Outcome {
   std::map<std::string, TensorDigest> digest;
 };
 
-Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
+// `control` works on host memory, `world` on the device's; they have the same ranks.
+Outcome train_plan_on(Device& device, const Plan& plan, Communicator& world, Communicator& control,
+                      int steps) {
   const Program program = lower(plan, world.rank());
-  const auto device = make_cpu_device();
   const Workload& workload = plan.job->workload;
   const std::uint64_t seed = plan.job->training.seed;
   std::optional<TextData> text;
   std::optional<ImageData> images;
   std::optional<Interpreter> chosen;
   if (workload.transformer) {
-    chosen.emplace(plan, program, *device, world, text.emplace(kDefaultText, kSeqLen, seed));
+    chosen.emplace(plan, program, device, world, text.emplace(kDefaultText, kSeqLen, seed));
   } else {
     const ImageOperator& first = *workload.operators.front().image;
-    chosen.emplace(plan, program, *device, world, images.emplace("", first.input, 10, seed, kGlobalBatch));
+    chosen.emplace(plan, program, device, world, images.emplace("", first.input, 10, seed, kGlobalBatch));
   }
   Interpreter& interpreter = *chosen;
   std::vector<double> mine;
@@ -49,11 +53,16 @@ Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
   Outcome outcome;
   outcome.loss.assign(static_cast<std::size_t>(steps), 0);
   const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double));
-  for (const std::string& part : gather_to_root(world, bytes))
+  for (const std::string& part : gather_to_root(control, bytes))
     for (int step = 0; step < steps; ++step)
       outcome.loss[static_cast<std::size_t>(step)] += reinterpret_cast<const double*>(part.data())[step];
-  outcome.digest = digest_parameters(plan, interpreter.parameters(), *device, world);
+  outcome.digest = digest_parameters(plan, interpreter.parameters(), device, control);
   return outcome;
+}
+
+Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
+  const auto device = make_cpu_device();
+  return train_plan_on(*device, plan, world, world, steps);
 }
 
 double mean_of_last(const std::vector<double>& loss) {
@@ -106,7 +115,43 @@ Comparison compare(const Outcome& parallel, const Outcome& serial, const PlanCas
   return result;
 }
 
+#ifdef ORRERY_TEST_GPU
+Comparison same_on_cuda(Communicator& world, PlanCase c) {
+  // Few steps: what is emulated is slow, and rounding that differs is not to grow.
+  c.steps = 2;
+  c.lossy = 0;
+  c.learns = false;
+  const Plan plan = make_plan(c);
+  const Outcome expected = train_plan(plan, world, c.steps);
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto device = make_cuda_device(0);
+  const auto staged = make_staged_communicator(*device, world.split(everyone, kStagedKey));
+  const Outcome got = train_plan_on(*device, plan, *staged, world, c.steps);
+  return world.rank() == 0 ? compare(got, expected, c) : Comparison{};
+}
+#endif
+
 }  // namespace
+
+#ifdef ORRERY_TEST_GPU
+int check_cuda(Communicator& world, int every) {
+  int faults = 0;
+  int known = 0;
+  for (const PlanCase& c : all_cases()) {
+    if (c.choices.world() != world.size()) continue;
+    if (executor_refuses(make_plan(c), DeviceKind::gpu)) continue;
+    if (known++ % every != 0) continue;
+    const Comparison seen = same_on_cuda(world, c);
+    if (world.rank() == 0)
+      fmt::print("{:<42} differs by {:.0e}, parameters {:.0e}  {}\n", c.name, seen.loss, seen.parameters,
+                 seen.fault.empty() ? "equal" : seen.fault);
+    if (!seen.fault.empty()) ++faults;
+    world.barrier();
+  }
+  return faults;
+}
+#endif
 
 int check_equivalence(Communicator& world, const std::string& which) {
   int faults = 0;

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string_view>
 
 #include "equivalence.h"
 #include "exec/collectives.h"
 #include "exec/mpi/mpi_transport.h"
+#ifdef ORRERY_TEST_GPU
+#include "exec/cuda/cuda_device.h"
+#endif
 
 int main(int argc, char** argv) {
   const orrery::exec::MpiWorld mpi(&argc, &argv);
@@ -17,6 +21,14 @@ int main(int argc, char** argv) {
   try {
     const auto world = orrery::exec::make_communicator(
         mpi.transport(cut ? orrery::exec::Cutting::always : orrery::exec::Cutting::never));
+#ifdef ORRERY_TEST_GPU
+    if (orrery::exec::cuda_devices() == 0) {
+      if (mpi.rank() == 0) fmt::print("skipped: no GPU can be used on this machine\n");
+      return 77;
+    }
+    if (what == "cuda")
+      return orrery::exec::test::check_cuda(*world, argc > 2 ? std::atoi(argv[2]) : 1) == 0 ? 0 : 1;
+#endif
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
     else
