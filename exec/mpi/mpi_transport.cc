@@ -186,8 +186,8 @@ class MpiTransport : public PointToPoint {
     check(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some), "MPI_Group_incl",
           rank_);
     check(MPI_Comm_create_group(comm_, some, key, &made), "MPI_Comm_create_group", rank_);
-    if (words_ != MPI_COMM_NULL)
-      check(MPI_Comm_create_group(words_, some, key, &words), "MPI_Comm_create_group", rank_);
+    // Not by MPI_Comm_create_group out of words_: with MPICH 4.0.2 that crashed.
+    if (words_ != MPI_COMM_NULL) check(MPI_Comm_dup(made, &words), "MPI_Comm_dup", rank_);
     MPI_Group_free(&all);
     MPI_Group_free(&some);
     std::vector<char> cut_to;
