@@ -22,5 +22,5 @@ folders=(base topologies workloads program sim exec fuzz)
 [ "${SANITIZE:-}" != all ] || folders+=(planner)
 say "Unit tests under sanitizers: ${folders[*]}"
 scripts/build.sh asan "${folders[@]/#/test_}"
-ctest --test-dir build/asan -j2 -R "^($(IFS='|'; echo "${folders[*]}")):" --output-on-failure --no-tests=error
+ctest --test-dir build/asan -j2 -L unit -R "^($(IFS='|'; echo "${folders[*]}")):" --output-on-failure --no-tests=error
 say "Done"
