@@ -1,8 +1,14 @@
 #include "base/statistics.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace orrery {
+
+double mean(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;

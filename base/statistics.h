@@ -1,10 +1,11 @@
-// Medians.
+// Means and medians.
 #pragma once
 
 #include <vector>
 
 namespace orrery {
 
+double mean(const std::vector<double>& values);  // 0 of none
 // The middle value, of an even number the mean of the two in the middle; 0 of none.
 double median(std::vector<double> values);
 // The middle value, of an even number the larger of the two in the middle: one that was seen. 0 of none.

@@ -85,12 +85,6 @@ Plan plan_of(const Probe& probe) {
   return plan;
 }
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
 // Whether any rank has waited long enough: all must agree on how many rounds there are.
 bool long_since(Communicator& world, double begin) {
   float elapsed = static_cast<float>(steady_seconds() - begin);

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/memory_model.h"
-#include "planner/space.h"
 
 namespace orrery::planner {
 namespace {
@@ -240,6 +239,20 @@ Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objec
   Gathering gathering(job, objective, kept, estimator);
   for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
+}
+
+std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                             Estimator& estimator,
+                                             const std::function<bool(const Choices&)>& wanted) {
+  std::vector<BoundedFamily> families;
+  for_each_family(job, pins, [&](Family&& family) {
+    if (!wanted(family.core)) return;
+    const double bound_s = estimator.layout_bound_s(family.core);
+    families.push_back({bound_s, std::move(family)});
+  });
+  std::stable_sort(families.begin(), families.end(),
+                   [](const BoundedFamily& a, const BoundedFamily& b) { return a.bound_s < b.bound_s; });
+  return families;
 }
 
 std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,

@@ -1,6 +1,7 @@
 // The plans of a space with their cheap figures: memory, closed form, lower bound.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "planner/estimator.h"
 #include "planner/evaluation.h"
 #include "planner/search.h"
+#include "planner/space.h"
 
 namespace orrery::planner {
 
@@ -38,6 +40,16 @@ constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitiviti
 // Throws UserError where for_each_plan does.
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
                   Estimator& estimator);
+
+struct BoundedFamily {
+  double bound_s = 0;  // of its fastest plan, data parallelism aside
+  Family family;
+};
+// The families whose cores are `wanted`, those with the least bounds first, else in the order of the space.
+// Throws UserError where for_each_family does.
+std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                             Estimator& estimator,
+                                             const std::function<bool(const Choices&)>& wanted);
 
 // Why nothing fits, for NoAnswer: what is short, by how much, where, and the nearest change that would fit.
 std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,

@@ -14,10 +14,6 @@
 namespace orrery::planner {
 namespace {
 
-// Stages over which loops of the 1F1B steady state are searched one by one; longer pipelines only look at
-// loops that end at the last stage.
-constexpr int kAllLoops = 32;
-
 bool same_frame(const Choices& a, const Choices& b) {
   return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
          a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
@@ -95,7 +91,7 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
   const Plan plan{job_, c};
   const Shard shard = shard_of(plan);
   // Few ways are unlike: those of equal shapes cost the same for equal bytes.
-  const GroupShape* last = nullptr;
+  std::uint64_t last_key = 0;
   double last_bytes = -1;
   for (int stage = 0; stage < c.pp; ++stage) {
     // Of the boundary behind the stage's first chunk; from the last stage nothing is sent unless it has more.
@@ -104,24 +100,17 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
         stage + 1 == c.pp && c.interleave == 1
             ? last_bytes
             : output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
-    const GroupShape& hop = frame_.geometry->hops[stage];
-    const bool same = last != nullptr && bytes == last_bytes && hop.nodes == last->nodes &&
-                      hop.intra == last->intra && hop.inter_latency_s == last->inter_latency_s &&
-                      hop.intra_latency_s == last->intra_latency_s &&
-                      hop.inter_bandwidth_bytes_per_s == last->inter_bandwidth_bytes_per_s &&
-                      hop.intra_bandwidth_bytes_per_s == last->intra_bandwidth_bytes_per_s &&
-                      hop.port_bandwidth_bytes_per_s == last->port_bandwidth_bytes_per_s;
+    const std::uint64_t key = frame_.geometry->hop_keys[stage];
+    const bool same = stage > 0 && bytes == last_bytes && key == last_key;
     last_bytes = bytes;
+    last_key = key;
     if (same) {
       frame_.hops.push_back(frame_.hops.back());
       frame_.hops_least.push_back(frame_.hops_least.back());
       continue;
     }
-    last = &hop;
-    const GroupShape& alone = frame_.geometry->alone_hops[stage];
-    frame_.hops.push_back(achieved_seconds(plan_transfer(bytes, hop, job_->cluster), bytes, job_->runtime));
-    frame_.hops_least.push_back(
-        achieved_seconds(plan_transfer(bytes, alone, job_->cluster), bytes, job_->runtime));
+    frame_.hops.push_back(transfer_s(bytes, frame_.geometry->hops[stage], *job_));
+    frame_.hops_least.push_back(transfer_s(bytes, frame_.geometry->alone_hops[stage], *job_));
   }
   return frame_;
 }
@@ -141,12 +130,9 @@ void Estimator::hops_of_graph(const Choices& c, Frame* frame) const {
         all += bytes;
         largest = std::max(largest, bytes);
       }
-      const GroupShape& hop = frame->geometry->hops[stage];
-      const GroupShape& alone = frame->geometry->alone_hops[stage];
-      mean += achieved_seconds(plan_transfer(all, hop, job_->cluster), all, job_->runtime) / chunks;
+      mean += transfer_s(all, frame->geometry->hops[stage], *job_) / chunks;
       // Messages travel side by side: none is faster than by itself.
-      if (chunk == 0)
-        first_least = achieved_seconds(plan_transfer(largest, alone, job_->cluster), largest, job_->runtime);
+      if (chunk == 0) first_least = transfer_s(largest, frame->geometry->alone_hops[stage], *job_);
     }
     frame->hops.push_back(mean);
     frame->hops_least.push_back(first_least);
@@ -303,33 +289,6 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
   return ending;
 }
 
-namespace {
-
-// Seconds that a 1F1B pipeline takes for one more micro-batch. Any run of stages [s, e] is a loop: the
-// backward pass comes back from e to s, which answers with a forward pass that e needs; e - s + 1
-// micro-batches are in it.
-template <typename Stage>
-double period_1f1b(const std::vector<Stage>& stages, const std::vector<double>& hops) {
-  const int count = static_cast<int>(stages.size());
-  double longest = 0;
-  for (int first = 0; first < count; ++first) {
-    double loop = 0;
-    for (int last = first; last < count; ++last) {
-      const Stage& stage = stages[last];
-      if (last > first) loop += 2 * hops[last - 1];
-      const double alone = stage.forward_busy + stage.backward_busy;
-      longest = std::max(longest, alone);
-      loop += stage.forward + stage.backward;
-      if (count > kAllLoops && last != count - 1 && last != first + 1) continue;
-      if (last > first) longest = std::max(longest, loop / (last - first + 1));
-    }
-    if (count > kAllLoops && first > kAllLoops) break;
-  }
-  return longest;
-}
-
-}  // namespace
-
 void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
   const Choices& c = plan.choices;
   for (const int stage : frame.cut->distinct) {
@@ -356,13 +315,15 @@ void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
 }
 
 double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
-                               double m) const {
+                               double m) {
+  slots_.clear();
   double through = 0;  // one micro-batch, there and back
   double hops = 0;     // there and back
   double busiest = 0, busiest_forward = 0, busiest_backward = 0;
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = stages[stage];
     const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
+    slots_.push_back({t.forward_busy + t.backward_busy, t.forward + t.backward, hop});
     hops += 2 * hop;
     through += t.forward + t.backward + 2 * hop;
     busiest = std::max(busiest, t.forward_busy + t.backward_busy);
@@ -376,7 +337,7 @@ double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::
       if (c.pp == 1)
         return stages[0].forward + stages[0].backward +
                (m - 1) * (stages[0].forward + stages[0].backward_busy);
-      return through + (m - 1) * (m < c.pp ? busiest : period_1f1b(stages, frame.hops));
+      return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
     case Schedule::interleaved: {
       // Each stage's work, and the way through the first chunks of the others and back.
       const StageTimes& last = stages.back();
@@ -385,7 +346,7 @@ double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::
     case Schedule::zero_bubble: {
       double weights = 0;
       for (const StageTimes& t : stages) weights = std::max(weights, t.backward_busy / 2);
-      return through + (m - 1) * period_1f1b(stages, frame.hops) - (c.pp - 1) * weights;
+      return through + (m - 1) * period_1f1b_s(slots_) - (c.pp - 1) * weights;
     }
   }
   return 0;

@@ -11,6 +11,7 @@
 #include "planner/geometry.h"
 #include "planner/gradients.h"
 #include "planner/layer_sums.h"
+#include "planner/pipeline_cut.h"
 #include "program/plan.h"
 
 namespace orrery::planner {
@@ -93,7 +94,7 @@ class Estimator {
   // Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the computation beside it.
   void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
-                      double micro_batches) const;
+                      double micro_batches);
   Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
                 const DeviceKindAt& kind);
   double optimizer_s(double elements, const DeviceKindAt& kind) const;
@@ -114,6 +115,7 @@ class Estimator {
   std::vector<StageTimes> paced_;
   std::vector<std::vector<StageTimes>> of_replicas_;
   std::vector<Ending> endings_;
+  std::vector<PipelineSlot> slots_;
 };
 
 }  // namespace orrery::planner

@@ -148,6 +148,8 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     at.pp = (stage + 1) % c.pp;
     geometry.alone_hops.push_back(shape_of({from, rank_of(plan, at)}));
     geometry.hops.push_back(with_shared_ports(geometry.alone_hops.back(), of_stage));
+    geometry.hop_keys.push_back(
+        mixed(shape_key(geometry.hops.back()), shape_key(geometry.alone_hops.back())));
   }
   if (c.pp > 1) geometry.shapes[GroupKind::embedding] = geometry.hops.back();
   geometry.kinds.resize(static_cast<std::size_t>(c.pp));

@@ -43,6 +43,7 @@ struct Geometry {
   bool aligned = false;
   std::vector<GroupShape> hops;  // from stage i to stage i + 1, and from the last to the first
   std::vector<GroupShape> alone_hops;
+  std::vector<std::uint64_t> hop_keys;  // of both shapes of a hop: where equal, messages cost the same
   std::vector<std::vector<DeviceKindAt>> kinds;  // of the devices of each stage
   // Where devices are unlike: which replicas (their dp coordinates) stand alike, stage by stage. Empty where
   // all devices are alike.

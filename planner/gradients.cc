@@ -171,9 +171,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     const std::uint64_t key =
         mixed(mixed(shape_of, static_cast<std::uint64_t>(kind)), std::bit_cast<std::uint64_t>(bytes));
     const auto [known, unknown] = collectives_.try_emplace(key, 0.0);
-    if (unknown)
-      known->second =
-          achieved_seconds(plan_collective(kind, bytes, shape, job_->cluster), bytes, job_->runtime);
+    if (unknown) known->second = collective_s(kind, bytes, shape, *job_);
     return known->second;
   };
   const CollectiveKind reduce = c.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;

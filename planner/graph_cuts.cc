@@ -42,7 +42,7 @@ PipelineChain GraphCuts::chain(const Choices& c, const Geometry& geometry,
         double bytes = 0;
         for (const int op : crossing_[position])
           bytes += output_bytes(job_->workload.operators[static_cast<std::size_t>(op)], shard);
-        seconds[position] = achieved_seconds(plan_transfer(bytes, hop, job_->cluster), bytes, job_->runtime);
+        seconds[position] = transfer_s(bytes, hop, *job_);
       }
     }
     return at->second;

@@ -11,6 +11,11 @@
 namespace orrery::planner {
 namespace {
 
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
+  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
+  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
+}
+
 struct Track {
   double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
   bool used = false;
@@ -84,9 +89,7 @@ class Layout {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
-      const double seconds = achieved_seconds(
-          plan_collective(instruction.collective, instruction.bytes, shape->second, job_.cluster),
-          instruction.bytes, job_.runtime);
+      const double seconds = collective_s(instruction.collective, instruction.bytes, shape->second, job_);
       return exposed_share(instruction, job_.runtime) * seconds +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
@@ -96,7 +99,7 @@ class Layout {
       for (const Transfer& transfer : instruction.transfers)
         if (transfer.send) bytes = std::max(bytes, transfer.bytes);
       if (shape == shapes_.end() || bytes == 0) return 0;
-      return achieved_seconds(plan_transfer(bytes, shape->second, job_.cluster), bytes, job_.runtime);
+      return transfer_s(bytes, shape->second, job_);
     }
     return 0;
   }
@@ -191,9 +194,12 @@ std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, co
   return Layout(job, sketch, shapes).run();
 }
 
-double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
-  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
-  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
+double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_collective(kind, bytes, shape, job.cluster), bytes, job.runtime);
+}
+
+double transfer_s(double bytes, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_transfer(bytes, shape, job.cluster), bytes, job.runtime);
 }
 
 }  // namespace orrery::planner

@@ -46,9 +46,10 @@ class ModelSketch {
   int begin_ = 0;  // of the part being appended, while the sketch is made
 };
 
-// Seconds of a collective or transfer on an idle network at the rate that the runtime reaches of the
-// fabric's.
-double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime);
+// Seconds of a collective, or of one message between two devices, on an idle network at the rate that the
+// job's runtime reaches of the fabric's.
+double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job);
+double transfer_s(double bytes, const GroupShape& shape, const Job& job);
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;

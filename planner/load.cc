@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "base/statistics.h"
 #include "planner/memory_model.h"
 
 namespace orrery::planner {
@@ -14,21 +15,15 @@ namespace {
 // Spreads below this share of the mean are not worth a sentence, and replicas that differ by less are alike.
 constexpr double kWorthSaying = 1e-3;
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
 double deviation(const std::vector<double>& values) {
-  const double mean = mean_of(values);
+  const double middle = mean(values);
   double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
+  for (const double value : values) squares += (value - middle) * (value - middle);
   return std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-bool worth_saying(double deviation, double mean) {
-  return deviation > kWorthSaying * mean;
+bool worth_saying(double deviation, double of) {
+  return deviation > kWorthSaying * of;
 }
 
 }  // namespace
@@ -74,13 +69,13 @@ std::string uneven_load(const Load& load) {
     compute.push_back(stage.compute_s);
     memory.push_back(stage.memory_bytes);
   }
-  if (worth_saying(load.stage_compute_std_s, mean_of(compute))) {
+  if (worth_saying(load.stage_compute_std_s, mean(compute))) {
     const auto [least, most] = std::minmax_element(load.stages.begin(), load.stages.end(), by_compute);
     text = fmt::format("stages compute {} (stage {}) to {} (stage {}) a step, standard deviation {:.1f}%",
                        human_seconds(least->compute_s), least->stage, human_seconds(most->compute_s),
-                       most->stage, 100 * load.stage_compute_std_s / mean_of(compute));
+                       most->stage, 100 * load.stage_compute_std_s / mean(compute));
   }
-  if (worth_saying(load.stage_memory_std_bytes, mean_of(memory))) {
+  if (worth_saying(load.stage_memory_std_bytes, mean(memory))) {
     const auto [least, most] = std::minmax_element(
         load.stages.begin(), load.stages.end(),
         [](const StageLoad& a, const StageLoad& b) { return a.memory_bytes < b.memory_bytes; });
@@ -90,15 +85,16 @@ std::string uneven_load(const Load& load) {
   }
   double replicas = 0;
   for (const ReplicaLoad& group : load.replicas) replicas += group.count;
-  double mean = 0;
-  for (const ReplicaLoad& group : load.replicas) mean += group.compute_s * group.count / replicas;
-  if (worth_saying(load.replica_compute_std_s, mean)) {
+  double middle = 0;
+  for (const ReplicaLoad& group : load.replicas) middle += group.compute_s * group.count / replicas;
+  if (worth_saying(load.replica_compute_std_s, middle)) {
     const auto [least, most] = std::minmax_element(load.replicas.begin(), load.replicas.end(), by_compute);
     text += fmt::format(
         "{}replicas compute {} ({} samples, replica {}) to {} ({} samples, replica {}), standard deviation "
         "{:.1f}%",
         text.empty() ? "" : "; ", human_seconds(least->compute_s), least->samples, least->first,
-        human_seconds(most->compute_s), most->samples, most->first, 100 * load.replica_compute_std_s / mean);
+        human_seconds(most->compute_s), most->samples, most->first,
+        100 * load.replica_compute_std_s / middle);
   }
   return text.empty() ? text : "Load: " + text + ".";
 }

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "planner/candidates.h"
 #include "planner/memory_model.h"
-#include "planner/space.h"
 
 namespace orrery::planner {
 namespace {
@@ -73,22 +73,17 @@ Figures figures_of(const Evaluation& evaluation) {
 Survey survey(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
               std::int64_t most) {
   Survey result;
-  std::vector<std::pair<double, Family>> families;
-  for_each_family(job, pins, [&](Family&& family) {
-    result.space += family.count();
-    const double bound = estimator.layout_bound_s(family.core);
-    families.emplace_back(bound, std::move(family));
-  });
-  std::stable_sort(families.begin(), families.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::vector<BoundedFamily> families =
+      families_by_bound(job, pins, estimator, [](const Choices&) { return true; });
+  for (const BoundedFamily& each : families) result.space += each.family.count();
   result.beyond_s = std::numeric_limits<double>::infinity();
   const double price = usd_per_s(job->cluster);
   const bool powered = states_power(job->cluster);
   MemoryModel memory(job);
   Front front;
-  for (const auto& [bound, family] : families) {
+  for (const auto& [bound_s, family] : families) {
     if (result.looked_into >= most) {
-      result.beyond_s = bound;
+      result.beyond_s = bound_s;
       break;
     }
     for (const Recomputed& recomputed : *family.recomputes) {

@@ -144,30 +144,43 @@ std::vector<PipelineCut> cut_front(const PipelineChain& chain, const std::vector
   return front;
 }
 
+double period_1f1b_s(const std::vector<PipelineSlot>& stages) {
+  const int count = static_cast<int>(stages.size());
+  double longest = 0;
+  for (int first = 0; first < count; ++first) {
+    double loop = 0;
+    for (int last = first; last < count; ++last) {
+      const PipelineSlot& stage = stages[static_cast<std::size_t>(last)];
+      if (last > first) loop += 2 * stages[static_cast<std::size_t>(last) - 1].way_s;
+      longest = std::max(longest, stage.busy_s);
+      loop += stage.through_s;
+      if (count > kAllLoops && last != count - 1 && last != first + 1) continue;
+      if (last > first) longest = std::max(longest, loop / (last - first + 1));
+    }
+    if (count > kAllLoops && first > kAllLoops) break;
+  }
+  return longest;
+}
+
 double pipeline_s(const PipelineChain& chain, const std::vector<PipelineStage>& stages,
                   const std::vector<int>& layers, double micro_batches) {
   const int count = static_cast<int>(stages.size());
-  std::vector<double> compute, way;
+  std::vector<PipelineSlot> slots;
   int layer = 0;
   double through = 0;
   for (int stage = 0; stage < count; ++stage) {
     const PipelineStage& at = stages[static_cast<std::size_t>(stage)];
     const auto begin = chain.compute_s[static_cast<std::size_t>(at.device)].begin() + layer;
     layer += layers[static_cast<std::size_t>(stage)];
-    compute.push_back(std::accumulate(begin, begin + layers[static_cast<std::size_t>(stage)], 0.0));
-    way.push_back(stage + 1 < count ? chain.crossing_s[static_cast<std::size_t>(at.way)][layer] : 0);
-    through += compute.back() + 2 * way.back();
+    const double compute = std::accumulate(begin, begin + layers[static_cast<std::size_t>(stage)], 0.0);
+    const double way =
+        stage + 1 < count
+            ? chain.crossing_s[static_cast<std::size_t>(at.way)][static_cast<std::size_t>(layer)]
+            : 0;
+    slots.push_back({compute, compute, way});
+    through += compute + 2 * way;
   }
-  double period = 0;
-  for (int first = 0; first < count; ++first) {
-    double loop = 0;
-    for (int last = first; last < count; ++last) {
-      if (last > first) loop += 2 * way[static_cast<std::size_t>(last) - 1];
-      loop += compute[static_cast<std::size_t>(last)];
-      period = std::max(period, loop / (last - first + 1));
-    }
-  }
-  return through + (micro_batches - 1) * period;
+  return through + (micro_batches - 1) * period_1f1b_s(slots);
 }
 
 double slowest_stage_s(const PipelineChain& chain, const std::vector<PipelineStage>& stages,

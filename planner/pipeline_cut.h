@@ -55,8 +55,18 @@ std::optional<PipelineCut> optimal_cut(const PipelineChain& chain, const std::ve
 // slower and no less in transfer than another.
 std::vector<PipelineCut> cut_front(const PipelineChain& chain, const std::vector<PipelineStage>& stages);
 constexpr double kFrontStep = 1.03;
-// The closed form of so many micro-batches under 1F1B: one there and back, and for every further one the run
-// of stages whose loop (compute, and messages both ways inside it) takes longest for each micro-batch in it.
+struct PipelineSlot {
+  double busy_s = 0;     // of one micro-batch, until the next may start
+  double through_s = 0;  // until its output and its gradient can be sent
+  double way_s = 0;      // to the next stage
+};
+// Seconds that a 1F1B pipeline takes for one more micro-batch: the longest of the stages, and of the runs of
+// stages [s, e]. Such a run is a loop (the backward pass comes back from e to s, which answers with a forward
+// pass that e needs) with e - s + 1 micro-batches in it. Of more than kAllLoops stages only the runs of two
+// and those that end at the last stage are looked at.
+double period_1f1b_s(const std::vector<PipelineSlot>& stages);
+constexpr int kAllLoops = 32;
+// The closed form of so many micro-batches under 1F1B: one there and back, and the period for every other.
 double pipeline_s(const PipelineChain& chain, const std::vector<PipelineStage>& stages,
                   const std::vector<int>& layers, double micro_batches);
 // T of the slowest stage of a given cut, whatever its memory.

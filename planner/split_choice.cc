@@ -72,7 +72,7 @@ class SplitCosts {
   double seconds(CollectiveKind kind, double bytes, GroupKind group, const GroupShapes& shapes) const {
     const auto shape = shapes.find(group);
     if (shape == shapes.end() || bytes <= 0) return 0;
-    return achieved_seconds(plan_collective(kind, bytes, shape->second, job_.cluster), bytes, job_.runtime);
+    return collective_s(kind, bytes, shape->second, job_);
   }
   double tensor_s(CollectiveKind kind, double bytes) const {
     return seconds(kind, bytes, GroupKind::tensor, shapes_);

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/memory_model.h"
-#include "planner/space.h"
 
 namespace orrery::planner {
 namespace {
@@ -61,22 +60,17 @@ class BestOfKind {
   System find(const Pins& pins) {
     System system;
     system.kind = kind_;
-    std::vector<std::pair<double, Family>> families;
+    std::vector<BoundedFamily> families;
     try {
-      for_each_family(job_, pins, [&](Family&& family) {
-        Choices core = family.core;
+      families = families_by_bound(job_, pins, estimator_, [this](Choices core) {
         core.zero = 0;
-        if ((system_kind_of(core) == SystemKind::three_d) != (kind_ == SystemKind::three_d)) return;
-        const double bound = estimator_.layout_bound_s(family.core);
-        families.emplace_back(bound, std::move(family));
+        return (system_kind_of(core) == SystemKind::three_d) == (kind_ == SystemKind::three_d);
       });
     } catch (const UserError& error) {
       system.refusal = error.what();
     }
-    std::stable_sort(families.begin(), families.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [bound, family] : families) {
-      if (bound >= best_s_) break;
+    for (const auto& [bound_s, family] : families) {
+      if (bound_s >= best_s_) break;
       look_into(family);
     }
     system.choices = best_;

@@ -1,34 +1,12 @@
 #include "planner/unlike.h"
 
 #include <algorithm>
-#include <cmath>
 #include <queue>
 #include <tuple>
 
+#include "planner/pipeline_cut.h"
+
 namespace orrery::planner {
-namespace {
-
-// Stages filled in order up to `most` seconds each, the later ones keeping a layer; whether that suffices.
-bool fill(const std::vector<std::vector<double>>& seconds, double most, std::vector<int>* cut) {
-  const int stages = static_cast<int>(seconds.size());
-  const int layers = static_cast<int>(seconds.front().size()) - 1;
-  cut->assign(seconds.size(), 0);
-  int at = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    const std::vector<double>& sums = seconds[static_cast<std::size_t>(stage)];
-    int end = at + 1;
-    while (end < layers - (stages - 1 - stage) &&
-           sums[static_cast<std::size_t>(end) + 1] - sums[static_cast<std::size_t>(at)] <= most)
-      ++end;
-    if (sums[static_cast<std::size_t>(end)] - sums[static_cast<std::size_t>(at)] > most) return false;
-    (*cut)[static_cast<std::size_t>(stage)] = end - at;
-    at = end;
-  }
-  return at == layers;
-}
-
-}  // namespace
-
 std::vector<std::int64_t> balanced_shares(const std::vector<double>& seconds, std::int64_t micro_batches,
                                           std::int64_t unit) {
   const auto replicas = static_cast<std::int64_t>(seconds.size());
@@ -69,22 +47,16 @@ std::vector<std::int64_t> balanced_shares(const std::vector<double>& seconds, st
 }
 
 std::vector<int> cut_by_stage_times(const std::vector<std::vector<double>>& seconds) {
-  const std::size_t layers = seconds.front().size() - 1;
-  if (layers < seconds.size()) return {};
-  double low = 0, high = 0;
-  for (const std::vector<double>& sums : seconds) high = std::max(high, sums.back());
-  std::vector<int> cut, best;
-  for (int step = 0; step < 60; ++step) {
-    const double middle = (low + high) / 2;
-    if (fill(seconds, middle, &cut)) {
-      high = middle;
-      best = cut;
-    } else {
-      low = middle;
-    }
+  PipelineChain chain;  // every stage has a kind of device of its own, and sends for nothing
+  std::vector<PipelineStage> stages;
+  for (const std::vector<double>& sums : seconds) {
+    std::vector<double>& layers = chain.compute_s.emplace_back();
+    for (std::size_t i = 1; i < sums.size(); ++i) layers.push_back(sums[i] - sums[i - 1]);
+    stages.push_back({static_cast<int>(stages.size()), 0, 0, 1});
   }
-  if (best.empty()) fill(seconds, high, &best);
-  return best;
+  chain.crossing_s.emplace_back(seconds.front().size(), 0.0);
+  const std::optional<PipelineCut> cut = optimal_cut(chain, stages);
+  return cut ? cut->layers : std::vector<int>{};
 }
 
 }  // namespace orrery::planner

@@ -4,6 +4,12 @@
 
 namespace orrery {
 
+TEST_CASE("a mean is the sum over the count") {
+  CHECK(mean({}) == 0);
+  CHECK(mean({3}) == 3);
+  CHECK(mean({9, 1, 4, 2}) == 4);
+}
+
 TEST_CASE("a median is the middle, or of two in the middle their mean or the larger") {
   CHECK(median({}) == 0);
   CHECK(upper_median({}) == 0);

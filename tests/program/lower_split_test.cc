@@ -6,6 +6,7 @@
 #include "program/lowering.h"
 #include "program/operator_work.h"
 #include "tests/support/jobs.h"
+#include "tests/support/small_plans.h"
 #include "workloads/graph_split.h"
 #include "workloads/graph_workload.h"
 
@@ -43,8 +44,7 @@ Choices split_choices(int tp, int dp, int micro_batch) {
 
 std::vector<Program> programs_of(const Plan& plan) {
   check_plan(plan);
-  std::vector<Program> programs;
-  for (int rank = 0; rank < plan.choices.world(); ++rank) programs.push_back(lower(plan, rank));
+  std::vector<Program> programs = test::lower_all(plan);
   verify_programs(programs);
   return programs;
 }
