@@ -50,12 +50,14 @@ Timeline read_timeline(const std::string& file) {
   return timeline;
 }
 
-std::vector<std::string> arguments_of(const Options& options, const std::string& folder) {
+// `here`: all ranks are on this machine, as when it was calibrated.
+std::vector<std::string> arguments_of(const Options& options, const std::string& folder, bool here) {
   std::vector<std::string> arguments = {
       "run",        options.plan,         "--steps", std::to_string(options.steps),
       "--timeline", folder + "/timeline", "--json",  folder + "/run.json"};
   arguments.insert(arguments.end(), {"--backend", options.backend});
   if (!options.data.empty()) arguments.insert(arguments.end(), {"--data", options.data});
+  if (here) arguments.emplace_back("--pace");
   return arguments;
 }
 
@@ -66,9 +68,11 @@ std::string error_text(double predicted, double measured) {
 int validate_plan(const Options& options) {
   check_backend(options.backend);
   const MpiLibrary mpi = parse_mpi(options.mpi);
+  const Plan plan = load_plan(options.plan);
+  const bool here = plan.job->cluster.nodes() == 1;
   if (under_launcher() && launcher_rank() != 0)
-    return launch_executor(mpi, 0, arguments_of(options, "/nonexistent"));  // only rank 0 writes files
-  planner::Evaluation evaluation = planner::evaluate(load_plan(options.plan));
+    return launch_executor(mpi, 0, arguments_of(options, "/nonexistent", here));  // only rank 0 writes files
+  planner::Evaluation evaluation = planner::evaluate(plan);
   const int ranks = evaluation.plan.choices.world();
   sim::SimulationOptions simulation;
   simulation.fold = ranks > kUnfoldedRanks;
@@ -76,7 +80,7 @@ int validate_plan(const Options& options) {
 
   const TemporaryFolder folder;
   const int code =
-      launch_executor_beside(mpi, ranks, arguments_of(options, folder.path()),
+      launch_executor_beside(mpi, ranks, arguments_of(options, folder.path(), here),
                              placement_of(evaluation.plan.job->cluster, ranks, options.mpirun_args));
   if (code != 0) return code;  // the executor has said why
   const Json run = read_json(folder.path() + "/run.json");
@@ -88,6 +92,10 @@ int validate_plan(const Options& options) {
                                      read_timeline(folder.path() + "/timeline"));
   validation.predicted_bytes = evaluation.memory.total;
   validation.measured_bytes = run.at("memory_bytes").get<double>();
+  if (run.contains("machine_pace")) {
+    validation.pace_before = run.at("machine_pace").at("before").get<double>();
+    validation.pace_after = run.at("machine_pace").at("after").get<double>();
+  }
 
   std::vector<std::vector<std::string>> rows;
   const auto row = [&](const std::string& name, double predicted, double measured) {
@@ -109,15 +117,17 @@ int validate_plan(const Options& options) {
   json["measured"] = run.at("step_time_s");
   options.output.write(json);
   const Job& job = *evaluation.plan.job;
-  remember({{"plan", planner::describe(evaluation.plan)},
-            {"workload", job.workload.name},
-            {"cluster", job.cluster.name},
-            {"profile", json["profile"]},
-            {"ranks", ranks},
-            {"steps", options.steps},
-            {"predicted_step_time_s", validation.predicted_step_time_s},
-            {"measured_step_time_s", validation.measured_step_time_s},
-            {"relative_error", validation.relative_error()}});
+  Json entry = {{"plan", planner::describe(evaluation.plan)},
+                {"workload", job.workload.name},
+                {"cluster", job.cluster.name},
+                {"profile", json["profile"]},
+                {"ranks", ranks},
+                {"steps", options.steps},
+                {"predicted_step_time_s", validation.predicted_step_time_s},
+                {"measured_step_time_s", validation.measured_step_time_s},
+                {"relative_error", validation.relative_error()}};
+  if (json.contains("machine_pace")) entry["machine_pace"] = json["machine_pace"];
+  remember(entry);
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -21,7 +20,7 @@
 #include "exec/clock.h"
 #include "exec/collectives.h"
 #include "exec/gather.h"
-#include "exec/interpreter.h"
+#include "exec/probe.h"
 #include "exec/process_memory.h"
 #include "program/compute_cost.h"
 #include "program/lowering.h"
@@ -35,73 +34,23 @@ namespace {
 // Models whose operators are timed: widths, sequence lengths, rows of a micro-batch and vocabularies around
 // what fits a processor, of both families. Few rows on wide layers matter: there a product streams its
 // weights.
-struct Probe {
-  bool llama;
-  int hidden, heads, layers, vocab, seq_len, micro_batch;
-};
 constexpr Probe kProbes[] = {
-    {false, 64, 4, 2, 512, 64, 4},     {false, 256, 4, 2, 1024, 128, 2}, {true, 128, 4, 2, 512, 256, 1},
-    {false, 768, 12, 1, 2048, 128, 2}, {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 2048, 64, 2},
-    {false, 768, 12, 2, 8192, 64, 1},  {true, 1024, 16, 1, 4096, 32, 1}, {false, 512, 8, 2, 16384, 16, 1},
-    {true, 768, 12, 2, 8192, 8, 1},
+    {false, 64, 4, 2, 512, 64, 4},    {false, 256, 4, 2, 1024, 128, 2},
+    {true, 128, 4, 2, 512, 256, 1},   kReferenceProbe,
+    {true, 512, 8, 1, 2048, 512, 1},  {false, 1024, 16, 1, 2048, 64, 2},
+    {false, 768, 12, 2, 8192, 64, 1}, {true, 1024, 16, 1, 4096, 32, 1},
+    {false, 512, 8, 2, 16384, 16, 1}, {true, 768, 12, 2, 8192, 8, 1},
 };
-constexpr std::size_t kScalingProbe = 3;  // that concurrency is measured with
-constexpr int kSteps = 3;                 // the first warms up
-constexpr int kRounds = 4;                // over all probes, so that a disturbance of seconds is outvoted
+constexpr int kRounds = 4;  // over all probes, so that a disturbance of seconds is outvoted
 constexpr int kScalingRounds = 5;
 // On a machine that is busy with other things no more rounds are begun after this long, of each kind.
 constexpr double kPatience_s = 45;
-constexpr std::chrono::microseconds kNap{200};
-
-Plan plan_of(const Probe& probe) {
-  Transformer t;
-  t.layers = probe.layers;
-  t.hidden = probe.hidden;
-  t.heads = probe.heads;
-  t.kv_heads = probe.llama ? probe.heads / 2 : probe.heads;
-  t.head_dim = probe.hidden / probe.heads;
-  t.ffn_hidden = probe.llama ? 8 * probe.hidden / 3 / 16 * 16 : 4 * probe.hidden;
-  t.vocab = probe.vocab;
-  t.max_positions = probe.seq_len;
-  t.family = probe.llama ? "llama" : "gpt2";
-  t.gated_ffn = probe.llama;
-  t.activation = probe.llama ? Activation::silu : Activation::gelu;
-  t.norm = probe.llama ? NormKind::rms_norm : NormKind::layer_norm;
-  t.learned_positions = t.tied_embeddings = t.qkv_bias = t.linear_bias = !probe.llama;
-  auto job = std::make_shared<Job>();
-  job->workload.name = "probe";
-  job->workload.transformer = t;
-  job->workload.operators = transformer_operators(t);
-  job->workload.layers = t.layers;
-  job->workload.default_seq_len = probe.seq_len;
-  job->cluster = with_devices(discover_uncalibrated_localhost(), 1);
-  job->runtime = catalog_runtime("orrery");
-  job->training.global_batch = 2 * probe.micro_batch;
-  job->training.seq_len = probe.seq_len;
-  job->training.precision = DType::fp32;
-  job->training.optimizer = Optimizer::sgd;
-  Plan plan{job, Choices{}};
-  plan.choices.micro_batch = probe.micro_batch;
-  return plan;
-}
 
 // Whether any rank has waited long enough: all must agree on how many rounds there are.
 bool long_since(Communicator& world, double begin) {
   float elapsed = static_cast<float>(steady_seconds() - begin);
   world.all_reduce(&elapsed, &elapsed, 1, DType::fp32, Reduction::max)->wait();
   return elapsed > static_cast<float>(kPatience_s);
-}
-
-// Trains the model for kSteps, and tells the times of operators of all steps but the first.
-void run_observed(const Plan& plan, Interpreter::OperatorObserver observer) {
-  const Program program = lower(plan, 0);
-  const auto device = make_cpu_device();
-  const auto self = make_self_communicator();
-  const TextData data(kDefaultText, plan.job->training.seq_len, 1);
-  Interpreter interpreter(plan, program, *device, *self, data);
-  interpreter.run_step(0);
-  interpreter.observe_operators(std::move(observer));
-  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
 }
 
 // Each operator's mean time over steps and micro-batches, equal operators of several layers averaged: a step
@@ -251,46 +200,10 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
   profile.vector.push_back({family, bytes_per_s, 0});
 }
 
-// Seconds of some operators at a time of two steps of one model, in the order in which they ran: about what
-// lies between two reductions of a tensor-parallel layer.
-std::vector<float> observe_stretches(const Probe& probe) {
-  constexpr int kOperators = 5;
-  std::vector<float> stretches;
-  int count = 0;
-  run_observed(plan_of(probe), [&](int, ComputeKind, int, double seconds) {
-    if (count++ % kOperators == 0) stretches.push_back(0);
-    stretches.back() += static_cast<float>(seconds);
-  });
-  return stretches;
-}
-
-// Seconds of one model while `busy` ranks run it and the others sleep.
-struct BusySeconds {
-  double mean = 0;  // over those ranks
-  double slowest =
-      0;  // each stretch as long as on the rank that is slowest at it: the others wait for that one
-};
-
-BusySeconds busy_seconds(Communicator& world, int busy) {
-  sleeping_barrier(world, kNap);
-  std::vector<float> slowest;
-  if (world.rank() < busy) slowest = observe_stretches(kProbes[kScalingProbe]);
-  sleeping_barrier(world, kNap);
-  float count = static_cast<float>(slowest.size());
-  world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
-  slowest.resize(static_cast<std::size_t>(count));
-  std::vector<float> total = slowest;
-  world.all_reduce(slowest.data(), slowest.data(), slowest.size(), DType::fp32, Reduction::max)->wait();
-  world.all_reduce(total.data(), total.data(), total.size(), DType::fp32, Reduction::sum)->wait();
-  BusySeconds seconds;
-  for (const float s : slowest) seconds.slowest += static_cast<double>(s);
-  for (const float s : total) seconds.mean += static_cast<double>(s) / busy;
-  return seconds;
-}
-
 struct Concurrency {
   std::vector<double> slowest;  // speed that is left to the slowest when 1, 2, … ranks are busy
   double mean = 1;              // and to each on average when all are
+  double alone_s = 0;           // of the reference on one busy core
 };
 
 // Medians, and not the best seen: what disturbs the cores here will disturb them in training.
@@ -313,6 +226,7 @@ Concurrency measure_concurrency(Communicator& world) {
   for (std::size_t i = 0; i < typical.size(); ++i)
     if (!samples[i].empty()) typical[i] = upper_median(std::move(samples[i]));
   Concurrency concurrency;
+  concurrency.alone_s = typical[0];
   concurrency.mean = std::min(1.0, typical[0] / upper_median(std::move(all_busy)));
   std::vector<double>& scale = concurrency.slowest;
   for (int busy = 1; busy <= world.size(); ++busy)
@@ -432,6 +346,7 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   tell("how much cores slow each other");
   const Concurrency concurrency = measure_concurrency(world);
   profile.concurrency_scale = concurrency.slowest;
+  profile.reference_s = concurrency.alone_s;
   if (world.size() > 1) {
     tell("messages between ranks");
     measure_messages(world, cluster.communication);

@@ -21,6 +21,7 @@
 #include "exec/image_data.h"
 #include "exec/interpreter.h"
 #include "exec/objective.h"
+#include "exec/probe.h"
 #include "exec/process_memory.h"
 #include "exec/whole_tensors.h"
 #include "program/executable.h"
@@ -251,6 +252,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
       fmt::print(stderr, "orrery: goes on after step {} of {}\n", mine.first_step, options.steps);
   }
 
+  const auto pace = [&] { return options.pace ? machine_pace(control, plan.job->cluster.profile_of(0)) : 0; };
+  const double pace_before = pace();
   const double plain_rate = parameters.learning_rate();
   const double offset = clock_offset(control);
   std::vector<double> loss;
@@ -286,6 +289,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
       saved = true;
     }
   }
+  const double pace_after = pace();
   if (!options.save.empty()) save_weights(options.save, plan, parameters, device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
@@ -334,7 +338,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   }
   std::vector<Program> programs;
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
-  const Json json = report(plan, merged, programs, digest, device.name(), options);
+  Json json = report(plan, merged, programs, digest, device.name(), options);
+  if (pace_before > 0) json["machine_pace"] = {{"before", pace_before}, {"after", pace_after}};
   if (!options.timeline.empty()) write_file_atomically(options.timeline, merged.timeline.SerializeAsString());
   if (!options.trace.empty())
     write_file_atomically(options.trace, chrome_trace(programs, to_timeline(merged.timeline)));

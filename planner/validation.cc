@@ -68,6 +68,11 @@ std::vector<KindComparison> join(const std::vector<Program>& programs, const Tim
   return result;
 }
 
+double Validation::relative_error_at_pace() const {
+  const double pace = (pace_before + pace_after) / 2;
+  return (predicted_step_time_s / pace - measured_step_time_s) / measured_step_time_s;
+}
+
 Json to_json(const Validation& validation) {
   Json kinds = Json::array();
   for (const KindComparison& kind : validation.by_kind) {
@@ -75,12 +80,18 @@ Json to_json(const Validation& validation) {
     if (kind.measured_s > 0) row["relative_error"] = (kind.predicted_s - kind.measured_s) / kind.measured_s;
     kinds.push_back(std::move(row));
   }
-  return {{"predicted_step_time_s", validation.predicted_step_time_s},
-          {"measured_step_time_s", validation.measured_step_time_s},
-          {"relative_error", validation.relative_error()},
-          {"by_kind", kinds},
-          {"memory",
-           {{"predicted_bytes", validation.predicted_bytes}, {"measured_bytes", validation.measured_bytes}}}};
+  Json json = {
+      {"predicted_step_time_s", validation.predicted_step_time_s},
+      {"measured_step_time_s", validation.measured_step_time_s},
+      {"relative_error", validation.relative_error()},
+      {"by_kind", kinds},
+      {"memory",
+       {{"predicted_bytes", validation.predicted_bytes}, {"measured_bytes", validation.measured_bytes}}}};
+  if (validation.pace_before > 0)
+    json["machine_pace"] = {{"before", validation.pace_before},
+                            {"after", validation.pace_after},
+                            {"relative_error", validation.relative_error_at_pace()}};
+  return json;
 }
 
 std::string explain(const Validation& validation) {
@@ -93,7 +104,14 @@ std::string explain(const Validation& validation) {
     text += fmt::format("{} {} by {} {}", i == 0 ? ":" : ",", kind.kind, human_seconds(std::abs(difference)),
                         difference >= 0 ? "too long" : "too short");
   }
-  return text + ".";
+  text += ".";
+  if (validation.pace_before > 0)
+    text += fmt::format(
+        "\nThis machine ran at {:.0f}% of its calibrated pace before and {:.0f}% after: at that pace the "
+        "step's "
+        "error is {:+.1f}%.",
+        100 * validation.pace_before, 100 * validation.pace_after, 100 * validation.relative_error_at_pace());
+  return text;
 }
 
 }  // namespace orrery::planner

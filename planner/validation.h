@@ -23,10 +23,16 @@ struct Validation {
   std::vector<KindComparison> by_kind;  // largest difference first
   double predicted_bytes = 0;           // of the fullest rank
   double measured_bytes = 0;
+  // How fast the machine was before and after, beside the day on which its profile was measured (0.8: a fifth
+  // slower); 0: unknown.
+  double pace_before = 0;
+  double pace_after = 0;
 
   double relative_error() const {
     return (predicted_step_time_s - measured_step_time_s) / measured_step_time_s;
   }
+  // The error that is left when the prediction is for the machine as fast as it was found.
+  double relative_error_at_pace() const;
 };
 
 // Instruction by instruction over the ranks of `programs`. The first measured step warms up caches and is

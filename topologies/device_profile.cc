@@ -213,6 +213,7 @@ DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std
       message.sustained_clock() == 0 ? 1 : check.fraction("sustained_clock", message.sustained_clock());
   profile.power_loss = check.not_negative("power_loss", message.power_loss());
   profile.power_ramp_s = check.not_negative("power_ramp_s", message.power_ramp_s());
+  profile.reference_s = check.not_negative("reference_s", message.reference_s());
   profile.overlap_slowdown = check.not_negative("overlap_slowdown", message.overlap_slowdown());
   profile.price_usd_per_hour = check.not_negative("price_usd_per_hour", message.price_usd_per_hour());
   return profile;
@@ -276,6 +277,7 @@ void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
   message->set_sustained_clock(profile.sustained_clock);
   message->set_power_loss(profile.power_loss);
   message->set_power_ramp_s(profile.power_ramp_s);
+  message->set_reference_s(profile.reference_s);
   message->set_overlap_slowdown(profile.overlap_slowdown);
   message->set_price_usd_per_hour(profile.price_usd_per_hour);
 }

@@ -71,6 +71,7 @@ struct DeviceProfile {
   double sustained_clock = 1;
   double power_loss = 0;
   double power_ramp_s = 0;
+  double reference_s = 0;  // 0: not measured
   double price_usd_per_hour = 0;
 
   // Peak of the type, or of the type the device would use in its stead (compute_type). Never 0 for a checked

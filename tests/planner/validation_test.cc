@@ -45,5 +45,19 @@ TEST_CASE("the contract's fields, and the error in words") {
   CHECK_THAT(explain(validation), Catch::Contains("10.0% too long") && Catch::Contains("forward"));
 }
 
+TEST_CASE("a machine that has become slower is told apart from a wrong prediction") {
+  Validation validation;
+  validation.predicted_step_time_s = 0.9;
+  validation.measured_step_time_s = 1.2;
+  CHECK_FALSE(to_json(validation).contains("machine_pace"));
+  validation.pace_before = 0.8;
+  validation.pace_after = 0.7;
+  const Json json = to_json(validation);
+  CHECK(json.at("relative_error").get<double>() == Approx(-0.25));
+  CHECK(json.at("machine_pace").at("before").get<double>() == 0.8);
+  CHECK(json.at("machine_pace").at("relative_error").get<double>() == Approx(0).margin(1e-12));  // 0.9 / 0.75
+  CHECK_THAT(explain(validation), Catch::Contains("80% of its calibrated pace before and 70% after"));
+}
+
 }  // namespace
 }  // namespace orrery::planner

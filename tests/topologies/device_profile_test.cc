@@ -30,6 +30,7 @@ vector { operator: "norm" forward_bytes_per_s: 8e11 }
 attention { dtype: "bf16" fused: true forward_efficiency: 0.6 backward_efficiency: 0.5 half_sequence: 256 }
 concurrency_scale: [1, 0.9]
 overlap_slowdown: 0.1
+reference_s: 0.05
 price_usd_per_hour: 2
 )";
 
@@ -110,7 +111,8 @@ TEST_CASE("every bad figure of a profile is refused with its line") {
       {"forward_efficiency: 0.6", "forward_efficiency: 2", 15, "forward_efficiency is 2"},
       {"[1, 0.9]", "[1, 0]", 16, "concurrency_scale is 0"},
       {"overlap_slowdown: 0.1", "overlap_slowdown: -0.1", 17, "overlap_slowdown"},
-      {"price_usd_per_hour: 2", "price_usd_per_hour: nan", 18, "is nan"},
+      {"reference_s: 0.05", "reference_s: -1", 18, "reference_s is -1"},
+      {"price_usd_per_hour: 2", "price_usd_per_hour: nan", 19, "is nan"},
   };
   for (const Fault& fault : faults) {
     CAPTURE(fault.from, fault.to);
