@@ -8,7 +8,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "exec/cuda/block_reduce.h"
 #include "exec/cuda/check.h"
+#include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
 
@@ -54,16 +56,6 @@ struct Operands {
     return query >= query_begin && query < seq && key < key_count && (!causal || key <= query);
   }
 };
-
-__device__ float warp_sum(float value) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAll, value, offset);
-  return value;
-}
-
-__device__ float warp_max(float value) {
-  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(kAll, value, offset));
-  return value;
-}
 
 // The block's two padded tiles become rows [first, first + kTile) of `a(position)` and `b(position)`; rows
 // from `end` on become zero. Everyone has read the tiles before, and everyone sees the new ones after.
@@ -263,30 +255,6 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
   for_columns(dv, dim, lane, [&](int e, float sum) { dvalues[at + e] = sum; });
 }
 
-// Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
-__global__ void rotary_kernel(float* qkv, AttentionSize l, int rotary_dim, float theta, bool inverse) {
-  const std::int64_t stride = static_cast<std::int64_t>(l.heads + 2 * l.kv_heads) * l.head_dim;
-  const int half = rotary_dim / 2;
-  const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * (l.heads + l.kv_heads) * half;
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
-       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const int e = static_cast<int>(i % half);
-    const int h = static_cast<int>(i / half % (l.heads + l.kv_heads));
-    const std::int64_t position = i / half / (l.heads + l.kv_heads);
-    const int s = static_cast<int>(position % l.seq);
-    float* x = qkv + position * stride + static_cast<std::int64_t>(h) * l.head_dim;
-    const float angle = static_cast<float>(l.first_position + s) *
-                        powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
-    float sine;
-    float cosine;
-    sincosf(inverse ? -angle : angle, &sine, &cosine);
-    const float a = x[e];
-    const float c = x[e + half];
-    x[e] = a * cosine - c * sine;
-    x[e + half] = c * cosine + a * sine;
-  }
-}
-
 template <class Kernel>
 std::size_t allow_shared(Kernel kernel, int dim, int rows_per_warp) {
   const std::size_t bytes =
@@ -392,10 +360,29 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
            {dqkv, true, dkeys, dvalues}, stream);
 }
 
-void rotary(float* qkv, const AttentionSize& l, int rotary_dim, float theta, bool inverse,
+// Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
+void rotary(float* qkv, const AttentionSize& size, int rotary_dim, float theta, bool inverse,
             cudaStream_t stream) {
-  if (l.batch == 0 || l.seq == 0 || rotary_dim < 2) return;
-  launch(rotary_kernel, 1024, 256, 0, stream, qkv, l, rotary_dim, theta, inverse);
+  const AttentionSize l = size;
+  const int half = rotary_dim / 2;
+  const int turned = l.heads + l.kv_heads;
+  const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * turned * half;
+  each(static_cast<std::size_t>(count), stream, [=] __device__(std::size_t i) {
+    const auto pair = static_cast<std::int64_t>(i);
+    const auto e = static_cast<int>(pair % half);
+    const auto h = static_cast<int>(pair / half % turned);
+    const std::int64_t row = pair / half / turned;
+    float* x = qkv + row * (turned + l.kv_heads) * l.head_dim + static_cast<std::int64_t>(h) * l.head_dim;
+    const float angle = static_cast<float>(l.first_position + static_cast<int>(row % l.seq)) *
+                        powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
+    float sine;
+    float cosine;
+    sincosf(inverse ? -angle : angle, &sine, &cosine);
+    const float a = x[e];
+    const float c = x[e + half];
+    x[e] = a * cosine - c * sine;
+    x[e + half] = c * cosine + a * sine;
+  });
 }
 
 }  // namespace orrery::exec::kernels

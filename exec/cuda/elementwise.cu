@@ -1,4 +1,5 @@
 // Element-wise kernels, reductions and optimizers.
+#include "exec/cuda/block_reduce.h"
 #include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
@@ -11,7 +12,7 @@ __global__ void sum_of_squares_kernel(const float* data, std::size_t count, doub
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
     sum += static_cast<double>(data[i]) * data[i];
-  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xffffffffU, sum, offset);
+  sum = warp_sum(sum);
   if (threadIdx.x % 32 == 0) atomicAdd(result, sum);
 }
 

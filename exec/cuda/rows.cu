@@ -1,4 +1,5 @@
 // Rows by index: tokens on their way to experts and back.
+#include "exec/cuda/block_reduce.h"
 #include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
 
@@ -20,7 +21,7 @@ __global__ void dot_rows_kernel(const float* a, const float* b, const std::int32
     const float* right = b + other * columns;
     for (std::int64_t c = lane; c < columns; c += 32) sum += left[c] * right[c];
   }
-  for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, offset);
+  sum = warp_sum(sum);
   if (lane == 0) out[i] = sum;
 }
 
