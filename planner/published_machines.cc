@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "topologies/catalog.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -53,40 +55,15 @@ const Gpu* gpu_of(const std::string& name) {
   return nullptr;
 }
 
-// Links between pairs. DGX-1V's hybrid cube mesh (NVIDIA DGX-1 With Tesla V100 System Architecture, WP-08437,
-// figure 4): two fully joined quads, each GPU with its counterpart, 6 links a GPU.
+// Links between pairs of GPUs.
 std::vector<int> mesh_of(const Gpu& gpu, int devices) {
-  std::vector<int> links(static_cast<std::size_t>(devices) * devices, 0);
-  const auto join = [&](int a, int b, int count) {
-    links[static_cast<std::size_t>(a) * devices + b] = count;
-    links[static_cast<std::size_t>(b) * devices + a] = count;
-  };
-  if (gpu.generation == "volta" && devices == 8) {
-    for (const auto& [a, b, count] : {std::array{0, 1, 1},
-                                      {0, 2, 1},
-                                      {0, 3, 2},
-                                      {0, 4, 2},
-                                      {1, 2, 2},
-                                      {1, 3, 1},
-                                      {1, 5, 2},
-                                      {2, 3, 1},
-                                      {2, 6, 2},
-                                      {3, 7, 2},
-                                      {4, 5, 1},
-                                      {4, 6, 1},
-                                      {4, 7, 2},
-                                      {5, 6, 2},
-                                      {5, 7, 1},
-                                      {6, 7, 1}}) {
-      join(a, b, count);
-    }
-    return links;
-  }
+  if (gpu.generation == "volta" && devices == 8)
+    return load_cluster("dgx-v100-32g").groups.front().node.intra.mesh_links;
   // Every pair joined alike: 4 x V100 (Jean Zay), 4 x GH200, 2 x RTX 2080 Ti.
   const int each = devices == 2 ? 2 : devices == 4 ? (gpu.generation == "hopper" ? 6 : 2) : 1;
-  for (int a = 0; a < devices; ++a) {
-    for (int b = 0; b < a; ++b) join(a, b, each);
-  }
+  std::vector<int> links(static_cast<std::size_t>(devices) * devices, each);
+  for (int device = 0; device < devices; ++device)
+    links[static_cast<std::size_t>(device) * (devices + 1)] = 0;
   return links;
 }
 

@@ -162,15 +162,7 @@ void count_nvlinks(const std::vector<Gpu>& gpus, GpuNode& node) {
     fewest = std::min(fewest, to_switch);
   }
   node.switch_links = fewest;
-  for (int a = 0; a < devices; ++a) {
-    for (int b = 0; b < a; ++b) {
-      int& ab = mesh[static_cast<std::size_t>(a) * devices + b];
-      int& ba = mesh[static_cast<std::size_t>(b) * devices + a];
-      ab = ba = std::min(ab, ba);
-    }
-  }
-  if (std::any_of(mesh.begin(), mesh.end(), [](int links) { return links > 0; }))
-    node.mesh_links = std::move(mesh);
+  node.mesh_links = agreed_links(std::move(mesh), devices);
 }
 
 std::string first_line(const std::filesystem::path& path) {

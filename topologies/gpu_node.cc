@@ -138,6 +138,17 @@ std::optional<std::string> device_of_compute_capability(int sm) {
   return std::nullopt;
 }
 
+std::vector<int> agreed_links(std::vector<int> links, int devices) {
+  for (int a = 0; a < devices; ++a)
+    for (int b = 0; b < a; ++b) {
+      int& ab = links[static_cast<std::size_t>(a) * devices + b];
+      int& ba = links[static_cast<std::size_t>(b) * devices + a];
+      ab = ba = std::min(ab, ba);
+    }
+  if (std::none_of(links.begin(), links.end(), [](int count) { return count > 0; })) links.clear();
+  return links;
+}
+
 int nvlinks_of(std::string_view generation) {
   for (const Generation& entry : kGenerations) {
     if (entry.name == generation) return entry.nvlinks;

@@ -19,6 +19,10 @@ std::optional<std::string> device_of_compute_capability(int sm);
 int nvlinks_of(std::string_view generation);
 double nvlink_bytes_per_s(std::string_view generation);
 
+// Links between devices as each end counts them (devices x devices), made equal: the two ends may disagree
+// where a dump was cut, and the fewer are sure. Empty where no two are joined.
+std::vector<int> agreed_links(std::vector<int> links, int devices);
+
 struct GpuNode {
   std::string device;  // of the catalog
   int devices = 0;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "topologies/catalog.h"
 
 using namespace orrery;
 
@@ -131,6 +132,10 @@ std::vector<Case> cases() {
 
 double seconds(CollectiveKind kind, double bytes, const GroupShape& shape, const Cluster& cluster) {
   return plan_collective(kind, bytes, shape, cluster).seconds(bytes);
+}
+
+std::vector<int> hybrid_cube_mesh() {
+  return load_cluster("dgx-v100-32g").groups.front().node.intra.mesh_links;
 }
 
 }  // namespace
@@ -356,26 +361,7 @@ TEST_CASE("collectives: names are read as they are written") {
 }
 
 TEST_CASE("mesh rings: DGX-1V's hybrid cube mesh has three rings that use every link") {
-  // NVIDIA WP-08437, figure 4.
-  std::vector<int> mesh(64, 0);
-  for (const auto& [a, b, count] : {std::array{0, 1, 1},
-                                    {0, 2, 1},
-                                    {0, 3, 2},
-                                    {0, 4, 2},
-                                    {1, 2, 2},
-                                    {1, 3, 1},
-                                    {1, 5, 2},
-                                    {2, 3, 1},
-                                    {2, 6, 2},
-                                    {3, 7, 2},
-                                    {4, 5, 1},
-                                    {4, 6, 1},
-                                    {4, 7, 2},
-                                    {5, 6, 2},
-                                    {5, 7, 1},
-                                    {6, 7, 1}}) {
-    mesh[a * 8 + b] = mesh[b * 8 + a] = count;
-  }
+  std::vector<int> mesh = hybrid_cube_mesh();
   CHECK(mesh_ring_links(mesh, 8, {0, 1, 2, 3, 4, 5, 6, 7}) == 6);
   for (const auto& ring : mesh_rings(mesh, 8, {0, 1, 2, 3, 4, 5, 6, 7})) {
     REQUIRE(ring.size() == 8);
@@ -391,25 +377,7 @@ TEST_CASE("mesh rings: DGX-1V's hybrid cube mesh has three rings that use every 
 }
 
 TEST_CASE("mesh rings: parts of the mesh have what their links give") {
-  std::vector<int> mesh(64, 0);
-  for (const auto& [a, b, count] : {std::array{0, 1, 1},
-                                    {0, 2, 1},
-                                    {0, 3, 2},
-                                    {0, 4, 2},
-                                    {1, 2, 2},
-                                    {1, 3, 1},
-                                    {1, 5, 2},
-                                    {2, 3, 1},
-                                    {2, 6, 2},
-                                    {3, 7, 2},
-                                    {4, 5, 1},
-                                    {4, 6, 1},
-                                    {4, 7, 2},
-                                    {5, 6, 2},
-                                    {5, 7, 1},
-                                    {6, 7, 1}}) {
-    mesh[a * 8 + b] = mesh[b * 8 + a] = count;
-  }
+  const std::vector<int> mesh = hybrid_cube_mesh();
   CHECK(mesh_ring_links(mesh, 8, {0, 1, 2, 3}) == 4);
   CHECK(mesh_ring_links(mesh, 8, {0, 3}) == 2);
   CHECK(mesh_ring_links(mesh, 8, {0, 1}) == 1);
