@@ -51,9 +51,9 @@ int CsvTable::column(std::string_view name) const {
 }
 
 const std::string& CsvTable::field(const CsvRow& row, std::string_view name) const {
-  static const std::string kEmpty;
+  static const std::string empty;
   const int index = column(name);
-  return index < 0 ? kEmpty : row.fields[static_cast<std::size_t>(index)];
+  return index < 0 ? empty : row.fields[static_cast<std::size_t>(index)];
 }
 
 CsvTable parse_csv(std::string_view text, std::string_view file) {

@@ -99,10 +99,11 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
     sleeping_barrier(world, kNap);
     if (world.rank() == a || world.rank() == b) {
       const bool first = world.rank() == a;
+      const int peer = first ? b : a;
       std::vector<char> out(bytes);
       std::vector<char> in(bytes);
       const auto seconds = [&](std::size_t size, bool both, int repeats) {
-        return pair_seconds(world, first ? b : a, first, out, in, size, both, repeats);
+        return pair_seconds(world, peer, first, out, in, size, both, repeats);
       };
       time.short_s = seconds(kShortBytes, false, kShortRepeats);
       time.one_way_s = seconds(bytes, false, kLongRepeats);

@@ -251,7 +251,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   for (const Transfer& transfer : instruction.transfers) {
     const std::size_t bytes =
         static_cast<std::size_t>(math_->elements(transfer.tensor.index, form)) * sizeof(float);
-    check_bytes(instruction, static_cast<double>(bytes / sizeof(float)) * bytes_of(instruction.dtype),
+    check_bytes(instruction, static_cast<double>(bytes) / sizeof(float) * bytes_of(instruction.dtype),
                 transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;

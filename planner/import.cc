@@ -353,7 +353,7 @@ Imported import_deepspeed(std::string_view text, const std::string& file) {
     } else if (key == "zero_optimization") {
       if (!value.is_object()) throw UserError(file, 0, key + " is no object", "expected {\"stage\": …}");
       for (const auto& [name, setting] : value.items()) {
-        const std::string full = key + "." + name;
+        const std::string full = fmt::format("{}.{}", key, name);
         if (name == "stage") {
           p.zero = small(setting, full, 0);
           if (*p.zero > 3)

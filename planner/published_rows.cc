@@ -222,7 +222,7 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
 }
 
 void read_sharding(const Row& row, const RuntimeProfile& runtime, Choices* choices) {
-  const std::string text = row.text("dp_sharding");
+  const std::string& text = row.text("dp_sharding");
   choices->zero = runtime.default_zero;
   std::smatch found;
   static const std::regex fsdp(R"(FSDP=(\d+))");

@@ -54,7 +54,7 @@ bool compresses(const Lowering& lowering, int bucket) {
          lowering.program.buckets[static_cast<std::size_t>(bucket)].group >= 0;
 }
 
-std::uint32_t pack_bucket(Lowering& lowering, int bucket, std::vector<std::uint32_t> after) {
+std::uint32_t pack_bucket(Lowering& lowering, int bucket, const std::vector<std::uint32_t>& after) {
   const double elements = elements_of(lowering, bucket);
   // The gradient is read; with error feedback what was left out is read and written.
   const double touched = elements * bytes_of(DType::fp32) * (keeps_error(lowering) ? 3 : 1);

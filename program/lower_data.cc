@@ -241,7 +241,7 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
   const TensorRef whole{TensorKind::gradients, index, -1};
   if (has_servers(lowering)) return push_gradients(lowering, index, std::move(after));
   if (compresses(lowering, index)) {
-    const std::uint32_t packed = pack_bucket(lowering, index, std::move(after));
+    const std::uint32_t packed = pack_bucket(lowering, index, after);
     Instruction compressed = compressed_collective(lowering, index);
     compressed.after.push_back(packed);
     return lowering.emit(std::move(compressed));

@@ -16,8 +16,8 @@ namespace {
 constexpr double kMicro = 1e-6;
 constexpr double kGiga = 1e9;
 
-enum Generation { kVolta, kAmpere, kHopper, kBlackwell };
-enum Scale { kOneNode, kTwoNodes, kManyNodes };
+enum Generation { volta, ampere, hopper, blackwell };
+enum Scale { one_node, two_nodes, many_nodes };
 
 // Latency of one hop by protocol {LL, LL128, Simple}.
 constexpr std::array<double, 3> kRingNet = {2.7 * kMicro, 4.0 * kMicro, 14.0 * kMicro};
@@ -76,10 +76,10 @@ constexpr NcclProfile kProfiles[] = {
 
 int generation_of(const GroupShape& shape) {
   if (shape.generation == "volta" || shape.generation == "turing" || shape.generation == "pascal")
-    return kVolta;
-  if (shape.generation == "hopper") return kHopper;
-  if (shape.generation == "blackwell") return kBlackwell;
-  return kAmpere;  // ampere, ada, and what has no name
+    return volta;
+  if (shape.generation == "hopper") return hopper;
+  if (shape.generation == "blackwell") return blackwell;
+  return ampere;  // ampere, ada, and what has no name
 }
 
 // ---- The groups' figures ----------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   if (shape.bridge_bandwidth_bytes_per_s > 0) r.intra = std::min(r.intra, shape.bridge_bandwidth_bytes_per_s);
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
-  r.scale = shape.nodes == 1 ? kOneNode : shape.nodes == 2 ? kTwoNodes : kManyNodes;
+  r.scale = shape.nodes == 1 ? one_node : shape.nodes == 2 ? two_nodes : many_nodes;
   return r;
 }
 

@@ -287,7 +287,6 @@ Passes passes_of(OperatorKind kind, bool fused) {
       return {1, 2, 6, 6};
     case OperatorKind::dispatch:
     case OperatorKind::combine:
-      return {1, 1, 2, 2};
     case OperatorKind::embedding:
       return {1, 1, 2, 2};
     default:

@@ -1,6 +1,7 @@
 #include "sim/message_graph.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/collective_edges.h"
 
@@ -38,7 +39,7 @@ int ring_channels(const std::vector<int>& devices, const Cluster& cluster) {
   double channels = 1;
   for (const Edge& edge : collective_edges(EdgeShape::ring, 0, devices, cluster))
     channels = std::max(channels, 1 / edge.share);
-  return static_cast<int>(channels + 0.5);
+  return static_cast<int>(std::lround(channels));
 }
 
 void add_ring(std::vector<MessageNode>& graph, const std::vector<int>& order, int steps, int channels) {

@@ -140,7 +140,9 @@ class Builder {
     zone->set_parent(parent);
     for (int d = 0; d < type.devices; ++d) make_host(zone, first + d);
     NetPoint* gateway = zone->create_router(name + ".gateway");
-    const auto point = [&](int d) { return hosts[static_cast<std::size_t>(first + d)]->get_netpoint(); };
+    const auto point = [&](int d) {
+      return hosts[static_cast<std::size_t>(first) + static_cast<std::size_t>(d)]->get_netpoint();
+    };
     if (hub) {
       // The first link of a route is the source's, the last the destination's; what lies between (a host's
       // memory) is shared by all and stands on both sides: SimGrid crosses a star's link once.

@@ -24,7 +24,7 @@ Tensor bottleneck(GraphBuilder& b, const std::string& p, const Tensor& in, std::
   return b.relu(p + "relu3", b.addition(p + "add", x, shortcut));
 }
 
-Workload resnet(std::string name, const std::array<int, 4>& blocks, std::int64_t published) {
+Workload resnet(const std::string& name, const std::array<int, 4>& blocks, std::int64_t published) {
   GraphBuilder b;
   Tensor x = b.relu("relu", b.batch_norm("bn1", b.conv("conv1", {-1, 3, 224}, 64, 7, 2, false)));
   x = b.max_pool("maxpool", x, 3, 2);

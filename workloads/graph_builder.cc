@@ -6,7 +6,7 @@
 
 namespace orrery::internal {
 
-int GraphBuilder::add(OperatorKind kind, std::string name, std::vector<int> inputs, std::int64_t out,
+int GraphBuilder::add(OperatorKind kind, std::string name, const std::vector<int>& inputs, std::int64_t out,
                       double vector_elements) {
   Operator op;
   op.kind = kind;

@@ -18,7 +18,7 @@ struct GraphTensor {
 
 class GraphBuilder {
  public:
-  int add(OperatorKind kind, std::string name, std::vector<int> inputs, std::int64_t out,
+  int add(OperatorKind kind, std::string name, const std::vector<int>& inputs, std::int64_t out,
           double vector_elements);
   void parameter(std::string name, std::vector<std::int64_t> shape);  // of the operator added last
   void product(const MatmulShape& shape);

@@ -200,7 +200,7 @@ void read_graph(const proto::Graph& message, std::string_view file, std::string_
       if (const std::string fault = fault_of_image(operators, i); !fault.empty())
         reader.fail(i, fault, "expected what its inputs, window and parameters make");
     const std::string& split = message.operators(i).split();
-    if (split != "" && split != "column" && split != "row")
+    if (!split.empty() && split != "column" && split != "row")
       reader.fail(i, fmt::format("split: '{}'", split), "expected column or row");
     if (!split.empty()) {
       if (!can_be_split(operators[i]) || (operators[i].kind == OperatorKind::embedding && split == "row"))

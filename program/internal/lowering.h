@@ -203,7 +203,7 @@ class ParameterGather {
 
 // lower_compression.cc
 bool compresses(const Lowering& lowering, int bucket);
-std::uint32_t pack_bucket(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
+std::uint32_t pack_bucket(Lowering& lowering, int bucket, const std::vector<std::uint32_t>& after);
 Instruction compressed_collective(const Lowering& lowering, int bucket);
 std::uint32_t unpack_bucket(Lowering& lowering, int bucket, std::uint32_t after);
 
