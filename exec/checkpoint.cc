@@ -92,8 +92,8 @@ std::string layout_of(const Parameters& parameters) {
 }
 
 // This rank's pieces into its file, and behind them what compression left out; what the manifest says of it.
-Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& parameters,
-                  const std::vector<LeftOut>& left_out, Device& device) {
+Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state, Device& device) {
+  const Parameters& parameters = state.parameters;
   std::FILE* file = std::fopen(path.c_str(), "wbe");
   if (file == nullptr) cannot_write(path);
   CheckSum sum;
@@ -107,25 +107,33 @@ Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& para
     offset += values.size() * sizeof(float);
   };
   Json pieces = Json::array();
+  const auto describe = [&](const std::string& name, Slot slot, const Piece& piece, std::size_t elements) {
+    pieces.push_back({{"tensor", name},
+                      {"slot", name_of(slot)},
+                      {"tp", piece.place.tp},
+                      {"tp_rank", piece.place.tp_rank},
+                      {"ep", piece.place.ep},
+                      {"ep_rank", piece.place.ep_rank},
+                      {"begin", piece.begin},
+                      {"end", piece.end},
+                      {"offset", offset - elements * sizeof(float)}});
+  };
   for (const HeldTensor& held : parameters.held()) {
     const Piece piece = piece_of(parameters, held);
     if (piece.begin == piece.end) continue;
     for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s) {
       const std::vector<float> values = piece_values(parameters, device, held, piece, kSlots[s]);
       write(values);
-      pieces.push_back({{"tensor", held.name()},
-                        {"slot", name_of(kSlots[s])},
-                        {"tp", piece.place.tp},
-                        {"tp_rank", piece.place.tp_rank},
-                        {"ep", piece.place.ep},
-                        {"ep_rank", piece.place.ep_rank},
-                        {"begin", piece.begin},
-                        {"end", piece.end},
-                        {"offset", offset - values.size() * sizeof(float)}});
+      describe(held.name(), kSlots[s], piece, values.size());
     }
   }
+  for (const RunningStatistics::Tensor& tensor : state.statistics.tensors()) {
+    if (!tensor.written) continue;
+    write(state.statistics.values(tensor));
+    describe(tensor.name, Slot::weight, {{}, 0, tensor.elements}, static_cast<std::size_t>(tensor.elements));
+  }
   const std::uint64_t left_out_offset = offset;
-  for (const LeftOut& bucket : left_out) {
+  for (const LeftOut& bucket : state.left_out) {
     std::vector<float> values(static_cast<std::size_t>(bucket.elements));
     device.copy_to_host(values.data(), bucket.data, values.size() * sizeof(float));
     write(values);
@@ -134,9 +142,10 @@ Json write_pieces(const fs::path& path, const Plan& plan, const Parameters& para
   if (std::fclose(file) != 0 || failed) cannot_write(path);
   Json result = {
       {"file", path.filename().string()}, {"bytes", offset}, {"check_sum", sum.text()}, {"pieces", pieces}};
-  if (!left_out.empty())
-    result["left_out"] = {
-        {"layout", layout_of(parameters)}, {"offset", left_out_offset}, {"elements", elements_of(left_out)}};
+  if (!state.left_out.empty())
+    result["left_out"] = {{"layout", layout_of(parameters)},
+                          {"offset", left_out_offset},
+                          {"elements", elements_of(state.left_out)}};
   return result;
 }
 
@@ -262,8 +271,7 @@ void read_left_out(const Json& manifest, const fs::path& checkpoint, const Plan&
 }  // namespace
 
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const Parameters& parameters, const std::vector<LeftOut>& left_out, Device& device,
-                     Communicator& control) {
+                     const KeptState& state, Device& device, Communicator& control) {
   const fs::path finished = path_of(folder, counts.steps);
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
@@ -275,7 +283,7 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
     }
   }
   control.barrier();
-  const Json mine = write_pieces(partial / file_name(control.rank()), plan, parameters, left_out, device);
+  const Json mine = write_pieces(partial / file_name(control.rank()), plan, state, device);
   const std::vector<std::string> all = gather_to_root(control, mine.dump());
   if (control.rank() == 0) {
     Json manifest = {{"format", kFormat},
@@ -283,6 +291,7 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
                      {"updates", counts.updates},
                      {"loss_scale", counts.scaler.scale()},
                      {"finite_steps", counts.scaler.good()},
+                     {"batches", state.statistics.batches()},
                      {"workload", plan.job->workload.name},
                      {"optimizer", name_of(plan.job->training.optimizer)},
                      {"seed", plan.job->training.seed},
@@ -317,8 +326,8 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
   return CheckpointFound{path_of(folder, number).string(), number};
 }
 
-TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters,
-                               const std::vector<LeftOut>& left_out, Device& device, int rank) {
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
+                               Device& device, int rank) {
   const fs::path manifest_file = fs::path(found.path) / kManifest;
   try {
     const Json manifest = read_json(manifest_file);
@@ -330,20 +339,28 @@ TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, P
                       std::string(name_of(plan.job->training.optimizer)) + ", as the plan says");
     verify(manifest, found.path);
     const PieceIndex index = index_of(manifest, found.path);
-    for (const HeldTensor& held : parameters.held())
-      for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s) {
-        ParameterTensor tensor = *held.tensor;
-        const auto pieces = index.find({held.name(), std::string(name_of(kSlots[s]))});
-        if (pieces == index.end())
-          throw UserError(manifest_file.string(), 0, "has no tensor '" + held.name() + "'",
-                          "a checkpoint of " + plan.job->workload.name);
-        std::vector<float> whole(static_cast<std::size_t>(tensor.elements()));
-        if (read_whole(pieces->second, tensor, whole) != tensor.elements())
-          throw UserError(manifest_file.string(), 0, "holds tensor '" + held.name() + "' in another size",
-                          "a checkpoint of " + plan.job->workload.name);
-        set_from_whole(parameters, device, held, kSlots[s], whole);
-      }
-    read_left_out(manifest, found.path, plan, parameters, left_out, device, rank);
+    const auto whole_of = [&](const std::string& name, Slot slot, const ParameterTensor& tensor) {
+      const auto pieces = index.find({name, std::string(name_of(slot))});
+      if (pieces == index.end())
+        throw UserError(manifest_file.string(), 0, "has no tensor '" + name + "'",
+                        "a checkpoint of " + plan.job->workload.name);
+      std::vector<float> whole(static_cast<std::size_t>(tensor.elements()));
+      if (read_whole(pieces->second, tensor, whole) != tensor.elements())
+        throw UserError(manifest_file.string(), 0, "holds tensor '" + name + "' in another size",
+                        "a checkpoint of " + plan.job->workload.name);
+      return whole;
+    };
+    for (const HeldTensor& held : state.parameters.held())
+      for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s)
+        set_from_whole(state.parameters, device, held, kSlots[s],
+                       whole_of(held.name(), kSlots[s], *held.tensor));
+    for (const RunningStatistics::Tensor& statistic : state.statistics.tensors()) {
+      ParameterTensor tensor;
+      tensor.shape = {statistic.elements};
+      state.statistics.set(statistic, whole_of(statistic.name, Slot::weight, tensor));
+    }
+    state.statistics.set_batches(manifest.at("batches").get<std::int64_t>());
+    read_left_out(manifest, found.path, plan, state.parameters, state.left_out, device, rank);
     return {found.steps, manifest.at("updates").get<std::int64_t>(),
             LossScaler(manifest.at("loss_scale").get<float>(), manifest.at("finite_steps").get<int>())};
   } catch (const Json::exception& error) {

@@ -18,6 +18,7 @@
 #include "exec/device.h"
 #include "exec/loss_scaler.h"
 #include "exec/parameters.h"
+#include "exec/running_statistics.h"
 #include "program/plan.h"
 
 namespace orrery::exec {
@@ -29,12 +30,17 @@ struct TrainingCounts {
   LossScaler scaler;
 };
 
-// Writes the state after `counts.steps` steps (`left_out`: what compressed gradients have left out so far)
-// and takes older checkpoints than the one before it away. Collective over `control`; every rank must see
-// `folder`. Throws UserError where it cannot be written.
+// The tensors, in the device's memory.
+struct KeptState {
+  Parameters& parameters;
+  RunningStatistics& statistics;
+  std::vector<LeftOut> left_out;  // of compressed gradients, so far
+};
+
+// Writes the state after `counts.steps` steps and takes older checkpoints than the one before it away.
+// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const Parameters& parameters, const std::vector<LeftOut>& left_out, Device& device,
-                     Communicator& control);
+                     const KeptState& state, Device& device, Communicator& control);
 
 struct CheckpointFound {
   std::string path;
@@ -45,11 +51,11 @@ struct CheckpointFound {
 // behind does not count. The same on all ranks: rank 0 looks. Collective.
 std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control);
 
-// Sets weights and optimizer state from a checkpoint of any plan of the same model, and `left_out` where the
-// plan that wrote it has the same buckets on the same ranks (else it stays as it is). Optimizer state that it
-// does not have (it was trained by another optimizer) is an error. Throws UserError naming what does not fit
-// or is damaged.
-TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, Parameters& parameters,
-                               const std::vector<LeftOut>& left_out, Device& device, int rank);
+// Sets weights, optimizer state and running statistics from a checkpoint of any plan of the same model, and
+// what was left out where the plan that wrote it has the same buckets on the same ranks (else it stays as it
+// is). Optimizer state that it does not have (it was trained by another optimizer) is an error. Throws
+// UserError naming what does not fit or is damaged.
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
+                               Device& device, int rank);
 
 }  // namespace orrery::exec

@@ -1,6 +1,7 @@
 // Collectives between ranks: MPI over host memory, NCCL over device memory. One object per group.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -28,6 +29,16 @@ struct MessageSpec {
   std::size_t bytes = 0;
   int tag = 0;
   bool send = false;
+  int lane = -1;  // see Lane; -1: of none
+};
+
+// Messages from one member to another that follow each other in the same order at both ends, and wait for
+// nothing but each other.
+struct Lane {
+  int sender = 0;
+  int receiver = 0;
+  int number = 0;  // several between the same two
+  auto operator<=>(const Lane&) const = default;
 };
 
 // The algorithm for a collective of so many bytes (nccl-tests' size), so that what is simulated is executed.
@@ -62,6 +73,10 @@ class Communicator {
   virtual std::unique_ptr<Request> broadcast(void* data, std::size_t count, DType type, int root) = 0;
   virtual std::unique_ptr<Request> reduce(const void* send, void* receive, std::size_t count, DType type,
                                           Reduction op, int root) = 0;
+  // Before the first exchange, in increasing order, with every lane that this rank is an end of: exchanges
+  // that are of one lane alone then wait for no others, where a library runs what it is given one by one
+  // (NCCL).
+  virtual void open_lanes(std::span<const Lane>) {}
   // Messages between a pair with the same tag arrive in order; exchanges never meet collectives.
   virtual std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) = 0;
   virtual void barrier() = 0;

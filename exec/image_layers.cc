@@ -4,10 +4,11 @@
 
 namespace orrery::exec {
 
-ImageLayers::ImageLayers(const Plan& plan, Parameters& parameters, Device& device, Values& values,
-                         const BatchMemory& batch)
+ImageLayers::ImageLayers(const Plan& plan, Parameters& parameters, RunningStatistics& statistics,
+                         Device& device, Values& values, const BatchMemory& batch)
     : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch),
-      readers_(plan.job->workload.operators.size()) {
+      readers_(plan.job->workload.operators.size()),
+      statistics_(statistics) {
   for (const Operator& reader : plan.job->workload.operators)
     for (const int input : reader.inputs) ++readers_[static_cast<std::size_t>(input)];
 }
@@ -142,12 +143,10 @@ void ImageLayers::linear_forward(int index, int micro_batch, std::vector<Step>& 
   const auto x = values_.use(input_key(index, micro_batch));
   const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(out));
   const Place weight = weight_of(*parameters_.find(index, 0));
-  const HeldTensor* held_bias = bias_of(index);
-  const Place bias = weight_or_none(held_bias);
+  const Place bias = weight_or_none(bias_of(index));
   steps.push_back([=, this] {
-    device_.gemm(false, !in_out, rows_, out, in, 1, values_.floats(x), in, at(weight), in_out ? out : in, 0,
-                 values_.floats(y), out);
-    if (held_bias != nullptr) device_.add_bias(values_.floats(y), at(bias), rows_, out, out);
+    device_.linear(!in_out, rows_, out, in, values_.floats(x), in, at(weight), at(bias), values_.floats(y),
+                   out);
   });
 }
 
@@ -193,10 +192,12 @@ void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Ste
                                     static_cast<std::size_t>(2 * channels) * sizeof(float));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_of(*parameters_.find(index, 1));
+  const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this, epsilon = static_cast<float>(image(index).epsilon)] {
     float* mean = values_.floats(saved);
     device_.batch_norm_forward(values_.floats(x), at(weight), at(bias), values_.floats(y), mean,
                                mean + channels, rows_, channels, pixels, epsilon);
+    if (counts) statistics_.update(index, mean, mean + channels, rows_ * pixels, epsilon);
   });
 }
 
@@ -315,7 +316,7 @@ void ImageLayers::loss_forward(int index, int micro_batch, std::vector<Step>& st
   const auto statistics =
       values_.define({TensorKind::saved, index, micro_batch, Form::whole}, sizeof(double) + bytes(3));
   // Recomputed with its layer, it makes the gradient again and is not counted again.
-  const bool counts = counted_.insert(micro_batch).second;
+  const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this] {
     auto* uncounted = static_cast<double*>(values_.at(statistics));
     device_.fill(values_.floats(statistics), sizeof(double) / sizeof(float), 0);

@@ -4,17 +4,19 @@
 #pragma once
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "exec/mathematics.h"
+#include "exec/running_statistics.h"
 
 namespace orrery::exec {
 
 class ImageLayers final : public Mathematics {
  public:
   // Keeps references. `batch` may be filled in later.
-  ImageLayers(const Plan& plan, Parameters& parameters, Device& device, Values& values,
-              const BatchMemory& batch);
+  ImageLayers(const Plan& plan, Parameters& parameters, RunningStatistics& statistics, Device& device,
+              Values& values, const BatchMemory& batch);
 
   void forward(int op, int micro_batch, std::vector<Step>& steps) override;
   void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps) override;
@@ -55,7 +57,8 @@ class ImageLayers final : public Mathematics {
   void loss_forward(int op_index, int micro_batch, std::vector<Step>& steps);
 
   std::vector<int> readers_;  // by operator: how many read its output
-  std::set<int> counted_;     // micro-batches whose loss is
+  RunningStatistics& statistics_;
+  std::set<std::pair<int, int>> counted_;  // operators and micro-batches of which something is, and not again
 };
 
 }  // namespace orrery::exec

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "exec/algorithms.h"
@@ -16,6 +18,32 @@ constexpr double kPollEvery_s = 1e-4;
 
 bool communicates(const Instruction& instruction) {
   return instruction.op == Op::collective || instruction.op == Op::exchange;
+}
+
+// Of a pipeline's messages, by their direction; -1 for other exchanges.
+int lane_of(Stream stream) {
+  switch (stream) {
+    case Stream::pipeline_forward:
+    case Stream::pipeline_forward_receive:
+      return 0;
+    case Stream::pipeline_backward:
+    case Stream::pipeline_backward_receive:
+      return 1;
+    default:
+      return -1;
+  }
+}
+
+std::vector<Lane> lanes_of(const Program& program) {
+  std::set<Lane> lanes;
+  for (const Instruction& instruction : program.instructions) {
+    const int lane = lane_of(instruction.stream);
+    if (instruction.op != Op::exchange || lane < 0) continue;
+    for (const Transfer& transfer : instruction.transfers)
+      lanes.insert(
+          {transfer.send ? program.rank : transfer.peer, transfer.send ? transfer.peer : program.rank, lane});
+  }
+  return {lanes.begin(), lanes.end()};
 }
 
 std::int64_t first_sample_of(const Plan& plan, int replica) {
@@ -36,10 +64,17 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
       text_(text),
       images_(images),
       parameters_(plan, program, device),
+      statistics_(plan, program, device),
       micro_batches_(plan.micro_batches_of(program.at.dp)),
       first_sample_(first_sample_of(plan, program.at.dp)),
+      inputs_of_all_(device),
+      targets_of_all_(device),
       type_(plan.activation_type()) {
-  if (type_ == DType::fp16) scaler_.emplace();
+  device.set_product_type(plan.job->training.precision);
+  if (type_ == DType::fp16) {
+    scaler_.emplace();
+    overflow_ = static_cast<float*>(device.allocate(sizeof(float)));
+  }
   if (plan.choices.grad_compression != Compression::none) compressor_.emplace(plan, parameters_, device);
   make_mathematics();
   make_communicators();
@@ -57,7 +92,7 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
 void Interpreter::make_mathematics() {
   if (!plan_.job->workload.transformer) {
     ORRERY_CHECK(images_ != nullptr, "a network on images without images");
-    math_ = std::make_unique<ImageLayers>(plan_, parameters_, device_, values_, batch_);
+    math_ = std::make_unique<ImageLayers>(plan_, parameters_, statistics_, device_, values_, batch_);
     return;
   }
   ORRERY_CHECK(text_ != nullptr, "a language model without text");
@@ -69,9 +104,9 @@ void Interpreter::make_mathematics() {
 }
 
 Interpreter::~Interpreter() {
-  for (void* data :
-       {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
-        static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_), static_cast<void*>(norm_)})
+  for (void* data : {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
+                     static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_),
+                     static_cast<void*>(norm_), static_cast<void*>(overflow_)})
     device_.release(data);
 }
 
@@ -118,6 +153,7 @@ void Interpreter::make_communicators() {
     communicator->set_algorithms(chooser.for_group(ranks));
     communicators_[{w.group, w.stream}] = std::move(communicator);
   }
+  world_.open_lanes(lanes_of(program_));
 }
 
 void Interpreter::compile() {
@@ -218,6 +254,26 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
     if (bytes_of(type_) == 2) round_results(instruction, op, compiled.steps);
     compiled.operators.resize(compiled.steps.size(), op);
   }
+  compiled.repeats = device_.records() && repeats(instruction);
+}
+
+// Not where the host decides in each step anew: where tokens go, or how the loss is scaled.
+bool Interpreter::repeats(const Instruction& instruction) const {
+  if (experts_) return false;
+  const std::vector<Operator>& operators = plan_.job->workload.operators;
+  for (int op = instruction.op_begin; scaler_ && op < instruction.op_end; ++op)
+    if (operators[static_cast<std::size_t>(op)].kind == OperatorKind::loss) return false;
+  return true;
+}
+
+// The first time call by call: libraries choose and load what they need. Then it is recorded.
+void Interpreter::run_recorded(Compiled& compiled) {
+  if (!compiled.recording) {
+    device_.begin_recording();
+    for (const Step& run : compiled.steps) run();
+    compiled.recording = device_.end_recording();
+  }
+  device_.replay(*compiled.recording);
 }
 
 void Interpreter::run_observed(const Instruction& instruction, const Compiled& compiled) {
@@ -264,7 +320,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     } else {
       part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
     }
-    part.message = {transfer.peer, nullptr, bytes, transfer.tag, transfer.send};
+    part.message = {transfer.peer, nullptr, bytes, transfer.tag, transfer.send, lane_of(instruction.stream)};
     uses.push_back(part.value);
     parts.push_back(part);
   }
@@ -404,6 +460,8 @@ void Interpreter::run_step(std::int64_t step) {
     marks[i].first = device_.mark();
     if (observer_ && instruction.op == Op::compute) {
       run_observed(instruction, compiled_[i]);
+    } else if (compiled_[i].repeats && std::exchange(compiled_[i].ran, true)) {
+      run_recorded(compiled_[i]);
     } else {
       for (const Step& run : compiled_[i].steps) {
         run();
@@ -418,6 +476,7 @@ void Interpreter::run_step(std::int64_t step) {
   }
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) wait_for(static_cast<std::uint32_t>(i));
   values_.expire(values_.position() + 1);
+  statistics_.set_batches(statistics_.batches() + micro_batches_);
   device_.copy_to_host(&loss_sum_, batch_.loss, sizeof(loss_sum_));
   for (std::size_t i = 0; i < program_.instructions.size(); ++i)
     if (!communicates(program_.instructions[i]))

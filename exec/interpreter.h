@@ -25,8 +25,10 @@
 #include "exec/layers.h"
 #include "exec/loss_scaler.h"
 #include "exec/narrow_communicator.h"
+#include "exec/on_device.h"
 #include "exec/parameters.h"
 #include "exec/ring_attention.h"
+#include "exec/running_statistics.h"
 #include "exec/values.h"
 #include "program/plan.h"
 #include "program/program.h"
@@ -67,6 +69,7 @@ class Interpreter {
   using OperatorObserver = std::function<void(int op, ComputeKind kind, int micro_batch, double seconds)>;
   void observe_operators(OperatorObserver observer) { observer_ = std::move(observer); }
   Parameters& parameters() { return parameters_; }
+  RunningStatistics& statistics() { return statistics_; }
 
   // What the optimizer counts beside its tensors: checkpoints keep it.
   std::int64_t updates() const { return updates_; }  // steps whose gradients were applied
@@ -83,6 +86,9 @@ class Interpreter {
     std::vector<Step> steps;                          // computation, loading
     std::vector<int> operators;                       // that the steps belong to; -1: none
     std::function<std::unique_ptr<Request>()> start;  // communication
+    bool repeats = false;                             // each step asks the device for the same
+    bool ran = false;
+    std::optional<Recording> recording;
   };
   // A part of a bucket that is gathered with others into one buffer.
   struct Slice {
@@ -97,6 +103,8 @@ class Interpreter {
   void compile();
   void compile_compute(const Instruction& instruction, Compiled& compiled);
   void run_observed(const Instruction& instruction, const Compiled& compiled);
+  bool repeats(const Instruction& instruction) const;
+  void run_recorded(Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
@@ -149,6 +157,7 @@ class Interpreter {
   const TextData* text_;     // of a language model, or
   const ImageData* images_;  // of a network on images
   Parameters parameters_;
+  RunningStatistics statistics_;
   Values values_;
   BatchMemory batch_;
   std::unique_ptr<Mathematics> math_;
@@ -162,13 +171,15 @@ class Interpreter {
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream
   std::map<Communicator*, std::unique_ptr<Communicator>> narrowed_;
   void* arena_ = nullptr;
-  std::set<int> scattered_;   // buckets whose shard of gradients has been set (ZeRO 2 and 3)
-  float* scratch_ = nullptr;  // replicated gradients, side by side
-  float* norm_ = nullptr;     // squared norm of the gradient
-  // One process: everyone's samples of a micro-batch, and their losses, on device 0's host.
+  std::set<int> scattered_;    // buckets whose shard of gradients has been set (ZeRO 2 and 3)
+  float* scratch_ = nullptr;   // replicated gradients, side by side
+  float* norm_ = nullptr;      // squared norm of the gradient
+  float* overflow_ = nullptr;  // fp16: whether a gradient of anybody's overflowed
+  // One process: everyone's samples of a micro-batch on device 0, and their losses as they come to it.
   std::vector<std::int32_t> all_tokens_, all_targets_;
   std::vector<float> all_pictures_;
-  std::vector<float> gathered_losses_;
+  OnDevice inputs_of_all_, targets_of_all_;
+  float* gathered_losses_ = nullptr;
 
   OperatorObserver observer_;
 

@@ -52,11 +52,13 @@ void Interpreter::round_results(const Instruction& instruction, int op, std::vec
 
 // All ranks must come to the same answer: one of them may hold the only gradient that overflowed.
 bool Interpreter::gradients_are_finite() {
-  float overflow = std::isfinite(owned_gradient_squares()) ? 0.0F : 1.0F;
-  float any = 0;
-  auto agreed = world_.all_reduce(&overflow, &any, 1, DType::fp32, Reduction::max);
+  const float overflow = std::isfinite(owned_gradient_squares()) ? 0.0F : 1.0F;
+  device_.copy_to_device(overflow_, &overflow, sizeof(overflow));
+  auto agreed = world_.all_reduce(overflow_, overflow_, 1, DType::fp32, Reduction::max);
   while (!agreed->test())
     if (!progress()) world_.idle();
+  float any = 0;
+  device_.copy_to_host(&any, overflow_, sizeof(any));
   return any == 0;
 }
 

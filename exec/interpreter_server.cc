@@ -86,6 +86,11 @@ void Interpreter::compile_load_for_all(const Instruction& instruction, std::vect
         load_whole_sample(sample, std::span(all_tokens_).subspan(i * per_sample, per_sample),
                           std::span(all_targets_).subspan(i * per_sample, per_sample));
     }
+    if (images_ != nullptr)
+      inputs_of_all_.put(all_pictures_);
+    else
+      inputs_of_all_.put(all_tokens_);
+    targets_of_all_.put(all_targets_);
   });
 }
 
@@ -155,25 +160,27 @@ std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, 
   const auto rows = static_cast<std::size_t>(math_->rows());
   struct Part {
     void* own;
-    const void* all;  // member by member, on device 0
+    const OnDevice* all;  // member by member, on device 0
     std::size_t bytes;
   };
   const std::int64_t offset = micro_batch * math_->rows();
-  const Part targets{batch_.targets + offset, all_targets_.data(), rows * sizeof(std::int32_t)};
-  Part inputs{batch_.tokens + offset, all_tokens_.data(), rows * sizeof(std::int32_t)};
-  if (pictures >= 0)
-    inputs = {values_.at(pictures), all_pictures_.data(),
-              rows * static_cast<std::size_t>(picture_elements()) * sizeof(float)};
+  const std::size_t token_bytes = rows * sizeof(std::int32_t);
+  const Part targets{batch_.targets + offset, &targets_of_all_, token_bytes};
+  Part inputs{batch_.tokens + offset, &inputs_of_all_, token_bytes};
+  if (pictures >= 0) {
+    inputs.own = values_.at(pictures);
+    inputs.bytes = rows * static_cast<std::size_t>(picture_elements()) * sizeof(float);
+  }
   std::vector<MessageSpec> messages;
   for (const Part& part : {inputs, targets}) {
     if (!root) {
       messages.push_back({0, part.own, part.bytes, kScatterTag, false});
       continue;
     }
-    device_.copy_to_device(part.own, part.all, part.bytes);
+    const auto* all = part.all->at<std::byte>();
+    device_.copy(part.own, all, part.bytes);
     for (int member = 1; member < communicator.size(); ++member) {
-      const auto* from =
-          static_cast<const std::byte*>(part.all) + static_cast<std::size_t>(member) * part.bytes;
+      const std::byte* from = all + static_cast<std::size_t>(member) * part.bytes;
       messages.push_back({member, const_cast<std::byte*>(from), part.bytes, kScatterTag, true});  // NOLINT
     }
   }
@@ -183,23 +190,27 @@ std::unique_ptr<Request> Interpreter::scatter_batch(Communicator& communicator, 
 // The sums of the micro-batch's losses, to device 0, which adds them to its own.
 std::unique_ptr<Request> Interpreter::gather_losses(Communicator& communicator, bool root) {
   const double nothing = 0;
-  if (gathered_losses_.empty()) gathered_losses_.resize(static_cast<std::size_t>(communicator.size()));
+  const auto members = static_cast<std::size_t>(communicator.size());
+  if (gathered_losses_ == nullptr)
+    gathered_losses_ = static_cast<float*>(device_.allocate(members * sizeof(float)));
   std::vector<MessageSpec> messages;
   if (!root) {
     double sum = 0;
     device_.copy_to_host(&sum, batch_.loss, sizeof(sum));
     device_.copy_to_device(batch_.loss, &nothing, sizeof(nothing));
-    gathered_losses_[0] = static_cast<float>(sum);
-    messages = {{0, gathered_losses_.data(), sizeof(float), kGatherTag, true}};
+    const auto loss = static_cast<float>(sum);
+    device_.copy_to_device(gathered_losses_, &loss, sizeof(loss));
+    messages = {{0, gathered_losses_, sizeof(float), kGatherTag, true}};
     return communicator.exchange(messages);
   }
   for (int member = 1; member < communicator.size(); ++member)
-    messages.push_back({member, gathered_losses_.data() + member, sizeof(float), kGatherTag, false});
-  return std::make_unique<ThenRequest>(communicator.exchange(messages), [this] {
+    messages.push_back({member, gathered_losses_ + member, sizeof(float), kGatherTag, false});
+  return std::make_unique<ThenRequest>(communicator.exchange(messages), [this, members] {
+    std::vector<float> losses(members);
+    device_.copy_to_host(losses.data(), gathered_losses_, members * sizeof(float));
     double sum = 0;
     device_.copy_to_host(&sum, batch_.loss, sizeof(sum));
-    for (std::size_t member = 1; member < gathered_losses_.size(); ++member)
-      sum += static_cast<double>(gathered_losses_[member]);
+    for (std::size_t member = 1; member < members; ++member) sum += static_cast<double>(losses[member]);
     device_.copy_to_device(batch_.loss, &sum, sizeof(sum));
   });
 }

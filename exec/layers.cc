@@ -357,12 +357,10 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   steps.push_back([=, this] {
     for (std::size_t i = 0; i < linear.products.size(); ++i) {
       const Product& p = linear.products[i];
-      device_.gemm(false, p.out_by_in, rows, p.out, p.in, 1, values_.floats(x), linear.in, at(weights[i]),
-                   p.out_by_in ? p.in : p.out, 0, values_.floats(y) + p.column, linear.out);
+      const float* bias = i < biases.size() ? at(biases[i]) : nullptr;  // in the order of the products
+      device_.linear(p.out_by_in, rows, p.out, p.in, values_.floats(x), linear.in, at(weights[i]), bias,
+                     values_.floats(y) + p.column, linear.out);
     }
-    for (std::size_t i = 0; i < biases.size(); ++i)
-      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
-                       linear.out);
     if (rotates) rotate(values_.floats(y), false);
   });
 }

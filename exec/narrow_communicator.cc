@@ -7,12 +7,31 @@
 #include <vector>
 
 #include "base/error.h"
+#include "exec/memory_pool.h"
 #include "exec/requests.h"
 
 namespace orrery::exec {
 namespace {
 
-using Wire = std::vector<std::uint16_t>;
+// What travels, in the device's memory.
+class Wire {
+ public:
+  using value_type = std::uint16_t;
+  Wire(MemoryPool& pool, std::size_t count)
+      : pool_(&pool),
+        data_(count == 0 ? nullptr : static_cast<value_type*>(pool.take(count * sizeof(value_type)))) {}
+  ~Wire() {
+    if (data_ != nullptr) pool_->give_back(data_);
+  }
+  Wire(Wire&& other) noexcept : pool_(other.pool_), data_(std::exchange(other.data_, nullptr)) {}
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  value_type* data() const { return data_; }
+
+ private:
+  MemoryPool* pool_;
+  value_type* data_;
+};
 
 struct Arrival {
   float* to = nullptr;
@@ -20,12 +39,12 @@ struct Arrival {
   std::size_t count = 0;
 };
 
-using NarrowRequest = BufferedRequest<std::uint16_t>;
+using NarrowRequest = BufferedRequest<Wire>;
 
 class NarrowCommunicator : public Communicator {
  public:
   NarrowCommunicator(Communicator& inner, Device& device, DType type)
-      : inner_(inner), device_(device), type_(type) {}
+      : inner_(inner), device_(device), pool_(device), type_(type) {}
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -83,24 +102,23 @@ class NarrowCommunicator : public Communicator {
     return request;
   }
   std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
-    Wire sent;
     std::vector<Arrival> arrivals;
     std::vector<std::size_t> offsets;
+    std::size_t out = 0;
     std::size_t in = 0;
     for (const MessageSpec& m : messages) {
+      std::size_t& offset = m.send ? out : in;
       const std::size_t count = m.bytes / sizeof(float);
-      if (m.send) {
-        offsets.push_back(sent.size());
-        sent.resize(sent.size() + count);
-        device_.narrow(type_, static_cast<const float*>(m.data), sent.data() + offsets.back(), count, 1,
-                       false);
-      } else {
-        offsets.push_back(in);
-        arrivals.push_back({static_cast<float*>(m.data), in, count});
-        in += count;
-      }
+      if (!m.send) arrivals.push_back({static_cast<float*>(m.data), offset, count});
+      offsets.push_back(offset);
+      offset += count;
     }
-    auto request = std::make_unique<NarrowRequest>(std::move(sent), in, widening(std::move(arrivals)));
+    auto request =
+        std::make_unique<NarrowRequest>(Wire(pool_, out), Wire(pool_, in), widening(std::move(arrivals)));
+    for (std::size_t i = 0; i < messages.size(); ++i)
+      if (messages[i].send)
+        device_.narrow(type_, static_cast<const float*>(messages[i].data), request->sent() + offsets[i],
+                       messages[i].bytes / sizeof(float), 1, false);
     std::vector<MessageSpec> narrow(messages.begin(), messages.end());
     for (std::size_t i = 0; i < narrow.size(); ++i) {
       narrow[i].data = (narrow[i].send ? request->sent() : request->received()) + offsets[i];
@@ -109,6 +127,7 @@ class NarrowCommunicator : public Communicator {
     request->start(inner_.exchange(narrow));
     return request;
   }
+  void open_lanes(std::span<const Lane> lanes) override { inner_.open_lanes(lanes); }
   void barrier() override { inner_.barrier(); }
   void idle() override { inner_.idle(); }
 
@@ -123,16 +142,17 @@ class NarrowCommunicator : public Communicator {
 
   std::unique_ptr<NarrowRequest> stage(const void* send, std::size_t send_count, void* receive,
                                        std::size_t receive_count) {
-    Wire sent(send_count);
-    if (send_count > 0)
-      device_.narrow(type_, static_cast<const float*>(send), sent.data(), send_count, 1, false);
+    Wire sent(pool_, send_count);
+    device_.narrow(type_, static_cast<const float*>(send), sent.data(), send_count, 1, false);
     std::vector<Arrival> arrivals;
     if (receive_count > 0) arrivals.push_back({static_cast<float*>(receive), 0, receive_count});
-    return std::make_unique<NarrowRequest>(std::move(sent), receive_count, widening(std::move(arrivals)));
+    return std::make_unique<NarrowRequest>(std::move(sent), Wire(pool_, receive_count),
+                                           widening(std::move(arrivals)));
   }
 
   Communicator& inner_;
   Device& device_;
+  MemoryPool pool_;
   DType type_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -22,13 +23,37 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// He et al., arXiv 1502.01852, as torchvision's networks begin: deviation sqrt(2 / fan) before ReLU, the fan
-// of convolutions by their outputs; of fully connected layers by their inputs, which may be thousands for ten
-// scores.
-double fan_of(const ImageOperator& image, const ParameterTensor& weight) {
-  if (weight.shape.size() == 2) return static_cast<double>(image.input.elements());
-  return static_cast<double>(weight.elements()) /
-         static_cast<double>(std::max<std::int64_t>(1, weight.shape[1]));
+// One element of a tensor, by its place in the whole of it; nothing where it begins at zero.
+using Draw = std::function<double(std::uint64_t)>;
+
+// As torchvision's networks begin. Convolutions: normal with deviation sqrt(2 / fan), the fan by their
+// outputs (He et al., arXiv 1502.01852). Fully connected layers: torch.nn.Linear's own, uniform within 1 /
+// sqrt(inputs), the bias, too. Batch norms: 1 and 0.
+Draw draw_for_images(const Operator& op, const ParameterTensor& tensor, int parameter,
+                     const CounterRandom& random) {
+  const bool vector = tensor.shape.size() == 1;
+  if (op.kind == OperatorKind::linear) {
+    const double bound = 1 / std::sqrt(static_cast<double>(op.image->input.elements()));
+    return [=](std::uint64_t i) { return bound * (2 * random.uniform(i) - 1); };
+  }
+  if (op.kind == OperatorKind::batch_norm && parameter == 0) return [](std::uint64_t) { return 1.0; };
+  if (vector) return nullptr;
+  const double fan = static_cast<double>(tensor.elements()) /
+                     static_cast<double>(std::max<std::int64_t>(1, tensor.shape[1]));
+  return [random, deviation = std::sqrt(2 / fan)](std::uint64_t i) { return deviation * random.normal(i); };
+}
+
+Draw draw_for_tokens(const Workload& workload, const Operator& op, const HeldTensor& held,
+                     const CounterRandom& random) {
+  if (held.tensor->shape.size() == 1) {
+    if (ends_with(held.name(), "bias")) return nullptr;
+    return [](std::uint64_t) { return 1.0; };
+  }
+  double deviation = kDeviation;
+  const bool post_norm = workload.transformer && workload.transformer->post_norm;
+  if (op.split == TensorSplit::row && workload.layers > 0 && !post_norm)
+    deviation /= std::sqrt(2.0 * workload.layers);
+  return [=](std::uint64_t i) { return deviation * random.normal(i); };
 }
 
 }  // namespace
@@ -157,22 +182,15 @@ const HeldTensor* Parameters::find(int op, int parameter) const {
 
 void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(held.op)];
-  const bool vector = held.tensor->shape.size() == 1;
-  const bool norm_weight = op.kind == OperatorKind::batch_norm && held.parameter == 0;
-  const bool bias = vector && (op.image ? !norm_weight : ends_with(held.name(), "bias"));
-  if (bias) return;
-  std::vector<float> values(static_cast<std::size_t>(held.elements));
   const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
-  double deviation = kDeviation;
-  const bool post_norm = plan.job->workload.transformer && plan.job->workload.transformer->post_norm;
-  if (op.split == TensorSplit::row && plan.job->workload.layers > 0 && !post_norm)
-    deviation /= std::sqrt(2.0 * plan.job->workload.layers);
-  if (op.image && !vector) deviation = std::sqrt(2.0 / fan_of(*op.image, *held.tensor));
+  const Draw draw = op.image ? draw_for_images(op, *held.tensor, held.parameter, random)
+                             : draw_for_tokens(plan.job->workload, op, held, random);
+  if (!draw) return;
+  std::vector<float> values(static_cast<std::size_t>(held.elements));
   for (const Run& run : runs_of(*held.tensor, place_))
     for (std::int64_t i = 0; i < run.count; ++i)
       values[static_cast<std::size_t>(run.local + i)] =
-          vector ? 1.0F
-                 : static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(run.global + i)));
+          static_cast<float>(draw(static_cast<std::uint64_t>(run.global + i)));
   if (!gathers_weights(held.bucket)) {
     device_->copy_to_device(weights(held.bucket) + held.offset, values.data(), values.size() * sizeof(float));
     return;

@@ -35,12 +35,12 @@ class ThenRequest : public Request {
 
 // A request over memory of its own: holds what is sent and what is received until `arrive` has had the
 // latter.
-template <typename Element>
+template <typename Buffer>
 class BufferedRequest final : public Request {
  public:
-  using Buffer = std::vector<Element>;
-  BufferedRequest(Buffer sent, std::size_t received, std::function<void(const Element*)> arrive)
-      : sent_(std::move(sent)), received_(received), arrive_(std::move(arrive)) {}
+  using Element = typename Buffer::value_type;
+  BufferedRequest(Buffer sent, Buffer received, std::function<void(const Element*)> arrive)
+      : sent_(std::move(sent)), received_(std::move(received)), arrive_(std::move(arrive)) {}
   ~BufferedRequest() override { inner_.reset(); }  // before the memory that it uses
   BufferedRequest(const BufferedRequest&) = delete;
   BufferedRequest& operator=(const BufferedRequest&) = delete;

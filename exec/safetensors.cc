@@ -25,7 +25,7 @@ constexpr std::size_t kMaxDimensions = 16;
 constexpr std::uint64_t kMaxElements = 1ULL << 48;
 
 std::uint64_t size_of(StoredType type) {
-  return type == StoredType::f32 ? 4 : 2;
+  return type == StoredType::i64 ? 8 : type == StoredType::f32 ? 4 : 2;
 }
 
 [[noreturn]] void refuse(std::string_view file, const std::string& name, const std::string& what) {
@@ -104,6 +104,8 @@ std::map<std::string, StoredTensor> parse_safetensors_header(std::string_view he
       tensor.type = StoredType::bf16;
     else if (type == "F16")
       tensor.type = StoredType::f16;
+    else if (type == "I64")
+      tensor.type = StoredType::i64;
     else
       continue;
     if (tensor.end - tensor.begin != elements * size_of(tensor.type))
@@ -198,15 +200,26 @@ std::vector<float> SafetensorsModel::read(const Found& found) const {
   return values;
 }
 
-SafetensorsWriter::SafetensorsWriter(
-    fs::path path, const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& tensors)
+std::int64_t SafetensorsModel::read_count(const Found& found) const {
+  std::int64_t count = 0;
+  std::ifstream in(found.file, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(found.data_begin + found.tensor.begin));
+  if (found.tensor.type != StoredType::i64 || found.tensor.elements() != 1 ||
+      !in.read(reinterpret_cast<char*>(&count), sizeof(count)) || count < 0)
+    throw UserError(found.file.string(), 0, "a count of batches is no whole number", "one I64, not negative");
+  return count;
+}
+
+SafetensorsWriter::SafetensorsWriter(fs::path path, const std::vector<Announced>& tensors)
     : path_(std::move(path)), temporary_(path_.string() + fmt::format(".tmp{}", ::getpid())) {
   Json header = Json::object();
   header["__metadata__"] = {{"format", "pt"}};
-  for (const auto& [name, shape] : tensors) {
-    std::uint64_t bytes = sizeof(float);
+  for (const auto& [name, shape, type] : tensors) {
+    std::uint64_t bytes = size_of(type);
     for (const std::int64_t d : shape) bytes *= static_cast<std::uint64_t>(d);
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {left_, left_ + bytes}}};
+    header[name] = {{"dtype", type == StoredType::i64 ? "I64" : "F32"},
+                    {"shape", shape},
+                    {"data_offsets", {left_, left_ + bytes}}};
     left_ += bytes;
   }
   std::string text = header.dump();
@@ -236,8 +249,14 @@ void SafetensorsWriter::fail(const std::string& what) const {
 }
 
 void SafetensorsWriter::write(std::span<const float> values) {
-  const char* at = reinterpret_cast<const char*>(values.data());
-  std::size_t bytes = values.size_bytes();
+  write_bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+void SafetensorsWriter::write(std::int64_t count) {
+  write_bytes(reinterpret_cast<const char*>(&count), sizeof(count));
+}
+
+void SafetensorsWriter::write_bytes(const char* at, std::size_t bytes) {
   ORRERY_CHECK(bytes <= left_, "more tensors than announced");
   left_ -= bytes;
   while (bytes > 0) {

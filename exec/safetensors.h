@@ -15,7 +15,7 @@ namespace orrery::exec {
 
 constexpr std::uint64_t kMaxSafetensorsHeader = 100ULL << 20;  // the reference implementation's limit
 
-enum class StoredType { f32, bf16, f16 };
+enum class StoredType { f32, bf16, f16, i64 };
 
 struct StoredTensor {
   StoredType type = StoredType::f32;
@@ -26,8 +26,8 @@ struct StoredTensor {
 };
 
 // What a header says, checked: every figure in bounds, no two tensors overlap, nothing lies beyond
-// `data_bytes`. Tensors of other types than the three are left out (rotary tables, masks as booleans: nothing
-// that is trained). Throws UserError.
+// `data_bytes`. Tensors of other types are left out (masks as booleans: nothing that is trained). Throws
+// UserError.
 std::map<std::string, StoredTensor> parse_safetensors_header(std::string_view header,
                                                              std::uint64_t data_bytes, std::string_view file);
 
@@ -48,6 +48,8 @@ class SafetensorsModel {
   const Found* find(const std::string& name) const;
   // All elements as fp32, row-major. Throws UserError where the file is cut short.
   std::vector<float> read(const Found& found) const;
+  // The one whole number of a tensor of these. Throws UserError where it is something else.
+  std::int64_t read_count(const Found& found) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -56,19 +58,25 @@ class SafetensorsModel {
   std::map<std::string, Found> tensors_;
 };
 
-// Writes fp32 tensors one after another, in the order in which they were announced; the file appears under
+// Writes tensors one after another, in the order in which they were announced; the file appears under
 // its name when the last has been written.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(std::filesystem::path path,
-                    const std::vector<std::pair<std::string, std::vector<std::int64_t>>>& tensors);
+  struct Announced {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    StoredType type = StoredType::f32;  // or i64
+  };
+  SafetensorsWriter(std::filesystem::path path, const std::vector<Announced>& tensors);
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   void write(std::span<const float> values);  // of the next tensor, or a part of it
+  void write(std::int64_t count);             // the next tensor, of one whole number
   void finish();
 
  private:
+  void write_bytes(const char* at, std::size_t bytes);
   void fail(const std::string& what) const;
   std::filesystem::path path_;
   std::filesystem::path temporary_;

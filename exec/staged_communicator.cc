@@ -17,7 +17,7 @@ struct CopyBack {
   std::size_t bytes = 0;
 };
 
-using StagedRequest = BufferedRequest<std::byte>;
+using StagedRequest = BufferedRequest<Bytes>;
 
 class StagedCommunicator final : public Communicator {
  public:
@@ -94,7 +94,8 @@ class StagedCommunicator final : public Communicator {
         results.push_back({message.data, offset, message.bytes});
       offset += message.bytes;
     }
-    auto request = std::make_unique<StagedRequest>(std::move(sent), in, copying_back(std::move(results)));
+    auto request =
+        std::make_unique<StagedRequest>(std::move(sent), Bytes(in), copying_back(std::move(results)));
     std::vector<MessageSpec> staged(messages.begin(), messages.end());
     for (std::size_t i = 0; i < staged.size(); ++i)
       staged[i].data = (staged[i].send ? request->sent() : request->received()) + offsets[i];
@@ -125,7 +126,8 @@ class StagedCommunicator final : public Communicator {
     if (send_bytes > 0) device_.copy_to_host(sent.data(), send, send_bytes);
     std::vector<CopyBack> results;
     if (receive_bytes > 0) results.push_back({receive, 0, receive_bytes});
-    return std::make_unique<StagedRequest>(std::move(sent), receive_bytes, copying_back(std::move(results)));
+    return std::make_unique<StagedRequest>(std::move(sent), Bytes(receive_bytes),
+                                           copying_back(std::move(results)));
   }
 
   Device& device_;

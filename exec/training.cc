@@ -225,8 +225,6 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
-  const DeviceKind kind = device.host_memory() ? DeviceKind::cpu : DeviceKind::gpu;
-  if (const auto refusal = executor_refuses(plan, kind)) throw UserError(*refusal);
   std::optional<TextData> text;
   std::optional<ImageData> images;
   std::optional<Interpreter> chosen;
@@ -237,11 +235,11 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   Interpreter& interpreter = *chosen;
 
   Parameters& parameters = interpreter.parameters();
-  if (!options.init.empty()) load_weights(options.init, plan, parameters, device);
+  const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
+  if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
   if (options.restart) {
     if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
-      const TrainingCounts counts =
-          load_checkpoint(*found, plan, parameters, interpreter.left_out(), device, world.rank());
+      const TrainingCounts counts = load_checkpoint(*found, plan, kept, device, world.rank());
       interpreter.resume(counts.updates, counts.scaler);
       mine.first_step = found->steps;
     }
@@ -285,12 +283,13 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     step_ends.push_back(end);
     if (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0) {
       save_checkpoint(options.checkpoint_folder, {step + 1, interpreter.updates(), interpreter.scaler()},
-                      plan, parameters, interpreter.left_out(), device, control);
+                      plan, kept, device, control);
       saved = true;
     }
   }
   const double pace_after = pace();
-  if (!options.save.empty()) save_weights(options.save, plan, parameters, device, control);
+  if (!options.save.empty())
+    save_weights(options.save, plan, parameters, interpreter.statistics(), device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());

@@ -15,6 +15,8 @@
 namespace orrery::exec {
 namespace {
 
+constexpr const char* kBatchesTracked = ".num_batches_tracked";
+
 // Where a slot of a bucket lies and which of the bucket's elements it holds.
 struct Range {
   float* data = nullptr;
@@ -55,6 +57,9 @@ const SafetensorsModel::Found& found_in(const SafetensorsModel& model, const std
   if (found == nullptr)
     throw UserError(model.path().string(), 0, "has no tensor '" + name + "'",
                     "the weights of " + plan.job->workload.name + " under their Hugging Face names");
+  if (found->tensor.type == StoredType::i64)
+    throw UserError(model.path().string(), 0, "tensor '" + name + "' holds whole numbers",
+                    "F32, BF16 or F16");
   if (found->tensor.shape != shape)
     throw UserError(model.path().string(), 0,
                     fmt::format("tensor '{}' has shape {}", name, text_of(found->tensor.shape)),
@@ -146,7 +151,8 @@ void check_weights(const std::string& path, const Plan& plan) {
     for (const std::string& name : stored_names(*tensor)) found_in(model, name, stored_shape(*tensor), plan);
 }
 
-void load_weights(const std::string& path, const Plan& plan, Parameters& parameters, Device& device) {
+void load_weights(const std::string& path, const Plan& plan, Parameters& parameters,
+                  RunningStatistics& statistics, Device& device) {
   const SafetensorsModel model(path);
   for (const HeldTensor& held : parameters.held()) {
     // A tied tensor has its own shape and the name of the other; they are the same.
@@ -159,16 +165,26 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
     }
     set_from_whole(parameters, device, held, Slot::weight, whole);
   }
+  for (const RunningStatistics::Tensor& tensor : statistics.tensors())
+    if (model.find(tensor.name) != nullptr)
+      statistics.set(tensor, model.read(found_in(model, tensor.name, {tensor.elements}, plan)));
+  for (const std::string& norm : statistics.norms())
+    if (const auto* found = model.find(norm + kBatchesTracked))
+      statistics.set_batches(model.read_count(*found));
 }
 
-void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters, Device& device,
-                  Communicator& control) {
+void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
+                  const RunningStatistics& statistics, Device& device, Communicator& control) {
   const std::vector<const ParameterTensor*> tensors = tensors_of(plan);
   std::unique_ptr<SafetensorsWriter> writer;
   if (control.rank() == 0) {
-    std::vector<std::pair<std::string, std::vector<std::int64_t>>> stored;
+    std::vector<SafetensorsWriter::Announced> stored;
     for (const ParameterTensor* tensor : tensors)
-      for (const std::string& name : stored_names(*tensor)) stored.emplace_back(name, stored_shape(*tensor));
+      for (const std::string& name : stored_names(*tensor)) stored.push_back({name, stored_shape(*tensor)});
+    for (const RunningStatistics::Tensor& tensor : statistics.tensors())
+      stored.push_back({tensor.name, {tensor.elements}});
+    for (const std::string& norm : statistics.norms())
+      stored.push_back({norm + kBatchesTracked, {}, StoredType::i64});
     writer = std::make_unique<SafetensorsWriter>(path, stored);
   }
   std::map<const ParameterTensor*, const HeldTensor*> mine;
@@ -197,7 +213,22 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
     }
     writer->write(whole);
   }
-  if (writer) writer->finish();
+  for (const RunningStatistics::Tensor& tensor : statistics.tensors()) {
+    std::string bytes;
+    if (tensor.written) {
+      const std::vector<float> values = statistics.values(tensor);
+      bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+    for (const std::string& part : gather_to_root(control, bytes)) {
+      if (part.empty() || !writer) continue;
+      std::vector<float> values(part.size() / sizeof(float));
+      std::memcpy(values.data(), part.data(), part.size());
+      writer->write(values);
+    }
+  }
+  if (!writer) return;
+  for (std::size_t i = 0; i < statistics.norms().size(); ++i) writer->write(statistics.batches());
+  writer->finish();
 }
 
 }  // namespace orrery::exec

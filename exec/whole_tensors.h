@@ -9,6 +9,7 @@
 #include "exec/communicator.h"
 #include "exec/device.h"
 #include "exec/parameters.h"
+#include "exec/running_statistics.h"
 #include "exec/shard.h"
 #include "program/plan.h"
 
@@ -47,10 +48,13 @@ std::vector<const ParameterTensor*> tensors_of(const Plan& plan);
 // Throws UserError where a Hugging Face model's files are not sound, or a tensor is missing or has another
 // shape.
 void check_weights(const std::string& path, const Plan& plan);
-// Starts from its weights. Every rank reads for itself. Throws as check_weights does.
-void load_weights(const std::string& path, const Plan& plan, Parameters& parameters, Device& device);
-// Writes the model's weights under their Hugging Face names, tensor by tensor through rank 0. Collective.
-void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters, Device& device,
-                  Communicator& control);
+// Starts from its weights, and from its running statistics where it has them. Every rank reads for itself.
+// Throws as check_weights does.
+void load_weights(const std::string& path, const Plan& plan, Parameters& parameters,
+                  RunningStatistics& statistics, Device& device);
+// Writes the model's weights under their Hugging Face names, tensor by tensor through rank 0; then running
+// statistics under torchvision's. Collective.
+void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
+                  const RunningStatistics& statistics, Device& device, Communicator& control);
 
 }  // namespace orrery::exec

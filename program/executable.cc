@@ -70,14 +70,12 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   return {};
 }
 
-Refusal refuses_training(const Plan& plan, DeviceKind device) {
+Refusal refuses_training(const Plan& plan) {
   const Training& training = plan.job->training;
-  const bool mixed = training.precision == DType::bf16 || training.precision == DType::fp16;
-  if (training.precision != DType::fp32 && training.precision != DType::tf32 &&
-      (!mixed || device != DeviceKind::cpu))
-    return refused(
-        fmt::format("--precision {}: the executor has no arithmetic for it", name_of(training.precision)),
-        device == DeviceKind::cpu ? "fp32, bf16 or fp16" : "fp32 or tf32");
+  const DType type = training.precision;
+  if (type != DType::fp32 && type != DType::tf32 && type != DType::bf16 && type != DType::fp16)
+    return refused(fmt::format("--precision {}: the executor has no arithmetic for it", name_of(type)),
+                   "fp32, tf32, bf16 or fp16");
   if (training.precision == DType::fp16 && plan.choices.sync != Sync::all_reduce)
     return refused(fmt::format("--precision fp16 with --sync {}: loss scaling needs all ranks' agreement",
                                name_of(plan.choices.sync)),
@@ -91,42 +89,26 @@ Refusal refuses_training(const Plan& plan, DeviceKind device) {
   return {};
 }
 
-Refusal refuses_choices(const Choices& choices, DeviceKind device) {
-  const auto not_yet = [](const std::string& what, const char* expected) {
-    return refused(what + " can be simulated, not executed yet", expected);
-  };
-  if (choices.sync == Sync::async_parameter_server)
-    return not_yet(fmt::format("--sync {}", name_of(choices.sync)),
-                   "--sync all-reduce, parameter-server or data-parallel-single-process");
-  if (device == DeviceKind::cpu) return {};
-  if (choices.sync == Sync::single_process)
-    return not_yet(fmt::format("--sync {} on GPUs", name_of(choices.sync)), "--sync all-reduce");
-  return {};
+Refusal refuses_choices(const Choices& choices) {
+  if (choices.sync != Sync::async_parameter_server) return {};
+  return refused(fmt::format("--sync {} can be simulated, not executed yet", name_of(choices.sync)),
+                 "--sync all-reduce, parameter-server or data-parallel-single-process");
 }
 
 }  // namespace
 
-std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device) {
+std::optional<std::string> executor_refuses(const Plan& plan) {
   const Workload& workload = plan.job->workload;
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(
         fmt::format("cannot execute {}: {}", workload.name, unknown),
         "a GPT-2, Llama or BERT style transformer, or a network of convolutions, batch norms, ReLU, "
         "pools, additions and linear layers; `orrery simulate` knows more");
-  if (!workload.transformer) {
-    if (device != DeviceKind::cpu)
-      return refused("networks on images are executed on CPUs only", "--backend mpi");
-    if (plan.choices.tp > 1)
-      return refused(
-          fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
-          "--tp 1");
-  }
-  if (auto refusal = refuses_choices(plan.choices, device)) return refusal;
-  return refuses_training(plan, device);
-}
-
-std::optional<std::string> executor_refuses(const Plan& plan) {
-  return executor_refuses(plan, plan.job->cluster.profile_of(0).kind);
+  if (!workload.transformer && plan.choices.tp > 1)
+    return refused(fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
+                   "--tp 1");
+  if (auto refusal = refuses_choices(plan.choices)) return refusal;
+  return refuses_training(plan);
 }
 
 }  // namespace orrery

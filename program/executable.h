@@ -12,10 +12,9 @@ namespace orrery {
 // Data without a file of its own is text, a token a byte.
 constexpr int kByteVocabulary = 256;
 
-// Why the executor cannot train `plan`, in one line ("what is wrong (what would do)"), or nothing. The plan
-// has passed check_plan. `device`: where the mathematics would run; without it, the kind of the plan's first
-// device. Cheap: looks at the model's and the plan's dimensions only.
-std::optional<std::string> executor_refuses(const Plan& plan, DeviceKind device);
+// Why the executor cannot train `plan`, in one line ("what is wrong (what would do)"), or nothing; processors
+// and GPUs do the same. The plan has passed check_plan. Cheap: looks at the model's and the plan's dimensions
+// only.
 std::optional<std::string> executor_refuses(const Plan& plan);
 
 }  // namespace orrery

@@ -97,6 +97,12 @@ class CpuDevice : public Device {
     if (m == 0 || n == 0) return;
     cpu::gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
+  void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
+              std::int64_t x_stride, const float* weight, const float* bias, float* y,
+              std::int64_t y_stride) override {
+    gemm(false, out_by_in, rows, out, in, 1, x, x_stride, weight, out_by_in ? in : out, 0, y, y_stride);
+    if (bias != nullptr) add_bias(y, bias, rows, out, y_stride);
+  }
   void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
                 std::int64_t stride) override {
     cpu::add_bias(data, bias, rows, columns, stride);
@@ -268,6 +274,12 @@ class CpuDevice : public Device {
                           float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
                           float epsilon) override {
     cpu::batch_norm_forward(x, weight, bias, y, mean, inverse, rows, channels, pixels, epsilon);
+  }
+  void running_statistics(const float* mean, const float* inverse, float* running_mean,
+                          float* running_variance, std::int64_t channels, std::int64_t samples, float epsilon,
+                          float momentum) override {
+    cpu::running_statistics(mean, inverse, running_mean, running_variance, channels, samples, epsilon,
+                            momentum);
   }
   void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                            const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,

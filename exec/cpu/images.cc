@@ -139,6 +139,16 @@ void batch_norm_forward(const float* x, const float* weight, const float* bias, 
   }
 }
 
+void running_statistics(const float* mean, const float* inverse, float* running_mean, float* running_variance,
+                        std::int64_t channels, std::int64_t samples, float epsilon, float momentum) {
+  const float unbiased = samples > 1 ? static_cast<float>(samples) / static_cast<float>(samples - 1) : 1.0F;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const float variance = std::max(0.0F, 1 / (inverse[c] * inverse[c]) - epsilon);
+    running_mean[c] += momentum * (mean[c] - running_mean[c]);
+    running_variance[c] += momentum * (unbiased * variance - running_variance[c]);
+  }
+}
+
 // With xh = (x - mean) * inverse: dx = weight * inverse * (dy - mean(dy) - xh * mean(dy * xh)).
 void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                          const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,

@@ -20,7 +20,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kTile = 32;
 constexpr int kMaxPerLane = kMaxHeadDim / 32;
-constexpr unsigned kAll = 0xffffffffU;
 
 // What one attention reads, and where: queries [query_begin, seq) of each sequence against its keys [0,
 // key_count). Strides are elements from one row to the next; `queries`, `keys` and `values` point at the
@@ -79,14 +78,18 @@ __device__ float dot(const float* a, const float* b, int dim) {
 }
 
 // Row j of the tile times the weight that lane j holds, for all 32: lane e sums columns e, e + 32, …
-__device__ void add_weighted_rows(float* sums, float weight, const float* tile, int dim, int lane) {
+// `weights`: the warp's own place in shared memory.
+__device__ void add_weighted_rows(float* sums, float weight, float* weights, const float* tile, int dim,
+                                  int lane) {
+  weights[lane] = weight;
+  __syncwarp();
   for (int j = 0; j < kTile; ++j) {
-    const float w = __shfl_sync(kAll, weight, j);
     for (int i = 0; i < kMaxPerLane; ++i) {
       const int e = lane + 32 * i;
-      if (e < dim) sums[i] += w * tile[j * (dim + 1) + e];
+      if (e < dim) sums[i] += weights[j] * tile[j * (dim + 1) + e];
     }
   }
+  __syncwarp();
 }
 
 // Calls put(column, sum) for the columns that this lane has summed.
@@ -107,6 +110,7 @@ __device__ int keys_of_block(const Operands& o) {
 // Grid: (blocks of kWarps queries, heads, batch). Shared: K tile, V tile, kWarps query rows. `joins`: out and
 // statistics hold the softmax over other keys, and over those and these afterwards.
 __global__ void forward_kernel(Operands o, bool joins, float* out, float* statistics) {
+  __shared__ float weights[kWarps][kTile];
   float* keys = shared_floats();
   const int dim = o.dim;
   const int warp = threadIdx.x / 32;
@@ -134,7 +138,7 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
     total = total * fade + warp_sum(weight);
     top = new_top;
     for (float& sum : sums) sum *= fade;
-    add_weighted_rows(sums, weight, values, dim, lane);
+    add_weighted_rows(sums, weight, weights[warp], values, dim, lane);
   }
   if (query >= o.seq) return;
   float& statistic = statistics[o.statistic_at(b, h, query)];
@@ -173,6 +177,7 @@ __global__ void delta_kernel(Operands o, int batch, const float* out, const floa
 // Grid as forward's; two rows a warp. dqueries: as queries lie; added to, or set.
 __global__ void dq_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
                           float* dqueries, bool add) {
+  __shared__ float weights[kWarps][kTile];
   float* keys = shared_floats();
   const int dim = o.dim;
   const int warp = threadIdx.x / 32;
@@ -202,7 +207,7 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
       const float p = expf(o.scale * dot(q, keys + lane * (dim + 1), dim) - log_sum);
       ds = o.scale * p * (dot(g, values + lane * (dim + 1), dim) - shift);
     }
-    add_weighted_rows(sums, ds, keys, dim, lane);
+    add_weighted_rows(sums, ds, weights[warp], keys, dim, lane);
   }
   if (!live) return;
   float* row = dqueries + o.query_at(b, h, query);
@@ -213,6 +218,7 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
 // dkeys and dvalues: as keys and values lie; rows from key_count on become zero.
 __global__ void dkv_kernel(Operands o, const float* dout, const float* statistics, const float* delta,
                            float* dkeys, float* dvalues) {
+  __shared__ float weights[kWarps][kTile];
   float* queries = shared_floats();
   const int dim = o.dim;
   const int warp = threadIdx.x / 32;
@@ -245,8 +251,8 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
         p = expf(o.scale * dot(k, queries + lane * (dim + 1), dim) - statistics[at]);
         ds = o.scale * p * (dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
       }
-      add_weighted_rows(dv, p, gradients, dim, lane);
-      add_weighted_rows(dk, ds, queries, dim, lane);
+      add_weighted_rows(dv, p, weights[warp], gradients, dim, lane);
+      add_weighted_rows(dk, ds, weights[warp], queries, dim, lane);
     }
   }
   if (key >= o.seq) return;

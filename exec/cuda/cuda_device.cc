@@ -12,8 +12,6 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = 64U << 20;  // what cuBLASLt's heuristics ask for on Hopper and later
-
 kernels::Unary unary(Activation kind) {
   switch (kind) {
     case Activation::gelu:
@@ -37,11 +35,10 @@ int cuda_devices() {
   return count;
 }
 
-CudaDevice::CudaDevice(int index) : index_(index) {
+CudaDevice::CudaDevice(int index, std::size_t columns_bytes) : index_(index), columns_bytes_(columns_bytes) {
   ORRERY_CUDA(cudaSetDevice(index));
   ORRERY_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  ORRERY_CUBLAS(cublasLtCreate(&blas_));
-  ORRERY_CUDA(cudaMalloc(&workspace_, kWorkspaceBytes));
+  products_.emplace();
   void* scalar = nullptr;
   ORRERY_CUDA(cudaMalloc(&scalar, sizeof(double)));
   scalar_ = static_cast<double*>(scalar);
@@ -58,17 +55,11 @@ CudaDevice::CudaDevice(int index) : index_(index) {
 
 CudaDevice::~CudaDevice() {
   cudaStreamSynchronize(stream_);
-  for (auto& [key, plan] : gemm_plans_) {
-    cublasLtMatrixLayoutDestroy(plan.a);
-    cublasLtMatrixLayoutDestroy(plan.b);
-    cublasLtMatrixLayoutDestroy(plan.c);
-    cublasLtMatmulDescDestroy(plan.operation);
-  }
+  for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
+  products_.reset();
   for (cudaEvent_t event : marks_) cudaEventDestroy(event);
   cudaEventDestroy(origin_);
   cudaFree(scalar_);
-  cudaFree(workspace_);
-  cublasLtDestroy(blas_);
   cudaStreamDestroy(stream_);
 }
 
@@ -150,6 +141,26 @@ void CudaDevice::release_marks() {
   origin_s_ = steady_seconds();
 }
 
+// Thread-local: what other streams of the process do in the meantime (NCCL's) is no matter.
+void CudaDevice::begin_recording() {
+  ORRERY_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+}
+
+Recording CudaDevice::end_recording() {
+  cudaGraph_t graph = nullptr;
+  ORRERY_CUDA(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t recording = nullptr;
+  const cudaError_t code = cudaGraphInstantiate(&recording, graph, 0);
+  cudaGraphDestroy(graph);
+  ORRERY_CUDA(code);
+  recordings_.push_back(recording);
+  return recordings_.size() - 1;
+}
+
+void CudaDevice::replay(Recording recording) {
+  ORRERY_CUDA(cudaGraphLaunch(recordings_.at(recording), stream_));
+}
+
 void CudaDevice::synchronize() {
   ORRERY_CUDA(cudaStreamSynchronize(stream_));
 }
@@ -172,51 +183,53 @@ double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
   return value;
 }
 
-// cuBLASLt is column-major: row-major c = op(a) op(b) is column-major c' = op(b)' op(a)', so the operands
-// swap.
-const CudaDevice::GemmPlan& CudaDevice::gemm_plan(const GemmKey& key) {
-  const auto found = gemm_plans_.find(key);
-  if (found != gemm_plans_.end()) return found->second;
-  const auto& [transpose_a, transpose_b, m, n, k, lda, ldb, ldc] = key;
-  GemmPlan plan;
-  ORRERY_CUBLAS(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  const cublasOperation_t left = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t right = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  ORRERY_CUBLAS(
-      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
-  ORRERY_CUBLAS(
-      cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
-  const auto layout = [](cublasLtMatrixLayout_t* out, std::int64_t rows, std::int64_t columns,
-                         std::int64_t stride) {
-    ORRERY_CUBLAS(cublasLtMatrixLayoutCreate(out, CUDA_R_32F, static_cast<std::uint64_t>(columns),
-                                             static_cast<std::uint64_t>(rows), stride));
-  };
-  layout(&plan.a, transpose_b ? n : k, transpose_b ? k : n, ldb);
-  layout(&plan.b, transpose_a ? k : m, transpose_a ? m : k, lda);
-  layout(&plan.c, m, n, ldc);
-  cublasLtMatmulPreference_t preference = nullptr;
-  ORRERY_CUBLAS(cublasLtMatmulPreferenceCreate(&preference));
-  ORRERY_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                     &kWorkspaceBytes, sizeof kWorkspaceBytes));
-  cublasLtMatmulHeuristicResult_t result{};
-  int found_algorithms = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      blas_, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &result, &found_algorithms);
-  cublasLtMatmulPreferenceDestroy(preference);
-  ORRERY_CUBLAS(status);
-  if (found_algorithms == 0)
-    throw InternalError(fmt::format("cuBLASLt has no algorithm for {} x {} x {}", m, n, k));
-  plan.algorithm = result.algo;
-  return gemm_plans_.emplace(key, plan).first->second;
+Factor CudaDevice::in_product_type(const Factor& factor) {
+  if (factor_bytes() != 2) return factor;
+  Factor packed = factor;
+  packed.stride = packed_stride(factor.columns);
+  void* memory = allocate(static_cast<std::size_t>(factor.rows * packed.stride) * sizeof(std::uint16_t));
+  kernels::narrow_matrix(product_type_, static_cast<const float*>(factor.data), factor.stride,
+                         static_cast<std::uint16_t*>(memory), packed.stride, factor.rows, factor.columns,
+                         stream_);
+  packed.data = memory;
+  return packed;
+}
+
+void CudaDevice::release_narrowed(const Factor& factor) {
+  if (factor_bytes() == 2) release(const_cast<void*>(factor.data));  // NOLINT: allocated here
 }
 
 void CudaDevice::gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
                       float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
                       float beta, float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
-  const GemmPlan& plan = gemm_plan({transpose_a, transpose_b, m, n, k, lda, ldb, ldc});
-  ORRERY_CUBLAS(cublasLtMatmul(blas_, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, c, plan.c, c,
-                               plan.c, &plan.algorithm, workspace_, kWorkspaceBytes, stream_));
+  if (k == 0) {
+    kernels::scale_matrix(c, m, n, ldc, beta, stream_);
+    return;
+  }
+  const Factor left = in_product_type({a, transpose_a, transpose_a ? k : m, transpose_a ? m : k, lda});
+  const Factor right = in_product_type({b, transpose_b, transpose_b ? n : k, transpose_b ? k : n, ldb});
+  products_->multiply(product_type_, left, right, {c, m, n, ldc}, alpha, beta, 1, stream_);
+  release_narrowed(left);
+  release_narrowed(right);
+}
+
+void CudaDevice::linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
+                        std::int64_t x_stride, const float* weight, const float* bias, float* y,
+                        std::int64_t y_stride) {
+  const std::int64_t weight_stride = out_by_in ? in : out;
+  if (bias == nullptr || rows == 0 || out == 0 || in == 0) {
+    gemm(false, out_by_in, rows, out, in, 1, x, x_stride, weight, weight_stride, 0, y, y_stride);
+    if (bias != nullptr) add_bias(y, bias, rows, out, y_stride);
+    return;
+  }
+  const Factor left = in_product_type({x, false, rows, in, x_stride});
+  const Factor right =
+      in_product_type({weight, out_by_in, out_by_in ? out : in, out_by_in ? in : out, weight_stride});
+  if (!products_->multiply_and_add(product_type_, left, right, bias, {y, rows, out, y_stride}, stream_))
+    add_bias(y, bias, rows, out, y_stride);
+  release_narrowed(left);
+  release_narrowed(right);
 }
 
 void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,

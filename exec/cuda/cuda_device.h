@@ -1,15 +1,14 @@
-// The layers' mathematics on one CUDA device: cuBLASLt for the matrix products, small kernels (kernels.h) for
-// the rest.
+// The layers' mathematics on one CUDA device: cuBLASLt for the matrix products
+// (products.h), small kernels (kernels.h) for the rest.
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <compare>
-#include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "exec/cuda/products.h"
 #include "exec/device.h"
 
 namespace orrery::exec {
@@ -21,7 +20,8 @@ int cuda_devices();
 // from CUDA's stream-ordered pool, which keeps what is released, so that a training step does not allocate.
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int index);
+  // columns_bytes: of the columns of images that a convolution multiplies at once.
+  explicit CudaDevice(int index, std::size_t columns_bytes = std::size_t{64} << 20);
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -44,15 +44,23 @@ class CudaDevice final : public Device {
   Mark mark() override;
   double seconds_of(Mark mark) override;
   void release_marks() override;
+  bool records() const override { return true; }
+  void begin_recording() override;
+  Recording end_recording() override;
+  void replay(Recording recording) override;
 
   void fill(float* data, std::size_t count, float value) override;
   void add(float* into, const float* from, std::size_t count) override;
   void scale(float* data, std::size_t count, float factor) override;
   double sum_of_squares(const float* data, std::size_t count) override;
 
+  void set_product_type(DType type) override { product_type_ = type; }
   void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
             const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
             std::int64_t ldc) override;
+  void linear(bool out_by_in, std::int64_t rows, std::int64_t out, std::int64_t in, const float* x,
+              std::int64_t x_stride, const float* weight, const float* bias, float* y,
+              std::int64_t y_stride) override;
   void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns,
                 std::int64_t stride) override;
   void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
@@ -98,6 +106,24 @@ class CudaDevice final : public Device {
                      std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                      double* loss) override;
 
+  void convolution_forward(const WindowSize& size, const float* x, const float* weight, const float* bias,
+                           float* y) override;
+  void convolution_backward_input(const WindowSize& size, const float* dy, const float* weight,
+                                  float* dx) override;
+  void convolution_backward_weight(const WindowSize& size, const float* x, const float* dy, float* dweight,
+                                   float* dbias, bool accumulate) override;
+  void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) override;
+  void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places, float* dx) override;
+  void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
+                          float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
+                          float epsilon) override;
+  void running_statistics(const float* mean, const float* inverse, float* running_mean,
+                          float* running_variance, std::int64_t channels, std::int64_t samples, float epsilon,
+                          float momentum) override;
+  void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                           const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,
+                           std::int64_t channels, std::int64_t pixels) override;
+
   void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
                    std::int64_t rows, std::int64_t columns) override;
   void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
@@ -122,28 +148,22 @@ class CudaDevice final : public Device {
             const AdamConstants& constants, std::int64_t step) override;
 
  private:
-  struct GemmKey {
-    bool transpose_a = false, transpose_b = false;
-    std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
-    auto operator<=>(const GemmKey&) const = default;
-  };
-  struct GemmPlan {
-    cublasLtMatmulDesc_t operation = nullptr;
-    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-    cublasLtMatmulAlgo_t algorithm{};
-  };
-  const GemmPlan& gemm_plan(const GemmKey& key);
-  float* allocate_statistics(const AttentionSize& size);  // one a query and head
+  // The same in product_type_, packed, in memory to release; or as it is where that is fp32's.
+  Factor in_product_type(const Factor& factor);
+  void release_narrowed(const Factor& factor);
+  int factor_bytes() const { return bytes_of(product_type_) == 2 ? 2 : 4; }  // of an element
+  float* allocate_statistics(const AttentionSize& size);                     // one a query and head
 
-  int index_ = 0;
+  int index_;
+  std::size_t columns_bytes_;
+  DType product_type_ = DType::fp32;
   cudaStream_t stream_ = nullptr;
-  cublasLtHandle_t blas_ = nullptr;
-  void* workspace_ = nullptr;
+  std::optional<Products> products_;
   double* scalar_ = nullptr;  // device memory
-  std::map<GemmKey, GemmPlan> gemm_plans_;
   std::unordered_map<void*, std::size_t> sizes_;
   std::vector<cudaEvent_t> marks_;  // in use, then free ones for reuse
   std::size_t marks_used_ = 0;
+  std::vector<cudaGraphExec_t> recordings_;
   cudaEvent_t origin_ = nullptr;  // recorded when the steady clock read origin_s_
   double origin_s_ = 0;
   std::size_t live_ = 0;

@@ -82,6 +82,15 @@ void sum_of_squares(const float* data, std::size_t count, double* result, cudaSt
          data, count, result);
 }
 
+void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, float factor,
+                  cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    float& element =
+        data[static_cast<std::int64_t>(i) / columns * stride + static_cast<std::int64_t>(i) % columns];
+    element = factor == 0 ? 0 : factor * element;
+  });
+}
+
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
               cudaStream_t stream) {
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {

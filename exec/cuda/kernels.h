@@ -17,6 +17,9 @@ void scale(float* data, std::size_t count, float factor, cudaStream_t stream);
 void sum_of_squares(const float* data, std::size_t count, double* result,
                     cudaStream_t stream);  // adds to *result
 
+// A matrix of which `stride` elements lie from row to row; factor 0 does not read it.
+void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, float factor,
+                  cudaStream_t stream);
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
               cudaStream_t stream);
 void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
@@ -73,6 +76,48 @@ void loss_gradient(float* logits, const float* sums, const std::int32_t* targets
                    std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                    double* loss, cudaStream_t stream);
 
+// ---- Images: `samples` x channels x pixels, as exec/device.h has them ----
+
+// A convolution's or pool's windows, and how many samples they are on. Elements of the columns fit an int.
+struct Windows {
+  int samples;
+  int channels, height, width;  // of the input
+  int out_height, out_width;
+  int kernel[2], stride[2], padding[2], dilation[2];
+  bool average;
+};
+
+// Row (channel, kernel row, kernel column), column (sample, output pixel) of the columns is what that window
+// has there of the image, or zero outside. As a product's factor of `type`.
+void images_to_columns(const Windows& windows, DType type, const float* x, void* columns, std::int64_t stride,
+                       cudaStream_t stream);
+// The other way: every pixel becomes the sum of what stands for it.
+void columns_to_images(const Windows& windows, const float* columns, std::int64_t stride, float* x,
+                       cudaStream_t stream);
+// From samples x channels x pixels to channels x (samples x pixels), and back; bias (may be null) by channel.
+void samples_to_channels(DType type, const float* from, void* to, std::int64_t stride, int samples,
+                         int channels, int pixels, cudaStream_t stream);
+void channels_to_samples(const float* from, std::int64_t stride, const float* bias, float* to, int samples,
+                         int channels, int pixels, cudaStream_t stream);
+// Sets, or adds to, each channel's sum.
+void channel_sums(const float* x, float* sums, bool accumulate, int samples, int channels, int pixels,
+                  cudaStream_t stream);
+
+void pool_forward(const Windows& windows, const float* x, float* y, std::int32_t* places,
+                  cudaStream_t stream);
+void pool_backward(const Windows& windows, const float* dy, const std::int32_t* places, float* dx,
+                   cudaStream_t stream);
+
+void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
+                        float* inverse, int samples, int channels, int pixels, float epsilon,
+                        cudaStream_t stream);
+void running_statistics(const float* mean, const float* inverse, float* running_mean, float* running_variance,
+                        std::int64_t channels, std::int64_t samples, float epsilon, float momentum,
+                        cudaStream_t stream);
+void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
+                         const float* inverse, float* dx, float* dweight, float* dbias, int samples,
+                         int channels, int pixels, cudaStream_t stream);
+
 void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
                  std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to, std::int64_t rows,
@@ -82,6 +127,8 @@ void dot_rows(const float* a, const float* b, const std::int32_t* index, float* 
 
 void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale, bool saturate,
             cudaStream_t stream);
+void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std::uint16_t* to,
+                   std::int64_t to_stride, std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale,
            cudaStream_t stream);
 void round_to(DType type, float* data, std::size_t count, cudaStream_t stream);

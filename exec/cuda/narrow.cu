@@ -1,53 +1,12 @@
-// Between fp32 and two-byte types, by their bits: rounded to nearest even, as exec/cpu/narrow.cc does.
+// Between fp32 and two-byte types.
 #include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/two_bytes.h"
 
 namespace orrery::exec::kernels {
 namespace {
 
 constexpr float kLargestHalf = 65504;
-constexpr unsigned kInfinity = 0x7f800000U;          // of fp32, without the sign
-constexpr unsigned kRoundsToInfinity = 0x477ff000U;  // 65520: halfway between the largest half and the next
-constexpr unsigned kLeastNormalHalf = 0x38800000U;   // 2^-14
-constexpr float kSubnormalsPerOne = 16777216;        // 2^24
-
-__device__ std::uint16_t to_bf16(float x) {
-  const unsigned bits = __float_as_uint(x);
-  if ((bits & 0x7fffffffU) > kInfinity) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
-  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
-__device__ float from_bf16(std::uint16_t x) {
-  return __uint_as_float(static_cast<unsigned>(x) << 16);
-}
-
-__device__ std::uint16_t to_fp16(float x) {
-  const unsigned bits = __float_as_uint(x);
-  const unsigned sign = bits >> 16 & 0x8000U;
-  const unsigned size = bits & 0x7fffffffU;
-  unsigned half = 0;
-  if (size > kInfinity)
-    half = 0x7e00U;
-  else if (size >= kRoundsToInfinity)
-    half = 0x7c00U;
-  else if (size < kLeastNormalHalf)
-    half = static_cast<unsigned>(rintf(__uint_as_float(size) * kSubnormalsPerOne));
-  else
-    half = (size + 0xfffU + (size >> 13 & 1U) - 0x38000000U) >> 13;
-  return static_cast<std::uint16_t>(sign | half);
-}
-
-__device__ float from_fp16(std::uint16_t x) {
-  const unsigned sign = static_cast<unsigned>(x & 0x8000U) << 16;
-  const unsigned exponent = x >> 10 & 0x1fU;
-  const unsigned mantissa = x & 0x3ffU;
-  if (exponent == 0) {
-    const float size = static_cast<float>(mantissa) / kSubnormalsPerOne;
-    return sign ? -size : size;
-  }
-  const unsigned scaled = exponent == 0x1fU ? 0xffU : exponent + 112;
-  return __uint_as_float(sign | scaled << 23 | mantissa << 13);
-}
 
 __device__ float saturated(float x) {
   return x > kLargestHalf ? kLargestHalf : x < -kLargestHalf ? -kLargestHalf : x;
@@ -61,6 +20,15 @@ void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count,
   each(count, stream, [=] __device__(std::size_t i) {
     const float x = from[i] * scale;
     to[i] = bf16 ? to_bf16(x) : to_fp16(saturate ? saturated(x) : x);
+  });
+}
+
+void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std::uint16_t* to,
+                   std::int64_t to_stride, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto row = static_cast<std::int64_t>(i) / columns;
+    const auto column = static_cast<std::int64_t>(i) % columns;
+    put_factor(type, to, row * to_stride + column, from[row * from_stride + column]);
   });
 }
 

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <map>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "exec/cuda/check.h"
@@ -43,15 +48,35 @@ ncclRedOp_t nccl_op(Reduction op) {
   return op == Reduction::max ? ncclMax : ncclSum;
 }
 
+// Ranks of a lane's own communicator.
+constexpr int kSender = 0;
+constexpr int kReceiver = 1;
+constexpr int kLaneKey = 1 << 21;  // and a lane's number: apart from the keys of the Program's groups
+
+struct Channel;
+
+// All channels of a process: an error ends every one of them, so that nothing waits for a peer that is gone.
+class Channels {
+ public:
+  void add(Channel* channel) { open_.insert(channel); }
+  void remove(Channel* channel) { open_.erase(channel); }
+  void abort();
+
+ private:
+  std::set<Channel*> open_;
+};
+
 // One NCCL communicator with its stream; shared with the requests under way, which may outlive the
 // Communicator.
 struct Channel {
+  std::shared_ptr<Channels> all;
   CudaDevice* device = nullptr;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   int rank = 0;
 
-  Channel(CudaDevice& on, Communicator* bootstrap) : device(&on), rank(bootstrap ? bootstrap->rank() : 0) {
+  Channel(std::shared_ptr<Channels> channels, CudaDevice& on, Communicator* bootstrap)
+      : all(std::move(channels)), device(&on), rank(bootstrap ? bootstrap->rank() : 0) {
     ncclUniqueId id{};
     if (rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", rank);
     if (bootstrap) bootstrap->broadcast(&id, sizeof id, DType::int8, 0)->wait();
@@ -59,8 +84,11 @@ struct Channel {
     check_nccl(ncclCommInitRank(&comm, bootstrap ? bootstrap->size() : 1, id, rank), "ncclCommInitRank",
                rank);
     ORRERY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    all->add(this);
   }
   ~Channel() {
+    all->remove(this);
+    if (std::uncaught_exceptions() > 0) abort();
     if (stream) cudaStreamSynchronize(stream);
     if (comm) ncclCommDestroy(comm);
     if (stream) cudaStreamDestroy(stream);
@@ -68,17 +96,25 @@ struct Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
+  void abort() {
+    if (comm) ncclCommAbort(std::exchange(comm, nullptr));
+  }
+
   // Ends the job's communication when NCCL met an error behind our back.
   void look_for_errors() {
+    ORRERY_CHECK(comm != nullptr, "the NCCL communicator was aborted");
     ncclResult_t state = ncclSuccess;
     check_nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", rank);
     if (state == ncclSuccess || state == ncclInProgress) return;
-    ncclCommAbort(comm);
-    comm = nullptr;
+    all->abort();
     throw InternalError(
         fmt::format("NCCL lost its communication on rank {}: {}", rank, ncclGetErrorString(state)));
   }
 };
+
+void Channels::abort() {
+  for (Channel* channel : open_) channel->abort();
+}
 
 class NcclRequest final : public Request {
  public:
@@ -86,7 +122,9 @@ class NcclRequest final : public Request {
     ORRERY_CUDA(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
     ORRERY_CUDA(cudaEventRecord(done_, channel_->stream));
   }
+  // While an error unwinds, peers may never come for what is under way: it is ended, not waited for.
   ~NcclRequest() override {
+    if (std::uncaught_exceptions() > 0) channel_->all->abort();
     cudaEventSynchronize(done_);
     cudaEventDestroy(done_);
   }
@@ -106,14 +144,17 @@ class NcclRequest final : public Request {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `exchanges`: with channels for exchange(); a group that only runs collectives saves their buffers.
-  NcclCommunicator(CudaDevice& device, std::unique_ptr<Communicator> bootstrap, bool exchanges)
-      : device_(device),
+  // `exchanges`: with channels for exchange() between any two; a group that runs collectives saves their
+  // buffers.
+  NcclCommunicator(std::shared_ptr<Channels> channels, CudaDevice& device,
+                   std::unique_ptr<Communicator> bootstrap, bool exchanges)
+      : channels_(std::move(channels)),
+        device_(device),
         bootstrap_(std::move(bootstrap)),
-        collectives_(std::make_shared<Channel>(device, bootstrap_.get())) {
+        collectives_(std::make_shared<Channel>(channels_, device, bootstrap_.get())) {
     if (exchanges) {
-      forward_ = std::make_shared<Channel>(device, bootstrap_.get());
-      backward_ = std::make_shared<Channel>(device, bootstrap_.get());
+      even_ = std::make_shared<Channel>(channels_, device, bootstrap_.get());
+      odd_ = std::make_shared<Channel>(channels_, device, bootstrap_.get());
     }
     ORRERY_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
   }
@@ -126,8 +167,8 @@ class NcclCommunicator final : public Communicator {
 
   // ncclCommSplit would be collective over all of this communicator; a new one over the members is not.
   std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
-    return std::make_unique<NcclCommunicator>(device_, bootstrap_ ? bootstrap_->split(members, key) : nullptr,
-                                              false);
+    return std::make_unique<NcclCommunicator>(channels_, device_,
+                                              bootstrap_ ? bootstrap_->split(members, key) : nullptr, false);
   }
   void set_algorithms(AlgorithmChoice) override {
   }  // NCCL has no such call: its environment variables force them
@@ -185,20 +226,24 @@ class NcclCommunicator final : public Communicator {
     });
   }
   std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) override {
-    // NCCL matches by order, not by tag, and a stream runs one operation after the other: activations and
-    // gradients that cross on one stream would wait for each other for ever. A tag's lowest bit is its
-    // direction (docs/program.md), and each direction has a channel.
-    const auto& channel = !messages.empty() && messages.front().tag % 2 != 0 ? backward_ : forward_;
+    const auto& channel = channel_of(messages);
     return issue(channel, "ncclSend/ncclRecv", [&](ncclComm_t comm, cudaStream_t stream) {
       ncclResult_t code = ncclGroupStart();
       for (const MessageSpec& message : messages) {
         if (code != ncclSuccess) break;
-        code = message.send ? ncclSend(message.data, message.bytes, ncclChar, message.peer, comm, stream)
-                            : ncclRecv(message.data, message.bytes, ncclChar, message.peer, comm, stream);
+        const int peer = message.lane < 0 ? message.peer : message.send ? kReceiver : kSender;
+        code = message.send ? ncclSend(message.data, message.bytes, ncclChar, peer, comm, stream)
+                            : ncclRecv(message.data, message.bytes, ncclChar, peer, comm, stream);
       }
       const ncclResult_t end = ncclGroupEnd();
       return code == ncclSuccess ? end : code;
     });
+  }
+  void open_lanes(std::span<const Lane> lanes) override {
+    for (const Lane& lane : lanes) {
+      const auto pair = bootstrap_->split({lane.sender, lane.receiver}, kLaneKey + lane.number);
+      lanes_[lane] = std::make_shared<Channel>(channels_, device_, pair.get());
+    }
   }
   void barrier() override {
     auto* flag = static_cast<float*>(device_.allocate(sizeof(float)));
@@ -207,11 +252,23 @@ class NcclCommunicator final : public Communicator {
     while (!request->test()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     device_.release(flag);
   }
+  void idle() override {
+    if (bootstrap_) bootstrap_->idle();
+  }
 
  private:
+  // NCCL matches by order, not by tag, and a communicator runs one operation after the other: a receive that
+  // waits for its sender would hold up what is sent behind it. So each lane has a channel of its own. Other
+  // exchanges are in the same order everywhere, but for a server's gradients and parameters, which cross:
+  // their tags' lowest bit tells them apart (docs/program.md).
+  const std::shared_ptr<Channel>& channel_of(std::span<const MessageSpec> messages) const {
+    if (messages.empty() || !odd_) return collectives_;
+    const MessageSpec& first = messages.front();
+    if (first.lane < 0) return first.tag % 2 != 0 ? odd_ : even_;
+    return lanes_.at({first.send ? rank() : first.peer, first.send ? first.peer : rank(), first.lane});
+  }
   template <class Call>
   std::unique_ptr<Request> issue(const std::shared_ptr<Channel>& channel, const char* what, Call call) {
-    ORRERY_CHECK(channel != nullptr, "exchange() on a communicator that split() made");
     ORRERY_CHECK(channel->comm != nullptr, "the NCCL communicator was aborted");
     ORRERY_CUDA(cudaEventRecord(ready_, device_.stream()));
     ORRERY_CUDA(cudaStreamWaitEvent(channel->stream, ready_));
@@ -219,11 +276,13 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclRequest>(channel);
   }
 
+  std::shared_ptr<Channels> channels_;
   CudaDevice& device_;
   std::unique_ptr<Communicator> bootstrap_;
   std::shared_ptr<Channel> collectives_;
-  std::shared_ptr<Channel> forward_;
-  std::shared_ptr<Channel> backward_;
+  std::shared_ptr<Channel> even_;  // exchanges by their tags; null where split() made this
+  std::shared_ptr<Channel> odd_;
+  std::map<Lane, std::shared_ptr<Channel>> lanes_;
   cudaEvent_t ready_ = nullptr;
 };
 
@@ -231,7 +290,7 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device,
                                                      std::unique_ptr<Communicator> bootstrap) {
-  return std::make_unique<NcclCommunicator>(device, std::move(bootstrap), true);
+  return std::make_unique<NcclCommunicator>(std::make_shared<Channels>(), device, std::move(bootstrap), true);
 }
 
 }  // namespace orrery::exec

@@ -12,8 +12,9 @@ namespace orrery::exec {
 
 // Collective over `bootstrap` (MPI, as nccl-tests does: it carries NCCL's unique ids), whose ranks become
 // NCCL's; null: one rank. Algorithms are NCCL's to choose; NCCL_ALGO and NCCL_PROTO in the environment force
-// the planned ones. NCCL's asynchronous errors are looked for whenever a request is tested, and abort the
-// communicator, so that a lost peer ends the job instead of hanging it.
+// the planned ones. NCCL's asynchronous errors are looked for whenever a request is tested. They, and
+// any exception that unwinds past requests under way, abort all of the process's communicators, so that a
+// lost peer ends the job instead of hanging it.
 std::unique_ptr<Communicator> make_nccl_communicator(CudaDevice& device,
                                                      std::unique_ptr<Communicator> bootstrap);
 

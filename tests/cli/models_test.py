@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Models beyond language models: BERT learns hidden tokens, networks learn classes of images, from files or made up."""
 import json
+import math
 import os
+import struct
 import sys
 import unittest
 
@@ -11,6 +13,24 @@ from orrery_case import OrreryCase
 BERT = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 32, "vocab_size": 300,
         "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+
+
+def statistics_of(path):
+    """Running statistics of a safetensors file: means and variances as lists, counts as numbers."""
+    data = path.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    found = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if "running" not in name and "num_batches" not in name:
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        if entry["dtype"] == "I64":
+            assert entry["shape"] == []
+            found[name], = struct.unpack("<q", data[begin:end])
+        else:
+            found[name] = list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end]))
+            assert entry["shape"] == [len(found[name])]
+    return found
 
 
 class Models(OrreryCase):
@@ -39,6 +59,35 @@ class Models(OrreryCase):
         self.assertLess(result["loss"][-1], result["loss"][0])
         self.assertGreater(result["samples_per_s"], 0)
         self.assertIn("synthetic", self.done("run", plan, "--steps", "1"))
+
+    def test_running_statistics_are_kept_with_the_weights(self):
+        def planned(name, *options):
+            self.done("plan", "resnet20", "localhost", "--gpus", "2", "--global-batch", "16", "--micro-batch", "4",
+                      "--precision", "fp32", "--optimizer", "momentum", "--out", self.folder / name, *options)
+            return self.folder / name
+        plan = planned("replicas", "--dp", "2")
+        whole = self.folder / "whole.safetensors"
+        losses = self.train(plan, 4, "--save", whole)["loss"]
+        self.assertLess(abs(losses[0] - math.log(10)), 0.6)
+        kept = ["--checkpoint-dir", self.folder / "kept"]
+        self.train(plan, 2, *kept, "--checkpoint-every", "2")
+        rest = self.folder / "rest.safetensors"
+        self.train(plan, 4, *kept, "--restart", "--save", rest)
+        self.assertEqual(rest.read_bytes(), whole.read_bytes())
+        statistics = statistics_of(whole)
+        counts = {name for name in statistics if name.endswith(".num_batches_tracked")}
+        self.assertEqual(len(statistics), 3 * len(counts))
+        for name in counts:
+            self.assertEqual(statistics[name], 8)  # four steps of two micro-batches
+        norm = sorted(counts)[0].removesuffix(".num_batches_tracked")
+        self.assertNotIn(0.0, statistics[norm + ".running_mean"])
+        self.assertNotIn(1.0, statistics[norm + ".running_var"])
+        # Another plan goes on with them: a pipeline of one replica, which has the first one's.
+        stages = self.folder / "stages.safetensors"
+        self.train(planned("stages", "--pp", "2"), 3, "--init", whole, "--save", stages)
+        after = statistics_of(stages)
+        self.assertEqual(set(after), set(statistics))
+        self.assertEqual(after[norm + ".num_batches_tracked"], 8 + 3 * 4)
 
     def test_images_come_from_files(self):
         folder = self.folder / "cifar"

@@ -30,9 +30,15 @@ extern uint3 blockIdx;
 extern dim3 blockDim;
 extern dim3 gridDim;
 
+struct cuda_emulated_stream;
+
 namespace cuda_emulation {
 
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
+// Work that goes on by itself, behind what the stream was given before: `start` begins it, `done` asks.
+void enqueue(cuda_emulated_stream* stream, std::function<void()> start, std::function<bool()> done);
+// Does the work, or keeps it for the graph that the stream is captured into.
+void submit(std::function<void()> work);
 void* shared_memory();
 void block_barrier();
 // All lanes of a warp put eight bytes down, then each takes those of another lane.
@@ -99,18 +105,30 @@ inline float __uint_as_float(unsigned bits) {
 
 // ---- The runtime's calls that exec/cuda makes ----
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNotReady = 600,
+  cudaErrorStreamCaptureUnsupported = 900
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1;
+constexpr unsigned cudaEventDisableTiming = 2;
 
-using cudaStream_t = struct cuda_emulated_stream*;
+using cudaStream_t = cuda_emulated_stream*;
 using cudaMemPool_t = struct cuda_emulated_pool*;
 struct cuda_emulated_event {
   double seconds = 0;
+  cudaStream_t stream = nullptr;
+  std::uint64_t position = 0;  // how much work the stream had when it was recorded
 };
 using cudaEvent_t = cuda_emulated_event*;
+using cudaGraph_t = struct cuda_emulated_graph*;
+using cudaGraphExec_t = cudaGraph_t;
 struct cudaDeviceProp {
   char name[256] = {};
 };
@@ -137,10 +155,19 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
                               std::size_t width, std::size_t height, cudaMemcpyKind kind,
                               cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 // A block of Ampere and later may have 163 KiB at least.
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {

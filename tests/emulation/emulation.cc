@@ -4,8 +4,12 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <set>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cublasLt.h"
@@ -34,7 +38,8 @@ struct Fiber {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   uint3 index;
   State state = State::ready;
-  std::uint64_t slot = 0;  // what this lane puts down
+  std::uint64_t slots[2] = {};  // what this lane puts down, now and before
+  unsigned exchanges = 0;
 };
 
 std::vector<Fiber> fibers;
@@ -117,6 +122,7 @@ void run_block() {
     Fiber& fiber = fibers[t];
     fiber.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     fiber.state = State::ready;
+    fiber.exchanges = 0;
   }
   do {
     for (unsigned t = 0; t < threads; ++t)
@@ -163,24 +169,87 @@ int lane() {
   return static_cast<int>(current % kLanes);
 }
 
+// Whoever goes on puts the next down in the other place, and cannot come to the one after that before all
+// have met again.
 std::uint64_t exchange(std::uint64_t value, int source_lane) {
-  fibers[current].slot = value;
+  const unsigned place = fibers[current].exchanges++ % 2;
+  fibers[current].slots[place] = value;
   const std::size_t source = current / kLanes * kLanes + static_cast<std::size_t>(source_lane);
   wait(State::at_warp);
-  const std::uint64_t taken = fibers[source].slot;
-  wait(State::at_warp);  // before anybody puts down the next
-  return taken;
+  return fibers[source].slots[place];
 }
 
 }  // namespace cuda_emulation
 
+// Kernels and copies are done when they are asked for: only enqueue()'s work is ever waited for.
+struct cuda_emulated_stream {
+  struct Work {
+    std::function<void()> start;
+    std::function<bool()> done;
+    bool started = false;
+  };
+  std::deque<Work> waiting;
+  std::uint64_t issued = 0;
+  std::uint64_t finished = 0;
+};
+
+// What a stream was asked for while it was captured, and memory that it released in the meantime.
+struct cuda_emulated_graph {
+  std::vector<std::function<void()>> work;
+  std::vector<void*> released;
+  int users = 1;
+};
+
 namespace {
+
+cuda_emulated_graph* captured = nullptr;
+std::set<cuda_emulated_stream*> streams;
+
+// All of them: a device goes on by itself.
+void progress() {
+  for (cuda_emulated_stream* stream : streams)
+    while (!stream->waiting.empty()) {
+      auto& work = stream->waiting.front();
+      if (!std::exchange(work.started, true)) work.start();
+      if (!work.done()) break;
+      stream->waiting.pop_front();
+      ++stream->finished;
+    }
+}
+
+void wait_for_others() {
+  progress();
+  std::this_thread::yield();
+}
+
+bool reached(const cuda_emulated_stream* stream, std::uint64_t position) {
+  return !stream || stream->finished >= position;
+}
+
+void release_graph(cuda_emulated_graph* graph) {
+  if (--graph->users > 0) return;
+  for (void* data : graph->released) std::free(data);
+  delete graph;
+}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
+
+void cuda_emulation::enqueue(cudaStream_t stream, std::function<void()> start, std::function<bool()> done) {
+  stream->waiting.push_back({std::move(start), std::move(done)});
+  ++stream->issued;
+  progress();
+}
+
+void cuda_emulation::submit(std::function<void()> work) {
+  if (captured)
+    captured->work.push_back(std::move(work));
+  else
+    work();
+}
 
 const char* cudaGetErrorString(cudaError_t code) {
   return code == cudaErrorMemoryAllocation ? "out of memory" : code == cudaSuccess ? "no error" : "invalid";
@@ -205,13 +274,49 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) {
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = *streams.insert(new cuda_emulated_stream).first;
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) {
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  streams.erase(stream);
+  delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (captured) return cudaErrorStreamCaptureUnsupported;
+  while (stream && !reached(stream, stream->issued)) wait_for_others();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event) {
+  return cudaEventSynchronize(event);  // what the stream is given next is done at once
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (captured) return cudaErrorStreamCaptureUnsupported;
+  captured = new cuda_emulated_graph;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  if (!captured) return cudaErrorInvalidValue;
+  *graph = std::exchange(captured, nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  ++graph->users;
+  *executable = graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  if (captured) return cudaErrorStreamCaptureUnsupported;
+  for (const auto& work : executable->work) work();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  release_graph(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  release_graph(executable);
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
@@ -229,40 +334,58 @@ cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t) {
   return cudaMalloc(data, bytes);
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
-  return cudaFree(data);
+  if (!captured) return cudaFree(data);
+  captured->released.push_back(data);  // the graph's own: it is there whenever the graph runs
+  return cudaSuccess;
 }
 cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
   std::memset(data, value, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t) {
-  return cudaMemset(data, value, bytes);
+  cuda_emulation::submit([=] { std::memset(data, value, bytes); });
+  return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  if (captured && kind != cudaMemcpyDeviceToDevice) return cudaErrorStreamCaptureUnsupported;
+  if (bytes > 0) cuda_emulation::submit([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t) {
   if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
-  for (std::size_t row = 0; row < height; ++row)
-    std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-                width);
+  cuda_emulation::submit([=] {
+    for (std::size_t row = 0; row < height; ++row)
+      std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                  width);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new cuda_emulated_event;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (captured) return cudaErrorStreamCaptureUnsupported;
   event->seconds = now();
+  event->stream = stream;
+  event->position = stream ? stream->issued : 0;
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  progress();
+  return reached(event->stream, event->position) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  while (!reached(event->stream, event->position)) wait_for_others();
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -290,55 +413,162 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               std::size_t bytes) {
-  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &product->a : &product->b, value, bytes);
+  void* to = attribute == CUBLASLT_MATMUL_DESC_TRANSA     ? static_cast<void*>(&product->a)
+             : attribute == CUBLASLT_MATMUL_DESC_TRANSB   ? static_cast<void*>(&product->b)
+             : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE ? static_cast<void*>(&product->epilogue)
+                                                          : static_cast<void*>(&product->bias);
+  const std::size_t wanted =
+      attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof product->bias : sizeof(std::int32_t);
+  if (bytes != wanted) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(to, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t stride) {
-  if (stride < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
-  *layout = new cublas_emulated_layout{rows, columns, stride};
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          std::uint64_t rows, std::uint64_t columns, std::int64_t stride) {
+  if (rows == 0 || columns == 0 || stride < static_cast<std::int64_t>(rows))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new cublas_emulated_layout{type, rows, columns, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+  const bool count = attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (bytes != (count ? sizeof layout->batch : sizeof layout->next)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(count ? static_cast<void*>(&layout->batch) : &layout->next, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete layout;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t*) {
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublas_emulated_preference;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t, const void*,
-                                                    std::size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+    return bytes == sizeof(std::uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  if (bytes != sizeof(std::uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-                                              cublasLtMatmulHeuristicResult_t*, int* found) {
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  std::copy_n(preference->alignment, 4, results->algo.alignment);
+  // What the bias that it is shown has, every bias is taken to have.
+  const auto bias = reinterpret_cast<std::uintptr_t>(product->bias);
+  if (bias != 0) results->algo.bias_alignment = std::min<std::uintptr_t>(256, bias & (~bias + 1));
+  if (product->epilogue == CUBLASLT_EPILOGUE_BIAS && bias == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
+
+namespace {
+
+float value_of(cudaDataType_t type, const void* data, std::size_t i) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[i];
+  if (type == CUDA_R_16BF) return __uint_as_float(static_cast<unsigned>(bits) << 16);
+  _Float16 half = 0;
+  std::memcpy(&half, &bits, sizeof half);
+  return static_cast<float>(half);
+}
+
+std::uint64_t bytes_of(cudaDataType_t type) {
+  return type == CUDA_R_32F ? 4 : 2;
+}
+
+const void* matrix_of(const void* data, const cublas_emulated_layout& layout, int i) {
+  return static_cast<const char*>(data) + static_cast<std::uint64_t>(i * layout.next) * bytes_of(layout.type);
+}
+
+// Column-major without gaps.
+std::vector<float> packed(const void* data, const cublas_emulated_layout& layout) {
+  std::vector<float> values;
+  values.reserve(layout.rows * layout.columns);
+  for (std::uint64_t column = 0; column < layout.columns; ++column)
+    for (std::uint64_t row = 0; row < layout.rows; ++row)
+      values.push_back(value_of(layout.type, data, column * static_cast<std::uint64_t>(layout.stride) + row));
+  return values;
+}
+
+bool aligned(const void* data, unsigned alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+// One call with all that it was told, which may have changed when a graph makes it again.
+struct Matmul {
+  cublas_emulated_product product;
+  cublas_emulated_layout a_layout, b_layout, d_layout;
+  cublasLtMatmulAlgo_t algorithm;
+  float alpha, beta;
+  const void *a, *b;
+  void* d;
+  bool run() const;
+};
+
+}  // namespace
+
+bool Matmul::run() const {
+  const bool a_turned = product.a == CUBLAS_OP_T;
+  const bool b_turned = product.b == CUBLAS_OP_T;
+  const std::uint64_t m = a_turned ? a_layout.columns : a_layout.rows;
+  const std::uint64_t k = a_turned ? a_layout.rows : a_layout.columns;
+  const std::uint64_t n = b_turned ? b_layout.rows : b_layout.columns;
+  if ((b_turned ? b_layout.columns : b_layout.rows) != k || d_layout.rows != m || d_layout.columns != n ||
+      a_layout.type != b_layout.type || d_layout.type != CUDA_R_32F || a_layout.batch != d_layout.batch ||
+      b_layout.batch != d_layout.batch)
+    return false;
+  for (int i = 0; i < d_layout.batch; ++i) {
+    const void* left_at = matrix_of(a, a_layout, i);
+    const void* right_at = matrix_of(b, b_layout, i);
+    float* to = static_cast<float*>(d) + i * d_layout.next;
+    if (!aligned(left_at, algorithm.alignment[0]) || !aligned(right_at, algorithm.alignment[1]) ||
+        !aligned(to, algorithm.alignment[2]) || !aligned(to, algorithm.alignment[3]))
+      return false;
+    const std::vector<float> left = packed(left_at, a_layout);
+    const std::vector<float> right = packed(right_at, b_layout);
+    cblas_sgemm(CblasColMajor, a_turned ? CblasTrans : CblasNoTrans, b_turned ? CblasTrans : CblasNoTrans,
+                static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, left.data(),
+                static_cast<int>(a_layout.rows), right.data(), static_cast<int>(b_layout.rows), beta, to,
+                static_cast<int>(d_layout.stride));
+    if (product.epilogue != CUBLASLT_EPILOGUE_BIAS) continue;
+    if (!aligned(product.bias, static_cast<unsigned>(algorithm.bias_alignment))) return false;
+    for (std::uint64_t column = 0; column < n; ++column)
+      for (std::uint64_t row = 0; row < m; ++row)
+        to[column * static_cast<std::uint64_t>(d_layout.stride) + row] += product.bias[row];
+  }
+  return true;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                              cublasLtMatrixLayout_t b_layout, const void* beta, const void*,
-                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
-  const bool a_turned = product->a == CUBLAS_OP_T;
-  const bool b_turned = product->b == CUBLAS_OP_T;
-  const std::uint64_t m = a_turned ? a_layout->columns : a_layout->rows;
-  const std::uint64_t k = a_turned ? a_layout->rows : a_layout->columns;
-  const std::uint64_t n = b_turned ? b_layout->rows : b_layout->columns;
-  if ((b_turned ? b_layout->columns : b_layout->rows) != k || d_layout->rows != m || d_layout->columns != n)
-    return CUBLAS_STATUS_INVALID_VALUE;
-  cblas_sgemm(CblasColMajor, a_turned ? CblasTrans : CblasNoTrans, b_turned ? CblasTrans : CblasNoTrans,
-              static_cast<int>(m), static_cast<int>(n), static_cast<int>(k),
-              *static_cast<const float*>(alpha), static_cast<const float*>(a),
-              static_cast<int>(a_layout->stride), static_cast<const float*>(b),
-              static_cast<int>(b_layout->stride), *static_cast<const float*>(beta), static_cast<float*>(d),
-              static_cast<int>(d_layout->stride));
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t) {
+  if (c != d || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
+  const Matmul call{*product,
+                    *a_layout,
+                    *b_layout,
+                    *d_layout,
+                    *algorithm,
+                    *static_cast<const float*>(alpha),
+                    *static_cast<const float*>(beta),
+                    a,
+                    b,
+                    d};
+  cuda_emulation::submit([call] {
+    if (!call.run()) throw std::logic_error("a matrix product that cuBLASLt would refuse");
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

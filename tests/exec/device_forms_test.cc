@@ -199,6 +199,41 @@ TEST_CASE("every device rounds all kinds of numbers to two bytes as the processo
     }
 }
 
+TEST_CASE("products of values of a narrow type are exact in that type, wherever they begin") {
+  for (const auto& device : devices())
+    for (const DType type : {DType::fp32, DType::tf32, DType::bf16, DType::fp16})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true}) {
+          const int m = 9;
+          const int n = 3;
+          const int k = 17;
+          const int lda = (ta ? m : k) + 1;
+          const int ldb = (tb ? k : n) + 2;
+          // Not at the beginning of what was allocated, which is aligned to more than an element.
+          Array<float> a(*device, random_values(static_cast<std::size_t>((ta ? k : m) * lda) + 1, 1));
+          Array<float> b(*device, random_values(static_cast<std::size_t>((tb ? n : k) * ldb) + 3, 2));
+          Array<float> c(*device, random_values(static_cast<std::size_t>(m * n) + 1, 3));
+          // bf16's eight bits are values of all four.
+          device->round_to(DType::bf16, a, a.values().size());
+          device->round_to(DType::bf16, b, b.values().size());
+          const auto left = a.values();
+          const auto right = b.values();
+          std::vector<double> expected;
+          for (const float value : c.values()) expected.push_back(static_cast<double>(value));
+          for (int i = 0; i < m; ++i)
+            for (int j = 0; j < n; ++j)
+              for (int l = 0; l < k; ++l)
+                expected[static_cast<std::size_t>(1 + i * n + j)] +=
+                    static_cast<double>(
+                        left[static_cast<std::size_t>(1 + (ta ? l * lda + i : i * lda + l))]) *
+                    static_cast<double>(
+                        right[static_cast<std::size_t>(3 + (tb ? j * ldb + l : l * ldb + j))]);
+          device->set_product_type(type);
+          device->gemm(ta, tb, m, n, k, 1, a + 1, lda, b + 3, ldb, 1, c + 1, n);
+          CHECK(difference(c.values(), expected) < 1e-5);
+        }
+}
+
 TEST_CASE("rows by index are gathered, summed and multiplied, and -1 is none") {
   for (const auto& device : devices()) {
     Array<float> from(*device, std::vector<float>{1, 2, 3, 4, 5, 6});  // three rows of two

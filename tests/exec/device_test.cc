@@ -104,7 +104,7 @@ TEST_CASE("gemm multiplies in all four orientations, with strides and accumulati
   }
 }
 
-TEST_CASE("gemm with beta 0 does not read the result, and no rows is no work") {
+TEST_CASE("gemm with beta 0 does not read the result, no rows is no work, and a sum of nothing is zero") {
   for (const auto& device : devices()) {
     Array<float> a(*device, {1, 2});
     Array<float> b(*device, {3, 4});
@@ -113,6 +113,11 @@ TEST_CASE("gemm with beta 0 does not read the result, and no rows is no work") {
     CHECK(c.at(0) == 11);
     device->gemm(false, false, 0, 1, 2, 1, a, 2, b, 1, 0, c, 1);
     CHECK(c.at(0) == 11);
+    device->gemm(true, false, 1, 1, 0, 1, a, 1, b, 1, 1, c, 1);
+    CHECK(c.at(0) == 11);
+    Array<float> d(*device, std::vector<float>{NAN, 5});
+    device->gemm(true, false, 1, 1, 0, 1, a, 1, b, 1, 0, d, 2);
+    CHECK(d.values() == std::vector<float>{0, 5});
   }
 }
 
@@ -330,6 +335,38 @@ TEST_CASE("biases and residuals add, and bias gradients are column sums") {
   }
 }
 
+TEST_CASE("a fully connected layer is a product and a bias in every row, wherever the bias begins") {
+  for (const auto& device : devices())
+    for (const bool out_by_in : {false, true})
+      for (const bool with_bias : {false, true}) {
+        const std::size_t rows = 4;
+        const std::size_t out = 3;
+        const std::size_t in = 5;
+        const auto x = random_values(rows * (in + 1), 1);
+        const auto weight = random_values(out * in, 2);
+        const auto bias = random_values(out + 1, 3);
+        Array<float> dx(*device, x);
+        Array<float> dweight(*device, weight);
+        Array<float> dbias(*device, bias);
+        for (const std::size_t skipped : {std::size_t{1}, std::size_t{0}}) {
+          Array<float> y(*device, rows * (out + 2), 7.0F);
+          device->linear(out_by_in, rows, out, in, dx, in + 1, dweight, with_bias ? dbias + skipped : nullptr,
+                         y, out + 2);
+          Doubles expected(rows * (out + 2), 7);
+          for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t o = 0; o < out; ++o) {
+              double& sum = expected[r * (out + 2) + o];
+              sum = with_bias ? static_cast<double>(bias[skipped + o]) : 0;
+              for (std::size_t i = 0; i < in; ++i)
+                sum += static_cast<double>(x[r * (in + 1) + i]) *
+                       static_cast<double>(weight[out_by_in ? o * in + i : i * out + o]);
+            }
+          CHECK(difference(y.values(), expected) < 1e-5);
+        }
+        device->linear(out_by_in, 0, out, in, dx, in + 1, dweight, dbias, nullptr, out);
+      }
+}
+
 TEST_CASE("cross entropy over a split and padded vocabulary is that of the whole") {
   const int rows = 3;
   const int vocabulary = 7;
@@ -505,6 +542,27 @@ TEST_CASE("peak memory is the most that was allocated at once, and marks go forw
     const Mark second = device->mark();
     CHECK(device->seconds_of(first) <= device->seconds_of(second));
     device->release_marks();
+  }
+}
+
+TEST_CASE("what is recorded is done when it is replayed, as often, and with memory of its own") {
+  for (const auto& device : devices()) {
+    if (!device->records()) continue;
+    Array<float> x(*device, std::vector<float>{1, 2, 3});
+    Array<float> y(*device, 3, 0.0F);
+    device->begin_recording();
+    auto* between = static_cast<float*>(device->allocate(3 * sizeof(float)));
+    device->copy(between, x, 3 * sizeof(float));
+    device->scale(between, 3, 10);
+    device->add(y, between, 3);
+    device->release(between);
+    const Recording recording = device->end_recording();
+    CHECK(y.values() == std::vector<float>{0, 0, 0});
+    device->replay(recording);
+    CHECK(y.values() == std::vector<float>{10, 20, 30});
+    device->fill(x, 3, 1);
+    device->replay(recording);
+    CHECK(y.values() == std::vector<float>{20, 30, 40});
   }
 }
 

@@ -9,10 +9,10 @@ namespace orrery::test {
 namespace {
 
 std::string refusal_of(const std::string& workload, int seq_len, DType precision = DType::fp32,
-                       DeviceKind device = DeviceKind::cpu, const Choices& choices = {}) {
+                       const Choices& choices = {}) {
   const auto job = make_job(workload, "localhost", 1, 8, seq_len, "orrery");
   job->training.precision = precision;
-  return executor_refuses(Plan{job, choices}, device).value_or("");
+  return executor_refuses(Plan{job, choices}).value_or("");
 }
 
 }  // namespace
@@ -24,33 +24,22 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal.find("deepseek-v3") != std::string::npos);
   CHECK(refusal.find('\n') == std::string::npos);
   CHECK(refusal.find("expected") != std::string::npos);
-  for (const char* network : {"resnet50", "vgg16", "resnet20", "mlp-300-100"}) {
+  for (const char* network : {"resnet50", "vgg16", "resnet20", "mlp-300-100"})
     CHECK(refusal_of(network, 0) == "");
-    CHECK(refusal_of(network, 0, DType::fp32, DeviceKind::gpu) != "");
-  }
   CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
 }
 
-TEST_CASE("forms that only processors have are refused on GPUs") {
-  Choices rings;
-  rings.cp = 2;
-  Choices compressed;
-  compressed.grad_compression = Compression::int8;
-  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::gpu}) {
-    for (const Choices& choices : {rings, compressed})
-      CHECK(refusal_of("gpt2", 128, DType::fp32, kind, choices) == "");
-    CHECK(refusal_of("mixtral-8x7b", 128, DType::fp32, kind) == "");
-  }
+TEST_CASE("arithmetic and forms that the executor does not have are refused") {
+  for (const DType type : {DType::fp32, DType::tf32, DType::bf16, DType::fp16})
+    CHECK(refusal_of("gpt2", 128, type) == "");
+  CHECK(refusal_of("gpt2", 128, DType::fp8) != "");
   Choices one_process;
   one_process.sync = Sync::single_process;
-  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, one_process) == "");
-  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::gpu, one_process) != "");
-  CHECK(refusal_of("gpt2", 128, DType::bf16, DeviceKind::gpu) != "");
-  CHECK(refusal_of("gpt2", 128, DType::bf16) == "");
-  CHECK(refusal_of("gpt2", 128, DType::fp8) != "");
+  CHECK(refusal_of("gpt2", 128, DType::fp32, one_process) == "");
+  CHECK(refusal_of("gpt2", 128, DType::fp16, one_process) != "");
   Choices asynchronous;
   asynchronous.sync = Sync::async_parameter_server;
-  CHECK(refusal_of("gpt2", 128, DType::fp32, DeviceKind::cpu, asynchronous) != "");
+  CHECK(refusal_of("gpt2", 128, DType::fp32, asynchronous) != "");
 }
 
 TEST_CASE("a sequence beyond the positions that a model has learnt is refused") {

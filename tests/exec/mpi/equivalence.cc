@@ -13,14 +13,17 @@
 #include "exec/interpreter.h"
 #include "exec/objective.h"
 #include "exec/staged_communicator.h"
-#include "program/executable.h"
 #include "program/lowering.h"
 #include "test_plans.h"
+#ifdef ORRERY_TEST_GPU
+#include "exec/cuda/cuda_device.h"
+#include "exec/cuda/nccl_communicator.h"
+#endif
 
 namespace orrery::exec::test {
 namespace {
 
-constexpr int kStagedKey = 1;          // of the communicator under a device that is not the host
+constexpr int kBeneathKey = 1;         // of the communicator under one for a device that is not the host
 constexpr std::size_t kLastSteps = 5;  // over which a lossy run's loss is averaged
 
 struct Outcome {
@@ -116,18 +119,21 @@ Comparison compare(const Outcome& parallel, const Outcome& serial, const PlanCas
 }
 
 #ifdef ORRERY_TEST_GPU
-Comparison same_on_cuda(Communicator& world, PlanCase c) {
-  // Few steps: what is emulated is slow, and rounding that differs is not to grow.
-  c.steps = 2;
+Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
+  // Few steps: what is emulated is slow, and rounding that differs is not to grow. In the first, operators
+  // run call by call; in the second they are recorded; the third only replays them.
+  c.steps = 3;
   c.lossy = 0;
   c.learns = false;
   const Plan plan = make_plan(c);
   const Outcome expected = train_plan(plan, world, c.steps);
   std::vector<int> everyone(static_cast<std::size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  const auto device = make_cuda_device(0);
-  const auto staged = make_staged_communicator(*device, world.split(everyone, kStagedKey));
-  const Outcome got = train_plan_on(*device, plan, *staged, world, c.steps);
+  CudaDevice device(0);
+  auto beneath = world.split(everyone, kBeneathKey);
+  const auto between = nccl ? make_nccl_communicator(device, std::move(beneath))
+                            : make_staged_communicator(device, std::move(beneath));
+  const Outcome got = train_plan_on(device, plan, *between, world, c.steps);
   return world.rank() == 0 ? compare(got, expected, c) : Comparison{};
 }
 #endif
@@ -135,17 +141,24 @@ Comparison same_on_cuda(Communicator& world, PlanCase c) {
 }  // namespace
 
 #ifdef ORRERY_TEST_GPU
+void check_nccl(Communicator& world) {
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  CudaDevice device(0);
+  check_communicator(*make_nccl_communicator(device, world.split(everyone, kBeneathKey)));
+}
+
 int check_cuda(Communicator& world, int every) {
   int faults = 0;
   int known = 0;
   for (const PlanCase& c : all_cases()) {
     if (c.choices.world() != world.size()) continue;
-    if (executor_refuses(make_plan(c), DeviceKind::gpu)) continue;
     if (known++ % every != 0) continue;
-    const Comparison seen = same_on_cuda(world, c);
+    const bool nccl = known / every % 2 == 0;
+    const Comparison seen = same_on_cuda(world, c, nccl);
     if (world.rank() == 0)
-      fmt::print("{:<42} differs by {:.0e}, parameters {:.0e}  {}\n", c.name, seen.loss, seen.parameters,
-                 seen.fault.empty() ? "equal" : seen.fault);
+      fmt::print("{:<42} {:<6} differs by {:.0e}, parameters {:.0e}  {}\n", c.name, nccl ? "nccl" : "staged",
+                 seen.loss, seen.parameters, seen.fault.empty() ? "equal" : seen.fault);
     if (!seen.fault.empty()) ++faults;
     world.barrier();
   }

@@ -11,10 +11,12 @@ namespace orrery::exec::test {
 // `which`: "equivalence" (all), "smoke" (the first three) or "random" (drawn ones).
 int check_equivalence(Communicator& world, const std::string& which);
 
-// Every plan of as many ranks that GPUs execute, on the first GPU (shared by the ranks, messages staged
-// through the host) and on processors. Returns the number of plans that differ; rank 0 prints. Defined where
-// ORRERY_TEST_GPU is.
+// Where ORRERY_TEST_GPU is. Every plan of as many ranks, or one of `every`, on the first GPU (shared by the
+// ranks; over NCCL and with messages staged through the host by turns) and on processors. Returns the number
+// of plans that differ; rank 0 prints.
 int check_cuda(Communicator& world, int every);
+// check_communicator of one over NCCL.
+void check_nccl(Communicator& world);
 
 // Every collective against its definition. Throws on a difference.
 void check_communicator(Communicator& world);

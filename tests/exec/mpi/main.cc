@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
       if (mpi.rank() == 0) fmt::print("skipped: no GPU can be used on this machine\n");
       return 77;
     }
+    if (what == "nccl") {
+      orrery::exec::test::check_nccl(*world);
+      return 0;
+    }
     if (what == "cuda")
       return orrery::exec::test::check_cuda(*world, argc > 2 ? std::atoi(argv[2]) : 1) == 0 ? 0 : 1;
 #endif
