@@ -354,7 +354,10 @@ std::vector<PlanCase> image_cases() {
   server.replica_batches = {3, 3, 2};
   PlanCase one = net("resnet dp4 one process", tiny_resnet, choices(1, 1, 4, 1), Optimizer::momentum, true);
   one.choices.sync = Sync::single_process;
-  one.learns = false;  // by the statistics of one image, not within twenty steps
+  // By the statistics of one image at a time, not within twenty steps.
+  one.learns = false;
+  PlanCase eight = net("resnet dp8", tiny_resnet, choices(1, 1, 8, 1));
+  eight.learns = false;
   PlanCase narrow = net("bf16 resnet dp2 zero1", tiny_resnet, zero(choices(1, 1, 2, 4), 1), Optimizer::adam);
   narrow.precision = DType::bf16;
   PlanCase packed = net("resnet dp2 int8", tiny_resnet, choices(1, 1, 2, 4));
@@ -377,7 +380,7 @@ std::vector<PlanCase> image_cases() {
       net("resnet dp4 zero1", tiny_resnet, zero(choices(1, 1, 4, 2), 1), Optimizer::momentum),
       net("perceptron pp2 dp2", tiny_perceptron, choices(1, 2, 2, 1), Optimizer::adam),
       net("resnet pp2 dp2 zero1 recompute", tiny_resnet, full(zero(choices(1, 2, 2, 2), 1))),
-      net("resnet dp8", tiny_resnet, choices(1, 1, 8, 1)),
+      eight,
       net("vgg dp8 zero3 clipped", tiny_vgg, zero(choices(1, 1, 8, 1), 3), Optimizer::sgd, true),
   };
 }
