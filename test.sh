@@ -21,6 +21,7 @@ ctest --test-dir build/release -j2 --output-on-failure --no-tests=error
 folders=(base topologies workloads program sim exec fuzz)
 [ "${SANITIZE:-}" != all ] || folders+=(planner)
 say "Unit tests under sanitizers: ${folders[*]}"
-scripts/build.sh asan "${folders[@]/#/test_}"
-ctest --test-dir build/asan -j2 -L unit -R "^($(IFS='|'; echo "${folders[*]}")):" --output-on-failure --no-tests=error
+# And the CUDA kernels, emulated: what they read and write out of bounds shows there.
+scripts/build.sh asan "${folders[@]/#/test_}" test_exec_cuda_emulated
+ctest --test-dir build/asan -j2 -L 'unit|emulated' -R "^($(IFS='|'; echo "${folders[*]}")):" --output-on-failure --no-tests=error
 say "Done"
