@@ -39,7 +39,7 @@ std::filesystem::path find_in_path(std::string_view program) {
   std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
   while (true) {
     const std::size_t colon = rest.find(':');
-    const std::filesystem::path candidate =
+    std::filesystem::path candidate =
         std::filesystem::path(rest.substr(0, colon)) / std::filesystem::path(program);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     if (colon == std::string_view::npos) return {};

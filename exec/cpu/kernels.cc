@@ -205,6 +205,7 @@ ORRERY_CLONES void layer_norm_backward_row(const float* dy, const float* x, cons
   }
   const float a = sum / static_cast<float>(columns);
   const float b = product / static_cast<float>(columns);
+  // NOLINTNEXTLINE(bugprone-branch-clone): the check does not see the += below the pragma.
   if (accumulate) {
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c)
@@ -226,6 +227,7 @@ ORRERY_CLONES void rms_norm_backward_row(const float* dy, const float* x, const 
     dweight[c] += dy[c] * xh;
   }
   const float b = product / static_cast<float>(columns);
+  // NOLINTNEXTLINE(bugprone-branch-clone): the check does not see the += below the pragma.
   if (accumulate) {
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) dx[c] += inverse * (dy[c] * weight[c] - x[c] * inverse * b);
