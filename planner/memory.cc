@@ -270,19 +270,11 @@ double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
   return elements;
 }
 
-Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const {
-  const Job& job = *plan.job;
+MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, const Table& parts) const {
   const Choices& c = plan.choices;
-  Memory memory;
-  memory.stage = stage;
-  memory.capacity = capacity;
-
-  Parameters parameters;
-  double largest_layer = 0;  // parameters, for ZeRO-3's gathered copies
-  double kept = 0, embedding = 0, head = 0;
-  double flow = 0, loss = 0, head_backward = 0, embedding_backward = 0, dummies = 0;
+  StageSums sums;
+  sums.stage = stage;
   int layer_of_stage = 0;
-  double sent = 0;  // one micro-batch's output of the first chunk
   const bool copy = c.pp > 1 && stage == c.pp - 1;
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const LayerRange layers = layers_of(plan, stage, chunk);
@@ -291,23 +283,56 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
     const int begin = first ? 0 : 1 + layers.begin;
     const int end = last ? parts_.count() : 1 + layers.end;
     for (int part = begin; part < end; ++part) {
-      parameters.dense += copy ? parts[part].dense_copy : parts[part].dense;
-      parameters.expert += copy ? parts[part].expert_copy : parts[part].expert;
-      if (c.zero >= 3) largest_layer = std::max(largest_layer, parts[part].dense + parts[part].expert);
-      if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sent = parts[part].last;
+      sums.dense += copy ? parts[part].dense_copy : parts[part].dense;
+      sums.expert += copy ? parts[part].expert_copy : parts[part].expert;
+      sums.largest_layer = std::max(sums.largest_layer, parts[part].dense + parts[part].expert);
+      if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sums.sent = parts[part].last;
     }
     if (chunk == 0 && !crossing_.empty())
-      sent = std::max(parts[begin].crossing, end < parts_.count() ? parts[end].crossing : 0);
+      sums.sent = std::max(parts[begin].crossing, end < parts_.count() ? parts[end].crossing : 0);
     const Activations a = activations_of(plan, begin, end, parts, &layer_of_stage);
-    kept += a.kept;
-    embedding += a.embedding;
-    head += a.head;
-    flow = std::max(flow, a.flow);
-    loss = std::max(loss, a.loss);
-    head_backward = std::max(head_backward, a.head_backward);
-    embedding_backward = std::max(embedding_backward, a.embedding_backward);
-    if (job.runtime.dummy_weight_gradients) dummies = std::max(dummies, placeholders(begin, end, parts));
+    sums.kept += a.kept;
+    sums.embedding += a.embedding;
+    sums.head += a.head;
+    sums.flow = std::max(sums.flow, a.flow);
+    sums.loss = std::max(sums.loss, a.loss);
+    sums.head_backward = std::max(sums.head_backward, a.head_backward);
+    sums.embedding_backward = std::max(sums.embedding_backward, a.embedding_backward);
+    if (job_->runtime.dummy_weight_gradients)
+      sums.dummies = std::max(sums.dummies, placeholders(begin, end, parts));
   }
+  return sums;
+}
+
+const std::vector<MemoryModel::StageSums>& MemoryModel::sums_of(const Plan& plan, const Table& parts) {
+  const Choices& c = plan.choices;
+  const Choices& of = last_sums_.of;
+  if (last_sums_.table == &parts && of.pp == c.pp && of.interleave == c.interleave &&
+      of.recompute == c.recompute && of.recompute_layers == c.recompute_layers &&
+      of.stage_layers == c.stage_layers)
+    return last_sums_.stages;
+  last_sums_.table = &parts;
+  last_sums_.of = c;
+  last_sums_.stages.clear();
+  // Where layers are alike and evenly cut, a later middle stage has no more layers than stage 1 and no more
+  // micro-batches in flight.
+  const bool few = alike_ && c.stage_layers.empty();
+  // Nor has one that holds the same as an earlier one.
+  const Cut* cut = few || c.pp <= 2 ? nullptr : &cuts_.of(c);
+  for (int stage = 0; stage < c.pp; ++stage) {
+    if (few && stage > 1 && stage < c.pp - 1) continue;
+    if (cut != nullptr && cut->twin[stage] != stage) continue;
+    last_sums_.stages.push_back(stage_sums(plan, stage, parts));
+  }
+  return last_sums_.stages;
+}
+
+Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const DeviceProfile& device) const {
+  const Job& job = *plan.job;
+  const Choices& c = plan.choices;
+  Memory memory;
+  memory.stage = sums.stage;
+  memory.capacity = device.memory_bytes;
 
   const StateBytes bytes = state_bytes(plan);
   const double dense_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
@@ -317,43 +342,43 @@ Memory MemoryModel::stage_memory(const Plan& plan, int stage, const Table& parts
   const auto sharded = [&](double per_parameter, int from) {
     const bool split = c.zero >= from;
     return per_parameter *
-           (parameters.dense / (split ? dense_group : 1) + parameters.expert / (split ? expert_group : 1));
+           (sums.dense / (split ? dense_group : 1) + sums.expert / (split ? expert_group : 1));
   };
   memory.weights = sharded(bytes.weight, 3);
   memory.gradients = sharded(bytes.gradient, 2);
   memory.optimizer = sharded(bytes.optimizer, 1);
 
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));
-  const int in_flight = peak_in_flight(c.schedule, stage, c.pp, c.interleave, micro_batches);
+  const int in_flight = peak_in_flight(c.schedule, sums.stage, c.pp, c.interleave, micro_batches);
   // kept / interleave is what one micro-batch leaves on a mean chunk. Embedding's masks wait like a layer's;
   // head and loss run their backward at once, but for GPipe.
   const double waiting = static_cast<double>(in_flight) / c.interleave;
   const bool gpipe = c.schedule == Schedule::gpipe && c.pp > 1;
   const double heads = gpipe ? in_flight - 1 : 0;  // that wait beside the one at work
-  const double forward = kept * waiting + embedding * (c.pp > 1 ? waiting : 1) + head * heads;
+  const double forward = sums.kept * waiting + sums.embedding * (c.pp > 1 ? waiting : 1) + sums.head * heads;
   // The fullest moment: the loss, the head's backward, a layer's backward, or the embedding's, when the
   // layers of its micro-batch are done.
-  memory.transient =
-      std::max({head + loss, head_backward, flow, embedding_backward - kept * std::min(1.0, waiting)});
+  memory.transient = std::max({sums.head + sums.loss, sums.head_backward, sums.flow,
+                               sums.embedding_backward - sums.kept * std::min(1.0, waiting)});
   memory.activations = forward + memory.transient;
 
   const RuntimeProfile& runtime = job.runtime;
   if (c.zero >= 3) {
-    const double stage_parameters = parameters.dense + parameters.expert;
+    const double stage_parameters = sums.dense + sums.expert;
     // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).
     memory.buffers += runtime.pipeline_keeps_gathered && c.pp > 1
                           ? stage_parameters * (bytes.weight + bytes.gradient)
-                          : largest_layer * (2 * bytes.weight + bytes.gradient);
+                          : sums.largest_layer * (2 * bytes.weight + bytes.gradient);
   }
-  if (c.pp > 1) memory.buffers += 2 * sent;  // one tensor each being received and sent
-  memory.buffers += dummies * bytes.weight + runtime.workspace_bytes +
+  if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
+  memory.buffers += sums.dummies * bytes.weight + runtime.workspace_bytes +
                     (runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
                          ? 0
                          : sharded(runtime.update_gradient_bytes, 1));
   memory.allocated =
       memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
   memory.reserved = memory.allocated * (1 + runtime.allocator_margin);
-  memory.total = memory.reserved;
+  memory.total = memory.reserved + device.context_bytes;
   return memory;
 }
 
@@ -371,19 +396,10 @@ Memory MemoryModel::predict(const Choices& choices) {
   const Table& parts = table(plan);
   Memory fullest;
   double least_room = 0;
-  // Where layers are alike and evenly cut, a later middle stage has no more layers than stage 1 and no more
-  // micro-batches in flight.
-  const bool few = alike_ && choices.stage_layers.empty();
-  // Nor has one that holds the same as an earlier one.
-  const Cut* cut = few || choices.pp <= 2 ? nullptr : &cuts_.of(choices);
-  for (int stage = 0; stage < plan.choices.pp; ++stage) {
-    if (few && stage > 1 && stage < choices.pp - 1) continue;
-    if (cut != nullptr && cut->twin[stage] != stage) continue;
-    const DeviceProfile& device = smallest_device(plan, stage);
-    Memory memory = stage_memory(plan, stage, parts, device.memory_bytes);
-    memory.total += device.context_bytes;
+  for (const StageSums& sums : sums_of(plan, parts)) {
+    const Memory memory = stage_memory(plan, sums, smallest_device(plan, sums.stage));
     const double room = memory.capacity - memory.total;
-    if (stage == 0 || room < least_room) {
+    if (sums.stage == 0 || room < least_room) {
       least_room = room;
       fullest = memory;
     }
@@ -415,10 +431,7 @@ MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
 
 Memory MemoryModel::predict_stage(const Choices& choices, int stage) {
   const Plan plan{job_, choices};
-  const DeviceProfile& device = smallest_device(plan, stage);
-  Memory memory = stage_memory(plan, stage, table(plan), device.memory_bytes);
-  memory.total += device.context_bytes;
-  return memory;
+  return stage_memory(plan, stage_sums(plan, stage, table(plan)), smallest_device(plan, stage));
 }
 
 Memory predict_memory_of_stage(const Plan& plan, int stage) {

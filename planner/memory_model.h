@@ -49,13 +49,27 @@ class MemoryModel {
   };
   using Table = std::vector<PartBytes>;
   struct Activations;
+  // Of one stage, all its chunks: what sharding has nothing to do with.
+  struct StageSums {
+    int stage = 0;
+    double dense = 0, expert = 0;  // parameters
+    double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies
+    // What one micro-batch leaves until its backward, and what is there for a moment.
+    double kept = 0, embedding = 0, head = 0;
+    double flow = 0, loss = 0, head_backward = 0, embedding_backward = 0;
+    double dummies = 0;  // elements of weight gradients' placeholders
+    double sent = 0;     // one micro-batch's output of the first chunk
+  };
 
   const Table& table(const Plan& plan);
   PartBytes part_bytes(int part, const Shard& shard) const;
   Activations activations_of(const Plan& plan, int begin, int end, const Table& parts,
                              int* layer_of_stage) const;
   double placeholders(int begin, int end, const Table& parts) const;
-  Memory stage_memory(const Plan& plan, int stage, const Table& parts, double capacity) const;
+  StageSums stage_sums(const Plan& plan, int stage, const Table& parts) const;
+  // Of the stages that may be the fullest.
+  const std::vector<StageSums>& sums_of(const Plan& plan, const Table& parts);
+  Memory stage_memory(const Plan& plan, const StageSums& sums, const DeviceProfile& device) const;
 
   const DeviceProfile& smallest_device(const Plan& plan, int stage);
 
@@ -70,6 +84,13 @@ class MemoryModel {
   std::array<int, 6> last_key_{};
   const Table* last_ = nullptr;
   std::map<std::array<int, 6>, Table> tables_;  // by tp, cp, ep, etp, micro-batch, sequence parallel
+  // Plans that differ in sharding alone are asked for one after another.
+  struct LastSums {
+    const Table* table = nullptr;
+    Choices of;  // pp, interleave, stage_layers and recomputation
+    std::vector<StageSums> stages;
+  };
+  LastSums last_sums_;
 };
 
 }  // namespace orrery::planner

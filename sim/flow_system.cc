@@ -1,9 +1,12 @@
 #include "sim/flow_system.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <span>
+#include <tuple>
+#include <unordered_map>
 
 #include "base/error.h"
 
@@ -12,20 +15,15 @@ namespace {
 
 using Entry = std::pair<int, double>;  // pattern, weight
 
-struct RealConstraint {
-  double capacity = 0;
-  std::vector<Entry> weights;
-};
-
 // Largest integer weight of a constraint: SimGrid's flows have a weight by crossing a link several times.
 constexpr int kMaxWeight = 256;
 
 // Weights as integers, exactly where a factor up to kMaxWeight makes them so, else rounded to 1/kMaxWeight of
 // the largest.
-Constraint with_integer_weights(const RealConstraint& real) {
+Constraint with_integer_weights(double capacity, const std::vector<Entry>& weights) {
   double largest = 0;
   double smallest = std::numeric_limits<double>::infinity();
-  for (const Entry& entry : real.weights) {
+  for (const Entry& entry : weights) {
     largest = std::max(largest, entry.second);
     smallest = std::min(smallest, entry.second);
   }
@@ -33,7 +31,7 @@ Constraint with_integer_weights(const RealConstraint& real) {
   for (int k = 1; k <= kMaxWeight; ++k) {
     const double candidate = k / smallest;
     if (candidate * largest > kMaxWeight * 1.0001) break;
-    const bool exact = std::all_of(real.weights.begin(), real.weights.end(), [&](const Entry& entry) {
+    const bool exact = std::all_of(weights.begin(), weights.end(), [&](const Entry& entry) {
       const double scaled = entry.second * candidate;
       return std::abs(scaled - std::round(scaled)) <= 1e-6 * scaled;
     });
@@ -43,8 +41,8 @@ Constraint with_integer_weights(const RealConstraint& real) {
     }
   }
   Constraint result;
-  result.capacity_bytes_per_s = real.capacity * scale;
-  for (const Entry& entry : real.weights)
+  result.capacity_bytes_per_s = capacity * scale;
+  for (const Entry& entry : weights)
     result.weights.emplace_back(entry.first,
                                 std::max(1, static_cast<int>(std::lround(entry.second * scale))));
   return result;
@@ -52,23 +50,38 @@ Constraint with_integer_weights(const RealConstraint& real) {
 
 }  // namespace
 
-std::vector<LinkWeight> merged(std::vector<LinkWeight> loads) {
-  std::stable_sort(loads.begin(), loads.end(),
-                   [](const LinkWeight& a, const LinkWeight& b) { return a.link < b.link; });
-  std::vector<LinkWeight> result;
-  for (const LinkWeight& load : loads) {
-    if (!result.empty() && result.back().link == load.link) {
-      result.back().weight += load.weight;
-      result.back().bytes += load.bytes;
-    } else {
-      result.push_back(load);
-    }
+void LoadSum::add(int link, double weight) {
+  if (weight_.size() <= static_cast<std::size_t>(link)) weight_.resize(static_cast<std::size_t>(link) + 1, 0);
+  double& sum = weight_[static_cast<std::size_t>(link)];
+  if (sum == 0) loaded_.push_back(link);
+  sum += weight;
+}
+
+std::vector<LinkWeight> LoadSum::take() {
+  std::sort(loaded_.begin(), loaded_.end());
+  std::vector<LinkWeight> loads;
+  loads.reserve(loaded_.size());
+  for (const int link : loaded_) {
+    double& sum = weight_[static_cast<std::size_t>(link)];
+    loads.push_back({link, sum, sum});
+    sum = 0;
   }
-  return result;
+  loaded_.clear();
+  return loads;
+}
+
+std::pair<int, bool> FlowSystem::add_link(LinkId id) {
+  const auto [index, added] =
+      index_.try_emplace(static_cast<std::uint64_t>(id), static_cast<std::uint32_t>(ids_.size()));
+  if (added) {
+    ids_.push_back(id);
+    capacity_.push_back(0);
+  }
+  return {static_cast<int>(index), added};
 }
 
 int FlowSystem::add_pattern(std::vector<LinkWeight> loads, int lane) {
-  patterns_.push_back({merged(std::move(loads)), lane});
+  patterns_.push_back({std::move(loads), lane});
   return static_cast<int>(patterns_.size()) - 1;
 }
 
@@ -79,29 +92,53 @@ int FlowSystem::add_flow(int pattern, double bound_bytes_per_s) {
   return at->second;
 }
 
-void FlowSystem::reduce(bool keep_all) {
-  // Links with the same loads and capacity are one constraint.
-  std::vector<std::pair<LinkId, Entry>> by_link;
+// Links with the same loads and capacity are one constraint. In an order that knows nothing of links.
+std::vector<FlowSystem::Load> FlowSystem::distinct_loads() const {
+  std::vector<std::size_t> end(capacity_.size() + 1, 0);  // of each link's entries, once they are filled in
+  for (const Pattern& pattern : patterns_)
+    for (const LinkWeight& load : pattern.loads)
+      if (load.weight > 0) ++end[static_cast<std::size_t>(load.link) + 1];
+  for (std::size_t link = 0; link < capacity_.size(); ++link) end[link + 1] += end[link];
+  std::vector<Entry> entries(end.back());
   for (std::size_t p = 0; p < patterns_.size(); ++p)
     for (const LinkWeight& load : patterns_[p].loads)
-      if (load.weight > 0) by_link.push_back({load.link, {static_cast<int>(p), load.weight}});
-  std::sort(by_link.begin(), by_link.end());
-  std::map<std::pair<double, std::vector<Entry>>, bool> distinct;
-  for (std::size_t begin = 0; begin < by_link.size();) {
-    std::vector<Entry> weights;
-    std::size_t end = begin;
-    for (; end < by_link.size() && by_link[end].first == by_link[begin].first; ++end)
-      weights.push_back(by_link[end].second);
-    distinct.emplace(std::make_pair(capacity_.at(by_link[begin].first), std::move(weights)), true);
-    begin = end;
+      if (load.weight > 0)
+        entries[end[static_cast<std::size_t>(load.link)]++] = {static_cast<int>(p), load.weight};
+  std::vector<Load> distinct;
+  std::unordered_multimap<std::uint64_t, std::size_t> known;  // hash to index; looked up only
+  std::size_t begin = 0;
+  for (std::size_t link = 0; link < capacity_.size(); begin = end[link++]) {
+    const std::span<const Entry> own(entries.data() + begin, end[link] - begin);
+    if (own.empty()) continue;
+    std::uint64_t hash = std::bit_cast<std::uint64_t>(capacity_[link]);
+    for (const auto& [pattern, weight] : own)
+      hash = (hash ^ std::bit_cast<std::uint64_t>(weight) ^ static_cast<std::uint64_t>(pattern)) *
+             0x9E3779B97F4A7C15ULL;
+    const auto [first, last] = known.equal_range(hash);
+    const bool seen = std::any_of(first, last, [&](const auto& at) {
+      const Load& other = distinct[at.second];
+      return other.capacity == capacity_[link] &&
+             std::equal(own.begin(), own.end(), other.weights.begin(), other.weights.end());
+    });
+    if (seen) continue;
+    known.emplace(hash, distinct.size());
+    distinct.push_back({capacity_[link], {own.begin(), own.end()}});
   }
+  std::sort(distinct.begin(), distinct.end(), [](const Load& a, const Load& b) {
+    return std::tie(a.capacity, a.weights) < std::tie(b.capacity, b.weights);
+  });
+  return distinct;
+}
+
+void FlowSystem::reduce(bool keep_all) {
+  const std::vector<Load> distinct = distinct_loads();
 
   // What one pattern alone can reach.
   std::vector<double> alone(patterns_.size(), std::numeric_limits<double>::infinity());
-  for (const auto& [key, unused] : distinct)
-    for (const Entry& entry : key.second) {
+  for (const Load& load : distinct)
+    for (const Entry& entry : load.weights) {
       double& rate = alone[static_cast<std::size_t>(entry.first)];
-      rate = std::min(rate, key.first / entry.second);
+      rate = std::min(rate, load.capacity / entry.second);
     }
   lone_rate_.clear();
   std::vector<double> most(patterns_.size(), 0);  // of the flows of a pattern
@@ -113,11 +150,11 @@ void FlowSystem::reduce(bool keep_all) {
 
   pattern_constraints_.assign(patterns_.size(), {});
   constraints_.clear();
-  for (const auto& [key, unused] : distinct) {
+  for (const Load& load : distinct) {
     if (!keep_all) {
       std::map<int, double> demand;  // by lane: its most demanding flow
       bool unlimited = false;
-      for (const Entry& entry : key.second) {
+      for (const Entry& entry : load.weights) {
         const auto p = static_cast<std::size_t>(entry.first);
         if (most[p] == 0) continue;  // no flow of it is ever started
         unlimited = unlimited || patterns_[p].lane == kNoLane;
@@ -127,11 +164,11 @@ void FlowSystem::reduce(bool keep_all) {
       double total = 0;
       for (const auto& [lane, rate] : demand) total += rate;
       // One lane: already in the lone rate of its flows.
-      if (!unlimited && (demand.size() <= 1 || total <= key.first * (1 + 1e-9))) continue;
+      if (!unlimited && (demand.size() <= 1 || total <= load.capacity * (1 + 1e-9))) continue;
     }
     const int index = static_cast<int>(constraints_.size());
-    constraints_.push_back(with_integer_weights({key.first, key.second}));
-    for (const Entry& entry : key.second)
+    constraints_.push_back(with_integer_weights(load.capacity, load.weights));
+    for (const Entry& entry : load.weights)
       pattern_constraints_[static_cast<std::size_t>(entry.first)].push_back(index);
   }
 }

@@ -17,28 +17,38 @@
 
 #include <cstdint>
 #include <map>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "sim/flat_index.h"
 #include "topologies/network.h"
 
 namespace orrery::sim {
 
 struct LinkWeight {
-  LinkId link = 0;
+  int link = 0;  // index in the FlowSystem
   double weight = 0;
-  double bytes =
-      0;  // that cross the link, per byte of a transfer: the weight, unless the flow is let off some
+  // That cross the link, per byte of a transfer: the weight, unless the flow is let off some.
+  double bytes = 0;
 };
 
-// By link, each once.
-std::vector<LinkWeight> merged(std::vector<LinkWeight> loads);
+// Adds weights up by link.
+class LoadSum {
+ public:
+  void add(int link, double weight);
+  // By link, each once; what follows adds up anew.
+  std::vector<LinkWeight> take();
+
+ private:
+  std::vector<double> weight_;  // by link
+  std::vector<int> loaded_;     // links of weight above 0
+};
 
 // A lane that may run any number of its flows at once.
 constexpr int kNoLane = -1;
 
 struct Pattern {
-  std::vector<LinkWeight> loads;  // by link
+  std::vector<LinkWeight> loads;
   int lane = kNoLane;
 };
 
@@ -55,9 +65,10 @@ struct Constraint {
 
 class FlowSystem {
  public:
-  void set_capacity(LinkId link, double bytes_per_s) { capacity_[link] = bytes_per_s; }
-  bool has_capacity(LinkId link) const { return capacity_.count(link) != 0; }
-  // Loads in any order, with repetitions (they add up). Every link must have a capacity.
+  // The index of a link, and whether it is new. It is without capacity until it is given one.
+  std::pair<int, bool> add_link(LinkId id);
+  void set_capacity(int link, double bytes_per_s) { capacity_[static_cast<std::size_t>(link)] = bytes_per_s; }
+  // Loads each link once.
   int add_pattern(std::vector<LinkWeight> loads, int lane);
   // The same flow for the same arguments.
   int add_flow(int pattern, double bound_bytes_per_s);
@@ -66,7 +77,9 @@ class FlowSystem {
 
   const std::vector<Pattern>& patterns() const { return patterns_; }
   const std::vector<Flow>& flows() const { return flows_; }
-  double capacity(LinkId link) const { return capacity_.at(link); }
+  std::size_t links() const { return capacity_.size(); }
+  LinkId id_of(int link) const { return ids_[static_cast<std::size_t>(link)]; }
+  double capacity(int link) const { return capacity_[static_cast<std::size_t>(link)]; }
   // After reduce(): what binds, and each flow's rate when it runs alone.
   const std::vector<Constraint>& constraints() const { return constraints_; }
   const std::vector<int>& constraints_of(int flow) const {
@@ -75,7 +88,16 @@ class FlowSystem {
   double lone_rate(int flow) const { return lone_rate_[static_cast<std::size_t>(flow)]; }
 
  private:
-  std::unordered_map<LinkId, double> capacity_;  // looked up only
+  // A capacity and the patterns that load it, each with its weight.
+  struct Load {
+    double capacity = 0;
+    std::vector<std::pair<int, double>> weights;
+  };
+  std::vector<Load> distinct_loads() const;
+
+  std::vector<double> capacity_;  // by link
+  std::vector<LinkId> ids_;
+  FlatIndex index_;  // of ids
   std::vector<Pattern> patterns_;
   std::vector<Flow> flows_;
   std::map<std::pair<int, double>, int> flow_index_;

@@ -4,16 +4,15 @@
 #include <array>
 #include <limits>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "program/collective_cost.h"
 #include "program/compute_cost.h"
 #include "sim/collective_edges.h"
 #include "sim/message_graph.h"
+#include "sim/route_table.h"
 
 namespace orrery::sim {
 namespace {
@@ -24,11 +23,6 @@ constexpr double kLeastBytes = 1;
 std::string where(const Program& program, std::size_t instruction) {
   return "rank " + std::to_string(program.rank) + ", instruction " + std::to_string(instruction) + " (" +
          label_of(program, instruction) + ")";
-}
-
-bool inside_node(LinkKind kind) {
-  return kind == LinkKind::device_port || kind == LinkKind::mesh || kind == LinkKind::pcie ||
-         kind == LinkKind::bridge || kind == LinkKind::memory;
 }
 
 // Groups that stand for each other: same kind, same classes of members.
@@ -43,10 +37,9 @@ struct GroupClass {
 
 // A pattern that is asked for before its loads are known: loads depend on the largest bound.
 struct PatternRequest {
-  std::vector<std::pair<std::pair<int, int>, double>>
-      own;  // (source, destination device), weight: one instance
-  std::vector<std::pair<std::pair<int, int>, double>> all;  // of all ranks that are stood for; empty: own
-  std::vector<LinkWeight> fixed;                            // storage
+  std::vector<LinkWeight> own;    // one instance
+  std::vector<LinkWeight> all;    // of all ranks that are stood for; empty: own
+  std::vector<LinkWeight> fixed;  // storage
   int lane = kNoLane;
   double most_bytes_per_s = 0;  // the largest rate bound of its flows
 };
@@ -54,7 +47,10 @@ struct PatternRequest {
 class Builder {
  public:
   explicit Builder(const ScenarioInput& input)
-      : input_(input), network_(*input.network), cluster_(network_.cluster()) {}
+      : input_(input),
+        network_(*input.network),
+        cluster_(network_.cluster()),
+        routes_(network_, result_.flows) {}
 
   Scenario build() {
     members_of_class();
@@ -308,7 +304,8 @@ class Builder {
     if (!added) return at->second;
     PatternRequest request;
     request.lane = lane(group.simulated.front(), instruction.stream, 0);
-    add_edges(shape, root, group.group, request.own);
+    add_edges(shape, root, group.group);
+    request.own = loads_.take();
     // The groups of all other ranks that the members stand for.
     const int first = group.simulated.front();
     if (stands_for_others(first)) {
@@ -318,8 +315,9 @@ class Builder {
         const int member = first_member_of_class(group.group, first);
         const Group image = input_.image_of_group(group.group, member, other);
         for (const int rank : image.ranks) seen[static_cast<std::size_t>(rank)] = true;
-        add_edges(shape, root, image, request.all);
+        add_edges(shape, root, image);
       }
+      request.all = loads_.take();
     }
     requests_.push_back(std::move(request));
     return at->second;
@@ -331,15 +329,13 @@ class Builder {
     throw InternalError("a group without its own member");
   }
 
-  void add_edges(EdgeShape shape, int root, const Group& group,
-                 std::vector<std::pair<std::pair<int, int>, double>>& edges) const {
+  void add_edges(EdgeShape shape, int root, const Group& group) {
     std::vector<int> devices;
     devices.reserve(group.ranks.size());
     for (const int rank : group.ranks) devices.push_back(input_.device_of(rank));
     for (const Edge& edge : collective_edges(shape, root, devices, cluster_))
-      edges.push_back({{devices[static_cast<std::size_t>(edge.source)],
-                        devices[static_cast<std::size_t>(edge.destination)]},
-                       edge.share});
+      add_edge(devices[static_cast<std::size_t>(edge.source)],
+               devices[static_cast<std::size_t>(edge.destination)], edge.share);
   }
 
   int message_graph_of(const GroupClass& group, const CollectivePlan& plan, const Instruction& instruction,
@@ -367,7 +363,8 @@ class Builder {
         pair_requests_.try_emplace({source, destination}, static_cast<int>(requests_.size()));
     if (added) {
       PatternRequest request;
-      request.own.push_back({{source, destination}, 1});
+      add_edge(source, destination, 1);
+      request.own = loads_.take();
       requests_.push_back(std::move(request));
     }
     return at->second;
@@ -444,11 +441,13 @@ class Builder {
     PatternRequest request;
     request.lane = stream_lane;
     const int from = program(index).rank;
-    request.own.push_back({{input_.device_of(from), input_.device_of(peer)}, 1});
-    if (stands_for_others(index))
+    add_edge(input_.device_of(from), input_.device_of(peer), 1);
+    request.own = loads_.take();
+    if (stands_for_others(index)) {
       for (const int other : ranks_of_class(index))
-        request.all.push_back(
-            {{input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other))}, 1});
+        add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)), 1);
+      request.all = loads_.take();
+    }
     requests_.push_back(std::move(request));
     return at->second;
   }
@@ -466,14 +465,15 @@ class Builder {
     const double rate = load ? type.storage_read_bytes_per_s : type.storage_write_bytes_per_s;
     if (rate <= 0 || instruction.bytes < kLeastBytes) return;
     const LinkId link = (load ? kStorageReadLink : kStorageWriteLink) - script.node;
-    result_.flows.set_capacity(link, rate);
     const auto key = std::make_tuple(index, load);
     const auto [at, added] = storage_requests_.try_emplace(key, static_cast<int>(requests_.size()));
     if (added) {
       PatternRequest request;
       request.lane = lane(index, instruction.stream, 0);
-      request.fixed.push_back(
-          {link, static_cast<double>(script.on_node), static_cast<double>(script.on_node)});
+      const auto ranks = static_cast<double>(script.on_node);
+      const int index = result_.flows.add_link(link).first;
+      result_.flows.set_capacity(index, rate);
+      request.fixed.push_back({index, ranks, ranks});
       requests_.push_back(std::move(request));
     }
     use(at->second, meeting_payloads_, id, instruction.bytes, rate);
@@ -516,52 +516,32 @@ class Builder {
     uses.push_back({request, target, bytes, bound});
   }
 
-  // Links of one transfer from device to device, remembered: rings of many collectives take the same routes.
-  const std::vector<LinkWeight>& route(const std::pair<int, int>& pair) {
-    const auto [at, added] = routes_.try_emplace((static_cast<std::uint64_t>(pair.first) << 32) |
-                                                 static_cast<std::uint64_t>(pair.second));
-    if (!added || pair.first == pair.second) return at->second;
-    for (const Link& link : network_.route(pair.first, pair.second).links) {
-      if (!result_.flows.has_capacity(link.id)) {
-        const NodeType& node = cluster_.groups[cluster_.place(pair.first).group].node;
-        result_.flows.set_capacity(link.id,
-                                   link.bandwidth_bytes_per_s * usable_fraction(link.kind, node, cluster_));
-        if (inside_node(link.kind)) inside_.insert(link.id);
-      }
-      at->second.push_back({link.id, 1, 1});
-    }
-    return at->second;
-  }
-
-  std::vector<LinkWeight> loads_of(const std::vector<std::pair<std::pair<int, int>, double>>& edges) {
-    std::vector<LinkWeight> loads;
-    for (const auto& [pair, weight] : edges)
-      for (const LinkWeight& load : route(pair))
-        loads.push_back({load.link, weight * load.weight, weight * load.weight});
-    return merged(std::move(loads));
+  // What a transfer between two devices adds to `loads_`.
+  void add_edge(int source, int destination, double share) {
+    for (const int link : routes_.links(source, destination)) loads_.add(link, share);
   }
 
   // On an idle network a flow takes the time that its cost model says: where the model knows of links inside
   // a node that the routes do not have (a mesh's disjoint rings, copies through shared memory), the routes'
   // links count less. Ports and fabric always count in full: what a bad placement costs there is the
   // simulator's to find.
-  int pattern_of(const PatternRequest& request) {
-    if (!request.fixed.empty()) return result_.flows.add_pattern(request.fixed, request.lane);
+  int pattern_of(PatternRequest&& request) {
+    if (!request.fixed.empty()) return result_.flows.add_pattern(std::move(request.fixed), request.lane);
     double relief = 1;
-    for (const LinkWeight& load : loads_of(request.own)) {
+    for (const LinkWeight& load : request.own) {
       const double alone = result_.flows.capacity(load.link) / load.weight;
-      if (inside_.count(load.link) != 0) relief = std::min(relief, alone / request.most_bytes_per_s);
+      if (routes_.inside_node(load.link)) relief = std::min(relief, alone / request.most_bytes_per_s);
     }
-    std::vector<LinkWeight> loads = loads_of(request.all.empty() ? request.own : request.all);
+    std::vector<LinkWeight> loads = std::move(request.all.empty() ? request.own : request.all);
     for (LinkWeight& load : loads)
-      if (inside_.count(load.link) != 0) load.weight *= relief;
+      if (routes_.inside_node(load.link)) load.weight *= relief;
     return result_.flows.add_pattern(std::move(loads), request.lane);
   }
 
   void resolve_payloads() {
     std::vector<int> patterns;
     patterns.reserve(requests_.size());
-    for (const PatternRequest& request : requests_) patterns.push_back(pattern_of(request));
+    for (PatternRequest& request : requests_) patterns.push_back(pattern_of(std::move(request)));
     const auto resolve = [&](const Use& use, Payload& payload) {
       payload.flow = result_.flows.add_flow(patterns[static_cast<std::size_t>(use.request)], use.bound);
       payload.bytes = use.bytes;
@@ -634,8 +614,8 @@ class Builder {
   std::vector<Use> meeting_payloads_;
   std::vector<Use> message_payloads_;
   std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
-  std::unordered_map<std::uint64_t, std::vector<LinkWeight>> routes_;  // looked up only
-  std::set<LinkId> inside_;
+  RouteTable routes_;
+  LoadSum loads_;
 };
 
 }  // namespace

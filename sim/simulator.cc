@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "program/compute_cost.h"
@@ -127,25 +128,32 @@ class Prepared {
     std::vector<double> pattern_bytes(flows.patterns().size(), 0);
     for (std::size_t f = 0; f < flows.flows().size(); ++f)
       pattern_bytes[static_cast<std::size_t>(flows.flows()[f].pattern)] += trace.flow_bytes[f];
-    std::vector<LinkWeight> loads;
+    std::vector<double> bytes(flows.links(), 0);
     for (std::size_t p = 0; p < flows.patterns().size(); ++p)
       if (pattern_bytes[p] > 0)
         for (const LinkWeight& load : flows.patterns()[p].loads)
-          loads.push_back({load.link, 0, load.bytes * pattern_bytes[p]});
-    loads = merged(std::move(loads));
+          bytes[static_cast<std::size_t>(load.link)] += load.bytes * pattern_bytes[p];
     const double duration = trace.step_ends_s.back();
-    std::vector<std::pair<double, std::size_t>> order;  // by falling utilization, then by link
-    for (std::size_t i = 0; i < loads.size(); ++i) {
-      const double could = flows.capacity(loads[i].link) * duration;
-      order.emplace_back(could > 0 ? -loads[i].bytes / could : 0, i);
+    struct Used {
+      double utilization = 0;
+      LinkId id = 0;
+      double bytes = 0;
+    };
+    std::vector<Used> order;  // by falling utilization, then by link
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] <= 0) continue;
+      const auto link = static_cast<int>(i);
+      const double could = flows.capacity(link) * duration;
+      order.push_back({could > 0 ? bytes[i] / could : 0, flows.id_of(link), bytes[i]});
     }
     const std::size_t reported = std::min(kLinksReported, order.size());
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(reported), order.end());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(reported), order.end(),
+                      [](const Used& a, const Used& b) {
+                        return a.utilization != b.utilization ? a.utilization > b.utilization : a.id < b.id;
+                      });
     std::vector<LinkLoad> result;
-    for (std::size_t i = 0; i < reported; ++i) {
-      const LinkWeight& load = loads[order[i].second];
-      result.push_back({name_of_link(load.link), -order[i].first, load.bytes});
-    }
+    for (std::size_t i = 0; i < reported; ++i)
+      result.push_back({name_of_link(order[i].id), order[i].utilization, order[i].bytes});
     return result;
   }
 
@@ -194,6 +202,11 @@ class Prepared {
   Folding folding_;
   std::vector<ComputeCost> costs_;
 };
+
+// What a simulation costs, in the measure of passes through layers of one rank a stage.
+double expected_instructions(const Plan& plan) {
+  return static_cast<double>(plan.micro_batches()) * std::max(plan.job->workload.layers, plan.stages());
+}
 
 // Everything but the Programs: those are lowered again where they are wanted.
 std::string to_bytes(const Simulation& simulation) {
@@ -265,19 +278,24 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
 
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs) {
+  // The longest first: so no process is left with a long one when the others are done.
+  std::vector<std::size_t> order(plans.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return expected_instructions(plans[a]) > expected_instructions(plans[b]);
+  });
   const std::vector<std::string> bytes =
-      run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int index) {
-        Prepared prepared(plans[static_cast<std::size_t>(index)], options);
+      run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int place) {
+        Prepared prepared(plans[order[static_cast<std::size_t>(place)]], options);
         Trace trace = interpret(prepared.scenario, prepared.steps);
         return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
       });
-  std::vector<Simulation> results;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    results.push_back(simulation_from_bytes(bytes[i]));
-    if (!options.keep_timeline) continue;
+  std::vector<Simulation> results(plans.size());
+  for (std::size_t place = 0; place < bytes.size(); ++place)
+    results[order[place]] = simulation_from_bytes(bytes[place]);
+  for (std::size_t i = 0; options.keep_timeline && i < plans.size(); ++i)
     for (const RankClass& c : folding_of(plans[i], options).classes)
-      results.back().programs.push_back(lower(plans[i], c.representative));
-  }
+      results[i].programs.push_back(lower(plans[i], c.representative));
   return results;
 }
 

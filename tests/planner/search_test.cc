@@ -45,6 +45,28 @@ double exhaustive(const Question& question) {
   return best;
 }
 
+// So many nodes with one V100 and as many with one A100.
+std::shared_ptr<Job> unlike_job(const std::string& workload, int of_each, std::int64_t batch, int seq_len) {
+  auto job = make_job(workload, "v100-ib100", of_each, batch, seq_len);
+  const Cluster other = load_cluster("dgx-a100");
+  job->cluster.profiles.push_back(other.profiles[other.groups.front().node.profile]);
+  job->cluster.groups.push_back(job->cluster.groups.front());
+  job->cluster.groups.back().node.profile = static_cast<int>(job->cluster.profiles.size()) - 1;
+  return job;
+}
+
+void check_exhaustive(const std::vector<Question>& questions) {
+  for (const Question& question : questions) {
+    SearchOptions options;
+    options.budget_s = 1e9;
+    const SearchResult result = planner::search(question.job, question.pins, options);
+    INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
+    CHECK(result.proven);
+    CHECK(result.gap == 0);
+    CHECK(result.plans.front().step_time_s() == exhaustive(question));
+  }
+}
+
 TEST_CASE("on small spaces the answer is exhaustive simulation's") {
   Pins plain = narrow(1, Recompute::none);
   plain.bucket_bytes = 64e6;
@@ -81,15 +103,36 @@ TEST_CASE("on small spaces the answer is exhaustive simulation's") {
       {make_job("gpt2", "localhost", 3, 6, 64, "orrery"), bare},
   };
   CHECK(questions.size() >= 20);
-  for (const Question& question : questions) {
-    SearchOptions options;
-    options.budget_s = 1e9;
-    const SearchResult result = planner::search(question.job, question.pins, options);
-    INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
-    CHECK(result.proven);
-    CHECK(result.gap == 0);
-    CHECK(result.plans.front().step_time_s() == exhaustive(question));
-  }
+  check_exhaustive(questions);
+}
+
+TEST_CASE("so it is with compression, parameter servers, split operators and unlike devices") {
+  Pins compressed = narrow({}, Recompute::none);
+  compressed.pp = 1;
+  compressed.search_compression = true;
+  Pins servers = narrow({}, Recompute::none);
+  servers.pp = 1;
+  servers.bucket_bytes = 64e6;
+  servers.search_sync = true;
+  Pins split = narrow({}, Recompute::none);
+  split.pp = 1;
+  Pins cut = narrow(0, Recompute::none);
+  cut.tp = 2;
+  Pins shared = narrow({}, Recompute::none);
+  shared.bucket_bytes = 64e6;
+  shared.overlap_grad_reduce = true;
+  check_exhaustive({
+      {make_job("gpt2", "v100-ib100", 4, 8, 128), compressed},
+      {make_job("bert-base", "dgx-a100", 2, 8, 128), compressed},
+      {make_job("gpt2", "dgx-a100", 4, 8, 128), servers},
+      {make_job("resnet50", "v100-ib100", 4, 32, 0), servers},
+      {make_job("vgg16", "v100-ib100", 4, 64, 0), split},
+      {make_job("vgg16", "v100-ib100", 4, 32, 0), cut},
+      {make_job("dlrm", "v100-ib100", 4, 256, 0), split},
+      {unlike_job("gpt2", 1, 12, 128), shared},
+      {unlike_job("gpt2", 2, 12, 128), shared},
+      {unlike_job("resnet50", 1, 48, 0), shared},
+  });
 }
 
 TEST_CASE("an answer under a small budget says its gap, and the gap holds") {

@@ -61,8 +61,9 @@ std::vector<double> in_flows(const Cluster& cluster, const std::vector<ZoneTrans
       const Route route = network.route(transfer.source, transfer.destination);
       std::vector<sim::LinkWeight> loads;
       for (const Link& link : route.links) {
-        flows.set_capacity(link.id, link.bandwidth_bytes_per_s);
-        loads.push_back({link.id, 1, 1});
+        const int index = flows.add_link(link.id).first;
+        flows.set_capacity(index, link.bandwidth_bytes_per_s);
+        loads.push_back({index, 1, 1});
       }
       flow_of.push_back(flows.add_flow(flows.add_pattern(loads, sim::kNoLane), route.bandwidth_bytes_per_s));
       latency.push_back(route.latency_s);
