@@ -137,7 +137,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       const auto n = static_cast<std::int64_t>(ranks.size());
       shard = {place * (bucket.elements / n), bucket.elements / n};
     }
-    if (plan.choices.sync == Sync::parameter_server && plan.choices.dp > 1) {
+    if (plan.choices.has_servers()) {
       shard = {0, 0};
       if (program.at.dp < plan.choices.servers) {
         const ServerSlice slice = server_slice(bucket.elements, plan.choices.servers, program.at.dp);
@@ -223,7 +223,7 @@ Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
 // shards and servers' slices each one's own (with hybrid sharding the first shard group's), of one process's
 // devices the first.
 bool Parameters::answers(const Plan& plan, int index) const {
-  if (plan.choices.sync == Sync::parameter_server && plan.choices.dp > 1) return true;
+  if (plan.choices.has_servers()) return true;
   const int group = program_->buckets[static_cast<std::size_t>(index)].group;
   if (group < 0) return true;
   const auto first_of = [this](const Group& members) { return members.ranks.front() == program_->rank; };

@@ -170,9 +170,6 @@ class RankWriter {
         named(node, "tensor_size")->set_uint64_val(static_cast<std::uint64_t>(whole(instruction.bytes)));
         break;
       }
-      case Op::receive_any:
-        throw UserError("--to chakra: a trace cannot say that a rank receives from whoever sends first",
-                        "expected a plan without an asynchronous parameter server");
     }
     return nodes;
   }
@@ -189,6 +186,9 @@ class RankWriter {
 }  // namespace
 
 std::vector<ExportedFile> export_chakra(const Plan& plan, const ExportOptions& options) {
+  if (plan.choices.asynchronous())
+    throw UserError("--to chakra: a trace cannot say that a server serves whoever sends first",
+                    "expected a plan without asynchronous parameter servers");
   const int world = plan.choices.world();
   std::vector<int> ranks;
   if (world <= kMaxEveryRank || options.all_ranks) {

@@ -250,13 +250,16 @@ void check_context(const Plan& plan) {
 void check_synchronisation(const Plan& plan) {
   const Choices& choices = plan.choices;
   const std::string option = fmt::format("--sync {}", name_of(choices.sync));
-  if (choices.sync == Sync::async_parameter_server) {
-    reject(option + " has no lowering yet", "all-reduce, parameter-server or data-parallel-single-process");
+  const bool asynchronous = choices.sync == Sync::async_parameter_server;
+  const bool servers = asynchronous || choices.sync == Sync::parameter_server;
+  if (!servers && choices.servers != 0) {
+    reject(fmt::format("--servers {} with {}", choices.servers, option),
+           "--sync parameter-server or async-parameter-server");
   }
-  if (choices.sync != Sync::parameter_server && choices.servers != 0) {
-    reject(fmt::format("--servers {} with {}", choices.servers, option), "--sync parameter-server");
+  if (choices.staleness < 0) {
+    reject(fmt::format("--staleness {}", choices.staleness), "steps, or 0 for any number of them");
   }
-  if (choices.staleness != 0) {
+  if (!asynchronous && choices.staleness != 0) {
     reject(fmt::format("--staleness {} with {}", choices.staleness, option), "--sync async-parameter-server");
   }
   if (choices.sync == Sync::all_reduce) return;
@@ -267,10 +270,14 @@ void check_synchronisation(const Plan& plan) {
   if (choices.schedule == Schedule::interleaved) {
     reject(option + " with --schedule interleaved", "another schedule");
   }
-  if (choices.sync == Sync::parameter_server) {
+  if (servers) {
     if (choices.servers < 1 || choices.servers > choices.dp) {
       reject(fmt::format("--servers {}", choices.servers),
              fmt::format("1 to {}: servers stand beside workers", choices.dp));
+    }
+    if (asynchronous && !choices.replica_batches.empty()) {
+      reject(option + " with uneven replica batches",
+             "equal shares: whoever is ready takes the next, so fast workers take more of them");
     }
     return;
   }

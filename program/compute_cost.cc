@@ -342,7 +342,7 @@ double ComputeCost::seconds(const Program& program, const Instruction& instructi
         // With ZeRO each rank updates its share of the bucket.
         if (c.zero >= 1 && bucket.group >= 0)
           shards = c.shard_group > 0 ? group : static_cast<double>(program.groups[bucket.group].ranks.size());
-        if (c.sync == Sync::parameter_server && c.dp > 1) shards = c.servers;
+        if (c.has_servers()) shards = c.servers;
         elements += static_cast<double>(bucket.elements) / shards;
       }
       return update_seconds(elements);
@@ -353,7 +353,6 @@ double ComputeCost::seconds(const Program& program, const Instruction& instructi
       return instruction.bytes / rate_of("copy", false, *device_) / keep_;
     case Op::collective:
     case Op::exchange:
-    case Op::receive_any:
     case Op::load:
     case Op::save:
       break;

@@ -240,6 +240,7 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
   const auto elements = static_cast<double>(bucket.elements);
   const TensorRef whole{TensorKind::gradients, index, -1};
   if (has_servers(lowering)) return push_gradients(lowering, index, std::move(after));
+  if (choices.asynchronous()) return push_and_pull(lowering, index, std::move(after));
   if (compresses(lowering, index)) {
     const std::uint32_t packed = pack_bucket(lowering, index, after);
     Instruction compressed = compressed_collective(lowering, index);
@@ -322,7 +323,9 @@ void reduce_partial(Lowering& lowering, std::vector<std::int64_t>* ready) {
 // The global norm of the gradients: one scalar over the world.
 std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& ready,
                          const std::vector<std::int32_t>& buckets) {
-  if (!lowering.plan().job->runtime.clip_gradients || has_one_process(lowering)) return -1;
+  if (!lowering.plan().job->runtime.clip_gradients || has_one_process(lowering) ||
+      lowering.choices().asynchronous())
+    return -1;
   const int world = lowering.group(GroupKind::world);
   if (world < 0) return -1;
   Instruction instruction =
@@ -332,8 +335,9 @@ std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& re
   return lowering.emit(std::move(instruction));
 }
 
-void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::vector<std::uint32_t> after,
-            bool clipped) {
+}  // namespace
+
+Instruction update_of(const Lowering& lowering, const std::vector<std::int32_t>& buckets) {
   Instruction optimizer;
   optimizer.op = Op::compute;
   optimizer.stream = Stream::compute;
@@ -341,8 +345,6 @@ void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::v
   optimizer.op_begin = buckets.front();
   optimizer.op_end = buckets.back() + 1;
   optimizer.dtype = DType::fp32;
-  optimizer.after = std::move(after);
-  if (clipped) optimizer.reads.push_back({TensorKind::gradient_norm, 0, -1});
   const Training& training = lowering.plan().job->training;
   const double traffic =
       optimizer_traffic_per_parameter(training.optimizer, training.precision, lowering.plan().job->runtime);
@@ -352,7 +354,7 @@ void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::v
     if (lowering.choices().zero >= 1 && bucket.group >= 0) {
       elements /= static_cast<double>(lowering.group_at(bucket.group).ranks.size());
     }
-    if (has_servers(lowering)) elements /= lowering.choices().servers;
+    if (lowering.choices().has_servers()) elements /= lowering.choices().servers;
     optimizer.bytes += elements * traffic;
     for (const TensorKind kind :
          {TensorKind::gradients, TensorKind::optimizer_state, TensorKind::parameters}) {
@@ -361,19 +363,18 @@ void update(Lowering& lowering, const std::vector<std::int32_t>& buckets, std::v
     optimizer.writes.push_back({TensorKind::optimizer_state, i, -1});
     optimizer.writes.push_back({TensorKind::parameters, i, -1});
   }
-  lowering.emit(std::move(optimizer));
+  return optimizer;
 }
-
-}  // namespace
 
 void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
   std::vector<std::int32_t> buckets(lowering.program.buckets.size());
   std::iota(buckets.begin(), buckets.end(), 0);
   if (!lowering.choices().overlap_grad_reduce) {
+    const std::uint32_t last_backward = lowering.last_compute();
     for (const std::int32_t i : buckets) {
       const auto b = static_cast<std::size_t>(i);
       if (lowering.program.buckets[b].group < 0 || lowering.tied_bucket[b] || ready[b] >= 0) continue;
-      ready[b] = reduce_bucket(lowering, i, -1, true, {lowering.last_compute()});
+      ready[b] = reduce_bucket(lowering, i, -1, true, {last_backward});
     }
   }
   reduce_shared(lowering, &ready);
@@ -383,7 +384,7 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
   }
   reduce_partial(lowering, &ready);
   std::vector<std::int32_t> own = buckets;  // that this rank updates
-  if (!updates_buckets(lowering)) own.clear();
+  if (!updates_buckets(lowering) || lowering.choices().asynchronous()) own.clear();
   const std::int64_t norm = reduce_norm(lowering, ready, own);
   if (!own.empty()) {
     std::vector<std::uint32_t> after;
@@ -395,7 +396,10 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
         return lowering.program.instructions[other].stream == Stream::compute;
       });
     }
-    update(lowering, own, std::move(after), norm >= 0);
+    Instruction optimizer = update_of(lowering, own);
+    optimizer.after = std::move(after);
+    if (norm >= 0) optimizer.reads.push_back({TensorKind::gradient_norm, 0, -1});
+    lowering.emit(std::move(optimizer));
   }
   if (has_servers(lowering)) {
     for (const std::int32_t i : buckets) pull_parameters(lowering, i, lowering.last_compute());

@@ -25,51 +25,60 @@ double batch_bytes_per_row(const Workload& workload) {
   return elements > 0 ? (static_cast<double>(elements) + 1) * word : 0;
 }
 
-Instruction exchange(const TensorRef& tensor, DType type) {
-  Instruction instruction;
-  instruction.op = Op::exchange;
-  instruction.stream = Stream::data;
-  instruction.dtype = type;
-  (tensor.kind == TensorKind::gradients ? instruction.reads : instruction.writes).push_back(tensor);
-  return instruction;
-}
-
 // One side of the messages between every worker and all servers, a slice of the bucket each; the servers are
-// workers too. Worker w begins with server w, so that not all of them push into the same port first.
-Instruction with_servers(Lowering& lowering, int bucket, TensorKind kind, DType type) {
-  const auto& ranks = members(lowering);
-  const int workers = static_cast<int>(ranks.size());
+// workers too.
+Instruction with_servers(Lowering& lowering, int bucket, TensorKind kind) {
+  const int workers = static_cast<int>(members(lowering).size());
   const int servers = lowering.choices().servers;
   const int here = lowering.program.at.dp;  // this form is pure data parallelism
   const bool to_server = kind == TensorKind::gradients;
-  const std::int64_t elements = lowering.program.buckets[static_cast<std::size_t>(bucket)].elements;
-  const std::int32_t tag = 2 * bucket + (to_server ? 0 : 1);
-  Instruction instruction = exchange({kind, bucket, -1}, type);
-  instruction.reads.assign(1, {kind, bucket, -1});
-  instruction.writes.clear();
-  const auto transfer = [&](int other, int server, bool send) {
-    if (other == here) return;
-    const double bytes =
-        static_cast<double>(server_slice(elements, servers, server).elements) * bytes_of(type);
-    TensorRef tensor{kind, bucket, -1};
-    tensor.block = server;
-    instruction.transfers.push_back({ranks[static_cast<std::size_t>(other)], bytes, tag, send, tensor});
-    instruction.bytes += bytes;
-    if (!send && instruction.writes.empty()) instruction.writes.push_back({kind, bucket, -1});
-  };
-  for (int k = 0; k < servers; ++k) {
-    const int server = (here + k) % servers;
-    transfer(server, server, /*send=*/to_server);
-  }
+  Instruction instruction = to_servers(lowering, bucket, kind);
   if (here >= servers) return instruction;
-  for (int k = 1; k < workers; ++k) transfer((here + k) % workers, here, /*send=*/!to_server);
+  for (int k = 1; k < workers; ++k)
+    add_slice(lowering, instruction, (here + k) % workers, here, /*send=*/!to_server);
   return instruction;
 }
 
 }  // namespace
 
+Instruction slice_exchange(const Lowering& lowering, int bucket, TensorKind kind) {
+  const bool gradients = kind == TensorKind::gradients;
+  Instruction instruction;
+  instruction.op = Op::exchange;
+  instruction.stream = Stream::data;
+  instruction.dtype = gradients ? lowering.plan().gradient_type() : lowering.plan().parameter_type();
+  instruction.reads.push_back({kind, bucket, -1});
+  return instruction;
+}
+
+void add_slice(Lowering& lowering, Instruction& instruction, int other, int server, bool send) {
+  TensorRef tensor = instruction.reads.front();
+  const std::int64_t elements = lowering.program.buckets[static_cast<std::size_t>(tensor.index)].elements;
+  const double bytes =
+      static_cast<double>(server_slice(elements, lowering.choices().servers, server).elements) *
+      bytes_of(instruction.dtype);
+  const std::int32_t tag = 2 * tensor.index + (tensor.kind == TensorKind::gradients ? 0 : 1);
+  tensor.block = server;
+  instruction.transfers.push_back(
+      {members(lowering)[static_cast<std::size_t>(other)], bytes, tag, send, tensor});
+  instruction.bytes += bytes;
+  if (!send && instruction.writes.empty()) instruction.writes.push_back(instruction.reads.front());
+}
+
+// Worker w begins with server w, so that not all of them push into the same port first.
+Instruction to_servers(Lowering& lowering, int bucket, TensorKind kind) {
+  const int servers = lowering.choices().servers;
+  const int here = lowering.program.at.dp;
+  Instruction instruction = slice_exchange(lowering, bucket, kind);
+  for (int k = 0; k < servers; ++k) {
+    const int server = (here + k) % servers;
+    if (server != here) add_slice(lowering, instruction, server, server, kind == TensorKind::gradients);
+  }
+  return instruction;
+}
+
 bool has_servers(const Lowering& lowering) {
-  return lowering.choices().sync == Sync::parameter_server && lowering.choices().dp > 1;
+  return lowering.choices().has_servers() && !lowering.choices().asynchronous();
 }
 
 bool has_one_process(const Lowering& lowering) {
@@ -78,21 +87,19 @@ bool has_one_process(const Lowering& lowering) {
 
 bool updates_buckets(const Lowering& lowering) {
   const int position = lowering.program.at.dp;  // these forms are pure data parallelism
-  if (has_servers(lowering)) return position < lowering.choices().servers;
+  if (lowering.choices().has_servers()) return position < lowering.choices().servers;
   if (has_one_process(lowering)) return position == 0;
   return true;
 }
 
 std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after) {
-  Instruction instruction =
-      with_servers(lowering, bucket, TensorKind::gradients, lowering.plan().gradient_type());
+  Instruction instruction = with_servers(lowering, bucket, TensorKind::gradients);
   instruction.after = std::move(after);
   return lowering.emit(std::move(instruction));
 }
 
 std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after) {
-  Instruction instruction =
-      with_servers(lowering, bucket, TensorKind::parameters, lowering.plan().parameter_type());
+  Instruction instruction = with_servers(lowering, bucket, TensorKind::parameters);
   instruction.after.push_back(after);
   return lowering.emit(std::move(instruction));
 }

@@ -98,6 +98,7 @@ Program lower(const Plan& plan, int rank) {
     lowering.chunks.push_back(internal::build_chunk(lowering, chunk));
   }
   internal::finish_step(lowering, internal::run_schedule(lowering));
+  internal::add_services(lowering);
   return std::move(lowering.program);
 }
 

@@ -82,11 +82,16 @@ struct Choices {
   double topk_ratio = 0.01;
   Sync sync = Sync::all_reduce;
   int servers = 0;
-  int staleness = 0;
+  int staleness = 0;  // asynchronous servers: steps that a worker may be ahead of the slowest; 0: any
   double capacity_factor = 0;
   std::vector<std::int64_t> replica_batches;
 
   int world() const { return tp * pp * dp * cp; }
+  // Parameter servers among several workers; of these those that do not wait for each other.
+  bool has_servers() const {
+    return dp > 1 && (sync == Sync::parameter_server || sync == Sync::async_parameter_server);
+  }
+  bool asynchronous() const { return has_servers() && sync == Sync::async_parameter_server; }
   bool operator==(const Choices&) const = default;
 };
 

@@ -11,9 +11,9 @@ namespace orrery {
 namespace {
 
 constexpr std::array<std::string_view, kStreamCount> kStreams = {
-    "compute", "tensor", "data",    "pipeline_forward",         "pipeline_backward",        "expert",
-    "context", "input",  "storage", "pipeline_forward_receive", "pipeline_backward_receive"};
-constexpr std::array<std::string_view, 9> kOps = {"compute", "collective", "exchange", "receive_any", "pack",
+    "compute", "tensor", "data",    "pipeline_forward",         "pipeline_backward",         "expert",
+    "context", "input",  "storage", "pipeline_forward_receive", "pipeline_backward_receive", "data_receive"};
+constexpr std::array<std::string_view, 8> kOps = {"compute", "collective", "exchange", "pack",
                                                   "unpack",  "copy",       "load",     "save"};
 constexpr std::array<std::string_view, 6> kComputes = {"forward",  "backward_input", "backward_weight",
                                                        "backward", "recompute",      "optimizer"};
@@ -94,13 +94,13 @@ std::string_view kind_of(const Instruction& instruction) {
       return "other";
     case Op::collective:
     case Op::exchange:
-    case Op::receive_any:
       break;
   }
   switch (instruction.stream) {
     case Stream::tensor:
       return "tensor_comm";
     case Stream::data:
+    case Stream::data_receive:
       return "data_comm";
     case Stream::pipeline_forward:
     case Stream::pipeline_backward:
@@ -141,8 +141,36 @@ std::string label_of(const TensorRef& tensor) {
 
 }  // namespace
 
+std::size_t instruction_count(const Program& program) {
+  std::size_t count = program.instructions.size();
+  for (const Service& service : program.services) count += service.instructions.size();
+  return count;
+}
+
+const Instruction& instruction_at(const Program& program, std::size_t index) {
+  if (index < program.instructions.size()) return program.instructions[index];
+  index -= program.instructions.size();
+  for (const Service& service : program.services) {
+    if (index < service.instructions.size()) return service.instructions[index];
+    index -= service.instructions.size();
+  }
+  throw InternalError("an instruction beyond the program's last");
+}
+
+std::vector<Program> service_programs(const Program& program) {
+  std::vector<Program> programs;
+  for (const Service& service : program.services) {
+    Program& one = programs.emplace_back();
+    one.rank = program.rank;
+    one.at = program.at;
+    one.buckets = program.buckets;
+    one.instructions = service.instructions;
+  }
+  return programs;
+}
+
 std::string label_of(const Program& program, std::size_t index) {
-  const Instruction& instruction = program.instructions.at(index);
+  const Instruction& instruction = instruction_at(program, index);
   std::string label;
   switch (instruction.op) {
     case Op::compute:
@@ -163,6 +191,7 @@ std::string label_of(const Program& program, std::size_t index) {
         label += fmt::format("{} {} {}", transfer.send ? "send to" : "receive from", transfer.peer,
                              label_of(transfer.tensor));
       }
+      if (label.empty() && !instruction.writes.empty()) label = label_of(instruction.writes.front());
       break;
     }
     default:
@@ -214,6 +243,7 @@ void write_instruction(const Instruction& instruction, proto::ProgramInstruction
     out->set_send(transfer.send);
     write_tensor(transfer.tensor, out->mutable_tensor());
   }
+  message->set_lead(instruction.lead);
   for (const TensorRef& tensor : instruction.reads) write_tensor(tensor, message->add_reads());
   for (const TensorRef& tensor : instruction.writes) write_tensor(tensor, message->add_writes());
 }
@@ -243,6 +273,12 @@ void to_proto(const Program& program, proto::Program* message) {
   }
   for (const Instruction& instruction : program.instructions) {
     write_instruction(instruction, message->add_instructions());
+  }
+  for (const Service& service : program.services) {
+    auto* out = message->add_services();
+    out->set_worker(service.worker);
+    for (const Instruction& instruction : service.instructions)
+      write_instruction(instruction, out->add_instructions());
   }
 }
 

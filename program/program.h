@@ -34,12 +34,13 @@ enum class Stream : std::uint8_t {
   storage,                    // checkpoints
   pipeline_forward_receive,   // receives of activations from the previous stage
   pipeline_backward_receive,  // receives of gradients from the next stage
+  data_receive,               // receives of asynchronous servers and of their workers
 };
-constexpr int kStreamCount = 11;
+constexpr int kStreamCount = 12;
 // Receives have streams of their own: a receive that waits for its sender must not hold up this stage's
 // sends.
 
-enum class Op : std::uint8_t { compute, collective, exchange, receive_any, pack, unpack, copy, load, save };
+enum class Op : std::uint8_t { compute, collective, exchange, pack, unpack, copy, load, save };
 
 enum class ComputeKind : std::uint8_t {
   forward,
@@ -124,6 +125,9 @@ struct Instruction {
       per_peer_bytes;  // all_to_all with uneven counts: bytes sent to each member; empty: even
   // exchange
   std::vector<Transfer> transfers;
+  // Bounded staleness: in its n-th run it waits until this rank has applied n - lead pushes of the same
+  // parameters from every worker that still trains; -1: it waits for nobody.
+  std::int32_t lead = -1;
   std::vector<TensorRef> reads;
   std::vector<TensorRef> writes;
 };
@@ -168,13 +172,28 @@ struct Coordinates {
   int tp = 0, cp = 0, ep = 0, dp = 0, pp = 0;
 };
 
+// What an asynchronous parameter server does in a step of one of its workers, whenever that comes and beside
+// its own rank's instructions. `after` counts from the service's first instruction. Whose pushes are there
+// first is served first: services share the compute stream of their rank, ahead of its own instructions.
+struct Service {
+  std::int32_t worker = 0;  // global rank
+  std::vector<Instruction> instructions;
+};
+
 struct Program {
   std::int32_t rank = 0;
   Coordinates at;
   std::vector<Group> groups;
   std::vector<Bucket> buckets;
   std::vector<Instruction> instructions;
+  std::vector<Service> services;
 };
+
+// As a Timeline numbers them: the rank's own instructions, then those of its services.
+std::size_t instruction_count(const Program& program);
+const Instruction& instruction_at(const Program& program, std::size_t index);
+// Services as Programs of the same rank, in order, for whoever runs or checks them.
+std::vector<Program> service_programs(const Program& program);
 
 std::string_view name_of(Stream);
 std::string_view name_of(Op);

@@ -165,7 +165,7 @@ class TraceWriter {
       const auto at = programs_by_rank_.find(event.rank);
       if (at == programs_by_rank_.end()) continue;
       const Program& program = programs_[at->second];
-      if (event.instruction >= program.instructions.size()) continue;
+      if (event.instruction >= instruction_count(program)) continue;
       slice(program, event);
     }
     for (const auto& [key, flow] : flows_) arrow(flow);
@@ -177,7 +177,7 @@ class TraceWriter {
   using FlowKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;  // step, from, to, tag
   struct End {
     const TimelineEvent* event = nullptr;
-    Stream stream = Stream::compute;
+    int track = 0;
   };
   using Flow = std::pair<End, End>;
 
@@ -192,32 +192,53 @@ class TraceWriter {
         std::back_inserter(text_),
         R"j({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"rank {} (stage {}, dp {}, tp {})"}}}})j",
         program.rank, program.rank, program.at.pp, program.at.dp, program.at.tp);
-    std::array<bool, kStreamCount> used{};
-    for (const Instruction& instruction : program.instructions)
-      used[static_cast<std::size_t>(instruction.stream)] = true;
-    for (int stream = 0; stream < kStreamCount; ++stream) {
-      if (!used[static_cast<std::size_t>(stream)]) continue;
+    std::map<int, std::string> tracks;
+    for (std::size_t i = 0; i < instruction_count(program); ++i) {
+      const std::int32_t worker = worker_of(program, i);
+      std::string& name = tracks[track_of(program, i)];
+      if (!name.empty()) continue;
+      name = name_of(instruction_at(program, i).stream);
+      if (worker >= 0) name += fmt::format(" for worker {}", worker);
+    }
+    for (const auto& [track, name] : tracks) {
       line();
       fmt::format_to(std::back_inserter(text_),
                      R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-                     program.rank, stream, name_of(static_cast<Stream>(stream)));
+                     program.rank, track, name);
     }
   }
 
+  // Whom an instruction serves; -1: it is the rank's own.
+  static std::int32_t worker_of(const Program& program, std::size_t index) {
+    std::size_t end = program.instructions.size();
+    for (const Service& service : program.services) {
+      if (index >= end && index - end < service.instructions.size()) return service.worker;
+      end += service.instructions.size();
+    }
+    return -1;
+  }
+
+  // A stream of the rank's own, or of what it does for one worker.
+  static int track_of(const Program& program, std::size_t index) {
+    return static_cast<int>(instruction_at(program, index).stream) +
+           kStreamCount * (worker_of(program, index) + 1);
+  }
+
   void slice(const Program& program, const TimelineEvent& event) {
-    const Instruction& instruction = program.instructions[event.instruction];
+    const Instruction& instruction = instruction_at(program, event.instruction);
+    const int track = track_of(program, event.instruction);
     line();
     fmt::format_to(
         std::back_inserter(text_),
         R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"instruction":{},"step":{},"flops":{:.0f},"bytes":{:.0f}}}}})",
-        label_of(program, event.instruction), kind_of(instruction), event.rank,
-        static_cast<int>(instruction.stream), event.start_s * 1e6, (event.end_s - event.start_s) * 1e6,
-        event.instruction, event.step, instruction.flops, instruction.bytes);
+        label_of(program, event.instruction), kind_of(instruction), event.rank, track, event.start_s * 1e6,
+        (event.end_s - event.start_s) * 1e6, event.instruction, event.step, instruction.flops,
+        instruction.bytes);
     for (const Transfer& transfer : instruction.transfers) {
       const std::int32_t from = transfer.send ? event.rank : transfer.peer;
       const std::int32_t to = transfer.send ? transfer.peer : event.rank;
       Flow& flow = flows_[{event.step, from, to, transfer.tag}];
-      (transfer.send ? flow.first : flow.second) = {&event, instruction.stream};
+      (transfer.send ? flow.first : flow.second) = {&event, track};
     }
   }
 
@@ -231,12 +252,12 @@ class TraceWriter {
     line();
     fmt::format_to(std::back_inserter(text_),
                    R"({{"ph":"s","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
-                   arrows_, from.event->rank, static_cast<int>(from.stream), start_s * 1e6);
+                   arrows_, from.event->rank, from.track, start_s * 1e6);
     line();
     fmt::format_to(
         std::back_inserter(text_),
         R"({{"ph":"f","bp":"e","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
-        arrows_, to.event->rank, static_cast<int>(to.stream), end_s * 1e6);
+        arrows_, to.event->rank, to.track, end_s * 1e6);
   }
 
   const std::vector<Program>& programs_;

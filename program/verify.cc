@@ -5,6 +5,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -59,12 +60,7 @@ struct Meeting {
 class World {
  public:
   explicit World(const std::vector<Program>& programs) : programs_(programs) {
-    for (std::size_t i = 0; i < programs.size(); ++i) {
-      if (!by_rank_.emplace(programs[i].rank, i).second) {
-        throw InternalError(fmt::format("rank {} has two programs", programs[i].rank));
-      }
-      meetings_of_.emplace_back(programs[i].instructions.size());
-    }
+    for (const Program& program : programs) meetings_of_.emplace_back(program.instructions.size());
     match_collectives();
     match_transfers();
   }
@@ -174,7 +170,6 @@ class World {
   }
 
   const std::vector<Program>& programs_;
-  std::map<std::int32_t, std::size_t> by_rank_;
   std::vector<std::vector<std::vector<int>>> meetings_of_;  // [program][instruction]
   std::vector<Meeting> meetings_;
 };
@@ -346,11 +341,18 @@ class Hazards {
 }  // namespace
 
 void verify_programs(const std::vector<Program>& programs) {
-  for (const Program& program : programs) check_structure(program);
-  const World world(programs);
-  Execution(programs, world, Execution::Semantics::streams).run();
-  Execution(programs, world, Execution::Semantics::one_by_one).run();
-  for (const Program& program : programs) Hazards(program).check();
+  std::set<std::int32_t> ranks;
+  std::vector<Program> all = programs;  // and what asynchronous servers do for a step of each worker
+  for (const Program& program : programs) {
+    if (!ranks.insert(program.rank).second)
+      throw InternalError(fmt::format("rank {} has two programs", program.rank));
+    for (Program& service : service_programs(program)) all.push_back(std::move(service));
+  }
+  for (const Program& program : all) check_structure(program);
+  const World world(all);
+  Execution(all, world, Execution::Semantics::streams).run();
+  Execution(all, world, Execution::Semantics::one_by_one).run();
+  for (const Program& program : all) Hazards(program).check();
 }
 
 }  // namespace orrery

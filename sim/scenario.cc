@@ -173,8 +173,6 @@ class Builder {
       case Op::save:
         add_storage(index, i, instruction, task);
         return;
-      case Op::receive_any:
-        break;
     }
     throw InternalError("the simulator does not run " + std::string(name_of(instruction.op)) + " (" +
                         where(program(index), i) + ")");

@@ -31,6 +31,8 @@ class Prepared {
  public:
   Prepared(const Plan& plan, const SimulationOptions& options)
       : plan_(plan), cluster_(plan.job->cluster), network_(cluster_) {
+    if (plan.choices.asynchronous())
+      throw UserError("--sync async-parameter-server is not simulated yet", "expected another --sync");
     const bool messages = options.detail == Detail::messages;
     folding_ = folding_of(plan, options);
     for (const DeviceProfile& profile : cluster_.profiles) costs_.emplace_back(plan, profile);

@@ -208,14 +208,26 @@ Instruction compressed_collective(const Lowering& lowering, int bucket);
 std::uint32_t unpack_bucket(Lowering& lowering, int bucket, std::uint32_t after);
 
 // lower_server.cc
-bool has_servers(const Lowering& lowering);
+bool has_servers(const Lowering& lowering);  // that all workers wait for
 bool has_one_process(const Lowering& lowering);
 bool updates_buckets(const Lowering& lowering);  // or slices of them
 std::uint32_t push_gradients(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
 std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t after);
+// An exchange of slices of a bucket with servers, still without a message; one message of it, with the rank
+// at position `other` of the data group; all messages of a worker with all servers but its own rank.
+Instruction slice_exchange(const Lowering& lowering, int bucket, TensorKind kind);
+void add_slice(Lowering& lowering, Instruction& instruction, int other, int server, bool send);
+Instruction to_servers(Lowering& lowering, int bucket, TensorKind kind);
 // Device 0's inputs and parameters to everyone; returns what the forward pass waits for.
 std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::int64_t loaded);
 void gather_loss(Lowering& lowering, int micro_batch);
+
+// lower_asynchronous.cc: a worker's bucket to the servers and back; what servers do for their workers.
+std::uint32_t push_and_pull(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
+void add_services(Lowering& lowering);
+
+// lower_data.cc: the update of these buckets by this rank, as much of them as it keeps.
+Instruction update_of(const Lowering& lowering, const std::vector<std::int32_t>& buckets);
 
 // lower_pipeline.cc: everything from the first load to the last backward. Returns, by bucket, the instruction
 // that reduced it, or -1.
