@@ -76,6 +76,10 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
     overflow_ = static_cast<float*>(device.allocate(sizeof(float)));
   }
   if (plan.choices.grad_compression != Compression::none) compressor_.emplace(plan, parameters_, device);
+  if (plan.choices.asynchronous())
+    servers_.emplace(
+        plan, program, parameters_, device, world,
+        [this](const Instruction& instruction) -> Communicator& { return world_of(instruction); });
   make_mathematics();
   make_communicators();
   const auto tokens = static_cast<std::size_t>(micro_batches_ * math_->rows()) * sizeof(std::int32_t);
@@ -228,8 +232,12 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
   const int micro_batch = instruction.micro_batch;
   const ComputeKind kind = instruction.compute;
   if (kind == ComputeKind::optimizer) {
-    compiled.steps.push_back(
-        [this, begin = instruction.op_begin, end = instruction.op_end] { optimizer(begin, end); });
+    compiled.steps.push_back([this, begin = instruction.op_begin, end = instruction.op_end] {
+      if (servers_)
+        servers_->apply_own(begin);
+      else
+        optimizer(begin, end);
+    });
     compiled.operators.push_back(-1);
     return;
   }
@@ -291,6 +299,10 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
                                    std::vector<Values::Id>& uses) {
   if (instruction.stream == Stream::context) {
     compiled.start = ring_->exchange(instruction, world_of(instruction), uses);
+    return;
+  }
+  if (instruction.stream == Stream::data_receive) {
+    compile_pull(instruction, compiled);
     return;
   }
   if (instruction.stream == Stream::data) {
@@ -414,7 +426,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
 }
 
 bool Interpreter::progress() {
-  bool ended = false;
+  bool ended = servers_ && servers_->progress();
   for (Queue& queue : queues_) {
     while (!queue.waiting.empty()) {
       const std::uint32_t head = queue.waiting.front();
@@ -438,6 +450,12 @@ bool Interpreter::progress() {
 void Interpreter::wait_for(std::uint32_t instruction) {
   while (done_[instruction] == 0)
     if (!progress()) world_.idle();
+}
+
+void Interpreter::run_batch(std::int64_t batch) {
+  const int replicas = plan_.choices.dp;
+  first_sample_ = first_sample_of(plan_, static_cast<int>(batch % replicas));
+  run_step(batch / replicas);
 }
 
 void Interpreter::run_step(std::int64_t step) {
@@ -474,6 +492,7 @@ void Interpreter::run_step(std::int64_t step) {
     done_[i] = 1;
     values_.expire(i + 1 < begins_.size() ? begins_[i + 1] : values_.position());
   }
+  if (servers_) servers_->ask();  // what is next is known by the time that the parameters are here
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) wait_for(static_cast<std::uint32_t>(i));
   values_.expire(values_.position() + 1);
   statistics_.set_batches(statistics_.batches() + micro_batches_);

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "exec/asynchronous_servers.h"
 #include "exec/communicator.h"
 #include "exec/compression.h"
 #include "exec/data.h"
@@ -58,10 +59,15 @@ class Interpreter {
   // One training step; `step` counts from 0. Returns when everything of the step has ended on this rank.
   void run_step(std::int64_t step);
 
+  // With asynchronous servers, instead: one batch, of one replica; `batch` counts them over all steps.
+  void run_batch(std::int64_t batch);
+  AsynchronousServers& servers() { return *servers_; }
+
   // Of the last step: the sum of the losses of the rows whose loss this rank computed (0 on other stages).
   double loss_sum() const { return loss_sum_; }
   // Of the last step, by instruction.
   const std::vector<Interval>& intervals() const { return intervals_; }
+  int rank() const { return program_.rank; }
   const Parameters& parameters() const { return parameters_; }
 
   // Called after each operator of a computation with the seconds that it took (calibration; devices whose
@@ -135,6 +141,7 @@ class Interpreter {
   bool one_process() const;
   void compile_server_exchange(const Instruction& instruction, Compiled& compiled,
                                std::vector<Values::Id>& uses);
+  void compile_pull(const Instruction& instruction, Compiled& compiled);
   void compile_load_for_all(const Instruction& instruction, std::vector<Step>& steps);
   void compile_replica_collective(const Instruction& instruction, Compiled& compiled,
                                   std::vector<Values::Id>& uses);
@@ -166,6 +173,7 @@ class Interpreter {
   std::optional<RingAttention> ring_;     // where the sequence is split
   std::optional<Experts> experts_;        // where the model has some
   std::optional<Compressor> compressor_;  // where gradients travel compressed
+  std::optional<AsynchronousServers> servers_;
   std::vector<Compiled> compiled_;
   std::vector<int> begins_;  // by instruction: where it begins in the walk through the step's values
   std::map<std::pair<int, Stream>, std::unique_ptr<Communicator>> communicators_;  // by group and stream

@@ -1,5 +1,5 @@
-// The interpreter's forms of data parallelism without collectives among equals: synchronous parameter servers
-// and one process that drives all devices (docs/program.md).
+// The interpreter's forms of data parallelism without collectives among equals: parameter servers and one
+// process that drives all devices (docs/program.md).
 #include <span>
 
 #include "base/error.h"
@@ -60,6 +60,25 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
         if (part.received >= 0)
           device_.add(parameters_.own_gradients(bucket), values_.floats(part.received), own);
     });
+  };
+}
+
+// Asynchronous servers' slices into their places; the rank's own as its server has it.
+void Interpreter::compile_pull(const Instruction& instruction, Compiled& compiled) {
+  const int bucket = instruction.writes.front().index;
+  std::vector<MessageSpec> messages;
+  std::size_t moved = 0;
+  for (const Transfer& transfer : instruction.transfers) {
+    const ServerSlice slice =
+        server_slice(parameters_.elements(bucket), plan_.choices.servers, transfer.tensor.block);
+    const auto elements = static_cast<std::size_t>(slice.elements);
+    messages.push_back({transfer.peer, parameters_.weights(bucket) + slice.begin, elements * sizeof(float),
+                        transfer.tag, false});
+    moved += elements;
+  }
+  check_elements(instruction, moved);
+  compiled.start = [=, this, &instruction, &world = world_of(instruction)] {
+    return servers_->pull(instruction, messages.empty() ? nullptr : world.exchange(messages));
   };
 }
 

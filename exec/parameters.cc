@@ -154,7 +154,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
   for (int b = 0; b < buckets(); ++b) answers_.push_back(answers(plan, b) ? 1 : 0);
   for (const HeldTensor& tensor : held_) initialise(plan, tensor);
   type_ = plan.parameter_type();
-  if (bytes_of(type_) == 2) make_master();
+  if (bytes_of(type_) == 2 || plan.choices.asynchronous()) make_master();
 }
 
 // Mixed precision: the optimizer works on fp32 copies of this rank's own elements (Micikevicius et al., arXiv
@@ -164,8 +164,9 @@ void Parameters::make_master() {
     const auto own = static_cast<std::size_t>(shard_elements(b));
     auto* master = static_cast<float*>(device_->allocate(own * sizeof(float)));
     device_->copy(master, own_weights(b), own * sizeof(float));
-    device_->round_to(type_, weights(b),
-                      static_cast<std::size_t>(gathers_weights(b) ? shard_elements(b) : elements(b)));
+    if (bytes_of(type_) == 2)
+      device_->round_to(type_, weights(b),
+                        static_cast<std::size_t>(gathers_weights(b) ? shard_elements(b) : elements(b)));
     master_.push_back(master);
   }
 }
@@ -234,33 +235,41 @@ bool Parameters::answers(const Plan& plan, int index) const {
 
 void Parameters::update(int begin, int end, std::int64_t step, float scale) {
   for (int b = begin; b < end; ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    const auto count = static_cast<std::size_t>(shards_[at].second);
-    float* weight = own_master(b);
-    float* gradient = own_gradients(b);
-    const auto rate = static_cast<float>(rate_);
-    if (scale != 1.0F) device_->scale(gradient, count, scale);
-    switch (optimizer_) {
-      case Optimizer::sgd:
-        device_->sgd(weight, gradient, count, rate);
-        break;
-      case Optimizer::momentum:
-        device_->momentum(weight, gradient, first_[at], count, rate, kMomentum);
-        break;
-      case Optimizer::adam:
-      case Optimizer::adamw: {
-        AdamConstants constants;
-        constants.rate = rate;
-        constants.decoupled = optimizer_ == Optimizer::adamw;
-        constants.weight_decay = constants.decoupled ? kWeightDecay : 0;
-        device_->adam(weight, gradient, first_[at], second_[at], count, constants, step);
-        break;
-      }
-    }
-    if (master_.empty()) continue;
-    device_->copy(own_weights(b), weight, count * sizeof(float));
-    device_->round_to(type_, own_weights(b), count);
+    update_bucket(b, own_gradients(b), step, scale);
+    publish(b);
   }
+}
+
+void Parameters::update_bucket(int bucket, float* gradient, std::int64_t step, float scale) {
+  const auto at = static_cast<std::size_t>(bucket);
+  const auto count = static_cast<std::size_t>(shards_[at].second);
+  float* weight = own_master(bucket);
+  const auto rate = static_cast<float>(rate_);
+  if (scale != 1.0F) device_->scale(gradient, count, scale);
+  switch (optimizer_) {
+    case Optimizer::sgd:
+      device_->sgd(weight, gradient, count, rate);
+      break;
+    case Optimizer::momentum:
+      device_->momentum(weight, gradient, first_[at], count, rate, kMomentum);
+      break;
+    case Optimizer::adam:
+    case Optimizer::adamw: {
+      AdamConstants constants;
+      constants.rate = rate;
+      constants.decoupled = optimizer_ == Optimizer::adamw;
+      constants.weight_decay = constants.decoupled ? kWeightDecay : 0;
+      device_->adam(weight, gradient, first_[at], second_[at], count, constants, step);
+      break;
+    }
+  }
+}
+
+void Parameters::publish(int bucket) {
+  if (master_.empty()) return;
+  const auto count = static_cast<std::size_t>(shard_elements(bucket));
+  device_->copy(own_weights(bucket), own_master(bucket), count * sizeof(float));
+  if (bytes_of(type_) == 2) device_->round_to(type_, own_weights(bucket), count);
 }
 
 }  // namespace orrery::exec

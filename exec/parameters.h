@@ -63,7 +63,8 @@ class Parameters {
     return gradients_[bucket] + (scatters_gradients(bucket) ? 0 : shard_begin(bucket));
   }
 
-  // In mixed precision the rank's own elements in full precision; else own_weights.
+  // In mixed precision the rank's own elements in full precision, on an asynchronous server its own copy of
+  // them; else own_weights.
   float* own_master(int bucket) const {
     return master_.empty() ? own_weights(bucket) : master_[static_cast<std::size_t>(bucket)];
   }
@@ -82,6 +83,10 @@ class Parameters {
 
   // Updates this rank's part of the buckets [begin, end). `step` counts from 1; `scale` multiplies gradients.
   void update(int begin, int end, std::int64_t step, float scale);
+  // The same for one bucket and somebody's gradients of that part, and in the master alone; `publish` sets
+  // what the layers read from that.
+  void update_bucket(int bucket, float* gradient, std::int64_t step, float scale);
+  void publish(int bucket);
 
   double learning_rate() const { return rate_; }
   void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come

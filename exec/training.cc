@@ -41,6 +41,8 @@ struct RankReport {
   double allocated_bytes = 0;  // on the device, at most
   double context_bytes = 0;    // the process before it allocated anything: code, MPI, libraries
   double resident_bytes = 0;   // at most
+  std::int64_t batches = 0;    // asynchronous: of one replica, that it trained
+  Staleness staleness;
 };
 
 struct Merged {
@@ -76,6 +78,16 @@ std::vector<double> step_times(const Merged& merged) {
   return times;
 }
 
+// Asynchronous workers end a step with the last of as many batches as it has, whosever they are.
+std::vector<double> ends_of_steps(std::vector<double> batch_ends_s, int batches) {
+  std::sort(batch_ends_s.begin(), batch_ends_s.end());
+  std::vector<double> ends;
+  const auto each = static_cast<std::size_t>(batches);
+  for (std::size_t last = each; last <= batch_ends_s.size(); last += each)
+    ends.push_back(batch_ends_s[last - 1]);
+  return ends;
+}
+
 // Mean busy seconds of one step, by kind, of each rank.
 std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
                                                         const std::vector<Program>& programs) {
@@ -85,7 +97,9 @@ std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
   for (const proto::TimelineEvent& event : merged.timeline.events()) {
     if (static_cast<std::size_t>(event.step()) < first) continue;
     const auto rank = static_cast<std::size_t>(event.rank());
-    const Instruction& instruction = programs[rank].instructions[event.instruction()];
+    const Instruction& instruction = instruction_at(programs[rank], event.instruction());
+    // An asynchronous server waits for pushes: only what it computes is work.
+    if (event.instruction() >= programs[rank].instructions.size() && instruction.op != Op::compute) continue;
     busy[rank][std::string(kind_of(instruction))] +=
         (event.end_s() - event.start_s()) / static_cast<double>(steps - first);
   }
@@ -116,6 +130,23 @@ ImageData images_of(const Plan& plan, const TrainingOptions& options) {
 std::string data_description(const Plan& plan, const TrainingOptions& options) {
   if (plan.job->workload.transformer) return options.data.empty() ? kDefaultText : options.data;
   return images_of(plan, options).description();
+}
+
+Json asynchronous_report(const Merged& merged) {
+  Staleness all;
+  Json batches = Json::array();
+  for (const RankReport& rank : merged.ranks) {
+    batches.push_back(rank.batches);
+    all.pushes += rank.staleness.pushes;
+    all.updates += rank.staleness.updates;
+    all.most_updates = std::max(all.most_updates, rank.staleness.most_updates);
+    all.most_ahead = std::max(all.most_ahead, rank.staleness.most_ahead);
+  }
+  return {{"batches_of_ranks", batches},
+          {"stale_updates",
+           {{"mean", all.updates / static_cast<double>(std::max<std::int64_t>(1, all.pushes))},
+            {"max", all.most_updates}}},
+          {"most_steps_ahead", all.most_ahead}};
 }
 
 Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
@@ -155,12 +186,95 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   json["critical_rank"] = critical;
   json["by_kind_s"] = busy[critical];
   json["by_kind_of_ranks_s"] = busy;
+  if (plan.choices.asynchronous()) json["asynchronous"] = asynchronous_report(merged);
   Json& tensors = json["parameters_digest"];
   tensors = Json::object();
   for (const auto& [name, tensor] : digest)
     tensors[name] = {{"norm", tensor.norm}, {"projections", tensor.projections}};
   return json;
 }
+
+// What this rank trains, and what it notes of that.
+class RankRun {
+ public:
+  RankRun(const Plan& plan, Interpreter& interpreter, const TrainingOptions& options, std::int64_t first_step,
+          double offset)
+      : loss(static_cast<std::size_t>(options.steps - first_step)),
+        begins_s(loss.size()),
+        plan_(plan),
+        interpreter_(interpreter),
+        options_(options),
+        plain_rate_(interpreter.parameters().learning_rate()),
+        first_step_(first_step),
+        offset_(offset) {}
+
+  // On rank 0's clock.
+  double now_s() const { return steady_seconds() + offset_; }
+
+  // Steps [begin, end); between two calls there was something else than training.
+  void train(std::int64_t begin, std::int64_t end) {
+    if (begin > first_step_) begins_s[static_cast<std::size_t>(begin - first_step_)] = now_s();
+    const auto rate = [this](std::int64_t step) {
+      return options_.learning_rate.at(step, plain_rate_, plan_.job->training.global_batch);
+    };
+    if (!plan_.choices.asynchronous()) {
+      for (std::int64_t step = begin; step < end; ++step) {
+        interpreter_.parameters().set_learning_rate(rate(step));
+        interpreter_.run_step(step);
+        note(step);
+      }
+      return;
+    }
+    const std::int64_t replicas = plan_.choices.dp;
+    AsynchronousServers& servers = interpreter_.servers();
+    servers.begin(begin * replicas, end * replicas, rate, interpreter_.updates());
+    while (const auto batch = servers.next()) {
+      interpreter_.run_batch(*batch);
+      note(*batch / replicas);
+    }
+    servers.finish();
+    interpreter_.resume(servers.updates(), interpreter_.scaler());
+    for (const TimelineEvent& event : servers.take_events())
+      note(event.step, event.instruction, {event.start_s, event.end_s});
+  }
+
+  std::vector<double> loss;      // by step, of this rank's samples
+  std::vector<double> begins_s;  // by step, where something came before it; else 0
+  std::vector<double> ends_s;    // of what it trained: steps, or an asynchronous worker's batches
+  proto::Timeline timeline;
+
+ private:
+  void note(std::int64_t step, std::uint32_t instruction, const Interval& interval) {
+    proto::TimelineEvent* event = timeline.add_events();
+    event->set_rank(rank());
+    event->set_step(static_cast<std::int32_t>(step));
+    event->set_instruction(instruction);
+    event->set_start_s(interval.start_s + offset_);
+    event->set_end_s(interval.end_s + offset_);
+  }
+
+  void note(std::int64_t step) {
+    loss[static_cast<std::size_t>(step - first_step_)] +=
+        interpreter_.loss_sum() / (static_cast<double>(plan_.job->training.global_batch) *
+                                   static_cast<double>(predictions_per_sample(*plan_.job)));
+    double end = 0;
+    const std::vector<Interval>& intervals = interpreter_.intervals();
+    for (std::size_t i = 0; i < intervals.size(); ++i) {
+      note(static_cast<std::int64_t>(ends_s.size()), static_cast<std::uint32_t>(i), intervals[i]);
+      end = std::max(end, intervals[i].end_s + offset_);
+    }
+    ends_s.push_back(end);
+  }
+
+  int rank() const { return interpreter_.rank(); }
+
+  const Plan& plan_;
+  Interpreter& interpreter_;
+  const TrainingOptions& options_;
+  double plain_rate_;
+  std::int64_t first_step_;
+  double offset_;
+};
 
 // Throws UserError where the data do not fit the model.
 void check_data(const Plan& plan, const TrainingOptions& options) {
@@ -197,6 +311,12 @@ void print_summary(const Json& json) {
   fmt::print("  memory {} on the fullest rank, {} of them the process itself\n",
              human_bytes(json["memory_bytes"].get<double>()),
              human_bytes(json["context_bytes"].get<double>()));
+  if (json.contains("asynchronous")) {
+    const Json& asynchronous = json["asynchronous"];
+    fmt::print("  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
+               asynchronous["stale_updates"]["mean"].get<double>(),
+               asynchronous["stale_updates"]["max"].get<double>(), asynchronous["batches_of_ranks"].dump());
+  }
   fmt::print("  busy   rank {}:", json["critical_rank"].get<int>());
   for (const auto& [kind, seconds] : json["by_kind_s"].items())
     fmt::print(" {} {}", kind, human_seconds(seconds.get<double>()));
@@ -222,6 +342,9 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
   check_training(plan, world, options);
+  if (plan.choices.asynchronous() && !device.host_memory())
+    throw UserError(fmt::format("--sync {} on GPUs is not executed yet", name_of(plan.choices.sync)),
+                    "--backend mpi");
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
@@ -252,40 +375,18 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
 
   const auto pace = [&] { return options.pace ? machine_pace(control, plan.job->cluster.profile_of(0)) : 0; };
   const double pace_before = pace();
-  const double plain_rate = parameters.learning_rate();
-  const double offset = clock_offset(control);
-  std::vector<double> loss;
-  std::vector<double> step_begins;
-  std::vector<double> step_ends;
-  bool saved = false;
-  proto::Timeline timeline;
+  RankRun run(plan, interpreter, options, mine.first_step, clock_offset(control));
   control.barrier();
-  mine.begin_s = steady_seconds() + offset;
-  for (std::int64_t step = mine.first_step; step < options.steps; ++step) {
-    step_begins.push_back(saved ? steady_seconds() + offset : 0);
-    saved = false;
-    interpreter.parameters().set_learning_rate(
-        options.learning_rate.at(step, plain_rate, plan.job->training.global_batch));
-    interpreter.run_step(step);
-    loss.push_back(interpreter.loss_sum() / (static_cast<double>(plan.job->training.global_batch) *
-                                             static_cast<double>(predictions_per_sample(*plan.job))));
-    double end = 0;
-    const std::vector<Interval>& intervals = interpreter.intervals();
-    for (std::size_t i = 0; i < intervals.size(); ++i) {
-      proto::TimelineEvent* event = timeline.add_events();
-      event->set_rank(world.rank());
-      event->set_step(static_cast<std::int32_t>(step - mine.first_step));
-      event->set_instruction(static_cast<std::uint32_t>(i));
-      event->set_start_s(intervals[i].start_s + offset);
-      event->set_end_s(intervals[i].end_s + offset);
-      end = std::max(end, intervals[i].end_s + offset);
-    }
-    step_ends.push_back(end);
-    if (options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0) {
-      save_checkpoint(options.checkpoint_folder, {step + 1, interpreter.updates(), interpreter.scaler()},
-                      plan, kept, device, control);
-      saved = true;
-    }
+  mine.begin_s = run.now_s();
+  for (std::int64_t step = mine.first_step; step < options.steps;) {
+    const std::int64_t every = options.checkpoint_every;
+    const std::int64_t until =
+        every > 0 ? std::min(options.steps, (step / every + 1) * every) : options.steps;
+    run.train(step, until);
+    step = until;
+    if (every == 0 || step % every != 0) continue;
+    save_checkpoint(options.checkpoint_folder, {step, interpreter.updates(), interpreter.scaler()}, plan,
+                    kept, device, control);
   }
   const double pace_after = pace();
   if (!options.save.empty())
@@ -296,40 +397,46 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   mine.resident_bytes = resident_peak_bytes();
   const auto digest = digest_parameters(plan, interpreter.parameters(), device, control);
 
+  mine.batches = static_cast<std::int64_t>(run.ends_s.size());
+  if (plan.choices.asynchronous()) mine.staleness = interpreter.servers().staleness();
   std::string bytes;
   append(bytes, &mine, 1);
-  append(bytes, loss.data(), loss.size());
-  append(bytes, step_begins.data(), step_begins.size());
-  append(bytes, step_ends.data(), step_ends.size());
-  bytes += timeline.SerializeAsString();
+  append(bytes, run.loss.data(), run.loss.size());
+  append(bytes, run.begins_s.data(), run.begins_s.size());
+  append(bytes, run.ends_s.data(), run.ends_s.size());
+  bytes += run.timeline.SerializeAsString();
   const std::vector<std::string> all = gather_to_root(control, bytes);
   if (world.rank() != 0) return;
 
   Merged merged;
-  const std::size_t steps = loss.size();
+  const std::size_t steps = run.loss.size();
   merged.loss.resize(steps);
   merged.step_begins_s.resize(steps);
   merged.step_ends_s.resize(steps);
+  std::vector<double> batch_ends_s;
   merged.timeline.set_clock("real");
   for (std::string_view rest : all) {
     take(rest, &merged.ranks.emplace_back(), 1);
     merged.begin_s = std::max(merged.begin_s, merged.ranks.back().begin_s);
     std::vector<double> losses(steps);
     std::vector<double> begins(steps);
-    std::vector<double> ends(steps);
+    std::vector<double> ends(static_cast<std::size_t>(merged.ranks.back().batches));
     take(rest, losses.data(), steps);
     take(rest, begins.data(), steps);
-    take(rest, ends.data(), steps);
+    take(rest, ends.data(), ends.size());
     for (std::size_t s = 0; s < steps; ++s) {
       merged.loss[s] += losses[s];
       merged.step_begins_s[s] = std::max(merged.step_begins_s[s], begins[s]);
-      merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
+      if (!plan.choices.asynchronous()) merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
     }
+    batch_ends_s.insert(batch_ends_s.end(), ends.begin(), ends.end());
     proto::Timeline part;
     ORRERY_CHECK(part.ParseFromArray(rest.data(), static_cast<int>(rest.size())),
                  "a rank's timeline is damaged");
     merged.timeline.MergeFrom(part);
   }
+  if (plan.choices.asynchronous())
+    merged.step_ends_s = ends_of_steps(std::move(batch_ends_s), plan.choices.dp);
   merged.timeline.set_clock("real");
   for (proto::TimelineEvent& event : *merged.timeline.mutable_events()) {
     event.set_start_s(event.start_s() - merged.begin_s);

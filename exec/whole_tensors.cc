@@ -133,7 +133,7 @@ void set_from_whole(Parameters& parameters, Device& device, const HeldTensor& he
     const std::int64_t count =
         shard ? parameters.shard_elements(held.bucket) : parameters.elements(held.bucket);
     const std::size_t elements = set({parameters.weights(held.bucket), begin, begin + count}, first);
-    if (parameters.has_master() && elements > 0) device.round_to(parameters.type(), first, elements);
+    if (bytes_of(parameters.type()) == 2 && elements > 0) device.round_to(parameters.type(), first, elements);
   }
 }
 

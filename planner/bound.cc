@@ -93,6 +93,8 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
 }
 
 double Estimator::lower_bound_s(const Choices& c) {
+  // A slow device does not hold up the others, who do more of the batches.
+  if (c.asynchronous() && !geometries_.uniform()) return 0;
   return bound({job_, c}, frame(c), /*with_data=*/true);
 }
 

@@ -255,7 +255,7 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
   Ending ending;
   // ZeRO-3 keeps shards; gathered beside the next step's forward passes, parameters cost nothing here.
   const bool gathers = c.zero >= 1 && c.zero <= 2 && !job_->runtime.overlap_param_gather;
-  ending.gather = gathers || c.sync == Sync::parameter_server ? all.gather_s : 0;
+  ending.gather = gathers || c.has_servers() ? all.gather_s : 0;
   if (!all.steps.empty()) {
     if (!c.overlap_grad_reduce) {
       // From ZeRO-2 on, what each micro-batch reduces stands between the passes.

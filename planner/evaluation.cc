@@ -113,10 +113,14 @@ std::string describe(const Plan& plan) {
     text += ", sequence parallel";
   if (c.grad_compression != Compression::none)
     text += fmt::format(", {} gradients", name_of(c.grad_compression));
-  if (c.sync == Sync::parameter_server)
-    text += fmt::format(", {} parameter server{}", c.servers, c.servers == 1 ? "" : "s");
-  else if (c.sync != Sync::all_reduce)
-    text += fmt::format(", {}", name_of(c.sync));
+  const bool servers = c.sync == Sync::parameter_server || c.sync == Sync::async_parameter_server;
+  if (servers)
+    text +=
+        fmt::format(", {} {}parameter server{}", c.servers,
+                    c.sync == Sync::async_parameter_server ? "asynchronous " : "", c.servers == 1 ? "" : "s");
+  if (c.staleness > 0)
+    text += fmt::format(", at most {} step{} ahead", c.staleness, c.staleness == 1 ? "" : "s");
+  if (!servers && c.sync != Sync::all_reduce) text += fmt::format(", {}", name_of(c.sync));
   if (!c.replica_batches.empty()) {
     const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());
     text += fmt::format(", {} to {} samples a replica", *least, *most);

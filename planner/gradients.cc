@@ -195,7 +195,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
       } else if (c.grad_compression != Compression::none) {
         last_reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
                            *shapes.shared, shapes.shared_key);
-      } else if (c.sync == Sync::parameter_server) {
+      } else if (c.has_servers()) {
         // Gradients meet at the servers' ports, and leave through the workers'; parameters the other way.
         // Who serves keeps its own slice.
         const double servers = c.servers;

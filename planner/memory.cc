@@ -270,6 +270,20 @@ double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
   return elements;
 }
 
+namespace {
+
+// An asynchronous server's own copy of its slices (mixed precision has one anyway), and for each other worker
+// what it pushes and what it is answered, a bucket's slice each.
+double server_bytes(const Plan& plan, double parameters) {
+  const double share = 1.0 / plan.choices.servers;
+  const double limit = plan.bucket_bytes();
+  const double bucket = limit > 0 ? std::min(parameters, limit / bytes_of(plan.gradient_type())) : parameters;
+  const double copy = plan.parameter_type() == DType::fp32 ? parameters * share : 0;
+  return bytes_of(DType::fp32) * (copy + 2 * (plan.choices.dp - 1) * bucket * share);
+}
+
+}  // namespace
+
 MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, const Table& parts) const {
   const Choices& c = plan.choices;
   StageSums sums;
@@ -347,6 +361,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
   memory.weights = sharded(bytes.weight, 3);
   memory.gradients = sharded(bytes.gradient, 2);
   memory.optimizer = sharded(bytes.optimizer, 1);
+  if (c.has_servers()) memory.optimizer /= c.servers;  // of the slices that a server keeps
 
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));
   const int in_flight = peak_in_flight(c.schedule, sums.stage, c.pp, c.interleave, micro_batches);
@@ -370,6 +385,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
                           ? stage_parameters * (bytes.weight + bytes.gradient)
                           : sums.largest_layer * (2 * bytes.weight + bytes.gradient);
   }
+  if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
   memory.buffers += sums.dummies * bytes.weight + runtime.workspace_bytes +
                     (runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16

@@ -61,6 +61,10 @@ class Search {
     result.proven = least >= best;
     result.gap = result.proven ? 0 : (best - least) / best;
     result.why = explain(done_, candidates_, estimator_);
+    if (done_.front().plan.choices.asynchronous())
+      result.why +=
+          " A step counts as many samples as a synchronous one; how many more steps stale gradients "
+          "need is not predicted.";
     if (!result.systems.empty()) result.why += " " + which_suits(result.systems, done_.front());
     done_.resize(std::min(done_.size(), static_cast<std::size_t>(options_.top)));
     result.plans = std::move(done_);
@@ -189,7 +193,10 @@ class Search {
     }
     simulate_also(missing);
     for (System& system : result.systems) {
-      if (system.kind == SystemKind::async_servers) continue;
+      if (system.kind == SystemKind::async_servers) {
+        simulate_servers(system);
+        continue;
+      }
       double least = std::numeric_limits<double>::infinity();
       for (const Evaluation& evaluation : done_) {
         if (system_kind_of(evaluation.plan.choices) != system.kind || evaluation.step_time_s() >= least)
@@ -199,6 +206,15 @@ class Search {
         system.step_time_s = least;
       }
     }
+  }
+
+  // Every worker with every server: the work grows with the square of the devices.
+  void simulate_servers(System& system) const {
+    constexpr int kSimulatedDevices = 8;
+    if (!system.choices || system.choices->dp > kSimulatedDevices) return;
+    sim::SimulationOptions simulation;
+    simulation.keep_timeline = false;
+    system.step_time_s = sim::simulate({job_, *system.choices}, simulation).step_time_s;
   }
 
   void find_front(SearchResult& result) {

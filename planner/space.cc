@@ -109,6 +109,9 @@ class Enumerator {
         found.push_back(fixed());
         found.back().sync = Sync::parameter_server;
         found.back().servers = servers;
+        found.push_back(found.back());
+        found.back().sync = Sync::async_parameter_server;
+        found.back().staleness = pins_.staleness.value_or(0);
       }
       found.push_back(fixed());
       found.back().sync = Sync::single_process;
@@ -193,7 +196,7 @@ class Enumerator {
     choices.topk_ratio = pins_.topk_ratio.value_or(choices.topk_ratio);
     choices.sync = pins_.sync.value_or(Sync::all_reduce);
     choices.servers = pins_.servers.value_or(0);
-    choices.staleness = pins_.staleness.value_or(0);
+    if (pins_.sync) choices.staleness = pins_.staleness.value_or(0);
     choices.shard_group = pins_.shard_group.value_or(0);
     if (choices.shard_group > 0) choices.zero = pins_.zero.value_or(1);  // groups shard states
     choices.capacity_factor = pins_.capacity_factor.value_or(0);

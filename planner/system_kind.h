@@ -21,12 +21,14 @@ SystemKind system_kind_of(const Choices& choices);
 
 struct System {
   SystemKind kind = SystemKind::all_reduce;
-  std::optional<Choices> choices;  // its best plan by the closed form; none where none can be had
-  // Simulated; of asynchronous servers a bound in closed form: nothing of theirs is simulated.
-  std::optional<double> step_time_s;
-  double short_bytes = 0;  // where none fits: what its smallest plan lacks on a device
-  std::string bound_by;    // of the servers: "computation" or "traffic"
-  std::string refusal;     // why there is none; empty where there is one
+  std::optional<Choices> choices;     // its best plan by the closed form; none where none can be had
+  std::optional<double> step_time_s;  // simulated
+  double short_bytes = 0;             // where none fits: what its smallest plan lacks on a device
+  // Of asynchronous servers: a bound in closed form, and what sets it: "computation" or "traffic". It stands
+  // alone where simulating them would take long.
+  double bound_s = 0;
+  std::string bound_by;
+  std::string refusal;  // why there is none; empty where there is one
 };
 
 }  // namespace orrery::planner

@@ -181,6 +181,9 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
       if (compute_s >= best_s) return;
       best_s = compute_s;
       system.choices = choices;
+      system.choices->sync = Sync::async_parameter_server;
+      system.choices->servers = choices.dp;
+      system.choices->staleness = pins.staleness.value_or(0);
     });
   } catch (const UserError& error) {
     system.refusal = error.what();
@@ -192,7 +195,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
     return system;
   }
   const double traffic_s = server_traffic_s(*job, Plan{job, *system.choices});
-  system.step_time_s = std::max(best_s, traffic_s);
+  system.bound_s = std::max(best_s, traffic_s);
   system.bound_by = traffic_s > best_s ? "traffic" : "computation";
   return system;
 }
@@ -219,6 +222,7 @@ std::string_view name_of(SystemKind kind) {
 }
 
 SystemKind system_kind_of(const Choices& c) {
+  if (c.asynchronous()) return SystemKind::async_servers;
   if (c.tp * c.pp * c.cp * c.ep > 1) return SystemKind::three_d;
   return c.zero > 0 ? SystemKind::sharded : SystemKind::all_reduce;
 }
@@ -264,7 +268,7 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
   std::string others, lacking;
   for (const System& system : systems) {
     if (system.kind == suits) continue;
-    if (!system.step_time_s) {
+    if (!system.step_time_s && system.bound_s == 0) {
       lacking += lacking.empty() ? "" : "; ";
       if (system.short_bytes > 0)
         lacking += fmt::format("{} would need {} more on a device", spoken(system.kind),
@@ -274,9 +278,12 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
       continue;
     }
     others += others.empty() ? ", against " : ", ";
-    if (system.kind == SystemKind::async_servers)
+    if (!system.step_time_s)
       others += fmt::format("at least {} with {} ({} alone, closed form) and stale gradients",
-                            human_seconds(*system.step_time_s), spoken(system.kind), system.bound_by);
+                            human_seconds(system.bound_s), spoken(system.kind), system.bound_by);
+    else if (system.kind == SystemKind::async_servers)
+      others += fmt::format("{} for as many samples with {}, whose stale gradients may need more steps",
+                            human_seconds(*system.step_time_s), spoken(system.kind));
     else
       others += fmt::format("{} with {}", human_seconds(*system.step_time_s), spoken(system.kind));
   }
@@ -289,14 +296,16 @@ Json to_json(const std::vector<System>& systems, const Evaluation& best) {
   Json list = Json::array();
   for (const System& system : systems) {
     Json json = {{"kind", name_of(system.kind)}, {"suits", system.kind == suits}};
-    if (system.step_time_s) {
-      const bool bound = system.kind == SystemKind::async_servers;
-      json[bound ? "bound_s" : "step_time_s"] = *system.step_time_s;
-      if (bound) json["bound_by"] = system.bound_by;
+    if (system.step_time_s) json["step_time_s"] = *system.step_time_s;
+    if (system.bound_s > 0) {
+      json["bound_s"] = system.bound_s;
+      json["bound_by"] = system.bound_by;
+    }
+    if (system.choices && (system.step_time_s || system.bound_s > 0)) {
       json["plan"] = describe(Plan{best.plan.job, *system.choices});
     }
     if (system.short_bytes > 0) json["short_bytes"] = system.short_bytes;
-    if (!system.step_time_s) {
+    if (!system.step_time_s && system.bound_s == 0) {
       json["refusal"] = system.short_bytes > 0 ? "does not fit in memory" : system.refusal;
     }
     list.push_back(std::move(json));

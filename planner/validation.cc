@@ -24,7 +24,7 @@ struct Step {
 std::unordered_map<int, std::vector<Step>> durations(const std::vector<Program>& programs,
                                                      const Timeline& timeline, bool warm_up) {
   std::unordered_map<int, std::vector<Step>> steps;
-  for (const Program& program : programs) steps[program.rank].resize(program.instructions.size());
+  for (const Program& program : programs) steps[program.rank].resize(instruction_count(program));
   int last = 0;
   for (const TimelineEvent& event : timeline.events) last = std::max(last, event.step);
   for (const TimelineEvent& event : timeline.events) {
@@ -48,11 +48,13 @@ std::vector<KindComparison> join(const std::vector<Program>& programs, const Tim
   const auto right = durations(programs, measured, /*warm_up=*/true);
   std::map<std::string, KindComparison, std::less<>> kinds;
   for (const Program& program : programs) {
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    for (std::size_t i = 0; i < instruction_count(program); ++i) {
       const Step& a = left.at(program.rank)[i];
       const Step& b = right.at(program.rank)[i];
+      // An asynchronous server waits for pushes: only what it computes is work.
+      if (i >= program.instructions.size() && instruction_at(program, i).op != Op::compute) continue;
       if (a.count == 0 || b.count == 0) continue;  // costs nothing and is not recorded on one of the clocks
-      KindComparison& kind = kinds[std::string(kind_of(program.instructions[i]))];
+      KindComparison& kind = kinds[std::string(kind_of(instruction_at(program, i)))];
       kind.predicted_s += a.seconds / a.count / static_cast<double>(programs.size());
       kind.measured_s += b.seconds / b.count / static_cast<double>(programs.size());
     }

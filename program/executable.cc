@@ -80,6 +80,10 @@ Refusal refuses_training(const Plan& plan) {
     return refused(fmt::format("--precision fp16 with --sync {}: loss scaling needs all ranks' agreement",
                                name_of(plan.choices.sync)),
                    "--precision bf16 or --sync all-reduce");
+  if (plan.choices.asynchronous() && plan.job->runtime.clip_gradients)
+    return refused(fmt::format("--sync {} with --runtime {}: it clips by the norm of all workers' gradients",
+                               name_of(plan.choices.sync), plan.job->runtime.name),
+                   "a runtime that does not clip, such as orrery");
   if (!plan.job->workload.transformer) return {};
   const Transformer& t = *plan.job->workload.transformer;
   if (t.learned_positions && training.seq_len > t.max_positions)
@@ -89,9 +93,10 @@ Refusal refuses_training(const Plan& plan) {
   return {};
 }
 
-Refusal refuses_choices(const Choices& choices) {
-  if (choices.sync != Sync::async_parameter_server) return {};
-  return refused(fmt::format("--sync {} can be simulated, not executed yet", name_of(choices.sync)),
+Refusal refuses_choices(const Plan& plan) {
+  const Choices& choices = plan.choices;
+  if (!choices.asynchronous() || plan.job->cluster.profile_of(0).kind == DeviceKind::cpu) return {};
+  return refused(fmt::format("--sync {} can be simulated on GPUs, not executed yet", name_of(choices.sync)),
                  "--sync all-reduce, parameter-server or data-parallel-single-process");
 }
 
@@ -107,7 +112,7 @@ std::optional<std::string> executor_refuses(const Plan& plan) {
   if (!workload.transformer && plan.choices.tp > 1)
     return refused(fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
                    "--tp 1");
-  if (auto refusal = refuses_choices(plan.choices)) return refusal;
+  if (auto refusal = refuses_choices(plan)) return refusal;
   return refuses_training(plan);
 }
 

@@ -33,6 +33,11 @@ struct Breakdown {
     return compute + recompute + tensor_comm + data_comm + pipeline_comm + expert_comm + context_comm +
            bubble + optimizer + input + other;
   }
+  void scale(double factor) {
+    for (double* part : {&compute, &recompute, &tensor_comm, &data_comm, &pipeline_comm, &expert_comm,
+                         &context_comm, &bubble, &optimizer, &input, &other})
+      *part *= factor;
+  }
 };
 
 // Compute where the compute stream is busy, else the communication that the next compute waits for, else

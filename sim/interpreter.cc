@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <queue>
+#include <tuple>
 
 #include "base/error.h"
 #include "sim/bytes.h"
@@ -54,6 +56,16 @@ struct RankState {
   std::vector<std::size_t> not_issued;  // tasks of later stretches that wait for nothing else
   std::vector<int> works;               // activities
   std::vector<int> moves;               // payloads that this rank's thread copies
+  std::deque<int> serving;              // activities: pushes that it applies, the first at work
+  int copying = 0;                      // pushes that its thread copies
+  int marked_step = 0;                  // the late steps begin after so many, and when
+  double marked_s = 0;
+};
+
+// Pushes of the same parameters at a server, by rank that pushes, and who waits for the slowest.
+struct PushCounter {
+  std::vector<int> applied;
+  std::vector<std::size_t> waiting;  // tasks
 };
 
 struct MeetingState {
@@ -84,12 +96,14 @@ class Interpreter {
     for (std::size_t r = 0; r < s_.ranks.size(); ++r) {
       std::fill(rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r]),
                 rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r + 1]), static_cast<int>(r));
-      node_ranks_[static_cast<std::size_t>(s_.ranks[r].node)].push_back(static_cast<int>(r));
+      if (s_.ranks[r].beside < 0)
+        node_ranks_[static_cast<std::size_t>(s_.ranks[r].node)].push_back(static_cast<int>(r));
     }
     trace_.events.resize(tasks * static_cast<std::size_t>(steps));
     trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
     trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
     trace_.flow_bytes.assign(s_.flows.flows().size(), 0);
+    if (s_.asynchronous) prepare_services();
     if (!s_.flows.constraints().empty()) platform_ = std::make_unique<Platform>(s_.flows);
   }
 
@@ -99,7 +113,7 @@ class Interpreter {
     if (platform_)
       platform_->run(
           [this] {
-            if (!failure_.empty()) return;
+            if (over_ || !failure_.empty()) return;
             guarded([this] {
               now_ = std::max(now_, platform_->now_s());
               take_due();
@@ -107,7 +121,7 @@ class Interpreter {
             });
           },
           [this](const std::vector<int>& tokens) {
-            if (!failure_.empty()) return;
+            if (over_ || !failure_.empty()) return;
             guarded([&] {
               now_ = std::max(now_, platform_->now_s());
               for (const int token : tokens) end_move(token);
@@ -117,6 +131,8 @@ class Interpreter {
           });
     if (!failure_.empty()) throw InternalError(failure_);
     check_finished();
+    trace_.end_s = now_;
+    if (s_.asynchronous) tidy_events();
     return std::move(trace_);
   }
 
@@ -143,6 +159,7 @@ class Interpreter {
   }
   TimelineEvent& event(std::size_t id) {
     const int rank = rank_of_[id];
+    if (state(rank).step >= steps_) return unrecorded_;
     const std::size_t first = base_[static_cast<std::size_t>(rank)];
     const std::size_t count = script(rank).tasks.size();
     return trace_.events[first * static_cast<std::size_t>(steps_) +
@@ -155,6 +172,7 @@ class Interpreter {
   void pump() {
     while (true) {
       drain();
+      if (over_) return;
       refresh();
       if (!to_simgrid_.empty()) {
         if (platform_->now_s() < now_) {
@@ -174,7 +192,7 @@ class Interpreter {
   }
 
   void take_due() {
-    while (!due_.empty() && due_.top().time_s <= now_) {
+    while (!over_ && !due_.empty() && due_.top().time_s <= now_) {
       const Due due = due_.top();
       due_.pop();
       Activity& activity = activities_[static_cast<std::size_t>(due.activity)];
@@ -247,7 +265,7 @@ class Interpreter {
     }
     state(rank).left = r.tasks.size();
     state(rank).next = 0;
-    if (s_.step_overhead_s > 0)
+    if (s_.step_overhead_s > 0 && r.beside < 0)
       set_rate(new_activity(ActivityKind::step_begin, rank, s_.step_overhead_s), 1);
     else
       begin_step(rank);
@@ -272,6 +290,10 @@ class Interpreter {
 
   void end_step(int rank) {
     RankState& r = state(rank);
+    if (s_.asynchronous) {
+      end_asynchronous_step(rank);
+      return;
+    }
     const auto step = static_cast<std::size_t>(r.step);
     trace_.rank_step_ends_s[step][static_cast<std::size_t>(rank)] = now_;
     trace_.step_ends_s[step] = std::max(trace_.step_ends_s[step], now_);
@@ -279,16 +301,89 @@ class Interpreter {
     if (r.step < steps_of(rank)) prepare_step(rank);
   }
 
+  // ---- asynchronous servers ----
+
+  void prepare_services() {
+    int ranks = 0;
+    for (const RankScript& rank : s_.ranks) ranks = std::max(ranks, rank.worker + 1);
+    counters_.resize(static_cast<std::size_t>(s_.push_counters));
+    for (PushCounter& counter : counters_) counter.applied.assign(static_cast<std::size_t>(ranks), 0);
+    trace_.late_steps.assign(s_.ranks.size(), 0);
+    trace_.late_s.assign(s_.ranks.size(), 0);
+  }
+
+  // All go on until the slowest has done its steps, or the fastest has done far more.
+  void end_asynchronous_step(int rank) {
+    constexpr int kMostTimesSlower = 32;
+    RankState& r = state(rank);
+    if (r.step < steps_) {
+      const auto step = static_cast<std::size_t>(r.step);
+      trace_.rank_step_ends_s[step][static_cast<std::size_t>(rank)] = now_;
+      if (script(rank).beside < 0) trace_.step_ends_s[step] = std::max(trace_.step_ends_s[step], now_);
+    }
+    ++r.step;
+    if (script(rank).beside < 0) {
+      const auto ranks = s_.ranks.size() - s_.services.size();
+      if (r.step == steps_ / 2) ++ranks_half_done_;
+      late_ = late_ || ranks_half_done_ == ranks || r.step >= kMostTimesSlower * steps_ / 2;
+      if (r.step == steps_) ++ranks_done_;
+      if (late_ && r.marked_step == 0) {
+        r.marked_step = r.step;
+        r.marked_s = now_;
+      } else if (r.marked_step > 0) {
+        trace_.late_steps[static_cast<std::size_t>(rank)] = r.step - r.marked_step;
+        trace_.late_s[static_cast<std::size_t>(rank)] = now_ - r.marked_s;
+      }
+      over_ = ranks_done_ == ranks || r.step >= kMostTimesSlower * steps_;
+    }
+    if (!over_) prepare_step(rank);
+  }
+
+  int slowest(const PushCounter& counter) const {
+    int least = std::numeric_limits<int>::max();
+    for (std::size_t r = 0; r < s_.ranks.size(); ++r)
+      if (s_.ranks[r].beside < 0)
+        least = std::min(least, counter.applied[static_cast<std::size_t>(s_.ranks[r].worker)]);
+    return least;
+  }
+
+  // Whether who asks for parameters is too far ahead; then it comes back when the slowest has pushed.
+  bool too_far_ahead(std::size_t id, const Task& t) {
+    const int rank = rank_of_[id];
+    PushCounter& counter = counters_[static_cast<std::size_t>(t.pushes)];
+    const int ahead = counter.applied[static_cast<std::size_t>(script(rank).worker)] - slowest(counter);
+    if (ahead > t.lead) {
+      counter.waiting.push_back(id);
+      return true;
+    }
+    return false;
+  }
+
+  void count_push(std::size_t id, const Task& t) {
+    PushCounter& counter = counters_[static_cast<std::size_t>(t.pushes)];
+    ++counter.applied[static_cast<std::size_t>(script(rank_of_[id]).worker)];
+    ready_.insert(ready_.end(), counter.waiting.begin(), counter.waiting.end());
+    counter.waiting.clear();
+  }
+
+  // Services' events among those of their ranks; without what was not done when the simulation ended.
+  void tidy_events() {
+    std::erase_if(trace_.events, [](const TimelineEvent& e) { return e.end_s <= 0; });
+    std::sort(trace_.events.begin(), trace_.events.end(), [](const TimelineEvent& a, const TimelineEvent& b) {
+      return std::tie(a.rank, a.step, a.instruction) < std::tie(b.rank, b.step, b.instruction);
+    });
+  }
+
   // ---- tasks ----
 
   void drain() {
-    while (!ready_.empty() || !threads_.empty()) {
-      while (!ready_.empty()) {
+    while (!over_ && (!ready_.empty() || !threads_.empty())) {
+      while (!over_ && !ready_.empty()) {
         const std::size_t id = ready_.front();
         ready_.pop_front();
         if (is_issued(id)) start_task(id);
       }
-      if (!threads_.empty()) {
+      if (!over_ && !threads_.empty()) {
         const int rank = threads_.front();
         threads_.pop_front();
         issue(rank);
@@ -348,12 +443,14 @@ class Interpreter {
 
   void start_task(std::size_t id) {
     const int rank = rank_of_[id];
+    const Task& t = task(id);
+    if (t.lead >= 0 && too_far_ahead(id, t)) return;
     TimelineEvent& e = event(id);
     e.rank = script(rank).rank;
     e.step = state(rank).step;
-    e.instruction = static_cast<std::uint32_t>(id - base_[static_cast<std::size_t>(rank)]);
+    e.instruction = script(rank).first_instruction +
+                    static_cast<std::uint32_t>(id - base_[static_cast<std::size_t>(rank)]);
     e.start_s = now_;
-    const Task& t = task(id);
     if (t.works)
       start_work(rank, id, t);
     else
@@ -367,6 +464,7 @@ class Interpreter {
       seconds = std::max(seconds, state(rank).stretch_begin_s + issue->end_s - now_);
     const int activity = new_activity(ActivityKind::work, static_cast<int>(id), seconds);
     state(rank).works.push_back(activity);
+    if (script(rank).beside >= 0) state(script(rank).beside).serving.push_back(activity);
     if (speed_varies(rank))
       touch(rank);
     else
@@ -378,6 +476,7 @@ class Interpreter {
     const int rank = rank_of_[task_index];
     std::vector<int>& works = state(rank).works;
     works.erase(std::find(works.begin(), works.end(), id));
+    if (script(rank).beside >= 0) state(script(rank).beside).serving.pop_front();
     if (speed_varies(rank)) touch(rank);
     release(id);
     complete(task_index);
@@ -400,6 +499,7 @@ class Interpreter {
       if (--waits_[next] == 0) unlocked(next);
     }
     if (s_.single_threaded) threads_.push_back(rank);
+    if (s.tasks[i].pushes >= 0 && s.tasks[i].works) count_push(id, s.tasks[i]);
     if (!s.issues.empty() && s.issues[i].waited_for) end_stretch(rank);
     if (--state(rank).left == 0) end_step(rank);
   }
@@ -480,6 +580,7 @@ class Interpreter {
       for_each_copier(meeting, [&](int rank) {
         state(rank).moves.push_back(id);
         if (state(rank).computing) ++activity.blockers;
+        copy_beside(rank, +1);
       });
     }
     if (activity.blockers == 0) set_rate(id, 1);
@@ -492,6 +593,7 @@ class Interpreter {
       for_each_copier(meeting, [&](int rank) {
         std::vector<int>& moves = state(rank).moves;
         moves.erase(std::find(moves.begin(), moves.end(), id));
+        copy_beside(rank, -1);
       });
     ++activities_[static_cast<std::size_t>(id)].generation;
     release(id);
@@ -556,15 +658,25 @@ class Interpreter {
       if (&s_.meetings[static_cast<std::size_t>(ref.meeting)] == &meeting && !ref.sends) visit(last.rank);
   }
 
+  // A server's thread copies what is pushed between the operators of its rank.
+  void copy_beside(int rank, int change) {
+    const int host = script(rank).beside;
+    if (host < 0) return;
+    state(host).copying += change;
+    touch(host);
+  }
+
   // ---- speeds ----
 
   bool speed_varies(int rank) const {
     const RankScript& r = script(rank);
     const NodeCores& node = s_.nodes[static_cast<std::size_t>(r.node)];
-    return s_.single_threaded || r.overlap_slowdown > 0 || node.cores > 0 || !node.keep.empty();
+    return s_.asynchronous || s_.single_threaded || r.overlap_slowdown > 0 || node.cores > 0 ||
+           !node.keep.empty();
   }
 
   void touch(int rank) {
+    if (script(rank).beside >= 0) rank = script(rank).beside;
     if (!rank_dirty_[static_cast<std::size_t>(rank)]) {
       rank_dirty_[static_cast<std::size_t>(rank)] = true;
       dirty_ranks_.push_back(rank);
@@ -613,7 +725,7 @@ class Interpreter {
     std::vector<std::pair<double, int>>& wanted = wanted_shares_;  // and by how many ranks
     wanted.clear();
     for (const int rank : node_ranks_[static_cast<std::size_t>(script(asking).node)])
-      if (!state(rank).works.empty()) {
+      if (at_work(state(rank))) {
         busy += script(rank).on_node;
         wanted.emplace_back(script(rank).core_share, script(rank).on_node);
       }
@@ -639,9 +751,14 @@ class Interpreter {
     return speed;
   }
 
+  static bool at_work(const RankState& r) { return !r.works.empty() || !r.serving.empty(); }
+
   void refresh_rank(int rank) {
     RankState& r = state(rank);
-    if (!r.works.empty()) {
+    for (std::size_t i = 0; i < r.serving.size(); ++i) set_rate(r.serving[i], i == 0 ? core_speed(rank) : 0);
+    if (!r.serving.empty() || r.copying > 0) {
+      for (const int id : r.works) set_rate(id, 0);
+    } else if (!r.works.empty()) {
       const double node = core_speed(rank);
       for (const int id : r.works) {
         const Task& t = task(static_cast<std::size_t>(activities_[static_cast<std::size_t>(id)].owner));
@@ -649,7 +766,7 @@ class Interpreter {
         set_rate(id, slowed ? node / (1 + script(rank).overlap_slowdown) : node);
       }
     }
-    const bool computing = !r.works.empty();
+    const bool computing = at_work(r);
     if (computing == r.computing) return;
     r.computing = computing;
     for (const int id : r.moves) {
@@ -698,6 +815,7 @@ class Interpreter {
   // ---- the end ----
 
   void check_finished() {
+    if (over_) return;
     std::string stuck;
     int count = 0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -718,6 +836,11 @@ class Interpreter {
 
   const Scenario& s_;
   int steps_;
+  // Asynchronous ranks: their pace is taken from now on; they have been seen long enough.
+  bool late_ = false, over_ = false;
+  std::size_t ranks_half_done_ = 0, ranks_done_ = 0;
+  std::vector<PushCounter> counters_;
+  TimelineEvent unrecorded_;
   double now_ = 0;
   Trace trace_;
   std::string failure_;
@@ -759,6 +882,9 @@ std::string to_bytes(const Trace& trace) {
   out.put(trace.events);
   out.put(trace.flow_bytes);
   out.put(trace.activities);
+  out.put(trace.end_s);
+  out.put(trace.late_steps);
+  out.put(trace.late_s);
   return out.take();
 }
 
@@ -771,6 +897,9 @@ Trace trace_from_bytes(const std::string& bytes) {
   in.get(trace.events);
   in.get(trace.flow_bytes);
   in.get(trace.activities);
+  in.get(trace.end_s);
+  in.get(trace.late_steps);
+  in.get(trace.late_s);
   return trace;
 }
 

@@ -28,6 +28,10 @@ struct Trace {
   std::vector<TimelineEvent> events;                  // by (rank, step, instruction); global rank numbers
   std::vector<double> flow_bytes;                     // by flow: bytes of one of its transfers, in all
   std::int64_t activities = 0;
+  double end_s = 0;  // of all that was simulated
+  // Asynchronous servers, by script: steps after the slowest rank has done half of those that are simulated,
+  // and how long they took.
+  std::vector<double> late_steps, late_s;
 };
 
 // In a process of its own (sim/isolate.h). Throws InternalError naming what waits when nothing moves any

@@ -22,6 +22,9 @@ void check(const Cluster& cluster, const std::vector<PlacedJob>& jobs) {
   std::set<int> taken;
   for (const PlacedJob& job : jobs) {
     check_plan(job.plan);
+    if (job.plan.choices.asynchronous())
+      throw UserError("asynchronous parameter servers beside other jobs are not simulated",
+                      "expected another --sync, or one job");
     if (static_cast<int>(job.devices.size()) != job.plan.choices.world())
       throw UserError("a job of " + std::to_string(job.plan.choices.world()) + " ranks placed on " +
                           std::to_string(job.devices.size()) + " devices",

@@ -44,6 +44,13 @@ struct PatternRequest {
   double most_bytes_per_s = 0;  // the largest rate bound of its flows
 };
 
+// A service of asynchronous servers: on which simulated rank, for which (global) rank.
+struct ServiceOf {
+  int rank = 0;
+  int worker = 0;
+  std::uint32_t first_instruction = 0;
+};
+
 class Builder {
  public:
   explicit Builder(const ScenarioInput& input)
@@ -54,7 +61,8 @@ class Builder {
 
   Scenario build() {
     members_of_class();
-    for (std::size_t i = 0; i < input_.programs.size(); ++i) add_rank(static_cast<int>(i));
+    add_services();
+    for (std::size_t i = 0; i < programs_.size(); ++i) add_rank(static_cast<int>(i));
     check_meetings();
     resolve_payloads();
     result_.step_overhead_s = input_.step_overhead_s;
@@ -64,7 +72,7 @@ class Builder {
   }
 
  private:
-  const Program& program(int index) const { return *input_.programs[static_cast<std::size_t>(index)]; }
+  const Program& program(int index) const { return *programs_[static_cast<std::size_t>(index)]; }
   int class_of(int rank) const { return input_.class_of[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& ranks_of_class(int index) const {
     return members_[static_cast<std::size_t>(index)];
@@ -77,6 +85,39 @@ class Builder {
       members_[static_cast<std::size_t>(input_.class_of[rank])].push_back(static_cast<int>(rank));
   }
 
+  // Behind the ranks, each as a script of its own.
+  void add_services() {
+    programs_ = input_.programs;
+    for (std::size_t i = 0; i < input_.programs.size(); ++i) {
+      const Program& p = *input_.programs[i];
+      std::vector<Program> services = service_programs(p);
+      auto first = static_cast<std::uint32_t>(p.instructions.size());
+      for (std::size_t s = 0; s < services.size(); ++s) {
+        ServiceOf of{static_cast<int>(i), p.services[s].worker, first};
+        first += static_cast<std::uint32_t>(services[s].instructions.size());
+        service_of_[{p.rank, of.worker}] = static_cast<int>(programs_.size());
+        services_.push_back(of);
+        result_.services.push_back(std::move(services[s]));
+        programs_.push_back(&result_.services.back());
+        members_.push_back({p.rank});
+      }
+    }
+    result_.asynchronous = !services_.empty();
+  }
+
+  const ServiceOf* service(int index) const {
+    const std::size_t ranks = input_.programs.size();
+    const auto at = static_cast<std::size_t>(index);
+    return at < ranks ? nullptr : &services_[at - ranks];
+  }
+
+  // The script that a message to or from a rank meets there.
+  int script_at(int index, int peer) const {
+    if (service(index) != nullptr) return class_of(peer);
+    const auto at = service_of_.find({peer, program(index).rank});
+    return at == service_of_.end() ? class_of(peer) : at->second;
+  }
+
   // ---- ranks ----
 
   void add_rank(int index) {
@@ -85,6 +126,12 @@ class Builder {
     script.program = &p;
     script.rank = p.rank;
     script.ranks = static_cast<int>(ranks_of_class(index).size());
+    script.worker = p.rank;
+    if (const ServiceOf* of = service(index)) {
+      script.beside = of->rank;
+      script.worker = of->worker;
+      script.first_instruction = of->first_instruction;
+    }
     place(index, script);
     std::vector<bool> started(1, false);
     std::array<std::uint32_t, kStreamCount> last{};
@@ -107,10 +154,21 @@ class Builder {
       }
       previous = static_cast<std::uint32_t>(i);
       add_task(index, i, instruction, task, started);
+      if (result_.asynchronous) count_pushes(instruction, p.rank, task);
     }
     link_successors(p, degree, script);
     add_issues(p, script);
     result_.ranks.push_back(std::move(script));
+  }
+
+  void count_pushes(const Instruction& instruction, int rank, Task& task) {
+    const bool applies = instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
+    if (!applies && instruction.lead < 0) return;
+    const int bucket = applies ? instruction.op_begin : instruction.reads.front().index;
+    const auto [at, added] = push_counters_.try_emplace({rank, bucket}, result_.push_counters);
+    if (added) ++result_.push_counters;
+    task.pushes = at->second;
+    task.lead = instruction.lead;
   }
 
   void place(int index, RankScript& script) {
@@ -372,7 +430,7 @@ class Builder {
 
   void add_transfer(int index, std::size_t i, const Instruction& instruction, int position, Task& task) {
     const Transfer& transfer = instruction.transfers[static_cast<std::size_t>(position)];
-    const int peer = class_of(transfer.peer);
+    const int peer = script_at(index, transfer.peer);
     const int source = transfer.send ? index : peer;
     const int destination = transfer.send ? peer : index;
     std::vector<int>& ids = transfers_[std::make_tuple(source, destination, transfer.tag)];
@@ -412,7 +470,7 @@ class Builder {
     // What the sender does not wait for is in order all the same: a connection carries bytes one after
     // another.
     if (meeting.eager && !beside) {
-      const auto [at, added] = lines_.try_emplace({index, transfer.peer}, result_.lines);
+      const auto [at, added] = lines_.try_emplace({from, transfer.peer}, result_.lines);
       if (added) ++result_.lines;
       meeting.line = at->second;
     }
@@ -604,6 +662,10 @@ class Builder {
   std::vector<int> expected_;
   std::map<std::tuple<int, int, int>, int> lanes_;
   std::map<std::pair<int, int>, int> lines_;  // of a simulated rank to a peer
+  std::vector<const Program*> programs_;      // of the ranks, then of the services
+  std::vector<ServiceOf> services_;
+  std::map<std::pair<int, int>, int> service_of_;     // by server and worker
+  std::map<std::pair<int, int>, int> push_counters_;  // by server and bucket
   std::vector<PatternRequest> requests_;
   std::map<std::tuple<int, int, int, int>, int> collective_requests_;
   std::map<std::tuple<int, int, int>, int> transfer_requests_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "program/collective_cost.h"
@@ -63,6 +64,10 @@ struct Task {
   bool has_predecessor = false;         // on its stream
   std::uint32_t stream_next = kNoTask;  // next on its stream
   std::vector<MeetingRef> meetings;
+  // Asynchronous servers: where pushes of the same parameters are counted (one of Scenario::push_counters);
+  // -1: none. Work on them is a push applied; a message of them waits for Instruction::lead.
+  int pushes = -1;
+  int lead = -1;
 };
 
 // When the host issues a task. It issues a rank's tasks in their order, ahead of the device, but for the
@@ -83,6 +88,11 @@ struct RankScript {
   double core_share = 1;   // of a core, where cores are shared: what it may use at most; work_s is at that
   double overlap_slowdown = 0;
   int steps = 0;  // that it runs; 0: as many as are simulated
+  // A service of asynchronous servers: index of the rank on whose device it works, ahead of that rank's own
+  // work; -1: a rank.
+  int beside = -1;
+  int worker = 0;                       // global rank: whom it serves; a rank: itself
+  std::uint32_t first_instruction = 0;  // in Timelines, of the rank's instructions
   std::vector<Task> tasks;
   std::vector<Issue> issues;  // by task; empty: the host costs nothing
   // Tasks that have task i in their `after`: next[next_begin[i] .. next_begin[i + 1])
@@ -107,6 +117,10 @@ struct Scenario {
   bool single_threaded = false;
   double step_overhead_s = 0;
   bool ends_in_global_synchronisation = false;
+  // Asynchronous servers: ranks go on, each at its pace, until all have done as many steps as are simulated.
+  bool asynchronous = false;
+  int push_counters = 0;
+  std::list<Program> services;  // of the scripts that serve
 };
 
 // What the builder needs to know beside the Programs. Tests give their own.

@@ -31,8 +31,6 @@ class Prepared {
  public:
   Prepared(const Plan& plan, const SimulationOptions& options)
       : plan_(plan), cluster_(plan.job->cluster), network_(cluster_) {
-    if (plan.choices.asynchronous())
-      throw UserError("--sync async-parameter-server is not simulated yet", "expected another --sync");
     const bool messages = options.detail == Detail::messages;
     folding_ = folding_of(plan, options);
     for (const DeviceProfile& profile : cluster_.profiles) costs_.emplace_back(plan, profile);
@@ -65,7 +63,7 @@ class Prepared {
     input.runtime = runtime;
     input.messages = messages;
     scenario = build_scenario(input);
-    steps = options.steps > 0 ? options.steps : scenario.ends_in_global_synchronisation ? 1 : 2;
+    steps = steps_of(options);
   }
 
   Simulation finish(Trace trace, bool keep_timeline) {
@@ -73,6 +71,7 @@ class Prepared {
     result.step_ends_s = trace.step_ends_s;
     const double end = trace.step_ends_s.back();
     result.step_time_s = steps == 1 ? end : (end - trace.step_ends_s.front()) / (steps - 1);
+    if (scenario.asynchronous) result.step_time_s = pace(trace);
     result.ranks = plan_.choices.world();
     result.simulated_ranks = static_cast<int>(programs.size());
     result.events = trace.activities;
@@ -99,22 +98,53 @@ class Prepared {
         cluster_.groups[static_cast<std::size_t>(place.group)].node.profile)];
   }
 
+  int steps_of(const SimulationOptions& options) const {
+    // Asynchronous workers start together and fall out of step with time.
+    constexpr int kAsynchronousSteps = 12;
+    if (scenario.asynchronous) return std::max(2, options.steps > 0 ? options.steps : kAsynchronousSteps);
+    if (options.steps > 0) return options.steps;
+    return scenario.ends_in_global_synchronisation ? 1 : 2;
+  }
+
+  // Seconds in which asynchronous workers do as many of their steps as a global batch has; also how many of
+  // them each does in that time.
+  double pace(const Trace& trace) {
+    double rate = 0;
+    const std::size_t ranks = programs.size();
+    for (std::size_t r = 0; r < ranks; ++r)
+      if (trace.late_s[r] > 0) rate += trace.late_steps[r] / trace.late_s[r];
+    const double seconds = static_cast<double>(ranks) / rate;
+    steps_of_rank_.assign(ranks, 0);
+    for (std::size_t r = 0; r < ranks; ++r)
+      if (trace.late_s[r] > 0) steps_of_rank_[r] = trace.late_steps[r] / trace.late_s[r] * seconds;
+    return seconds;
+  }
+
   // As ComputeCost counts busy neighbours.
   int assumed_busy() const { return std::min(plan_.choices.world(), devices_beside(cluster_)); }
 
-  // Seconds of one step that a rank's compute stream is at work.
-  static double work_s(const RankScript& rank) {
+  // Seconds of one step that a rank's compute stream is at work, for itself and for whom it serves.
+  double work_s(std::size_t index) const {
+    const auto of_script = [](const RankScript& script) {
+      double work = 0;
+      for (const Task& task : script.tasks)
+        if (task.works) work += task.work_s;
+      return work;
+    };
+    if (!scenario.asynchronous) return of_script(scenario.ranks[index]);
     double work = 0;
-    for (const Task& task : rank.tasks)
-      if (task.works) work += task.work_s;
+    for (const RankScript& script : scenario.ranks)
+      if (script.rank == scenario.ranks[index].rank)
+        work += of_script(script) * steps_of_rank_[static_cast<std::size_t>(script.worker)];
     return work;
   }
 
   // Of one step: devices idle or at work, and their nodes.
   double energy_j(double step_s) const {
     double energy = 0;
-    for (const RankScript& rank : scenario.ranks) {
-      const double busy = work_s(rank);
+    for (std::size_t r = 0; r < programs.size(); ++r) {
+      const RankScript& rank = scenario.ranks[r];
+      const double busy = work_s(r);
       const int device = device_of(plan_, rank.rank);
       const DeviceProfile& profile = cluster_.profile_of(device);
       const NodeType& node = cluster_.groups[static_cast<std::size_t>(cluster_.place(device).group)].node;
@@ -135,7 +165,7 @@ class Prepared {
       if (pattern_bytes[p] > 0)
         for (const LinkWeight& load : flows.patterns()[p].loads)
           bytes[static_cast<std::size_t>(load.link)] += load.bytes * pattern_bytes[p];
-    const double duration = trace.step_ends_s.back();
+    const double duration = trace.end_s;
     struct Used {
       double utilization = 0;
       LinkId id = 0;
@@ -168,8 +198,8 @@ class Prepared {
   void describe_critical_rank(const Trace& trace, Simulation& result) const {
     std::size_t critical = 0;
     double most = -1;
-    for (std::size_t r = 0; r < scenario.ranks.size(); ++r) {
-      const double work = work_s(scenario.ranks[r]);
+    for (std::size_t r = 0; r < programs.size(); ++r) {
+      const double work = work_s(r);
       if (work > most * (1 + 1e-9)) {
         most = work;
         critical = r;
@@ -179,14 +209,24 @@ class Prepared {
     const int last = steps - 1;
     const double end = steps == 1 ? trace.step_ends_s.back()
                                   : trace.rank_step_ends_s[static_cast<std::size_t>(last)][critical];
-    result.breakdown = breakdown(programs[critical], result.timeline, last, end - result.step_time_s, end);
+    if (end == 0) {  // of a worker that was not waited for
+      result.breakdown.bubble = result.step_time_s;
+      return;
+    }
+    double begin = end - result.step_time_s;
+    if (scenario.asynchronous) begin = trace.rank_step_ends_s[static_cast<std::size_t>(last) - 1][critical];
+    result.breakdown = breakdown(programs[critical], result.timeline, last, begin, end);
     result.busy_s = busy_seconds(programs[critical], result.timeline, last);
+    if (!scenario.asynchronous) return;
+    // Its own step may take longer or shorter than a global batch.
+    result.breakdown.scale(result.step_time_s / result.breakdown.total());
+    for (auto& [kind, seconds] : result.busy_s) seconds *= steps_of_rank_[critical];
   }
 
   void describe_load(Simulation& result) const {
     const Choices& choices = plan_.choices;
     std::vector<double> of_class;
-    for (const RankScript& rank : scenario.ranks) of_class.push_back(work_s(rank));
+    for (std::size_t r = 0; r < programs.size(); ++r) of_class.push_back(work_s(r));
     result.stage_compute_s.assign(static_cast<std::size_t>(choices.pp), 0);
     result.replica_compute_s.assign(static_cast<std::size_t>(choices.dp), 0);
     for (int rank = 0; rank < choices.world(); ++rank) {
@@ -203,6 +243,7 @@ class Prepared {
   Network network_;
   Folding folding_;
   std::vector<ComputeCost> costs_;
+  std::vector<double> steps_of_rank_;  // asynchronous: that a rank does in the time of a global batch
 };
 
 // What a simulation costs, in the measure of passes through layers of one rank a stage.

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,29 @@ class Checkpoints(TrainingCase):
 
     def test_a_rank_that_is_killed_leaves_a_checkpoint_to_go_on_from(self):
         plan = self.plan("dp2", *self.PLANS["dp2"])
+        done = self.kill_a_rank(plan)
+        rest = self.train(plan, done + 2, "--checkpoint-dir", self.kept, "--restart")
+        self.assertEqual(rest["first_step"], done)
+        self.assertEqual(rest["loss"], self.train(plan, done + 2)["loss"][done:])
+
+    def test_asynchronous_servers_go_on_from_a_consistent_state_also_synchronously_and_after_a_kill(self):
+        servers = self.plan("servers", "--gpus", "2", "--dp", "2", "--sync", "async-parameter-server", "--servers", "1",
+                            "--staleness", "2")
+        first = self.train(servers, 4, *self.keep)
+        self.assertEqual(sum(first["asynchronous"]["batches_of_ranks"]), 8)
+        self.assertLessEqual(first["asynchronous"]["most_steps_ahead"], 2)
+        for plan in (servers, self.plan("dp2", *self.PLANS["dp2"])):
+            rest = self.train(plan, 6, "--checkpoint-dir", self.kept, "--restart")
+            self.assertEqual(rest["first_step"], 4)
+            self.assertEqual(len(rest["loss"]), 2)
+            self.assertLess(rest["loss"][0], first["loss"][0])
+        for path in list(self.kept.iterdir()):
+            shutil.rmtree(path)
+        done = self.kill_a_rank(servers)
+        self.assertEqual(self.train(servers, done + 2, "--checkpoint-dir", self.kept, "--restart")["first_step"], done)
+
+    def kill_a_rank(self, plan):
+        """The steps of the newest checkpoint that a job of two ranks leaves of which one is killed."""
         job = subprocess.Popen([ORRERY, "run", plan, "--steps", "1000000", "--checkpoint-dir", self.kept,
                                 "--checkpoint-every", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=self.environment, cwd=self.folder)
@@ -105,10 +129,7 @@ class Checkpoints(TrainingCase):
             manifest = json.loads((path / "manifest.json").read_text())
             for file in manifest["files"]:
                 self.assertEqual((path / file["file"]).stat().st_size, file["bytes"])
-        done = json.loads((finished[-1] / "manifest.json").read_text())["steps"]
-        rest = self.train(plan, done + 2, "--checkpoint-dir", self.kept, "--restart")
-        self.assertEqual(rest["first_step"], done)
-        self.assertEqual(rest["loss"], self.train(plan, done + 2)["loss"][done:])
+        return json.loads((finished[-1] / "manifest.json").read_text())["steps"]
 
     def ranks_below(self, process):
         """Executors among the descendants of a process, in order of their ids."""

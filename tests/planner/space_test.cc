@@ -134,8 +134,9 @@ TEST_CASE("compression, servers and one process are searched where that is asked
   pins.search_compression = true;
   CHECK(count() == 8);  // none, fp16, int8, top-k
   pins.search_sync = true;
-  // One server or two (one node, two devices), beside the backward pass or after it; one process.
-  CHECK(count() == 8 + 4 + 1);
+  // One server or two (one node, two devices), waited for or not, beside the backward pass or after it; one
+  // process.
+  CHECK(count() == 8 + 4 + 4 + 1);
   std::set<std::string> programs;
   for (const Choices& choices : enumerate(job, pins)) {
     std::string text;
@@ -143,7 +144,7 @@ TEST_CASE("compression, servers and one process are searched where that is asked
     CHECK(programs.insert(text).second);
   }
   pins.search_compression = false;
-  CHECK(count() == 2 + 4 + 1);
+  CHECK(count() == 2 + 4 + 4 + 1);
   pins.sync = Sync::all_reduce;  // a pin wins
   CHECK(count() == 2);
 }

@@ -11,6 +11,10 @@ namespace orrery::exec::test {
 // `which`: "equivalence" (all), "smoke" (the first three) or "random" (drawn ones).
 int check_equivalence(Communicator& world, const std::string& which);
 
+// Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
+// not; rank 0 prints.
+int check_asynchronous(Communicator& world);
+
 // Where ORRERY_TEST_GPU is. Every plan of as many ranks, or one of `every`, on the first GPU (shared by the
 // ranks; over NCCL and with messages staged through the host by turns) and on processors. Returns the number
 // of plans that differ; rank 0 prints.

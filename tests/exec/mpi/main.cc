@@ -1,4 +1,4 @@
-// test_exec_<mpi> communicator|equivalence|smoke|random [cut], under mpirun. cut: every long message in
+// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous [cut], under mpirun. cut: every long message in
 // pieces, as over TCP.
 #include <fmt/format.h>
 
@@ -35,6 +35,8 @@ int main(int argc, char** argv) {
 #endif
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
+    else if (what == "asynchronous")
+      return orrery::exec::test::check_asynchronous(*world) == 0 ? 0 : 1;
     else
       return orrery::exec::test::check_equivalence(*world, std::string(what)) == 0 ? 0 : 1;
   } catch (const std::exception& error) {
