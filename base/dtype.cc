@@ -8,8 +8,8 @@
 namespace orrery {
 namespace {
 
-constexpr std::array<std::string_view, kDTypeCount> kNames = {"fp32", "tf32", "fp16",  "bf16",
-                                                              "fp8",  "int8", "int32", "int64"};
+constexpr std::array<std::string_view, kDTypeCount> kNames = {"fp32", "tf32",  "fp16",  "bf16", "fp8",
+                                                              "int8", "int32", "int64", "fp4"};
 
 }  // namespace
 
@@ -22,7 +22,7 @@ DType dtype_from_name(std::string_view name) {
     if (kNames[i] == name) return static_cast<DType>(i);
   }
   throw UserError("unknown element type '" + std::string(name) + "'",
-                  "expected fp32, tf32, fp16, bf16 or fp8");
+                  "expected fp32, tf32, fp16, bf16, fp8 or fp4");
 }
 
 }  // namespace orrery

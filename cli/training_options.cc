@@ -106,7 +106,7 @@ DType parse_precision(const std::string& name) {
   const DType type = dtype_from_name(name);
   if (type == DType::int8 || type == DType::int32 || type == DType::int64)
     throw UserError(fmt::format("--precision {} is no precision to train in", name),
-                    "expected fp32, tf32, fp16, bf16 or fp8");
+                    "expected fp32, tf32, fp16, bf16, fp8 or fp4");
   return type;
 }
 
@@ -166,7 +166,7 @@ void TrainingOptions::add_options(CLI::App& verb) {
   add_count(verb, "--seq-len", seq_len_,
             "tokens a sequence (default: the workload's own; unused by models without sequences)")
       ->group(training);
-  add_word(verb, "--precision", precision_, "fp32|tf32|fp16|bf16|fp8",
+  add_word(verb, "--precision", precision_, "fp32|tf32|fp16|bf16|fp8|fp4",
            "arithmetic of the products (default: bf16 where every device has it, fp16 on older GPUs, fp32 on "
            "processors)")
       ->group(training);

@@ -47,7 +47,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
                  {"gradient_clipping", plan.job->runtime.clip_gradients ? 1.0 : 0.0},
                  {"optimizer", optimizer_json(t)},
                  {"fp16", {{"enabled", t.precision == DType::fp16}}},
-                 {"bf16", {{"enabled", t.precision == DType::bf16 || t.precision == DType::fp8}}},
+                 {"bf16", {{"enabled", t.precision == DType::bf16 || is_narrow(t.precision)}}},
                  {"zero_optimization", zero_json(plan)},
                  {"wall_clock_breakdown", false}};
   if (c.grad_compression == Compression::fp16)
@@ -71,8 +71,9 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
         fmt::format("call deepspeed.checkpointing.checkpoint on {} in the model: the JSON only configures it",
                     c.recompute == Recompute::full ? "each layer" : "the attention core"));
   }
-  if (t.precision == DType::fp8)
-    notes.emplace_back("fp8 needs Transformer Engine modules in the model; the JSON runs bf16");
+  if (is_narrow(t.precision))
+    notes.emplace_back(fmt::format("{} needs Transformer Engine modules in the model; the JSON runs bf16",
+                                   name_of(t.precision)));
 
   std::vector<ExportedFile> files;
   if (c.pp > 1) {

@@ -147,6 +147,10 @@ void precision_flags(const Training& t, Flags& flags) {
     flags.add("--bf16");
     flags.add("--fp8-format hybrid");
   }
+  if (t.precision == DType::fp4) {
+    flags.add("--bf16");
+    flags.add("--fp4-format e2m1");
+  }
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   toml += fmt::format("mixed_precision_param = \"{}\"\nmixed_precision_reduce = \"{}\"\n",
                       t.precision == DType::fp32 || t.precision == DType::tf32 ? "float32" : "bfloat16",
                       plan.job->runtime.fp32_gradients ? "float32" : "bfloat16");
+  if (t.precision == DType::fp4) notes.emplace_back("torchtitan has no fp4 training; this runs bf16");
   if (t.precision == DType::fp16) notes.emplace_back("torchtitan trains in bf16, not fp16");
   toml += fmt::format(
       "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"

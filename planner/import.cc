@@ -154,6 +154,8 @@ class Megatron {
       result_.precision = DType::fp16;
     else if (flag == "--fp8-format")
       value(flag), result_.precision = DType::fp8;
+    else if (flag == "--fp4-format")
+      value(flag), result_.precision = DType::fp4;
     else if (flag == "--moe-expert-capacity-factor")
       p.capacity_factor = factor(flag);
     else

@@ -21,6 +21,10 @@ void add_signature(const Operator& op, std::string& text) {
     fmt::format_to(std::back_inserter(text), "{},{},{},{},{},{};", op.attention->heads,
                    op.attention->kv_heads, op.attention->qk_head_dim, op.attention->v_head_dim,
                    op.attention->causal, op.attention->window);
+  if (op.state_space)
+    fmt::format_to(std::back_inserter(text), "s{},{},{},{},{},{};", op.state_space->heads,
+                   op.state_space->head_dim, op.state_space->state, op.state_space->groups,
+                   op.state_space->conv_kernel, op.state_space->chunk);
   for (const ParameterTensor& tensor : op.parameters) {
     fmt::format_to(std::back_inserter(text), "p{},{},{},{}", tensor.split_dim, tensor.split_parts,
                    tensor.expert, tensor.tied_to);

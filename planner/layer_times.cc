@@ -7,6 +7,7 @@
 
 #include "program/compute_cost.h"
 #include "program/lowering.h"
+#include "program/placement.h"
 
 namespace orrery::planner {
 namespace {
@@ -169,7 +170,7 @@ LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices
   c.zero = 0;
   // Enough replicas for the collectives inside a layer (experts), no more: groups are lists.
   c.dp = 1;
-  while (c.dp * c.cp % c.ep != 0) ++c.dp;
+  while (expert_ranks(c) % c.ep != 0) ++c.dp;
   job->training.global_batch = static_cast<std::int64_t>(c.micro_batch) * c.dp;
   const Plan plan{job, c};
   LayerSketch lowered;

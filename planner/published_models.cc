@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "planner/published_rows.h"
+#include "workloads/catalog.h"
 
 namespace orrery::planner {
 namespace {
@@ -29,7 +30,7 @@ struct Facts {
   int period = 1;
 };
 
-constexpr std::array<Facts, 26> kFacts = {{
+constexpr std::array<Facts, 23> kFacts = {{
     {"deepseekv3 (w/o mtp)", Family::mixture, 61, 7168, 128, 128, 18432, 129280, 256, 8, 2048, 2048, 3, true,
      0},
     {"deepseekv3", Family::mixture, 61, 7168, 128, 128, 18432, 129280, 256, 8, 2048, 2048, 3, true, 1},
@@ -52,12 +53,22 @@ constexpr std::array<Facts, 26> kFacts = {{
     {"llama", Family::llama, 0, 0, 0, 0, 0, 128256},
     {"qwen2.5 7b", Family::llama, 28, 3584, 28, 4, 18944, 152064},
     {"qwen2.5 32b", Family::llama, 64, 5120, 40, 8, 27648, 152064},
-    {"nemotron-h", Family::mixture, 0, 0, 0, 0, 0, 0},  // half of it state-space layers
-    {"nemotron_3", Family::mixture, 0, 0, 0, 0, 0, 0},
-    {"nemotron v3", Family::mixture, 0, 0, 0, 0, 0, 0},
     {"nemotron", Family::nemotron, 0, 0, 0, 0, 0, 256000},
     {"mpt", Family::mpt, 0, 0, 0, 0, 0, 50368},
     {"transgan", Family::mixture, 0, 0, 0, 0, 0, 0},
+}};
+
+// Models of layers that are not all alike, by a part of the name: the catalog has them.
+struct Whole {
+  std::string_view word, catalog;
+  int multi_token = 0;
+};
+constexpr std::array<Whole, 4> kWhole = {{
+    {"nemotron-h 56b", "nemotron-h-56b"},
+    {"nemotron_3_nano", "nemotron-3-nano"},
+    // mtp_num_layers = 2, "*E" each (nemotron_h_provider.py).
+    {"nemotron_3_super", "nemotron-3-super", 2},
+    {"nemotron v3 super", "nemotron-3-super"},
 }};
 
 // GPT-OSS's experts have biases; those of what goes out are added by expert (program/operator_work.cc).
@@ -77,6 +88,16 @@ void add_expert_biases(std::vector<Operator>* operators) {
 Workload published_workload(const PublishedModel& model) {
   Facts facts{"", Family::gpt, 0, 0, 0, 0, 0, 51200};  // GPT-2's vocabulary, padded to 1,024
   const std::string name = lower(model.name);
+  for (const Whole& known : kWhole) {
+    if (name.find(known.word) == std::string::npos) continue;
+    Workload workload = load_workload(std::string(known.catalog));
+    workload.name = model.name;
+    workload.default_seq_len = model.seq_len;
+    workload.transformer->multi_token_layers = known.multi_token;
+    if (known.multi_token > 0) workload.transformer->multi_token_pattern = "*E";
+    workload.operators = transformer_operators(*workload.transformer);
+    return workload;
+  }
   for (const Facts& known : kFacts) {
     if (name.find(known.word) == std::string::npos) continue;
     facts = known;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "planner/published_models.h"
+#include "program/placement.h"
 #include "topologies/catalog.h"
 
 namespace orrery::planner {
@@ -110,6 +111,10 @@ bool is_vtrain(const Row& row) {
   return has(row.text("source"), "vTrain") || has(row.text("source_ref"), "vTrain");
 }
 
+bool vtrain_single_node(const Row& row) {
+  return is_vtrain(row) && has(row.text("source"), "ground_truth_single");
+}
+
 Cluster cluster_of(const Row& row, int devices) {
   const std::string& gpu = row.text("gpu");
   const Machine* machine = nullptr;
@@ -188,7 +193,7 @@ std::string lower(std::string text) {
 
 DType precision_of(const Row& row) {
   const std::string text = lower(row.text("precision"));
-  if (has(text, "fp4")) throw Unreadable{"4-bit training is not modelled", false};
+  if (has(text, "fp4")) return DType::fp4;
   if (has(text, "fp8") || has(text, "float8")) return DType::fp8;
   if (has(text, "bf16")) return DType::bf16;
   if (has(text, "fp16")) return DType::fp16;
@@ -219,6 +224,11 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
   } else if (has(text, "selective")) {
     choices->recompute = Recompute::selective;
   }
+  // vTrain's single nodes run its own model, whose forward has no checkpoints (src/model/gpt_modeling.py @
+  // f8dda847); the column repeats its simulator's switch, which that simulator heeds on all stages but the last
+  // (src/predictor.py): in half of these rows never, and it is within 8.4% of them all (MICRO 2024). One stage
+  // and several took the same time a layer: nothing was recomputed.
+  if (vtrain_single_node(row)) choices->recompute = Recompute::none;
 }
 
 void read_sharding(const Row& row, const RuntimeProfile& runtime, Choices* choices) {
@@ -299,11 +309,13 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   model.ffn_hidden = row.count("ffn_hidden");
   model.vocab = vocabulary(row.text("vocab"));
   model.seq_len = row.count("seq_len_tokens");
-  // vTrain's GPT has GPT-2's vocabulary without padding, each rank a whole share of it (src/config.py and
-  // gpt_modeling.py @ f8dda847).
+  // vTrain's single nodes train its own GPT: GPT-2's vocabulary without padding, each rank a whole share of
+  // it (src/config.py and gpt_modeling.py @ f8dda847). Megatron-DeepSpeed, on its 64 to 512 devices, pads to
+  // a multiple of 128 a rank (megatron/tokenizer: _vocab_size_with_padding).
   if (is_vtrain(row) && model.vocab == 0) {
     const int tp = std::max(1, row.count("tp"));
-    model.vocab = 50257 / tp * tp;
+    const int share = 128 * tp;
+    model.vocab = vtrain_single_node(row) ? 50257 / tp * tp : (50257 + share - 1) / share * share;
   }
   const int devices = row.count("n_gpus");
   const auto batch = static_cast<std::int64_t>(std::llround(row.real("gbs_sequences")));
@@ -339,6 +351,9 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   // (composer/trainer/mosaic_fsdp_utils.py, get_mixed_precision).
   if (has(row.text("precision"), "/DEFAULT") || has(row.text("precision"), "fp32_allreduce"))
     job->runtime.fp32_gradients = true;
+  // Microsoft's Megatron-DeepSpeed of 2023 sums the gradients of column-split products' inputs beside their
+  // weight gradients (async_tensor_model_parallel_allreduce, its default); BigScience's fork is older.
+  if (is_vtrain(row) && !vtrain_single_node(row)) job->runtime.overlap_tensor = true;
   if (job->runtime.name == "torchtitan") {
     // Its reports list what each row was run with.
     const std::string& notes = row.text("notes");
@@ -361,8 +376,10 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   c.pp = at_least_one("pp");
   c.cp = at_least_one("cp");
   c.ep = at_least_one("ep");
-  // Megatron-Core splits experts as it splits the rest, unless told otherwise.
-  if (c.ep > 1 && c.tp > 1 && job->workload.transformer->moe && !job->workload.transformer->mla) c.etp = c.tp;
+  // Megatron-Core splits experts as it splits the rest, unless told otherwise: Megatron-Bridge's recipes say
+  // expert_tensor_parallel_size=1 (scripts/performance/configs), as do all of DeepSeek's.
+  const bool whole_experts = has(row.text("framework"), "Megatron-Bridge") || job->workload.transformer->mla;
+  if (c.ep > 1 && c.tp > 1 && job->workload.transformer->moe && !whole_experts) c.etp = c.tp;
   c.micro_batch = at_least_one("mbs_sequences");
   // The world is tp pp dp cp: what a table calls dp is not always that.
   if (devices % (c.tp * c.pp * c.cp) != 0)
@@ -374,8 +391,6 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if ((batch / c.dp) % c.micro_batch != 0)
     throw Unreadable{
         fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, batch / c.dp), false};
-  if ((c.dp * c.cp) % c.ep != 0)
-    throw Unreadable{fmt::format("ep {} does not divide dp cp {}", c.ep, c.dp * c.cp), false};
   int chunks = at_least_one("vp_interleave");
   const std::int64_t micro_batches = batch / c.dp / c.micro_batch;
   // NeMo's and Megatron-Bridge's recipes with pipelines interleave: where the column is empty, a chunk a
@@ -384,7 +399,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (row.text("vp_interleave").empty() && recipe && c.pp > 1)
     chunks = std::max(1, job->workload.layers / c.pp);
   // torchtitan's Interleaved1F1B has two stages a rank.
-  if (row.text("vp_interleave").empty() && has(row.text("notes"), "Interleaved 1F1B")) chunks = 2;
+  if (row.count("vp_interleave") == 0 && has(row.text("notes"), "Interleaved 1F1B")) chunks = 2;
   if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
     c.schedule = Schedule::interleaved;
     c.interleave = chunks;
@@ -397,6 +412,8 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1" &&
                          !has(row.text("dp_sharding"), "FSDP=1 ");
   read_recompute(row, job->runtime, &c);
+  if (expert_ranks(c) % c.ep != 0)
+    throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c)), false};
   if (c.interleave == 1) read_cuts(row, job->workload.layers, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;

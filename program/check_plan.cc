@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/placement.h"
 #include "program/plan.h"
 #include "workloads/graph_split.h"
 
@@ -121,6 +122,12 @@ void check_tensor(const Plan& plan) {
       reject(fmt::format("--tp {}: does not divide the {} key-value heads", choices.tp, model.kv_heads),
              fmt::format("a divisor of heads and kv heads, {} and {}", model.heads, model.kv_heads));
     }
+    if (model.state_space) {
+      check_divides("--tp", choices.tp, model.state_space->heads, "heads of the state-space layers",
+                    "a divisor of their heads and groups");
+      check_divides("--tp", choices.tp, model.state_space->groups, "groups of the state-space layers",
+                    "a divisor of their heads and groups");
+    }
     if (model.ffn_hidden > 0) {
       check_divides("--tp", choices.tp, model.ffn_hidden, "hidden features of the MLP",
                     "a divisor of the MLP's width");
@@ -151,10 +158,12 @@ void check_experts(const Plan& plan) {
     }
     const int experts = workload.transformer->moe->experts;
     check_divides("--ep", choices.ep, experts, "experts", "a divisor of the experts");
-    const int replicas = choices.dp * choices.cp;
-    if (replicas % choices.ep != 0) {
-      reject(fmt::format("--ep {}: does not divide dp x cp = {}", choices.ep, replicas),
-             "a divisor of dp x cp, inside which experts are spread");
+    const int ranks = expert_ranks(choices);
+    if (ranks % choices.ep != 0) {
+      reject(fmt::format("--ep {}: does not divide {}dp x cp = {}", choices.ep,
+                         choices.sequence_parallel ? "tp x " : "", ranks),
+             "a divisor of dp x cp (with --sequence-parallel on of tp x dp x cp), inside which experts are "
+             "spread");
     }
   }
   if (choices.etp != 1) {
@@ -238,6 +247,11 @@ void check_context(const Plan& plan) {
                                          [](const Operator& op) { return op.attention.has_value(); });
   if (!has_attention) {
     reject(fmt::format("--cp {}: {} has no attention", choices.cp, workload.name), "--cp 1");
+  }
+  if (workload.transformer && workload.transformer->state_space) {
+    reject(fmt::format("--cp {}: {} has state-space layers, which are not split along the sequence",
+                       choices.cp, workload.name),
+           "--cp 1");
   }
   const int seq_len = plan.job->training.seq_len;
   if (seq_len % (2 * choices.cp) != 0) {

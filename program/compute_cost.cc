@@ -18,21 +18,28 @@ bool is_backward(ComputeKind kind) {
          kind == ComputeKind::backward_weight;
 }
 
+// Of the rate of a streaming kernel, what mamba_ssm's Triton kernels of the chunked scan reach: their tiles
+// of 64 x 64 wait for one another's loads. Fitted to Nemotron-H 56B on H100 (NVIDIA's recipes, seven rows);
+// fla-org/flash-linear-attention#50 measured 0.9 TB/s by this count (a 16-bit forward, 131,072 tokens).
+constexpr double kScanShare = 0.25;
+
 double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {
   for (const VectorModel& model : device.vector) {
     if (model.operator_name != family) continue;
     return backward && model.backward_bytes_per_s > 0 ? model.backward_bytes_per_s
                                                       : model.forward_bytes_per_s;
   }
-  return device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
+  const double share = family == "scan" ? kScanShare : 1;
+  return share * device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
 }
 
 // The model of the type, or of the type the device computes in in its stead.
 DType supported(DType type, const DeviceProfile& device) {
   const auto has = [&](DType t) { return device.peak_flops_per_s[static_cast<int>(t)] > 0; };
   if (has(type)) return type;
-  if (type == DType::fp8 && has(DType::bf16)) return DType::bf16;
-  if ((type == DType::fp8 || type == DType::bf16) && has(DType::fp16)) return DType::fp16;
+  if (type == DType::fp4 && has(DType::fp8)) return DType::fp8;
+  if (is_narrow(type) && has(DType::bf16)) return DType::bf16;
+  if ((is_narrow(type) || type == DType::bf16) && has(DType::fp16)) return DType::fp16;
   if (type == DType::fp16 && has(DType::bf16)) return DType::bf16;
   return DType::fp32;
 }
@@ -107,8 +114,9 @@ double product_seconds_at(const Product& product, DType precision, const DeviceP
   const DType type = supported(precision, device);
   const MatmulModel& model = device.matmul[static_cast<int>(type)];
   const double bytes =
-      product.count * ((product.m * product.k * product.left_share + product.k * product.n) * bytes_of(type) +
-                       product.m * product.n * product.output_share * bytes_of(storage_type(type)));
+      product.count *
+      ((product.m * product.k * product.left_share + product.k * product.n) * packed_bytes_of(type) +
+       product.m * product.n * product.output_share * bytes_of(storage_type(type)));
   const double peak = device.peak_flops_per_s[static_cast<int>(type)] * clock;
   const double compute =
       compute_seconds(product, model, peak, device) / alignment_fraction(product, type, device);
@@ -190,6 +198,8 @@ std::string_view vector_family(OperatorKind kind) {
       return "elementwise";
     case OperatorKind::interaction:
       return "interaction";
+    case OperatorKind::scan:
+      return "scan";
     case OperatorKind::linear:
     case OperatorKind::expert_linear:
     case OperatorKind::head:
@@ -212,8 +222,8 @@ namespace {
 // Fused attention written for earlier devices uses Hopper's tensor units by mma.sync, which reaches 0.62 of
 // what its own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607
 // there, by clock (operators/hardware_microbench.csv).
-double attention_generation(const Shard& shard, const DeviceProfile& device, const RuntimeProfile& runtime) {
-  return runtime.portable_attention && shard.fused_attention && device.generation == "hopper" ? 0.62 : 1;
+double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& device) {
+  return runtime.portable_attention && device.generation == "hopper" ? 0.62 : 1;
 }
 
 }  // namespace
@@ -224,12 +234,18 @@ double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind com
     return optimizer_seconds(work.vector_bytes, device) / runtime.memory_bound_efficiency;
   const bool backward = is_backward(compute);
   double seconds = 0;
+  // A scan's kernels chain small products with exponentials between them, as fused attention does.
+  if (kind == OperatorKind::scan)
+    seconds += attention_seconds(work.attention_flops, 0, 0, shard.precision, true, backward, device,
+                                 work.attention_head_dim) /
+               (runtime.attention_efficiency * attention_generation(runtime, device));
   // A processor's calibration measures the unfused core as a whole; on a GPU it is its kernels.
   const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
-  if (work.attention_flops > 0 && whole_core)
-    seconds += attention_seconds(work.attention_flops, shard.seq_len, work.attention_queries, shard.precision,
-                                 shard.fused_attention, backward, device, work.attention_head_dim) /
-               (runtime.attention_efficiency * attention_generation(shard, device, runtime));
+  if (kind == OperatorKind::attention && work.attention_flops > 0 && whole_core)
+    seconds +=
+        attention_seconds(work.attention_flops, shard.seq_len, work.attention_queries, shard.precision,
+                          shard.fused_attention, backward, device, work.attention_head_dim) /
+        (runtime.attention_efficiency * (shard.fused_attention ? attention_generation(runtime, device) : 1));
   if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)

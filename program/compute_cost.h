@@ -31,8 +31,8 @@ double vector_seconds(double bytes, OperatorKind kind, bool backward, const Devi
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
 // "residual" "softmax" (unfused attention) "router" "dispatch" "loss" "batch_norm" "pool" "elementwise"
-// "interaction" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
-// "optimizer", "copy" and "quantize" (casts to fp8) are of no operator.
+// "interaction" "scan" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
+// "optimizer", "copy" and "quantize" (casts to fp8 and fp4) are of no operator.
 std::string_view vector_family(OperatorKind kind);
 
 // Device time of one operator's work, kernels back to back, without the host's launches.

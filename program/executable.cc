@@ -51,6 +51,9 @@ std::string unknown_on_images(const Workload& workload) {
 std::string unknown_in(const Workload& workload, const Training& training) {
   if (!workload.transformer) return unknown_on_images(workload);
   const Transformer& t = *workload.transformer;
+  if (t.state_space) return "it has state-space layers";
+  if (!t.layer_pattern.empty()) return "its layers are not all attention and MLP";
+  if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
   if (t.mla) return "it has latent attention";

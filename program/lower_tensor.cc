@@ -40,14 +40,14 @@ Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor
   return instruction;
 }
 
-// What an all_gather brings to an operator that computes in fp8 is cast before it travels (Transformer
-// Engine).
+// What an all_gather brings to an operator that computes in 8 or 4 bits is cast before it travels
+// (Transformer Engine).
 Instruction as_gathered(const Lowering& lowering, Instruction&& instruction, int for_op) {
   const DType precision = lowering.plan().job->training.precision;
-  if (precision == DType::fp8 && product_type(lowering.op(for_op).kind, precision) == DType::fp8) {
-    instruction.bytes *=
-        static_cast<double>(bytes_of(DType::fp8)) / bytes_of(lowering.plan().activation_type());
-    instruction.dtype = DType::fp8;
+  const DType type = product_type(lowering.op(for_op).kind, precision);
+  if (is_narrow(type)) {
+    instruction.bytes *= packed_bytes_of(type) / bytes_of(lowering.plan().activation_type());
+    instruction.dtype = type;
   }
   return std::move(instruction);
 }

@@ -33,8 +33,8 @@ bool of_transformers(OperatorKind kind) {
 // shard.
 double kept_input_bytes(const Operator& op, const Shard& shard) {
   if (!op.keeps_input) return 0;
-  const bool fp8 = product_type(op.kind, shard.precision) == DType::fp8;
-  const double element = fp8 ? bytes_of(DType::fp8) : bytes_of(storage_type(shard.precision));
+  const DType type = product_type(op.kind, shard.precision);
+  const double element = is_narrow(type) ? packed_bytes_of(type) : bytes_of(storage_type(shard.precision));
   switch (op.kind) {
     case OperatorKind::linear:
     case OperatorKind::head:
@@ -76,6 +76,12 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
       return shard.rows * q_k_v / shard.tp * element;
+    }
+    case OperatorKind::scan: {
+      // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
+      if (!op.state_space) return 0;
+      const StateSpaceShape& s = *op.state_space;
+      return shard.rows * static_cast<double>(2 * s.inner() + s.convolved() + s.heads) / shard.tp * element;
     }
     case OperatorKind::residual:
     case OperatorKind::embedding:

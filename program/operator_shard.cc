@@ -77,6 +77,7 @@ double vector_elements(const Operator& op) {
     case OperatorKind::loss_sum:
     case OperatorKind::loss:
     case OperatorKind::conv:
+    case OperatorKind::scan:
       return 0;
   }
   return 0;

@@ -31,8 +31,8 @@ double gradient_bytes(const Shard& shard, const RuntimeProfile& runtime) {
 
 double product_bytes(const Product& p, DType type, DType storage) {
   const double output = p.output_bytes > 0 ? p.output_bytes : bytes_of(storage);
-  return p.count *
-         ((p.m * p.k * p.left_share + p.k * p.n) * bytes_of(type) + p.m * p.n * p.output_share * output);
+  return p.count * ((p.m * p.k * p.left_share + p.k * p.n) * packed_bytes_of(type) +
+                    p.m * p.n * p.output_share * output);
 }
 
 void add_product(OperatorWork* work, const Product& p, DType type, DType storage) {
@@ -87,9 +87,10 @@ double kernel_places(const Operator& op) {
   return shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1;
 }
 
-// Experts' arithmetic inside their grouped products (RuntimeProfile::fused_experts).
+// Experts' arithmetic inside their grouped products (RuntimeProfile::fused_experts): Transformer Engine has
+// the kernel for gated experts in 8 bits.
 bool experts_fused(const Shard& shard, const RuntimeProfile& runtime) {
-  return runtime.fused_experts && shard.precision == DType::fp8;
+  return runtime.fused_experts && shard.gated_experts && shard.precision == DType::fp8;
 }
 
 bool experts_eager(const Shard& shard, const RuntimeProfile& runtime) {
@@ -115,7 +116,7 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
     // dW = X^T dY
     if (does_weight_gradient(kind) && !op.parameters.empty())
       add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated, share}, type, storage);
-    if (type == DType::fp8) {
+    if (is_narrow(type)) {
       // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
       // Before rows are gathered, with sequence parallelism: each tensor rank casts its own (Transformer
       // Engine's LayerNormLinear and row-parallel Linear gather fp8).
@@ -129,7 +130,9 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       const bool inside =
           grouped && (does_forward(kind) ? op.split == TensorSplit::row : op.split == TensorSplit::column);
       if (elements <= 0 || inside) continue;
-      work->quantize_bytes += elements * (bytes_of(storage) + 2.0 * bytes_of(DType::fp8));
+      // NVFP4 reads its input once more before, for the scale of the whole tensor (arXiv 2509.25149).
+      const double reads = type == DType::fp4 ? 2 : 1;
+      work->quantize_bytes += elements * (reads * bytes_of(storage) + 2 * packed_bytes_of(type));
       // Each expert's operand is cast, and its scales are found or rearranged, by itself.
       work->kernels += experts && experts_eager(shard, runtime) ? 2 * p.count : 1;
     }
@@ -215,8 +218,10 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
   work->flops += work->attention_flops;
   const double element = bytes_of(storage_type(shard.precision));
   // Rotary positions and the like, where the operator has them.
-  work->vector_bytes += shard.rows * internal::vector_elements(op) / shard.tp * element;
-  if (op.vector_elements > 0) work->kernels += 2;
+  // One kernel each, or PyTorch's complex product in fp32 with a cast before and behind (16 bytes for 4).
+  const double rotary = shard.rows * internal::vector_elements(op) / shard.tp * element;
+  work->vector_bytes += runtime.fused_elementwise ? rotary : 4 * rotary;
+  if (op.vector_elements > 0) work->kernels += runtime.fused_elementwise ? 2 : 6;
   add_ring(shape, does_forward(kind), shard, work);
   if (!shard.fused_attention) {
     add_unfused_attention(shape, kind, shard, runtime, work);
@@ -269,8 +274,17 @@ struct Passes {
   double forward_kernels = 1, backward_kernels = 1;
 };
 
-Passes passes_of(OperatorKind kind, bool fused) {
-  switch (kind) {
+// An RMS norm (a weight, no bias) without a kernel of its own, as PyTorch decomposes it: cast to fp32,
+// square, mean, scale, weigh, cast back; by element 36 bytes forward and 68 back, where one kernel moves 4.
+constexpr Passes kEagerRmsNorm = {9, 17, 6, 12};
+
+bool is_rms_norm(const Operator& op) {
+  return op.kind == OperatorKind::norm && op.parameters.size() == 1;
+}
+
+Passes passes_of(const Operator& op, bool fused) {
+  if (!fused && is_rms_norm(op)) return kEagerRmsNorm;
+  switch (op.kind) {
     case OperatorKind::norm:
       // Back: x, dy read, dx written, and dx added to the residual stream's gradient (3 more).
       return {1, 3, 1, 3};
@@ -303,6 +317,9 @@ Passes passes_of(OperatorKind kind, bool fused) {
 // by expert: 28 bytes an element of the output forward, 40 back.
 constexpr double kEagerForward = 22 + 10, kEagerBackward = 130 + 38;
 constexpr double kEagerBiasForward = 28, kEagerBiasBackward = 40;
+// Squared ReLU instead (fusions/fused_weighted_squared_relu.py): relu, power, product with the weight, cast;
+// back the same again, the gradient of the activation and that of the weight.
+constexpr double kEagerPlainForward = 20, kEagerPlainBackward = 58;
 
 void add_eager_experts(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
@@ -314,8 +331,13 @@ void add_eager_experts(const Operator& op, ComputeKind kind, const Shard& shard,
     // token_dispatcher.py): launches alone.
     work->kernels += forward ? 45 : 15;
   } else if (op.kind == OperatorKind::activation) {
-    work->vector_bytes += elements * (forward ? kEagerForward : kEagerBackward);
-    work->kernels += forward ? 4 : 20;
+    if (shard.gated_experts) {
+      work->vector_bytes += elements * (forward ? kEagerForward : kEagerBackward);
+      work->kernels += forward ? 4 : 20;
+    } else {
+      work->vector_bytes += elements * (forward ? kEagerPlainForward : kEagerPlainBackward);
+      work->kernels += forward ? 4 : 11;
+    }
   } else if (op.kind == OperatorKind::expert_linear && op.split == TensorSplit::row &&
              op.parameters.size() > 1) {
     work->vector_bytes += elements * (forward ? kEagerBiasForward : kEagerBiasBackward);
@@ -335,7 +357,7 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
   if (in_norm && op.kind == OperatorKind::activation) return;
   const Passes passes = in_norm && op.kind == OperatorKind::elementwise
                             ? Passes{1.0 / 3, 1.0 / 3, 0, 0}
-                            : passes_of(op.kind, runtime.fused_elementwise);
+                            : passes_of(op, runtime.fused_elementwise);
   const double element = bytes_of(storage_type(shard.precision));
   const double rows = local_rows(op, shard);
   const double split = internal::output_split(op, shard);
@@ -366,11 +388,42 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
   work->kernels += 3;
 }
 
+// Mamba-2's chunked scan as mamba_ssm's kernels compute it (ssd_combined.py, MambaSplitConv1dScanCombinedFn,
+// with the gated norm behind): bytes a token, by channels of the inner width d, of the maps g = groups x
+// state and of the convolution c = d + 2 g in 16 bits; states s = d x state / chunk and scores of the chunk's
+// square b = groups x chunk in 32. Forward: convolution 2 c, chunk states d + g (s written), their passing
+// (s read, written in 16 bits), scores 2 g (b written), scan 2 d + g (s, b read), norm 3 d. Backward:
+// convolution, states and scores again, norm 6 d, gradients of states, inputs, B, C, scores and step sizes,
+// convolution 3 c.
+void add_scan(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
+  if (!op.state_space || kind == ComputeKind::backward_weight) return;
+  const StateSpaceShape& shape = *op.state_space;
+  const bool forward = does_forward(kind);
+  const double ranks = shard.tp;
+  const double element = bytes_of(storage_type(shard.precision));
+  const double d = static_cast<double>(shape.inner()) / ranks;
+  const double g = static_cast<double>(shape.groups) * shape.state / ranks;
+  const double c = d + 2 * g;
+  const double s = d * shape.state / shape.chunk;
+  const double b = static_cast<double>(shape.groups) * shape.chunk / ranks;
+  const double forward_bytes = element * (2 * c + 6 * d + 4 * g) + 12 * s + 8 * b;
+  const double backward_bytes = element * (5 * c + 18 * d + 13 * g) + 32 * s + 28 * b;
+  work->vector_bytes += shard.rows * (forward ? forward_bytes : backward_bytes);
+  // Back: twice the forward's products, and the states and scores of the forward again.
+  const double again = 2.0 * shape.groups * shape.chunk * shape.state + 2.0 * d * ranks * shape.state;
+  const double flops = shape.forward_flops_per_token();
+  work->attention_flops = shard.rows / ranks * (forward ? flops : 2 * flops + again);
+  work->attention_head_dim = shape.head_dim;
+  work->flops += shard.rows / ranks * (forward ? flops : 2 * flops);
+  work->kernels += forward ? 9 : 16;
+}
+
 }  // namespace
 
 DType storage_type(DType precision) {
   switch (precision) {
     case DType::fp8:
+    case DType::fp4:
       return DType::bf16;
     case DType::tf32:
       return DType::fp32;
@@ -380,7 +433,7 @@ DType storage_type(DType precision) {
 }
 
 DType product_type(OperatorKind kind, DType precision) {
-  if (precision == DType::fp8 && kind != OperatorKind::linear && kind != OperatorKind::expert_linear)
+  if (is_narrow(precision) && kind != OperatorKind::linear && kind != OperatorKind::expert_linear)
     return DType::bf16;
   return precision;
 }
@@ -400,6 +453,8 @@ Shard shard_of(const Plan& plan) {
   shard.precision = t.precision;
   shard.fused_attention = t.fused_attention;
   shard.capacity_factor = c.capacity_factor;
+  const auto& transformer = plan.job->workload.transformer;
+  shard.gated_experts = !transformer || transformer->gated_ffn;
   return shard;
 }
 
@@ -423,6 +478,9 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
   switch (op.kind) {
     case OperatorKind::attention:
       add_attention(op, kind, shard, runtime, &work);
+      break;
+    case OperatorKind::scan:
+      add_scan(op, kind, shard, &work);
       break;
     case OperatorKind::loss_max:
     case OperatorKind::loss_sum:

@@ -25,6 +25,7 @@ struct Shard {
   bool sequence_parallel = false;
   DType precision = DType::bf16;
   bool fused_attention = true;
+  bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
   double capacity_factor = 0;
 };
 
@@ -42,21 +43,21 @@ struct Product {  // m x k times k x n, `count` times (separate kernels unless `
 
 struct OperatorWork {
   std::vector<Product> products;
-  double attention_flops = 0;    // of the attention core, for AttentionModel
+  double attention_flops = 0;    // of the attention core, or of a scan, for AttentionModel
   double attention_queries = 0;  // rows x heads of it
   double attention_head_dim = 0;
   double vector_bytes = 0;    // of memory-bound arithmetic, for VectorModel
-  double quantize_bytes = 0;  // of casts to fp8, for VectorModel "quantize"
+  double quantize_bytes = 0;  // of casts to 8 or 4 bits, for VectorModel "quantize"
   double flops = 0;           // all FLOPs together
   double bytes = 0;           // all bytes together, products' operands included
   double kernels = 0;         // launches
 };
 
-// Type that activations, weights and gradients are stored in when computing in `precision`: fp8 trains on
-// bf16 tensors, tf32 on fp32 ones.
+// Type that activations, weights and gradients are stored in when computing in `precision`: fp8 and fp4 train
+// on bf16 tensors, tf32 on fp32 ones.
 DType storage_type(DType precision);
 // Type that an operator's products compute in: the precision, but the head, the router and attention of an
-// fp8 run stay in bf16 (Transformer Engine's recipe).
+// fp8 or fp4 run stay in bf16 (Transformer Engine's recipes).
 DType product_type(OperatorKind kind, DType precision);
 
 Shard shard_of(const Plan& plan);

@@ -68,9 +68,25 @@ Coordinates at_data_position(const Choices& choices, Coordinates at, int positio
   return at;
 }
 
+// Among the ranks that experts see different tokens on: the data group, and with sequence parallelism each
+// rank's tensor group, innermost.
+int tensor_ranks_of_experts(const Choices& choices) {
+  return choices.sequence_parallel ? choices.tp : 1;
+}
+
+int expert_position(const Choices& choices, const Coordinates& at) {
+  const int tensor = tensor_ranks_of_experts(choices);
+  return data_position(choices, at) * tensor + (tensor > 1 ? at.tp : 0);
+}
+
+Coordinates at_expert_position(const Choices& choices, Coordinates at, int position) {
+  const int tensor = tensor_ranks_of_experts(choices);
+  if (tensor > 1) at.tp = position % tensor;
+  return at_data_position(choices, at, position / tensor);
+}
+
 int expert_of_position(const Choices& choices, int position) {
-  const int replicas = choices.dp * choices.cp;
-  return experts_outermost(choices) ? position / (replicas / choices.ep) : position % choices.ep;
+  return experts_outermost(choices) ? position / (expert_ranks(choices) / choices.ep) : position % choices.ep;
 }
 
 // Members of the data group whose position satisfies `is_member`, in increasing position.
@@ -85,11 +101,25 @@ Group select_data(const Plan& plan, int rank, GroupKind kind, Predicate is_membe
   return group;
 }
 
+template <typename Predicate>
+Group select_experts(const Plan& plan, int rank, GroupKind kind, Predicate is_member) {
+  const Coordinates at = coordinates_of(plan, rank);
+  Group group{kind, {}};
+  for (int position = 0; position < expert_ranks(plan.choices); ++position)
+    if (is_member(position))
+      group.ranks.push_back(rank_of(plan, at_expert_position(plan.choices, at, position)));
+  return group;
+}
+
 int shard_size(const Choices& choices) {
   return choices.shard_group > 0 ? choices.shard_group : choices.dp * choices.cp;
 }
 
 }  // namespace
+
+int expert_ranks(const Choices& choices) {
+  return choices.dp * choices.cp * tensor_ranks_of_experts(choices);
+}
 
 Coordinates coordinates_of(const Plan& plan, int rank) {
   const Choices& choices = plan.choices;
@@ -101,7 +131,7 @@ Coordinates coordinates_of(const Plan& plan, int rank) {
     digit_of(at, dimension) = rank % size;
     rank /= size;
   }
-  at.ep = expert_of_position(choices, data_position(choices, at));
+  at.ep = expert_of_position(choices, expert_position(choices, at));
   return at;
 }
 
@@ -130,30 +160,18 @@ Group data_group(const Plan& plan, int rank) {
 
 Group expert_group(const Plan& plan, int rank) {
   const Choices& choices = plan.choices;
-  const int own = data_position(choices, coordinates_of(plan, rank));
-  const int stride = choices.dp * choices.cp / choices.ep;
-  return select_data(plan, rank, GroupKind::expert, [&](int position) {
+  const int own = expert_position(choices, coordinates_of(plan, rank));
+  const int stride = expert_ranks(choices) / choices.ep;
+  return select_experts(plan, rank, GroupKind::expert, [&](int position) {
     return experts_outermost(choices) ? position % stride == own % stride
                                       : position / choices.ep == own / choices.ep;
   });
 }
 
 Group expert_data_group(const Plan& plan, int rank) {
-  const Choices& choices = plan.choices;
-  Coordinates at = coordinates_of(plan, rank);
-  const int own = at.ep;
-  // With sequence parallelism the tensor ranks' experts see different tokens.
-  const bool tensor = choices.sequence_parallel;
-  Group group{GroupKind::expert_data, {}};
-  for (int position = 0; position < choices.dp * choices.cp; ++position) {
-    if (expert_of_position(choices, position) != own) continue;
-    Coordinates member = at_data_position(choices, at, position);
-    for (int tp = tensor ? 0 : at.tp; tp < (tensor ? choices.tp : at.tp + 1); ++tp) {
-      member.tp = tp;
-      group.ranks.push_back(rank_of(plan, member));
-    }
-  }
-  return group;
+  const int own = coordinates_of(plan, rank).ep;
+  return select_experts(plan, rank, GroupKind::expert_data,
+                        [&](int position) { return expert_of_position(plan.choices, position) == own; });
 }
 
 Group context_group(const Plan& plan, int rank) {

@@ -8,9 +8,11 @@
 
 namespace orrery {
 
-// Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp and does not multiply the world:
-// of the position in the data group (cp and dp, the one that stands first in the order varying faster) it is
-// the fastest digit, or the slowest where ep stands behind both in the order.
+// Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp, with sequence parallelism
+// inside tp*dp*cp, and does not multiply the world: of the position among those ranks (tp fastest, then cp
+// and dp, the one that stands first in the order varying faster) it is the fastest digit, or the slowest
+// where ep stands behind cp and dp in the order. So does Megatron-Core place experts that are whole on their
+// rank.
 Coordinates coordinates_of(const Plan& plan, int rank);
 int rank_of(const Plan& plan, const Coordinates& at);
 
@@ -18,8 +20,9 @@ int rank_of(const Plan& plan, const Coordinates& at);
 Group tensor_group(const Plan& plan, int rank);
 Group data_group(const Plan& plan, int rank);  // dp x cp: over which dense gradients are reduced
 Group expert_group(const Plan& plan, int rank);
-// Over which experts' gradients are reduced: the data group's ranks with the same experts; with sequence
-// parallelism their tensor groups too, whose ranks' experts see different tokens.
+// Ranks that experts may be spread over: dp*cp, with sequence parallelism tp*dp*cp.
+int expert_ranks(const Choices& choices);
+// Over which experts' gradients are reduced: of the same ranks those with the same experts.
 Group expert_data_group(const Plan& plan, int rank);
 Group context_group(const Plan& plan, int rank);
 Group shard_group(const Plan& plan, int rank);      // over which states are sharded

@@ -87,7 +87,8 @@ std::int64_t Plan::micro_batches_of(int replica) const {
 
 DType Plan::activation_type() const {
   switch (job->training.precision) {
-    case DType::fp8:  // fp8 is a type of matrix products' operands; what stands between them is bf16
+    case DType::fp8:  // a type of matrix products' operands; what stands between them is bf16
+    case DType::fp4:
       return DType::bf16;
     case DType::tf32:
       return DType::fp32;

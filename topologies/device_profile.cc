@@ -21,7 +21,7 @@ DType checked_dtype(const FieldCheck& check, const std::string& name) {
   } catch (const UserError&) {
   }
   check.fail("dtype", fmt::format("unknown element type '{}'", name),
-             "expected fp32, tf32, fp16, bf16, fp8 or int8");
+             "expected fp32, tf32, fp16, bf16, fp8, fp4 or int8");
 }
 
 void read_peaks(const proto::DeviceProfile& message, const FieldCheck& check, DeviceProfile& profile) {
@@ -128,8 +128,9 @@ double DeviceProfile::peak(DType type) const {
 DType DeviceProfile::compute_type(DType type) const {
   const auto has = [&](DType t) { return peak_flops_per_s[static_cast<std::size_t>(t)] > 0; };
   if (has(type)) return type;
-  if (type == DType::fp8 && has(DType::bf16)) return DType::bf16;
-  if (type == DType::fp8 && has(DType::fp16)) return DType::fp16;
+  if (type == DType::fp4 && has(DType::fp8)) return DType::fp8;
+  if (is_narrow(type) && has(DType::bf16)) return DType::bf16;
+  if (is_narrow(type) && has(DType::fp16)) return DType::fp16;
   return DType::fp32;
 }
 
@@ -149,7 +150,7 @@ double default_memory_efficiency(DeviceKind kind) {
 MatmulModel default_matmul(DeviceKind kind, DType type) {
   if (kind == DeviceKind::cpu)
     return {.efficiency = 0.8, .half_k = 16, .tile_m = 16, .tile_n = 16, .kernel_overhead_s = 1e-6};
-  const double efficiency = type == DType::fp8 || type == DType::int8 ? 0.60 : 0.78;
+  const double efficiency = is_narrow(type) || type == DType::int8 ? 0.60 : 0.78;
   constexpr double kPenalty = 4;  // elements: 128 x 256 reaches `efficiency`
   return {.efficiency = std::min(1.0, efficiency * (1 + kPenalty * (1.0 / 128 + 1.0 / 256))),
           .half_k = 64,

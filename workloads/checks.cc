@@ -23,16 +23,55 @@ double parameters_at_most(const Transformer& t) {
   if (t.moe)
     layer += 3 * h *
              (static_cast<double>(t.moe->experts) * t.moe->expert_ffn_hidden + t.moe->shared_ffn_hidden +
-              t.moe->experts);
+              t.moe->experts + t.moe->latent);
+  if (t.state_space)
+    layer += h * (3.0 * static_cast<double>(t.state_space->inner()) +
+                  2.0 * t.state_space->groups * t.state_space->state + t.state_space->heads);
   const double layers = static_cast<double>(t.layers) + t.multi_token_layers;
   return layer * layers + h * (2.0 * t.vocab + t.max_positions);
 }
 
 }  // namespace
 
+namespace {
+
+void check_pattern(const Transformer& t, const Fail& fail) {
+  const std::string all = t.layer_pattern + t.multi_token_pattern;
+  if (const auto at = all.find_first_not_of("M*-E"); at != std::string::npos)
+    fail("layer_pattern", fmt::format("'{}' is no kind of layer", all[at]),
+         "expected M (state space), * (attention), - (MLP) or E (experts)");
+  if (static_cast<int>(t.layer_pattern.size()) != t.layers)
+    fail("layer_pattern", fmt::format("has {} letters for {} layers", t.layer_pattern.size(), t.layers),
+         "expected a letter a layer");
+  if (all.find('M') != std::string::npos && !t.state_space)
+    fail("layer_pattern", "has state-space layers", "expected state_space, their dimensions");
+  if (all.find('E') != std::string::npos && !t.moe)
+    fail("layer_pattern", "has layers of experts", "expected moe, their dimensions");
+  if (all.find('-') != std::string::npos && t.ffn_hidden == 0)
+    fail("ffn_hidden", "0", "expected the width of the MLP");
+  if (t.multi_token_layers > 0 && t.multi_token_pattern.empty())
+    fail("multi_token_pattern", "missing", "expected the letters of one multi-token prediction module");
+  if (t.mla || t.post_norm || t.parallel_residual || t.learned_positions)
+    fail("layer_pattern", "with latent attention, post-norm, parallel residuals or learned positions",
+         "expected none of these");
+  if (t.state_space && t.state_space->heads % t.state_space->groups != 0)
+    fail("state_space",
+         fmt::format("{} groups do not divide {} heads", t.state_space->groups, t.state_space->heads),
+         "expected a divisor");
+}
+
+}  // namespace
+
 void check_transformer(const Transformer& t, const Fail& fail) {
+  if (!t.layer_pattern.empty())
+    check_pattern(t, fail);
+  else if (t.state_space || !t.multi_token_pattern.empty())
+    fail("layer_pattern", "missing", "expected a letter a layer, of a model with state-space layers");
+  if (t.layer_pattern.empty() && t.moe && t.moe->latent > 0)
+    fail("moe", "has experts of a latent width", "expected a layer_pattern");
   bool dense = false;
-  for (int layer = 0; layer < t.layers; ++layer) dense = dense || !t.layer_has_experts(layer);
+  for (int layer = 0; layer < t.layers && t.layer_pattern.empty(); ++layer)
+    dense = dense || !t.layer_has_experts(layer);
   if (dense && t.ffn_hidden == 0) fail("ffn_hidden", "0", "expected the width of the MLP");
   if (t.single_norm && !t.parallel_residual)
     fail("single_norm", "true without parallel_residual", "expected parallel_residual: true");

@@ -509,6 +509,91 @@ void read_gemma(Config& config, Transformer* t) {
   t->qkv_bias = t->proj_bias = config.boolean("attention_bias", false);
 }
 
+// transformers' NemotronHConfig; the pattern has a letter a layer, or layers_block_type a word.
+std::string read_pattern(Config& config, std::string_view key, std::string_view list_key) {
+  const std::string pattern = config.text(key, "");
+  const Json* words = config.find(list_key);
+  if (!pattern.empty() || words == nullptr) return pattern;
+  static const std::map<std::string_view, char> letters = {
+      {"mamba", 'M'}, {"attention", '*'}, {"mlp", '-'}, {"moe", 'E'}};
+  std::string found;
+  for (const Json& word : *words) {
+    const auto at = word.is_string() ? letters.find(word.get_ref<const std::string&>()) : letters.end();
+    if (at == letters.end())
+      config.fail(list_key, "has an unknown kind", "expected mamba, attention, mlp or moe");
+    found += at->second;
+  }
+  return found;
+}
+
+void read_nemotron_h(Config& config, Transformer* t) {
+  t->layer_pattern = read_pattern(config, "hybrid_override_pattern", "layers_block_type");
+  if (t->layer_pattern.empty() || t->layer_pattern.size() > kMaxLayers)
+    config.fail("hybrid_override_pattern", "missing, or too long", "expected a letter a layer");
+  t->layers = config.integer("num_hidden_layers", static_cast<int>(t->layer_pattern.size()), 1, kMaxLayers);
+  t->hidden = config.required("hidden_size", kMaxWidth);
+  t->heads = config.required("num_attention_heads", kMaxHeads);
+  t->vocab = config.required("vocab_size", kMaxVocab);
+  t->kv_heads = config.integer("num_key_value_heads", 8, 1, t->heads);
+  if (t->heads % t->kv_heads != 0)
+    config.fail("num_key_value_heads", fmt::format("{} does not divide the {} heads", t->kv_heads, t->heads),
+                "expected a divisor of num_attention_heads");
+  t->head_dim = config.integer(config.has("head_dim") ? "head_dim" : "attention_head_dim", 128, 1, kMaxHeads);
+  t->ffn_hidden = config.integer("intermediate_size", 21504, 1, kMaxWidth);
+  t->max_positions = config.integer("max_position_embeddings", 4096, 1, kMaxPositions);
+  t->norm = NormKind::rms_norm;
+  if (const std::string name = config.text("mlp_hidden_act", "relu2"); name != "relu2")
+    config.fail("mlp_hidden_act", fmt::format("'{}' is not known", name), "expected relu2");
+  t->activation = Activation::relu;  // squared: as many reads and writes
+  t->norm_epsilon =
+      config.real(config.has("layer_norm_epsilon") ? "layer_norm_epsilon" : "norm_eps", 1e-5, 1e-30, 1);
+  t->tied_embeddings = config.boolean("tie_word_embeddings", false);
+  t->qkv_bias = t->proj_bias = config.boolean("attention_bias", false);
+  t->mlp_bias = config.boolean("mlp_bias", false);
+  for (const char* unused :
+       {"sliding_window", "rope_theta", "norm_eps", "rms_norm_eps", "mamba_hidden_act", "expand",
+        "time_step_min", "time_step_max", "time_step_limit", "time_step_floor", "time_step_rank",
+        "residual_in_fp32", "rescale_prenorm_residual", "num_logits_to_keep", "use_mamba_kernels",
+        "mamba_proj_bias", "mamba_ssm_cache_dtype", "layers_block_type", "norm_topk_prob"})
+    config.use(unused);
+
+  StateSpaceShape s;
+  s.heads = config.integer("mamba_num_heads", 128, 1, kMaxHeads);
+  s.head_dim = config.integer("mamba_head_dim", 64, 1, kMaxHeads);
+  s.state = config.integer("ssm_state_size", 128, 1, kMaxHeads);
+  s.groups = config.integer("n_groups", 8, 1, kMaxHeads);
+  s.conv_kernel = config.integer("conv_kernel", 4, 1, 1024);
+  s.chunk = config.integer("chunk_size", 128, 1, kMaxPositions);
+  if (config.boolean("use_bias", false)) config.fail("use_bias", "true", "expected projections without bias");
+  if (!config.boolean("use_conv_bias", true))
+    config.fail("use_conv_bias", "false", "expected a convolution with bias");
+  t->state_space = s;
+
+  t->multi_token_layers = config.integer("num_nextn_predict_layers", 0, 0, 64);
+  t->multi_token_pattern = read_pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type");
+  if (t->multi_token_layers == 0) t->multi_token_pattern.clear();
+  if ((t->layer_pattern + t->multi_token_pattern).find('E') == std::string::npos) {
+    for (const char* unused :
+         {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
+          "moe_shared_expert_intermediate_size", "moe_latent_size", "moe_shared_expert_overlap"})
+      config.use(unused);
+    return;
+  }
+  MixtureOfExperts moe;
+  moe.experts = config.required("n_routed_experts", kMaxExperts);
+  moe.experts_per_token = config.integer("num_experts_per_tok", 2, 1, moe.experts);
+  moe.expert_ffn_hidden = config.required("moe_intermediate_size", kMaxWidth);
+  moe.shared_ffn_hidden = config.integer("moe_shared_expert_intermediate_size", 0, 0, kMaxWidth);
+  const int shared = config.integer("n_shared_experts", 1, 0, kMaxExperts);
+  if (static_cast<std::int64_t>(moe.shared_ffn_hidden) * shared > kMaxWidth)
+    config.fail("n_shared_experts", fmt::format("{}", shared), "expected fewer shared experts");
+  moe.shared_ffn_hidden *= shared;
+  moe.latent = config.integer("moe_latent_size", 0, 0, kMaxWidth);
+  config.use("moe_shared_expert_overlap");
+  moe.router_bias = true;
+  t->moe = moe;
+}
+
 using ReadModel = void (*)(Config&, Transformer*);
 
 const std::map<std::string_view, ReadModel>& models() {
@@ -523,6 +608,7 @@ const std::map<std::string_view, ReadModel>& models() {
       {"llama", read_llama},
       {"mistral", read_mistral},
       {"mixtral", read_mixtral},
+      {"nemotron_h", read_nemotron_h},
       {"opt", read_opt},
       {"phi", read_phi},
       {"qwen2", read_qwen2},

@@ -172,6 +172,28 @@ TensorNames megatron() {
   return n;
 }
 
+TensorNames nemotron_h() {
+  TensorNames n = llama();
+  n.layer = "backbone.layers.{}.";
+  n.tokens = "backbone.embeddings";
+  n.final_norm = "backbone.norm_f";
+  n.norm1 = "norm";
+  n.q = "mixer.q_proj";
+  n.k = "mixer.k_proj";
+  n.v = "mixer.v_proj";
+  n.proj = "mixer.o_proj";
+  n.up = "mixer.up_proj";
+  n.down = "mixer.down_proj";
+  n.router = "mixer.gate";
+  n.router_bias = "mixer.gate.e_score_correction_bias";
+  n.expert = "mixer.experts.*.";
+  n.shared = "mixer.shared_experts.";
+  n.latent_down = "mixer.fc1_latent_proj";
+  n.latent_up = "mixer.fc2_latent_proj";
+  n.state_space = "mixer.";
+  return n;
+}
+
 const std::map<std::string_view, TensorNames>& table() {
   static const std::map<std::string_view, TensorNames> names = {
       {"bert", bert()},
@@ -186,6 +208,7 @@ const std::map<std::string_view, TensorNames>& table() {
       {"megatron", megatron()},
       {"mistral", llama()},
       {"mixtral", mixtral()},
+      {"nemotron_h", nemotron_h()},
       {"opt", opt()},
       {"phi", phi()},
       {"qwen2", llama()},

@@ -18,6 +18,8 @@ struct TensorNames {
   bool transposed = false;  // weights stand [in, out] (GPT-2's Conv1D)
   std::string gate, up, down;
   std::string router, router_bias, expert, expert_gate, expert_up, expert_down, shared, shared_gate;
+  std::string latent_down, latent_up;  // around experts of a width of their own
+  std::string state_space;             // prefix of a state-space layer's tensors
 };
 
 // Names of an unknown family are Llama's.

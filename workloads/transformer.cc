@@ -150,7 +150,7 @@ class Builder {
       tensor(qkv, t + names_.q_norm + ".weight", {m_.head_dim});
       tensor(qkv, t + names_.k_norm + ".weight", {m_.head_dim});
     }
-    const bool rotary = !m_.learned_positions;
+    const bool rotary = !m_.learned_positions && m_.layer_pattern.empty();
     return attention(p, layer, window_layer, {qkv}, m_.head_dim, m_.head_dim, m_.kv_heads,
                      rotary_elements(m_.heads + m_.kv_heads, rotary ? m_.rotary_fraction * m_.head_dim : 0,
                                      m_.qk_norm ? m_.head_dim : 0));
@@ -205,6 +205,25 @@ class Builder {
                      rotary + copies);
   }
 
+  // ---- State space ----
+
+  // Mamba-2 (arXiv 2405.21060, section 7): one product gives gate, input, maps B and C, and step sizes.
+  int state_space(const std::string& p, const std::string& t, int layer, int input) {
+    const StateSpaceShape& s = *m_.state_space;
+    const std::int64_t width = s.inner() + s.convolved() + s.heads;
+    const int in = linear(p + "state_in", layer, input,
+                          {t + names_.state_space + "in_proj", width, h_, TensorSplit::column, 1, false});
+    const int scan = add(OperatorKind::scan, TensorSplit::heads, p + "scan", layer, {in}, s.inner());
+    operators_[scan].state_space = s;
+    tensor(scan, t + names_.state_space + "conv1d.weight", {s.convolved(), 1, s.conv_kernel}, 0);
+    tensor(scan, t + names_.state_space + "conv1d.bias", {s.convolved()}, 0);
+    for (const char* by_head : {"A_log", "D", "dt_bias"})
+      tensor(scan, t + names_.state_space + by_head, {s.heads}, 0);
+    tensor(scan, t + names_.state_space + "norm.weight", {s.inner()}, 0);
+    return linear(p + "state_out", layer, scan,
+                  {t + names_.state_space + "out_proj", h_, s.inner(), TensorSplit::row, 1, false});
+  }
+
   // ---- MLP and experts ----
 
   int mlp(const std::string& p, const std::string& t, const std::string& prefix, const std::string& gate,
@@ -235,6 +254,7 @@ class Builder {
     const MixtureOfExperts& moe = *m_.moe;
     const std::int64_t k = moe.experts_per_token;
     const std::int64_t f = moe.expert_ffn_hidden;
+    const std::int64_t width = moe.latent > 0 ? moe.latent : h_;
     const std::int64_t up_width = m_.gated_ffn ? 2 * f : f;
     const bool gate = moe.shared_gate && moe.shared_ffn_hidden > 0;
     const int router = add(OperatorKind::router, TensorSplit::replicated, p + "router", layer, {input},
@@ -251,23 +271,30 @@ class Builder {
       operators_[op].experts = moe.experts;
       return op;
     };
-    const double moved = static_cast<double>(k + 1) * m_.hidden;
+    int routed = input;
+    if (moe.latent > 0)
+      routed = linear(p + "latent_down", layer, input,
+                      {t + names_.latent_down, width, h_, TensorSplit::replicated, 1, false});
+    const double moved = static_cast<double>(k + 1) * static_cast<double>(width);
     const int dispatch = expert_operator(OperatorKind::dispatch, TensorSplit::replicated, "dispatch",
-                                         {input, router}, k * h_, moved);
+                                         {routed, router}, k * width, moved);
     const int up = expert_operator(OperatorKind::expert_linear, TensorSplit::column, "experts_up", {dispatch},
                                    k * up_width, 0);
-    operators_[up].matmuls = {{1, up_width, h_, 1}};
-    if (m_.gated_ffn) expert_tensor(up, t + names_.expert + names_.expert_gate, f, h_, 1);
-    expert_tensor(up, t + names_.expert + names_.expert_up, f, h_, 1);
+    operators_[up].matmuls = {{1, up_width, width, 1}};
+    if (m_.gated_ffn) expert_tensor(up, t + names_.expert + names_.expert_gate, f, width, 1);
+    expert_tensor(up, t + names_.expert + names_.expert_up, f, width, 1);
     const int act = expert_operator(OperatorKind::activation, TensorSplit::column, "activation", {up}, k * f,
                                     static_cast<double>(k * (up_width + f)));
     const int down =
-        expert_operator(OperatorKind::expert_linear, TensorSplit::row, "experts_down", {act}, k * h_, 0);
-    operators_[down].matmuls = {{1, h_, f, 1}};
-    expert_tensor(down, t + names_.expert + names_.expert_down, h_, f, 2);
-    const int combine =
-        expert_operator(OperatorKind::combine, TensorSplit::replicated, "combine", {down, router}, h_, moved);
-    std::vector<int> branches = {combine};
+        expert_operator(OperatorKind::expert_linear, TensorSplit::row, "experts_down", {act}, k * width, 0);
+    operators_[down].matmuls = {{1, width, f, 1}};
+    expert_tensor(down, t + names_.expert + names_.expert_down, width, f, 2);
+    int out = expert_operator(OperatorKind::combine, TensorSplit::replicated, "combine", {down, router},
+                              width, moved);
+    if (moe.latent > 0)
+      out = linear(p + "latent_up", layer, out,
+                   {t + names_.latent_up, h_, width, TensorSplit::replicated, 1, false});
+    std::vector<int> branches = {out};
     if (moe.shared_ffn_hidden > 0)
       branches.push_back(mlp(p, t, names_.shared, names_.expert_gate, names_.expert_up, names_.expert_down,
                              layer, input, moe.shared_ffn_hidden, "shared"));
@@ -282,9 +309,37 @@ class Builder {
 
   // ---- Blocks ----
 
+  // A layer that is one thing between a norm and its residual.
+  void single_block(char letter, int layer, const std::string& t, const std::string& p) {
+    const int input = norm(p + "norm1", layer, stream_, t + names_.norm1);
+    std::vector<int> branches;
+    switch (letter) {
+      case 'M':
+        branches = {state_space(p, t, layer, input)};
+        break;
+      case '*': {
+        const int core = self_attention(p, t, layer, layer, input);
+        branches = {linear(p + "proj", layer, core,
+                           {t + names_.proj, h_, operators_[core].output_elements, TensorSplit::row, 1,
+                            m_.linear_bias || m_.proj_bias})};
+        break;
+      }
+      default:
+        branches = feed_forward(p, t, layer, letter == 'E', input);
+    }
+    stream_ = residual(p + "residual1", layer, std::move(branches));
+  }
+
   // One block on `stream_`. `number` is its layer in the checkpoint, `layer` where it stands in the pipeline.
   void block(int layer, int number, const std::string& p) {
     const std::string t = fmt::format(fmt::runtime(names_.layer), number);
+    if (!m_.layer_pattern.empty()) {
+      if (layer < m_.layers) return single_block(m_.layer_pattern[layer], layer, t, p);
+      for (std::size_t i = 0; i < m_.multi_token_pattern.size(); ++i)
+        single_block(m_.multi_token_pattern[i], layer, fmt::format("{}{}.", t, i),
+                     fmt::format("{}{}.", p, i));
+      return;
+    }
     // Multi-token prediction modules are of the last layer's kind.
     const int like = std::min(number, m_.layers - 1);
     const bool with_experts = m_.layer_has_experts(like);
@@ -397,6 +452,7 @@ class Builder {
 }  // namespace
 
 bool Transformer::layer_has_experts(int layer) const {
+  if (!layer_pattern.empty()) return layer_pattern[static_cast<std::size_t>(layer)] == 'E';
   if (!moe || moe->experts <= 0 || layer < moe->first_dense_layers) return false;
   const int period = std::max(1, moe->layer_period);
   // qwen2_moe's decoder_sparse_step counts layers from 1; DeepSeek's moe_layer_freq and Megatron's from 0.

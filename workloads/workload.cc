@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-constexpr std::array<std::pair<OperatorKind, std::string_view>, 19> kOperatorKinds = {{
+constexpr std::array<std::pair<OperatorKind, std::string_view>, 20> kOperatorKinds = {{
     {OperatorKind::embedding, "embedding"},
     {OperatorKind::norm, "norm"},
     {OperatorKind::linear, "linear"},
@@ -30,6 +30,7 @@ constexpr std::array<std::pair<OperatorKind, std::string_view>, 19> kOperatorKin
     {OperatorKind::pool, "pool"},
     {OperatorKind::elementwise, "elementwise"},
     {OperatorKind::interaction, "interaction"},
+    {OperatorKind::scan, "scan"},
 }};
 
 // Mean number of keys that a query of a sequence attends to; the half of the square when causal.
@@ -83,6 +84,12 @@ std::int64_t Workload::parameters() const {
   return sum;
 }
 
+double StateSpaceShape::forward_flops_per_token() const {
+  const auto width = static_cast<double>(inner());
+  return width * (4.0 * state + chunk) + 2.0 * groups * chunk * state +
+         2.0 * conv_kernel * static_cast<double>(convolved());
+}
+
 double Operator::forward_flops_per_row(int seq_len) const {
   double flops = 0;
   for (const MatmulShape& shape : matmuls)
@@ -91,6 +98,7 @@ double Operator::forward_flops_per_row(int seq_len) const {
   if (attention)
     flops += 2 * mean_keys(*attention, seq_len) * attention->heads *
              (static_cast<double>(attention->qk_head_dim) + attention->v_head_dim);
+  if (state_space) flops += state_space->forward_flops_per_token();
   return flops;
 }
 

@@ -37,6 +37,7 @@ enum class OperatorKind : std::uint8_t {
   pool,
   elementwise,
   interaction,  // DLRM's pairwise dot products
+  scan,         // state-space core (Mamba-2): causal convolution, selective scan, gated norm
 };
 
 std::string_view name_of(OperatorKind kind);  // "expert_linear"
@@ -86,6 +87,22 @@ struct AttentionShape {
   int window = 0;  // keys back from the query, itself included; 0: none
 };
 
+// Mamba-2's state-space core as its chunked form computes it (arXiv 2405.21060, section 6). A head keeps a
+// state of head_dim x state; heads of a group share the input and output maps B and C. Forward FLOPs of a
+// token: heads * (4 * head_dim * state + chunk * head_dim) for the states and the causal half of a chunk's
+// square, 2 * groups * chunk * state for its scores, 2 * conv_kernel a channel of the convolution.
+struct StateSpaceShape {
+  int heads = 0;
+  int head_dim = 0;
+  int state = 0;
+  int groups = 1;
+  int conv_kernel = 4;
+  int chunk = 128;  // tokens
+  std::int64_t inner() const { return static_cast<std::int64_t>(heads) * head_dim; }
+  std::int64_t convolved() const { return inner() + 2 * static_cast<std::int64_t>(groups) * state; }
+  double forward_flops_per_token() const;
+};
+
 // Channels x height x width of one sample, in this order in memory. A vector is channels x 1 x 1.
 struct ImageShape {
   std::int64_t channels = 0;
@@ -126,6 +143,7 @@ struct Operator {
   std::vector<ParameterTensor> parameters;
   std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
   std::optional<AttentionShape> attention;
+  std::optional<StateSpaceShape> state_space;  // of a scan
   std::optional<ImageOperator> image;
   std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
   // Per row, of the whole operator, at the compute precision: kept for backward beyond its inputs (indices of
@@ -155,6 +173,7 @@ struct MixtureOfExperts {
   int shared_ffn_hidden = 0;  // all shared experts together
   int first_dense_layers = 0;
   int layer_period = 1;  // every n-th layer has experts
+  int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;
   bool router_bias = false;
   bool scaled_weights = true;  // the chosen experts' probabilities are scaled to add up to one
@@ -209,6 +228,11 @@ struct Transformer {
   bool pooler = false;
   bool mlm_head = false;
   int multi_token_layers = 0;  // DeepSeek's multi-token prediction modules
+  // What each layer is, in Nemotron-H's letters: M state space, * attention, - MLP, E experts. Empty: every
+  // layer has attention, and an MLP or experts.
+  std::string layer_pattern;
+  std::string multi_token_pattern;  // of one multi-token prediction module, where there is a layer_pattern
+  std::optional<StateSpaceShape> state_space;
   std::optional<MixtureOfExperts> moe;
   std::optional<LatentAttention> mla;
   double rope_theta = 10000;
@@ -251,6 +275,9 @@ struct Workload {
 // - multi-head latent attention: for `qkv` stand qkv_down (replicated: to the low ranks, with the rotary key)
 //   latent_norm qkv (column split; queries, then keys and values). Without a low rank on queries:
 //   q kv_down latent_norm kv, and attention's inputs are q and kv.
+// - layer_pattern: a layer is norm1, one of state_in scan state_out | qkv attention proj | mlp_up activation
+//   mlp_down | router [latent_down] dispatch ... combine [latent_up shared_up ...], and residual1. Attention
+//   knows no positions.
 // - mlm_head: head_transform head_activation head_norm head. pooler: before the head, on one token of a
 // sample
 //   (rows_per_row 1 / max_positions); with mlm_head also next_sentence.

@@ -68,6 +68,7 @@ MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& re
   m.experts_per_token = read.bounded("experts_per_token", p.experts_per_token(), 1, m.experts);
   m.expert_ffn_hidden = read.bounded("expert_ffn_hidden", p.expert_ffn_hidden(), 1, kMaxWidth);
   m.shared_ffn_hidden = read.bounded("shared_ffn_hidden", p.shared_ffn_hidden(), 0, kMaxWidth);
+  m.latent = read.bounded("latent", p.latent(), 0, kMaxWidth);
   m.first_dense_layers = read.bounded("first_dense_layers", p.first_dense_layers(), 0, kMaxLayers);
   m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
   m.shared_gate = p.shared_gate();
@@ -85,6 +86,17 @@ LatentAttention read_latent(const proto::LatentAttention& p, const Reader& read)
   a.qk_rope_head_dim = read.bounded("qk_rope_head_dim", p.qk_rope_head_dim(), 0, kMaxHeads);
   a.v_head_dim = read.bounded("v_head_dim", p.v_head_dim(), 1, kMaxHeads);
   return a;
+}
+
+StateSpaceShape read_state_space(const proto::StateSpace& p, const Reader& read) {
+  StateSpaceShape s;
+  s.heads = read.bounded("heads", p.heads(), 1, kMaxHeads);
+  s.head_dim = read.bounded("head_dim", p.head_dim(), 1, kMaxHeads);
+  s.state = read.bounded("state", p.state(), 1, kMaxHeads);
+  s.groups = std::max(1, read.bounded("groups", p.groups(), 0, kMaxHeads));
+  if (p.conv_kernel() != 0) s.conv_kernel = read.bounded("conv_kernel", p.conv_kernel(), 1, 1024);
+  if (p.chunk() != 0) s.chunk = read.bounded("chunk", p.chunk(), 1, kMaxPositions);
+  return s;
 }
 
 void read_dimensions(const proto::Transformer& p, const Reader& read, Transformer* t) {
@@ -142,6 +154,10 @@ Transformer read_transformer(const proto::Transformer& p, std::string_view file,
   t.pooler = p.pooler();
   t.mlm_head = p.mlm_head();
   if (p.has_moe()) t.moe = read_experts(p.moe(), Reader(file, text, "transformer.moe"));
+  t.layer_pattern = p.layer_pattern();
+  t.multi_token_pattern = p.multi_token_pattern();
+  if (p.has_state_space())
+    t.state_space = read_state_space(p.state_space(), Reader(file, text, "transformer.state_space"));
   if (p.has_mla()) t.mla = read_latent(p.mla(), Reader(file, text, "transformer.mla"));
   if (p.rope_theta() != 0) t.rope_theta = read.real("rope_theta", p.rope_theta(), 1, 1e12);
   if (p.norm_epsilon() != 0) t.norm_epsilon = read.real("norm_epsilon", p.norm_epsilon(), 1e-30, 1);
@@ -194,12 +210,24 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     m->set_experts_per_token(t.moe->experts_per_token);
     m->set_expert_ffn_hidden(t.moe->expert_ffn_hidden);
     m->set_shared_ffn_hidden(t.moe->shared_ffn_hidden);
+    m->set_latent(t.moe->latent);
     m->set_first_dense_layers(t.moe->first_dense_layers);
     m->set_layer_period(t.moe->layer_period);
     m->set_shared_gate(t.moe->shared_gate);
     m->set_unscaled_weights(!t.moe->scaled_weights);
     m->set_router_bias(t.moe->router_bias);
     m->set_auxiliary_loss(t.moe->auxiliary_loss);
+  }
+  p->set_layer_pattern(t.layer_pattern);
+  p->set_multi_token_pattern(t.multi_token_pattern);
+  if (t.state_space) {
+    proto::StateSpace* s = p->mutable_state_space();
+    s->set_heads(t.state_space->heads);
+    s->set_head_dim(t.state_space->head_dim);
+    s->set_state(t.state_space->state);
+    s->set_groups(t.state_space->groups);
+    s->set_conv_kernel(t.state_space->conv_kernel);
+    s->set_chunk(t.state_space->chunk);
   }
   if (t.mla) {
     proto::LatentAttention* a = p->mutable_mla();

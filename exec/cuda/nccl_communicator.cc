@@ -35,6 +35,7 @@ ncclDataType_t nccl_type(DType type) {
     case DType::fp8:
       return ncclFloat8e4m3;
     case DType::int8:
+    case DType::fp4:
       return ncclInt8;
     case DType::int32:
       return ncclInt32;

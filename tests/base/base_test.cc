@@ -15,6 +15,8 @@ TEST_CASE("element types have names and sizes") {
   CHECK(bytes_of(DType::tf32) == 4);
   CHECK(bytes_of(DType::bf16) == 2);
   CHECK(bytes_of(DType::fp8) == 1);
+  CHECK(packed_bytes_of(DType::fp4) == 0.5625);  // 4 bits, and 8 of scale for sixteen
+  CHECK(packed_bytes_of(DType::bf16) == 2);
   CHECK_THROWS_AS(dtype_from_name("fp64"), UserError);
 }
 

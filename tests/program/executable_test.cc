@@ -24,6 +24,7 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal.find("deepseek-v3") != std::string::npos);
   CHECK(refusal.find('\n') == std::string::npos);
   CHECK(refusal.find("expected") != std::string::npos);
+  CHECK(refusal_of("nemotron-h-8b", 128).find("state-space layers") != std::string::npos);
   for (const char* network : {"resnet50", "vgg16", "resnet20", "mlp-300-100"})
     CHECK(refusal_of(network, 0) == "");
   CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);

@@ -345,6 +345,65 @@ TEST_CASE("experts run operator by operator, or inside their grouped 8-bit produ
   CHECK(bytes(ComputeKind::forward) == Approx(10 * 200 * 32));
 }
 
+TEST_CASE(
+    "a scan moves its channels, states and squares, and a plain expert's arithmetic less than a gated "
+    "one's") {
+  Operator scan;
+  scan.kind = OperatorKind::scan;
+  scan.split = TensorSplit::heads;
+  scan.state_space = StateSpaceShape{4, 8, 16, 2, 4, 32};
+  scan.output_elements = 32;
+  Shard s;
+  s.rows = 64;
+  RuntimeProfile runtime;
+  // d 32, g 32, c 96, s 16 and b 64 a token: program/operator_work.cc has the passes.
+  const OperatorWork forward = operator_work(scan, ComputeKind::forward, s, runtime);
+  CHECK(forward.vector_bytes == Approx(64 * (2 * (2 * 96 + 6 * 32 + 4 * 32) + 12 * 16 + 8 * 64)));
+  CHECK(forward.attention_flops == Approx(64 * (32 * (4 * 16 + 32) + 2 * 2 * 32 * 16 + 2 * 4 * 96)));
+  const OperatorWork backward = operator_work(scan, ComputeKind::backward, s, runtime);
+  CHECK(backward.flops == Approx(2 * forward.flops));
+  CHECK(backward.vector_bytes > 2 * forward.vector_bytes);
+  CHECK(operator_work(scan, ComputeKind::backward_weight, s, runtime).bytes == 0);
+  s.tp = 2;  // heads and groups are split
+  CHECK(operator_work(scan, ComputeKind::forward, s, runtime).vector_bytes ==
+        Approx(forward.vector_bytes / 2));
+  // Kept: gate, convolved channels and step sizes as they came, and the output before its norm.
+  CHECK(saved_bytes(scan, s, runtime) == Approx(64 * (2 * 32 + 96 + 4) / 2.0 * 2));
+
+  Operator act;
+  act.kind = OperatorKind::activation;
+  act.split = TensorSplit::column;
+  act.active_experts = 2;
+  act.experts = 8;
+  act.output_elements = 2 * 100;
+  act.vector_elements = 4 * 100;
+  runtime.eager_experts = true;
+  s = Shard{};
+  s.rows = 10;
+  s.gated_experts = false;
+  CHECK(operator_work(act, ComputeKind::forward, s, runtime).vector_bytes == Approx(10 * 200 * 20));
+  runtime.fused_experts = true;  // Transformer Engine's kernel is SwiGLU's
+  s.precision = DType::fp8;
+  CHECK(operator_work(act, ComputeKind::backward, s, runtime).vector_bytes == Approx(10 * 200 * 58));
+}
+
+TEST_CASE("products of 4 bits read 4 bits and a share of their scales, and are cast in two passes") {
+  const Operator up = model()[7];
+  REQUIRE(up.kind == OperatorKind::linear);
+  Shard s = shard(1, false);
+  s.precision = DType::fp8;
+  const OperatorWork eight = operator_work(up, ComputeKind::forward, s, megatron());
+  s.precision = DType::fp4;
+  const OperatorWork four = operator_work(up, ComputeKind::forward, s, megatron());
+  REQUIRE(four.products.size() == eight.products.size());
+  CHECK(four.flops == eight.flops);
+  const double in = s.rows * static_cast<double>(up.matmuls[0].k);
+  CHECK(eight.quantize_bytes == Approx(in * (2 + 2)));
+  CHECK(four.quantize_bytes == Approx(in * (4 + 2 * 0.5625)));
+  CHECK(storage_type(DType::fp4) == DType::bf16);
+  CHECK(product_type(OperatorKind::head, DType::fp4) == DType::bf16);
+}
+
 TEST_CASE("full recomputation may keep what goes into attention") {
   RuntimeProfile runtime = megatron();
   const std::vector<Operator> ops = model();

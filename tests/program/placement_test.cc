@@ -96,6 +96,23 @@ TEST_CASE("groups partition the world and agree on their members") {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST_CASE(
+    "with sequence parallelism experts are spread over tensor ranks too, as Megatron-Core spreads them") {
+  Plan plan = plan_of(2, 1, 4, 1, 8, kDefault);
+  plan.choices.sequence_parallel = true;
+  CHECK(expert_ranks(plan.choices) == 8);
+  CHECK(expert_group(plan, 5).ranks == std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(expert_data_group(plan, 5).ranks == std::vector<std::int32_t>{5});
+  plan.choices.ep = 4;  // neighbours, two tensor groups of them
+  CHECK(expert_group(plan, 5).ranks == std::vector<std::int32_t>{4, 5, 6, 7});
+  CHECK(coordinates_of(plan, 5).ep == 1);
+  CHECK(expert_data_group(plan, 5).ranks == std::vector<std::int32_t>{1, 5});
+  plan.choices.sequence_parallel = false;  // both ranks of a tensor group see all tokens
+  CHECK(expert_ranks(plan.choices) == 4);
+  CHECK(expert_group(plan, 5).ranks == std::vector<std::int32_t>{1, 3, 5, 7});
+  CHECK(expert_data_group(plan, 5).ranks == std::vector<std::int32_t>{5});
+}
+
 TEST_CASE("one rank is in groups of its own") {
   const Plan plan = plan_of(1, 1, 1, 1, 1, kDefault);
   CHECK(tensor_group(plan, 0).ranks == std::vector<std::int32_t>{0});

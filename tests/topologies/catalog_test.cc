@@ -66,7 +66,7 @@ TEST_CASE("every catalog device loads with a source and no type is faster than i
     const DeviceProfile device = catalog_device(entry.name);
     CHECK(device.name == entry.name);
     CHECK_FALSE(device.source.empty());
-    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
+    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8, DType::fp4}) {
       CHECK(device.peak(type) >= device.peak(DType::fp32));
       const auto index = static_cast<std::size_t>(device.compute_type(type));
       CHECK(device.matmul[index].efficiency > 0);
@@ -85,6 +85,8 @@ TEST_CASE("figures of the catalog that a reader can check against the datasheets
   CHECK(a100.groups[0].node.nic.count == 8);
   CHECK(a100.groups[0].node.nic.bandwidth_bytes_per_s == 25e9);
   CHECK(load_cluster("dgx-h100").profiles[0].peak(DType::fp8) == 1978.9e12);
+  CHECK(load_cluster("dgx-h100").profiles[0].peak(DType::fp4) == 1978.9e12);  // as fp8
+  CHECK(load_cluster("dgx-b200").profiles[0].peak(DType::fp4) == 9e15);
   CHECK(load_cluster("gb200-nvl72").devices() == 72);
   CHECK(load_cluster("dgx-v100").name == "dgx-v100-32g");
   // V100 has no bf16 units: it would compute in fp32.

@@ -64,6 +64,7 @@ TEST_CASE("a profile keeps what it says and gets defaults for the rest") {
 TEST_CASE("a type that a device has not falls back to the next wider") {
   const DeviceProfile device = read(kSound);
   CHECK(device.compute_type(DType::fp8) == DType::bf16);
+  CHECK(device.compute_type(DType::fp4) == DType::bf16);
   CHECK(device.compute_type(DType::fp16) == DType::fp32);
   CHECK(device.compute_type(DType::tf32) == DType::fp32);
   CHECK(device.peak(DType::fp8) == 100e12);

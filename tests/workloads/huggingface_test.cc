@@ -25,6 +25,33 @@ std::string llama_with(const std::string& more) {
   return std::string(kLlama) + ",\n" + more + "\n}";
 }
 
+// arXiv 2504.03624 and 2604.12374 print 8.1 and 120.6 billion, the latter without multi-token prediction.
+TEST_CASE("huggingface: hybrids of state-space layers have the published number of parameters to 0.5%") {
+  CHECK(static_cast<double>(load("nemotron-h-8b").parameters()) == Approx(8.1e9).epsilon(0.005));
+  Workload super = load("nemotron-3-super-120b-a12b");
+  CHECK(super.transformer->multi_token_layers == 1);
+  double trunk = 0;
+  for (const Operator& op : super.operators)
+    if (!op.name.starts_with("mtp.")) trunk += static_cast<double>(op.parameter_count());
+  CHECK(trunk == Approx(120.6e9).epsilon(0.005));
+  CHECK(super.ignored_keys.empty());
+}
+
+TEST_CASE("huggingface: a hybrid's pattern must have a letter a layer, of the known kinds") {
+  const std::string text =
+      "{\n\"model_type\": \"nemotron_h\",\n\"num_hidden_layers\": 3,\n\"hidden_size\": 64,\n"
+      "\"num_attention_heads\": 8,\n\"vocab_size\": 100,\n\"hybrid_override_pattern\": \"";
+  CHECK(parse(text + "M*-\"}").transformer->layer_pattern == "M*-");
+  CHECK_THROWS_WITH(parse(text + "M*\"}"), Catch::Contains("2 letters for 3 layers"));
+  CHECK_THROWS_WITH(parse(text + "M*x\"}"), Catch::Contains("'x' is no kind of layer"));
+  CHECK_THROWS_WITH(parse(text + "M*E\"}"), Catch::Contains("n_routed_experts"));
+  CHECK_THROWS_WITH(parse(text + "\"}"), Catch::Contains("hybrid_override_pattern"));
+  CHECK(parse("{\"model_type\": \"nemotron_h\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+              "\"num_attention_heads\": 8, \"vocab_size\": 100, \"layers_block_type\": [\"mamba\", "
+              "\"attention\"]}")
+            .transformer->layer_pattern == "M*");
+}
+
 TEST_CASE("huggingface: published models have the published number of parameters, exactly") {
   const std::pair<const char*, std::int64_t> models[] = {
       {"gpt2", 124'439'808},
@@ -46,6 +73,7 @@ TEST_CASE("huggingface: published models have the published number of parameters
       {"falcon-7b", 6'921'720'704},
       {"phi-2", 2'779'683'840},
       {"gemma-2b", 2'506'172'416},
+      {"nemotron-3-nano-30b-a3b", 31'577'940'288},
   };
   for (const auto& [name, parameters] : models) {
     INFO(name);

@@ -39,6 +39,37 @@ std::string names(const std::vector<Operator>& operators, int layer) {
   return all;
 }
 
+TEST_CASE("transformer: a layer of a pattern is one thing between a norm and its residual") {
+  Transformer t = small();
+  t.family = "nemotron_h";
+  t.learned_positions = t.qkv_bias = t.linear_bias = t.tied_embeddings = false;
+  t.norm = NormKind::rms_norm;
+  t.layers = 4;
+  t.layer_pattern = "M*-E";
+  t.state_space = StateSpaceShape{4, 8, 16, 2, 4, 32};
+  t.moe = MixtureOfExperts{8, 2, 32, 16};
+  t.moe->latent = 8;
+  const std::vector<Operator> operators = transformer_operators(t);
+  CHECK(names(operators, 0) == "h.0.norm1 h.0.state_in h.0.scan h.0.state_out h.0.residual1");
+  CHECK(names(operators, 1) == "h.1.norm1 h.1.qkv h.1.attention h.1.proj h.1.residual1");
+  CHECK(names(operators, 2) == "h.2.norm1 h.2.mlp_up h.2.activation h.2.mlp_down h.2.residual1");
+  CHECK(names(operators, 3) ==
+        "h.3.norm1 h.3.router h.3.latent_down h.3.dispatch h.3.experts_up h.3.activation h.3.experts_down "
+        "h.3.combine h.3.latent_up h.3.shared_up h.3.shared_activation h.3.shared_down h.3.residual1");
+  for (const Operator& op : operators) {
+    // 32 channels of gate and of input, two maps of 2 x 16, a step size a head; the convolution has all but
+    // the gate.
+    if (op.name == "h.0.state_in") CHECK(op.output_elements == 32 + 96 + 4);
+    if (op.name == "h.0.scan") {
+      CHECK(op.parameter_count() == 96 * 4 + 96 + 3 * 4 + 32);
+      // 32 x (4 x 16 + 32) of states and squares, 2 x 2 x 32 x 16 of scores, 2 x 4 x 96 of the convolution
+      CHECK(op.forward_flops_per_row(64) == 3072 + 2048 + 768);
+    }
+    if (op.name == "h.3.dispatch") CHECK(op.output_elements == 2 * 8);
+    if (op.name == "h.3.experts_up") CHECK(op.parameter_count() == 8 * 32 * 8);
+  }
+}
+
 TEST_CASE("transformer: operators stand in the documented order") {
   Transformer t = small();
   CHECK(names(transformer_operators(t), 0) ==
@@ -46,7 +77,7 @@ TEST_CASE("transformer: operators stand in the documented order") {
         "h.0.mlp_down h.0.residual2");
   CHECK(names(transformer_operators(t), -1) == "embedding");
   CHECK(names(transformer_operators(t), 2) == "final_norm head loss_max loss_sum loss");
-  t.moe = MixtureOfExperts{8, 2, 32, 16, 1, 1, false, false};
+  t.moe = MixtureOfExperts{8, 2, 32, 16, 1, 1};
   CHECK(names(transformer_operators(t), 1) ==
         "h.1.norm1 h.1.qkv h.1.attention h.1.proj h.1.residual1 h.1.norm2 h.1.router h.1.dispatch "
         "h.1.experts_up h.1.activation h.1.experts_down h.1.combine h.1.shared_up h.1.shared_activation "
@@ -98,7 +129,7 @@ TEST_CASE("transformer: FLOPs are two a multiply-add, half the square of causal 
 
 TEST_CASE("transformer: only the active experts cost FLOPs") {
   Transformer t = small();
-  t.moe = MixtureOfExperts{8, 2, 64, 0, 0, 1, false, false};
+  t.moe = MixtureOfExperts{8, 2, 64, 0, 0, 1};
   const double one = workload_of(t).forward_flops_per_sample(32);
   t.moe->experts_per_token = 4;
   CHECK(workload_of(t).forward_flops_per_sample(32) - one == 2.0 * 32 * 2 * 2 * (2 * 16 * 64));
@@ -131,8 +162,8 @@ TEST_CASE("transformer: a random model's operators are ordered, add up, and grow
     t.qkv_bias = below(2) == 1;
     t.multi_token_layers = t.post_norm ? 0 : below(2);
     if (below(3) == 0)
-      t.moe = MixtureOfExperts{4 + below(4), 1 + below(3),  32,           16 * below(2), below(2),
-                               1 + below(2), below(2) == 1, below(2) == 1};
+      t.moe = MixtureOfExperts{4 + below(4),  1 + below(3), 32, 16 * below(2), below(2), 1 + below(2), 0,
+                               below(2) == 1, below(2) == 1};
     if (below(3) == 0) t.mla = LatentAttention{24 * below(2), 16, 8, 4, 12};
     const Workload w = workload_of(t);
     CHECK(boost::num_vertices(layer_graph(w)) == w.operators.size());
