@@ -225,9 +225,9 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
     choices->recompute = Recompute::selective;
   }
   // vTrain's single nodes run its own model, whose forward has no checkpoints (src/model/gpt_modeling.py @
-  // f8dda847); the column repeats its simulator's switch, which that simulator heeds on all stages but the last
-  // (src/predictor.py): in half of these rows never, and it is within 8.4% of them all (MICRO 2024). One stage
-  // and several took the same time a layer: nothing was recomputed.
+  // f8dda847); the column repeats its simulator's switch, which that simulator heeds on all stages but the
+  // last (src/predictor.py): in half of these rows never, and it is within 8.4% of them all (MICRO 2024). One
+  // stage and several took the same time a layer: nothing was recomputed.
   if (vtrain_single_node(row)) choices->recompute = Recompute::none;
 }
 

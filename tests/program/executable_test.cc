@@ -9,8 +9,8 @@ namespace orrery::test {
 namespace {
 
 std::string refusal_of(const std::string& workload, int seq_len, DType precision = DType::fp32,
-                       const Choices& choices = {}) {
-  const auto job = make_job(workload, "localhost", 1, 8, seq_len, "orrery");
+                       const Choices& choices = {}, const char* cluster = "localhost") {
+  const auto job = make_job(workload, cluster, 1, 8, seq_len, "orrery");
   job->training.precision = precision;
   return executor_refuses(Plan{job, choices}).value_or("");
 }
@@ -40,7 +40,9 @@ TEST_CASE("arithmetic and forms that the executor does not have are refused") {
   CHECK(refusal_of("gpt2", 128, DType::fp16, one_process) != "");
   Choices asynchronous;
   asynchronous.sync = Sync::async_parameter_server;
-  CHECK(refusal_of("gpt2", 128, DType::fp32, asynchronous) != "");
+  asynchronous.dp = asynchronous.servers = 2;
+  CHECK(refusal_of("gpt2", 128, DType::fp32, asynchronous) == "");
+  CHECK(refusal_of("gpt2", 128, DType::fp32, asynchronous, "dgx-a100") != "");
 }
 
 TEST_CASE("a sequence beyond the positions that a model has learnt is refused") {

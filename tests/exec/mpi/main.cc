@@ -1,5 +1,5 @@
-// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous [cut], under mpirun. cut: every long message in
-// pieces, as over TCP.
+// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous [cut], under mpirun. cut: every long
+// message in pieces, as over TCP.
 #include <fmt/format.h>
 
 #include <cstdio>
