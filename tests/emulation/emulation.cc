@@ -14,6 +14,7 @@
 
 #include "cublasLt.h"
 #include "cuda_runtime.h"
+#include "exec/cuda/two_bytes.h"
 
 uint3 threadIdx;
 uint3 blockIdx;
@@ -478,10 +479,8 @@ namespace {
 float value_of(cudaDataType_t type, const void* data, std::size_t i) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[i];
-  if (type == CUDA_R_16BF) return __uint_as_float(static_cast<unsigned>(bits) << 16);
-  _Float16 half = 0;
-  std::memcpy(&half, &bits, sizeof half);
-  return static_cast<float>(half);
+  return type == CUDA_R_16BF ? orrery::exec::kernels::from_bf16(bits)
+                             : orrery::exec::kernels::from_fp16(bits);
 }
 
 std::uint64_t bytes_of(cudaDataType_t type) {

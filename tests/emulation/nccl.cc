@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "exec/cuda/two_bytes.h"
+
 struct nccl_emulated_comm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int rank = 0;
@@ -64,7 +66,7 @@ struct Operation {
 int group_depth = 0;
 std::shared_ptr<Operation> group;  // sends and receives since the group began
 
-ncclResult_t enqueue(std::shared_ptr<Operation> operation) {
+ncclResult_t enqueue(const std::shared_ptr<Operation>& operation) {
   cudaStream_t stream = operation->stream;
   cuda_emulation::enqueue(
       stream, [operation] { operation->start(); }, [operation] { return operation->done(); });
@@ -116,11 +118,11 @@ double value_at(ncclDataType_t type, const void* data, std::size_t i) {
     case ncclInt64:
       return static_cast<double>(load<std::int64_t>(data, i));
     case ncclFloat16:
-      return static_cast<double>(load<_Float16>(data, i));
+      return orrery::exec::kernels::from_fp16(load<std::uint16_t>(data, i));
     case ncclFloat32:
       return load<float>(data, i);
     case ncclBfloat16:
-      return __uint_as_float(static_cast<unsigned>(load<std::uint16_t>(data, i)) << 16);
+      return orrery::exec::kernels::from_bf16(load<std::uint16_t>(data, i));
     case ncclFloat8e4m3:
       break;
   }
@@ -136,13 +138,11 @@ void set_value(ncclDataType_t type, void* data, std::size_t i, double value) {
     case ncclInt64:
       return store(data, i, static_cast<std::int64_t>(value));
     case ncclFloat16:
-      return store(data, i, static_cast<_Float16>(value));
+      return store(data, i, orrery::exec::kernels::to_fp16(static_cast<float>(value)));
     case ncclFloat32:
       return store(data, i, static_cast<float>(value));
-    case ncclBfloat16: {
-      const unsigned bits = __float_as_uint(static_cast<float>(value));
-      return store(data, i, static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16));
-    }
+    case ncclBfloat16:
+      return store(data, i, orrery::exec::kernels::to_bf16(static_cast<float>(value)));
     case ncclFloat8e4m3:
       break;
   }
