@@ -350,7 +350,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
 
   const StateBytes bytes = state_bytes(plan);
   const double dense_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
-  const double expert_group = std::max(1.0, dense_group * (c.sequence_parallel ? c.tp : 1) / c.ep);
+  const double tensor_ranks = static_cast<double>(expert_ranks(c)) / (c.dp * c.cp);
+  const double expert_group = std::max(1.0, dense_group * tensor_ranks / c.ep);
   // Bytes of one kind of state, sharded from ZeRO stage `from` on.
   const auto sharded = [&](double per_parameter, int from) {
     const bool split = c.zero >= from;

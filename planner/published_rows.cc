@@ -296,6 +296,27 @@ double measured_seconds(const Row& row, const Workload& workload, int seq_len, d
   return 0;
 }
 
+// Per row of a linear operator: each of its weights' adapters reads the input again, and the product of the
+// two is added to the output. (Back it is half as much again, as of any element-wise operator: the output's
+// gradient read twice, the input read and its gradient added to.)
+double adapter_elements(const Operator& op) {
+  double elements = 0;
+  for (const ParameterTensor& weight : op.parameters)
+    if (weight.shape.size() == 2) elements += static_cast<double>(weight.shape[1] + 3 * weight.shape[0]);
+  return elements;
+}
+
+// DeepEP and HybridEP, the dispatchers of Megatron-Bridge's recipes and of AutoModel, send a token once to
+// each node that has some of its experts, not once to each expert: of k copies to n nodes k (1 - 1 / n) would
+// leave the node, (n - 1) (1 - (1 - 1 / n)^k) do.
+double sent_once_a_node(int expert_ranks, int devices_of_node, const MixtureOfExperts& moe) {
+  const double nodes = std::max(1.0, static_cast<double>(expert_ranks) / devices_of_node);
+  const double other = 1 - 1 / nodes;
+  return nodes > 1
+             ? (nodes - 1) * (1 - std::pow(other, moe.experts_per_token)) / (moe.experts_per_token * other)
+             : 1;
+}
+
 }  // namespace
 
 PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
@@ -336,9 +357,13 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
     throw Unreadable{"neither a step time nor a throughput is stated", true};
 
   if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA")) {
-    // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply; the
-    // adapters (well below 1% of the parameters) are not counted. Of memory nothing can be said so.
-    for (Operator& op : job->workload.operators) op.parameters.clear();
+    // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply. The
+    // adapters' products are thin (well below 1% of the parameters): what they cost is traffic. Of memory
+    // nothing can be said so.
+    for (Operator& op : job->workload.operators) {
+      if (op.kind == OperatorKind::linear) op.vector_elements = adapter_elements(op);
+      op.parameters.clear();
+    }
     step.measured_bytes = 0;
     if (step.measured_s <= 0) throw Unreadable{"no step time is stated", true};
   }
@@ -414,6 +439,10 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   read_recompute(row, job->runtime, &c);
   if (expert_ranks(c) % c.ep != 0)
     throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c)), false};
+  const bool once_a_node = has(row.text("framework"), "Megatron-Bridge") || has(row.text("notes"), "DeepEP");
+  if (once_a_node && c.ep > 1)
+    job->runtime.expert_exposed *=
+        sent_once_a_node(c.ep, job->cluster.groups.front().node.devices, *job->workload.transformer->moe);
   if (c.interleave == 1) read_cuts(row, job->workload.layers, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;

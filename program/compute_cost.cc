@@ -19,8 +19,9 @@ bool is_backward(ComputeKind kind) {
 }
 
 // Of the rate of a streaming kernel, what mamba_ssm's Triton kernels of the chunked scan reach: their tiles
-// of 64 x 64 wait for one another's loads. Fitted to Nemotron-H 56B on H100 (NVIDIA's recipes, seven rows);
-// fla-org/flash-linear-attention#50 measured 0.9 TB/s by this count (a 16-bit forward, 131,072 tokens).
+// of 64 x 64 wait for one another's loads. Fitted to Nemotron-H 56B on H100 and Nemotron 3 Nano on B300 and
+// B200 (NVIDIA's recipes, 13 rows); fla-org/flash-linear-attention#50 measured 0.9 TB/s by this count (a
+// 16-bit forward, 131,072 tokens).
 constexpr double kScanShare = 0.25;
 
 double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {

@@ -69,9 +69,9 @@ Coordinates at_data_position(const Choices& choices, Coordinates at, int positio
 }
 
 // Among the ranks that experts see different tokens on: the data group, and with sequence parallelism each
-// rank's tensor group, innermost.
+// rank's tensor group, innermost; unless the tensor group shares each expert.
 int tensor_ranks_of_experts(const Choices& choices) {
-  return choices.sequence_parallel ? choices.tp : 1;
+  return choices.sequence_parallel && choices.etp == 1 ? choices.tp : 1;
 }
 
 int expert_position(const Choices& choices, const Coordinates& at) {
