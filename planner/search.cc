@@ -186,6 +186,7 @@ class Search {
     // Of a kind that was simulated the best by that stands for it.
     std::vector<Choices> missing;
     for (const System& system : result.systems) {
+      if (system.kind == SystemKind::async_servers) continue;  // ranked only where they are searched
       const bool simulated = std::any_of(done_.begin(), done_.end(), [&](const Evaluation& e) {
         return system_kind_of(e.plan.choices) == system.kind;
       });
