@@ -306,6 +306,15 @@ double adapter_elements(const Operator& op) {
   return elements;
 }
 
+// NeMo's and Megatron-Bridge's performance recipes adapt queries, keys and values alone (`target_modules`),
+// AutoModel's every projection (`match_all_linear`).
+bool has_adapter(const Operator& op, const Row& row) {
+  constexpr std::string_view kQkv = "qkv";
+  const std::string_view name = op.name;
+  const bool qkv = name.size() >= kQkv.size() && name.substr(name.size() - kQkv.size()) == kQkv;
+  return op.kind == OperatorKind::linear && (qkv || has(row.text("framework"), "AutoModel"));
+}
+
 // DeepEP and HybridEP, the dispatchers of Megatron-Bridge's recipes and of AutoModel, send a token once to
 // each node that has some of its experts, not once to each expert: of k copies to n nodes k (1 - 1 / n) would
 // leave the node, (n - 1) (1 - (1 - 1 / n)^k) do.
@@ -361,7 +370,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
     // adapters' products are thin (well below 1% of the parameters): what they cost is traffic. Of memory
     // nothing can be said so.
     for (Operator& op : job->workload.operators) {
-      if (op.kind == OperatorKind::linear) op.vector_elements = adapter_elements(op);
+      if (has_adapter(op, row)) op.vector_elements = adapter_elements(op);
       op.parameters.clear();
     }
     step.measured_bytes = 0;

@@ -162,15 +162,7 @@ class ScheduleRun {
     lowering_.emit(std::move(instruction));
   }
 
-  // Values of one sample's image, 0 where the graph does not say: what its first operators read.
-  double image_values() const {
-    for (const Operator& op : lowering_.plan().job->workload.operators)
-      if (op.image && op.inputs.empty()) return static_cast<double>(op.image->input.elements());
-    return 0;
-  }
-
-  // The micro-batch's tokens or images on the first stage, its labels on the last. Images are read as decoded
-  // pictures, a byte a value and a label (CIFAR-10's binary files; JPEG files are a tenth of it).
+  // The micro-batch's tokens on the first stage, its labels on the last.
   std::int64_t load(const Chunk& chunk, int micro_batch) {
     if (!chunk.first && !chunk.last) return -1;
     Instruction instruction;
@@ -181,9 +173,6 @@ class ScheduleRun {
     if (lowering_.plan().job->workload.transformer) {
       instruction.bytes =
           lowering_.shard().rows * bytes_of(DType::int32) * (chunk.first && chunk.last ? 2 : 1);
-    } else if (const double values = image_values(); values > 0) {
-      instruction.dtype = DType::int8;
-      instruction.bytes = lowering_.shard().rows * ((chunk.first ? values : 0) + (chunk.last ? 1 : 0));
     }
     instruction.writes.push_back({TensorKind::batch, 0, micro_batch});
     return lowering_.emit(std::move(instruction));

@@ -32,23 +32,6 @@ std::shared_ptr<Job> weird_vgg(int devices, std::int64_t batch) {
   return job;
 }
 
-TEST_CASE("images are loaded as decoded pictures, a byte a value, and a label on the last stage") {
-  const auto loaded = [](int pp) {
-    Choices choices;
-    choices.pp = pp;
-    choices.micro_batch = 4;
-    const Plan plan{make_job("resnet50", "v100-ib100", pp, 8, 0), choices};
-    std::vector<double> bytes;
-    for (int rank = 0; rank < pp; ++rank)
-      for (const Instruction& instruction : lower(plan, rank).instructions)
-        if (instruction.op == Op::load && instruction.micro_batch == 0) bytes.push_back(instruction.bytes);
-    return bytes;
-  };
-  const double picture = 3 * 224 * 224;
-  CHECK(loaded(1) == std::vector<double>{4 * (picture + 1)});
-  CHECK(loaded(2) == std::vector<double>{4 * picture, 4});
-}
-
 Choices split_choices(int tp, int dp, int micro_batch) {
   Choices choices;
   choices.tp = tp;

@@ -60,6 +60,7 @@ TEST_CASE("huggingface: published models have the published number of parameters
       {"llama-3.1-405b", 405'853'388'800},
       {"llama-3.2-1b", 1'235'814'400},
       {"mistral-7b-v0.1", 7'241'732'096},
+      {"falcon3-10b", 10'305'653'760},  // "10.3B"
       {"mixtral-8x7b", 46'702'792'704},
       {"gpt-neox-20b", 20'554'567'680},
       {"bert-base-uncased", 109'514'298},
