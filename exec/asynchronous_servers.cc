@@ -20,7 +20,7 @@ constexpr std::int64_t kNoMore = 0;
 constexpr std::int64_t kBatchComes = 1;
 constexpr std::int64_t kLeaves = 0;
 // Messages beside the Program's.
-enum Tag { kAsk, kBatch, kAnnounce, kShare };
+constexpr int kAsk = 0, kBatch = 1, kAnnounce = 2, kShare = 3;
 constexpr std::size_t kPerBucket = 3;  // instructions of a service: receive, update, answer
 
 bool adapts_its_step(Optimizer optimizer) {
