@@ -183,7 +183,8 @@ std::vector<AsynchronousCase> cases(int ranks) {
         all.push_back({fmt::format("worker {} alone with {} servers", worker, count),
                        servers(2, count, 0, Optimizer::sgd), worker});
   }
-  constexpr double kNear = 0.05;
+  // Who is ready decides what is trained: -2.9% to +5.5% was seen, where the untrained model is 67% off.
+  constexpr double kNear = 0.1;
   for (const Optimizer optimizer : {Optimizer::sgd, Optimizer::momentum, Optimizer::adam})
     all.push_back({fmt::format("{} with 1 server", name_of(optimizer)), servers(ranks, 1, 0, optimizer), -1,
                    -1, false, kNear});
@@ -197,7 +198,7 @@ std::vector<AsynchronousCase> cases(int ranks) {
                        kNear};
     all.push_back(c);
   }
-  all.push_back({"a slow worker", servers(ranks, 1, 0, Optimizer::adamw), -1, ranks - 1, false, 2 * kNear});
+  all.push_back({"a slow worker", servers(ranks, 1, 0, Optimizer::adamw), -1, ranks - 1, false, kNear});
   AsynchronousCase narrow{"bf16", servers(ranks, ranks, 2, Optimizer::sgd), -1, -1, false, kNear};
   narrow.plan.precision = DType::bf16;
   all.push_back(narrow);
