@@ -120,11 +120,15 @@ void AsynchronousServers::ask() {
   if (asked_) return;
   asked_ = true;
   if (world_.rank() == 0) {
-    given_ = next_ < end_ ? next_++ : kNothingLeft;
+    given_ = take_batch();
     return;
   }
   receive_word(0, kBatch, answer_);
   send_word(0, kAsk, kWhatNext);
+}
+
+std::int64_t AsynchronousServers::take_batch() {
+  return next_ < end_ ? next_++ : kNothingLeft;
 }
 
 bool AsynchronousServers::hand_out() {
@@ -135,7 +139,7 @@ bool AsynchronousServers::hand_out() {
     word.request.reset();
     done = true;
     if (word.value == kNoMore) continue;
-    const std::int64_t batch = next_ < end_ ? next_++ : kNothingLeft;
+    const std::int64_t batch = take_batch();
     send_word(static_cast<int>(rank), kBatch, batch);
     if (batch != kNothingLeft) receive_word(static_cast<int>(rank), kAsk, word);
   }

@@ -84,6 +84,7 @@ class AsynchronousServers {
   };
 
   bool serve(Serving& serving);
+  std::int64_t take_batch();
   bool hand_out();
   void send_word(int peer, int tag, std::int64_t value);
   void receive_word(int peer, int tag, Word& word);

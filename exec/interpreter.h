@@ -139,6 +139,8 @@ class Interpreter {
   void compile_compressed(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   // Parameter servers; one process that drives all devices.
   bool one_process() const;
+  // Of the server's slice of a bucket whose elements begin at `whole`.
+  MessageSpec slice_message(const Transfer& transfer, float* whole) const;
   void compile_server_exchange(const Instruction& instruction, Compiled& compiled,
                                std::vector<Values::Id>& uses);
   void compile_pull(const Instruction& instruction, Compiled& compiled);

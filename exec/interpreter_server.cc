@@ -21,6 +21,13 @@ bool Interpreter::one_process() const {
   return plan_.choices.sync == Sync::single_process && plan_.choices.dp > 1;
 }
 
+MessageSpec Interpreter::slice_message(const Transfer& transfer, float* whole) const {
+  const ServerSlice slice =
+      server_slice(parameters_.elements(transfer.tensor.index), plan_.choices.servers, transfer.tensor.block);
+  return {transfer.peer, whole + slice.begin, static_cast<std::size_t>(slice.elements) * sizeof(float),
+          transfer.tag, transfer.send};
+}
+
 // Slices of gradients to their servers, which add what they receive to their own in the order of the
 // transfers; slices of parameters from them, in place.
 void Interpreter::compile_server_exchange(const Instruction& instruction, Compiled& compiled,
@@ -36,15 +43,12 @@ void Interpreter::compile_server_exchange(const Instruction& instruction, Compil
   std::vector<Part> parts;
   std::size_t moved = 0;
   for (const Transfer& transfer : instruction.transfers) {
-    const ServerSlice slice =
-        server_slice(parameters_.elements(bucket), plan_.choices.servers, transfer.tensor.block);
-    const auto elements = static_cast<std::size_t>(slice.elements);
-    const std::size_t bytes = elements * sizeof(float);
     Part& part = parts.emplace_back();
-    part.message = {transfer.peer, whole + slice.begin, bytes, transfer.tag, transfer.send};
-    moved += elements;
+    part.message = slice_message(transfer, whole);
+    moved += part.message.bytes / sizeof(float);
     if (!gradients || transfer.send) continue;
-    part.received = values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, bytes);
+    part.received =
+        values_.define({TensorKind::gradients, bucket, transfer.peer, Form::shard}, part.message.bytes);
     uses.push_back(part.received);
   }
   check_elements(instruction, moved);
@@ -69,12 +73,8 @@ void Interpreter::compile_pull(const Instruction& instruction, Compiled& compile
   std::vector<MessageSpec> messages;
   std::size_t moved = 0;
   for (const Transfer& transfer : instruction.transfers) {
-    const ServerSlice slice =
-        server_slice(parameters_.elements(bucket), plan_.choices.servers, transfer.tensor.block);
-    const auto elements = static_cast<std::size_t>(slice.elements);
-    messages.push_back({transfer.peer, parameters_.weights(bucket) + slice.begin, elements * sizeof(float),
-                        transfer.tag, false});
-    moved += elements;
+    messages.push_back(slice_message(transfer, parameters_.weights(bucket)));
+    moved += messages.back().bytes / sizeof(float);
   }
   check_elements(instruction, moved);
   compiled.start = [=, this, &instruction, &world = world_of(instruction)] {

@@ -309,10 +309,8 @@ double adapter_elements(const Operator& op) {
 // NeMo's and Megatron-Bridge's performance recipes adapt queries, keys and values alone (`target_modules`),
 // AutoModel's every projection (`match_all_linear`).
 bool has_adapter(const Operator& op, const Row& row) {
-  constexpr std::string_view kQkv = "qkv";
-  const std::string_view name = op.name;
-  const bool qkv = name.size() >= kQkv.size() && name.substr(name.size() - kQkv.size()) == kQkv;
-  return op.kind == OperatorKind::linear && (qkv || has(row.text("framework"), "AutoModel"));
+  return op.kind == OperatorKind::linear &&
+         (op.name.ends_with("qkv") || has(row.text("framework"), "AutoModel"));
 }
 
 // DeepEP and HybridEP, the dispatchers of Megatron-Bridge's recipes and of AutoModel, send a token once to

@@ -109,9 +109,8 @@ std::string explain(const Validation& validation) {
   text += ".";
   if (validation.pace_before > 0)
     text += fmt::format(
-        "\nThis machine ran at {:.0f}% of its calibrated pace before and {:.0f}% after: at that pace the "
-        "step's "
-        "error is {:+.1f}%.",
+        "\nThis machine ran at {:.0f}% of its calibrated pace before and {:.0f}% after: "
+        "at that pace the step's error is {:+.1f}%.",
         100 * validation.pace_before, 100 * validation.pace_after, 100 * validation.relative_error_at_pace());
   return text;
 }

@@ -38,6 +38,18 @@ double layer_bytes(const Shard& s, bool selective) {
   return saved_bytes(model(), 1, 11, selective, s, megatron());
 }
 
+// Two of eight experts, 100 wide each; elements moved for each that comes out.
+Operator activation_of_two_experts(double moved) {
+  Operator act;
+  act.kind = OperatorKind::activation;
+  act.split = TensorSplit::column;
+  act.active_experts = 2;
+  act.experts = 8;
+  act.output_elements = 2 * 100;
+  act.vector_elements = moved * 100;
+  return act;
+}
+
 }  // namespace
 
 TEST_CASE("a layer keeps what Korthikanti et al. table 2 says") {
@@ -322,13 +334,7 @@ TEST_CASE(
 }
 
 TEST_CASE("experts run operator by operator, or inside their grouped 8-bit product") {
-  Operator act;
-  act.kind = OperatorKind::activation;
-  act.split = TensorSplit::column;
-  act.active_experts = 2;
-  act.experts = 8;
-  act.output_elements = 2 * 100;
-  act.vector_elements = 6 * 100;
+  const Operator act = activation_of_two_experts(6);
   Shard s;
   s.rows = 10;
   s.ep = 4;
@@ -370,13 +376,7 @@ TEST_CASE(
   // Kept: gate, convolved channels and step sizes as they came, and the output before its norm.
   CHECK(saved_bytes(scan, s, runtime) == Approx(64 * (2 * 32 + 96 + 4) / 2.0 * 2));
 
-  Operator act;
-  act.kind = OperatorKind::activation;
-  act.split = TensorSplit::column;
-  act.active_experts = 2;
-  act.experts = 8;
-  act.output_elements = 2 * 100;
-  act.vector_elements = 4 * 100;
+  const Operator act = activation_of_two_experts(4);
   runtime.eager_experts = true;
   s = Shard{};
   s.rows = 10;
