@@ -93,8 +93,10 @@ int validate_plan(const Options& options) {
   validation.predicted_bytes = evaluation.memory.total;
   validation.measured_bytes = run.at("memory_bytes").get<double>();
   if (run.contains("machine_pace")) {
-    validation.pace_before = run.at("machine_pace").at("before").get<double>();
-    validation.pace_after = run.at("machine_pace").at("after").get<double>();
+    const Json& pace = run.at("machine_pace");
+    const auto number = [&](const char* name) { return pace.at(name).get<double>(); };
+    validation.pace = planner::MachinePace{number("before"), number("after"), number("least"),
+                                           number("most"), number("step_time_s")};
   }
 
   std::vector<std::vector<std::string>> rows;

@@ -44,6 +44,12 @@ constexpr int kScalingRounds = 5;
 // On a machine that is busy with other things no more rounds are begun after this long, of each kind.
 constexpr double kPatience_s = 45;
 
+double median_of(const std::vector<BusySeconds>& times, double BusySeconds::*which) {
+  std::vector<double> values;
+  for (const BusySeconds& t : times) values.push_back(t.*which);
+  return upper_median(std::move(values));
+}
+
 // Whether any rank has waited long enough: all must agree on how many rounds there are.
 bool long_since(Communicator& world, double begin) {
   float elapsed = static_cast<float>(steady_seconds() - begin);
@@ -87,39 +93,57 @@ std::vector<Observation> observe(const Probe& probe) {
   return observations;
 }
 
-// All probes, every rank at once; rank 0 gets the median over rounds and ranks of each operator's time, the
-// others their own.
-std::vector<Observation> observe_all(Communicator& world) {
+// The operators' times as if the machine had kept one pace, and the reference's at that pace.
+struct Observed {
   std::vector<Observation> observations;
+  BusySeconds reference;  // every rank busy
+};
+
+// All samples of all ranks, on rank 0; elsewhere this rank's own.
+std::vector<double> of_all_ranks(Communicator& world, std::vector<double> samples) {
+  const std::string mine(reinterpret_cast<const char*>(samples.data()), samples.size() * sizeof(double));
+  for (const std::string& bytes : gather_to_root(world, mine)) {
+    const std::size_t known = samples.size();
+    samples.resize(known + bytes.size() / sizeof(double));
+    std::memcpy(samples.data() + known, bytes.data(), bytes.size());
+  }
+  return samples;
+}
+
+// All probes, every rank at once; rank 0 gets the median over rounds and ranks of each operator's time, the
+// others their own. Other tenants of a host slow it by a third for a minute: the reference runs between any
+// two probes, and what was measured while it took longer than it typically does counts as so much shorter.
+Observed observe_all(Communicator& world) {
+  Observed observed;
   std::vector<std::vector<double>> samples;
+  Reference reference(world);
+  std::vector<BusySeconds> paces = {reference.seconds(world.size())};
   const double begin = steady_seconds();
-  for (int round = 0; round < kRounds && (round == 0 || !long_since(world, begin)); ++round) {
+  int rounds = 0;
+  while (rounds < kRounds && (rounds == 0 || !long_since(world, begin))) {
     std::size_t at = 0;
     for (std::size_t probe = 0; probe < std::size(kProbes); ++probe) {
-      world.barrier();
       for (Observation& o : observe(kProbes[probe])) {
-        if (round == 0) {
+        if (rounds == 0) {
           o.model = static_cast<int>(probe);
-          observations.push_back(o);
+          observed.observations.push_back(o);
           samples.emplace_back();
         }
         samples[at++].push_back(o.seconds);
       }
+      paces.push_back(reference.seconds(world.size()));
     }
+    ++rounds;
   }
-  world.barrier();
-  for (std::vector<double>& of_operator : samples) {
-    const std::string mine(reinterpret_cast<const char*>(of_operator.data()),
-                           of_operator.size() * sizeof(double));
-    for (const std::string& bytes : gather_to_root(world, mine)) {
-      const std::size_t known = of_operator.size();
-      of_operator.resize(known + bytes.size() / sizeof(double));
-      std::memcpy(of_operator.data() + known, bytes.data(), bytes.size());
+  observed.reference = {median_of(paces, &BusySeconds::mean), median_of(paces, &BusySeconds::slowest)};
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (int round = 0; round < rounds; ++round) {
+      const std::size_t probe = round * std::size(kProbes) + observed.observations[i].model;
+      samples[i][round] *= 2 * observed.reference.mean / (paces[probe].mean + paces[probe + 1].mean);
     }
+    observed.observations[i].seconds = upper_median(of_all_ranks(world, std::move(samples[i])));
   }
-  for (std::size_t i = 0; i < observations.size(); ++i)
-    observations[i].seconds = upper_median(std::move(samples[i]));
-  return observations;
+  return observed;
 }
 
 double shortest_of(int repeats, const std::function<void()>& work) {
@@ -201,7 +225,6 @@ void set_rate(DeviceProfile& profile, const std::string& family, double bytes_pe
 struct Concurrency {
   std::vector<double> slowest;  // speed that is left to the slowest when 1, 2, … ranks are busy
   double mean = 1;              // and to each on average when all are
-  double alone_s = 0;           // of the reference on one busy core
 };
 
 // Medians, and not the best seen: what disturbs the cores here will disturb them in training.
@@ -213,18 +236,18 @@ Concurrency measure_concurrency(Communicator& world) {
   };
   std::vector<std::vector<double>> samples(typical.size());
   std::vector<double> all_busy;
+  Reference reference(world);
   const double begin = steady_seconds();
   for (int round = 0; round < kScalingRounds && (round == 0 || !long_since(world, begin)); ++round)
     for (int busy = 1; busy <= world.size(); ++busy)
       if (measured(busy)) {
-        const BusySeconds seconds = busy_seconds(world, busy);
+        const BusySeconds seconds = reference.seconds(busy);
         samples[static_cast<std::size_t>(busy) - 1].push_back(seconds.slowest);
         if (busy == world.size()) all_busy.push_back(seconds.mean);
       }
   for (std::size_t i = 0; i < typical.size(); ++i)
     if (!samples[i].empty()) typical[i] = upper_median(std::move(samples[i]));
   Concurrency concurrency;
-  concurrency.alone_s = typical[0];
   concurrency.mean = std::min(1.0, typical[0] / upper_median(std::move(all_busy)));
   std::vector<double>& scale = concurrency.slowest;
   for (int busy = 1; busy <= world.size(); ++busy)
@@ -338,13 +361,13 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     if (world.rank() == 0) fmt::print(stderr, "{:5.1f} s  {}\n", steady_seconds() - begin, what);
   };
   tell("operators of small models, every core busy");
-  std::vector<Observation> observations = observe_all(world);
+  auto [observations, reference] = observe_all(world);
   const Streams streams = measure_streams();
   const double rotary = measure_rotary();
   tell("how much cores slow each other");
   const Concurrency concurrency = measure_concurrency(world);
   profile.concurrency_scale = concurrency.slowest;
-  profile.reference_s = concurrency.alone_s;
+  profile.reference_s = reference.slowest * concurrency.slowest.back();  // on one busy core
   if (world.size() > 1) {
     tell("messages between ranks");
     measure_messages(world, cluster.communication);

@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_flag("--pace", training.pace,
-                     "Measure, before and after, how fast this machine is beside the day of its calibration");
+                     "Measure, between steps, how fast this machine is beside the day of its calibration");
   run_verb->add_option("--trace", training.trace, "Write a trace for Perfetto or chrome://tracing");
   CLI::App* calibrate_verb =
       app.add_subcommand("calibrate", "Measure this machine; start it on as many ranks as there are cores");

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/statistics.h"
 #include "exec/clock.h"
 #include "exec/collectives.h"
 #include "program/lowering.h"
@@ -16,21 +15,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr int kSteps = 3;  // the first warms up
-constexpr int kPaceRounds = 3;
+constexpr int kObservedSteps = 2;
+constexpr int kStretchOperators = 5;
 constexpr std::chrono::microseconds kNap{200};
-
-// Seconds of some operators at a time of two steps of the reference, in the order in which they ran.
-std::vector<float> observe_stretches() {
-  constexpr int kOperators = 5;
-  std::vector<float> stretches;
-  int count = 0;
-  run_observed(plan_of(kReferenceProbe), [&](int, ComputeKind, int, double seconds) {
-    if (count++ % kOperators == 0) stretches.push_back(0);
-    stretches.back() += static_cast<float>(seconds);
-  });
-  return stretches;
-}
 
 }  // namespace
 
@@ -66,43 +53,81 @@ Plan plan_of(const Probe& probe) {
   return plan;
 }
 
+// A small model that is trained on this rank alone.
+struct Solo {
+  explicit Solo(const Plan& of)
+      : plan(of),
+        program(lower(plan, 0)),
+        device(make_cpu_device()),
+        self(make_self_communicator()),
+        data(kDefaultText, plan.job->training.seq_len, 1),
+        interpreter(plan, program, *device, *self, data) {}
+
+  // The first step, which touches fresh memory, goes unobserved.
+  void warm_up(Interpreter::OperatorObserver observer) {
+    train();
+    interpreter.observe_operators(std::move(observer));
+  }
+  void train() { interpreter.run_step(steps++); }
+
+  const Plan plan;
+  const Program program;
+  const std::unique_ptr<Device> device;
+  const std::unique_ptr<Communicator> self;
+  const TextData data;
+  Interpreter interpreter;
+  std::int64_t steps = 0;
+};
+
 void run_observed(const Plan& plan, Interpreter::OperatorObserver observer) {
-  const Program program = lower(plan, 0);
-  const auto device = make_cpu_device();
-  const auto self = make_self_communicator();
-  const TextData data(kDefaultText, plan.job->training.seq_len, 1);
-  Interpreter interpreter(plan, program, *device, *self, data);
-  interpreter.run_step(0);
-  interpreter.observe_operators(std::move(observer));
-  for (int step = 1; step < kSteps; ++step) interpreter.run_step(step);
+  Solo solo(plan);
+  solo.warm_up(std::move(observer));
+  for (int step = 0; step < kObservedSteps; ++step) solo.train();
 }
 
-BusySeconds busy_seconds(Communicator& world, int busy) {
-  sleeping_barrier(world, kNap);
-  std::vector<float> slowest;
-  if (world.rank() < busy) slowest = observe_stretches();
-  sleeping_barrier(world, kNap);
+struct Reference::Observed {
+  Solo solo{plan_of(kReferenceProbe)};
+  std::vector<float> stretches;
+  int operators = 0;  // that the latest stretch has
+};
+
+Reference::Reference(Communicator& world) : world_(world), observed_(std::make_unique<Observed>()) {
+  observed_->solo.warm_up([&observed = *observed_](int, ComputeKind, int, double seconds) {
+    if (observed.stretches.empty() || observed.operators == kStretchOperators) {
+      observed.stretches.push_back(0);
+      observed.operators = 0;
+    }
+    observed.stretches.back() += static_cast<float>(seconds);
+    ++observed.operators;
+  });
+}
+
+Reference::~Reference() = default;
+
+BusySeconds Reference::seconds(int busy) {
+  observed_->stretches.clear();
+  sleeping_barrier(world_, kNap);
+  if (world_.rank() < busy) observed_->solo.train();
+  sleeping_barrier(world_, kNap);
+  std::vector<float> slowest = observed_->stretches;
   float count = static_cast<float>(slowest.size());
-  world.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
+  world_.all_reduce(&count, &count, 1, DType::fp32, Reduction::max)->wait();
   slowest.resize(static_cast<std::size_t>(count));
   std::vector<float> total = slowest;
-  world.all_reduce(slowest.data(), slowest.data(), slowest.size(), DType::fp32, Reduction::max)->wait();
-  world.all_reduce(total.data(), total.data(), total.size(), DType::fp32, Reduction::sum)->wait();
+  world_.all_reduce(slowest.data(), slowest.data(), slowest.size(), DType::fp32, Reduction::max)->wait();
+  world_.all_reduce(total.data(), total.data(), total.size(), DType::fp32, Reduction::sum)->wait();
   BusySeconds seconds;
   for (const float s : slowest) seconds.slowest += static_cast<double>(s);
   for (const float s : total) seconds.mean += static_cast<double>(s) / busy;
   return seconds;
 }
 
-double machine_pace(Communicator& world, const DeviceProfile& device) {
-  if (device.reference_s == 0) return 0;
+double Reference::pace(const DeviceProfile& device) {
   const std::vector<double>& keep = device.concurrency_scale;
   const int cores = std::max(1, static_cast<int>(keep.size()));
-  const int busy = std::min(world.size(), cores);
+  const int busy = std::min(world_.size(), cores);
   const double kept = keep.empty() ? 1 : keep[static_cast<std::size_t>(busy) - 1];
-  std::vector<double> rounds(kPaceRounds);
-  for (double& round : rounds) round = busy_seconds(world, busy).slowest;
-  return device.reference_s / kept / upper_median(std::move(rounds));
+  return device.reference_s / kept / seconds(busy).slowest;
 }
 
 }  // namespace orrery::exec

@@ -2,6 +2,8 @@
 // reference by which a later run tells how much faster or slower the machine has become.
 #pragma once
 
+#include <memory>
+
 #include "exec/communicator.h"
 #include "exec/interpreter.h"
 #include "program/plan.h"
@@ -31,12 +33,26 @@ struct BusySeconds {
   double slowest = 0;
 };
 
-// Collective; about 0.2 s.
-BusySeconds busy_seconds(Communicator& world, int busy);
+// The reference, kept ready to be run again and again between other work.
+class Reference {
+ public:
+  explicit Reference(Communicator& world);  // warms up
+  ~Reference();
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
 
-// How fast this machine is now beside the day of its calibration: 1 as fast, 0.8 a fifth slower. `device` is
-// the profile that was measured here; the ranks of `world` are all on this machine. Collective; about a
-// second. 0 where the profile has no reference.
-double machine_pace(Communicator& world, const DeviceProfile& device);
+  // Collective; about 0.3 s.
+  BusySeconds seconds(int busy);
+  // How fast this machine is now beside the day of its calibration: 1 as fast, 0.8 a fifth slower. `device`
+  // is the profile that was measured here, with a reference_s; the ranks of `world` are all on this machine.
+  // Collective; about 0.3 s.
+  double pace(const DeviceProfile& device);
+
+ private:
+  struct Observed;
+
+  Communicator& world_;
+  std::unique_ptr<Observed> observed_;
+};
 
 }  // namespace orrery::exec

@@ -132,6 +132,22 @@ std::string data_description(const Plan& plan, const TrainingOptions& options) {
   return images_of(plan, options).description();
 }
 
+// `paces` were measured before and after each step, or before and after all of them; `times` are of the last
+// steps.
+Json pace_report(std::vector<double> times, const std::vector<double>& paces) {
+  const bool by_step = paces.size() > times.size();
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const std::size_t after = by_step ? paces.size() - times.size() + i : paces.size() - 1;
+    times[i] *= (paces[after - 1] + paces[after]) / 2;
+  }
+  const auto [least, most] = std::minmax_element(paces.begin(), paces.end());
+  return {{"before", paces.front()},
+          {"after", paces.back()},
+          {"least", *least},
+          {"most", *most},
+          {"step_time_s", median(times)}};
+}
+
 Json asynchronous_report(const Merged& merged) {
   Staleness all;
   Json batches = Json::array();
@@ -373,22 +389,30 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
       fmt::print(stderr, "orrery: goes on after step {} of {}\n", mine.first_step, options.steps);
   }
 
-  const auto pace = [&] { return options.pace ? machine_pace(control, plan.job->cluster.profile_of(0)) : 0; };
-  const double pace_before = pace();
+  const DeviceProfile& profile = plan.job->cluster.profile_of(0);
+  std::optional<Reference> reference;
+  if (options.pace && profile.reference_s > 0) reference.emplace(control);
+  std::vector<double> paces;  // of the machine, between stretches of steps
+  const auto note_pace = [&] {
+    if (reference) paces.push_back(reference->pace(profile));
+  };
+  note_pace();
   RankRun run(plan, interpreter, options, mine.first_step, clock_offset(control));
   control.barrier();
   mine.begin_s = run.now_s();
   for (std::int64_t step = mine.first_step; step < options.steps;) {
     const std::int64_t every = options.checkpoint_every;
-    const std::int64_t until =
-        every > 0 ? std::min(options.steps, (step / every + 1) * every) : options.steps;
+    // Asynchronous workers have no steps to measure between.
+    const bool step_by_step = reference && !plan.choices.asynchronous();
+    const std::int64_t stretch = step_by_step ? 1 : every > 0 ? every - step % every : options.steps;
+    const std::int64_t until = std::min(options.steps, step + stretch);
     run.train(step, until);
+    note_pace();
     step = until;
     if (every == 0 || step % every != 0) continue;
     save_checkpoint(options.checkpoint_folder, {step, interpreter.updates(), interpreter.scaler()}, plan,
                     kept, device, control);
   }
-  const double pace_after = pace();
   if (!options.save.empty())
     save_weights(options.save, plan, parameters, interpreter.statistics(), device, control);
   for (const Instruction& instruction : program.instructions)
@@ -445,7 +469,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   std::vector<Program> programs;
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
   Json json = report(plan, merged, programs, digest, device.name(), options);
-  if (pace_before > 0) json["machine_pace"] = {{"before", pace_before}, {"after", pace_after}};
+  if (reference) json["machine_pace"] = pace_report(step_times(merged), paces);
   if (!options.timeline.empty()) write_file_atomically(options.timeline, merged.timeline.SerializeAsString());
   if (!options.trace.empty())
     write_file_atomically(options.trace, chrome_trace(programs, to_timeline(merged.timeline)));

@@ -27,7 +27,7 @@ struct TrainingOptions {
   bool restart = false;               // from the newest checkpoint in the folder, where there is one
   std::string init;                   // safetensors to start from; empty: seeded
   std::string save;                   // safetensors to write at the end; empty: none
-  bool pace = false;                  // measures machine_pace (exec/probe.h) before and after, for the report
+  bool pace = false;  // measures the machine's pace (exec/probe.h) between steps, for the report
 };
 
 // What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor

@@ -71,8 +71,7 @@ std::vector<KindComparison> join(const std::vector<Program>& programs, const Tim
 }
 
 double Validation::relative_error_at_pace() const {
-  const double pace = (pace_before + pace_after) / 2;
-  return (predicted_step_time_s / pace - measured_step_time_s) / measured_step_time_s;
+  return (predicted_step_time_s - pace->step_time_s) / pace->step_time_s;
 }
 
 Json to_json(const Validation& validation) {
@@ -89,9 +88,12 @@ Json to_json(const Validation& validation) {
       {"by_kind", kinds},
       {"memory",
        {{"predicted_bytes", validation.predicted_bytes}, {"measured_bytes", validation.measured_bytes}}}};
-  if (validation.pace_before > 0)
-    json["machine_pace"] = {{"before", validation.pace_before},
-                            {"after", validation.pace_after},
+  if (const auto& pace = validation.pace)
+    json["machine_pace"] = {{"before", pace->before},
+                            {"after", pace->after},
+                            {"least", pace->least},
+                            {"most", pace->most},
+                            {"step_time_s", pace->step_time_s},
                             {"relative_error", validation.relative_error_at_pace()}};
   return json;
 }
@@ -107,11 +109,11 @@ std::string explain(const Validation& validation) {
                         difference >= 0 ? "too long" : "too short");
   }
   text += ".";
-  if (validation.pace_before > 0)
+  if (const auto& pace = validation.pace)
     text += fmt::format(
-        "\nThis machine ran at {:.0f}% of its calibrated pace before and {:.0f}% after: "
+        "\nThis machine ran at {:.0f}% to {:.0f}% of its calibrated pace: "
         "at that pace the step's error is {:+.1f}%.",
-        100 * validation.pace_before, 100 * validation.pace_after, 100 * validation.relative_error_at_pace());
+        100 * pace->least, 100 * pace->most, 100 * validation.relative_error_at_pace());
   return text;
 }
 

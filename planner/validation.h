@@ -17,21 +17,28 @@ struct KindComparison {
   double measured_s = 0;
 };
 
+// How fast the machine was while it was measured, beside the day on which its profile was (0.8: a fifth
+// slower).
+struct MachinePace {
+  double before = 0;
+  double after = 0;
+  double least = 0;
+  double most = 0;
+  double step_time_s = 0;  // measured, as if the machine had kept its calibrated pace
+};
+
 struct Validation {
   double predicted_step_time_s = 0;
   double measured_step_time_s = 0;
   std::vector<KindComparison> by_kind;  // largest difference first
   double predicted_bytes = 0;           // of the fullest rank
   double measured_bytes = 0;
-  // How fast the machine was before and after, beside the day on which its profile was measured (0.8: a fifth
-  // slower); 0: unknown.
-  double pace_before = 0;
-  double pace_after = 0;
+  std::optional<MachinePace> pace;
 
   double relative_error() const {
     return (predicted_step_time_s - measured_step_time_s) / measured_step_time_s;
   }
-  // The error that is left when the prediction is for the machine as fast as it was found.
+  // What is left of it at the machine's pace. Needs `pace`.
   double relative_error_at_pace() const;
 };
 

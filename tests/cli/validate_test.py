@@ -24,8 +24,10 @@ class Validate(OrreryCase):
         result = self.validated(3600)  # no machine takes an hour
         pace = result["machine_pace"]
         self.assertGreater(min(pace["before"], pace["after"]), 100)
-        at_pace = result["predicted_step_time_s"] / ((pace["before"] + pace["after"]) / 2)
-        self.assertAlmostEqual(pace["relative_error"], at_pace / result["measured_step_time_s"] - 1, delta=1e-9)
+        for step_s in (result["measured"]["min"] * pace["least"], pace["step_time_s"]):
+            self.assertLessEqual(step_s, result["measured"]["max"] * pace["most"])
+        self.assertAlmostEqual(pace["relative_error"], result["predicted_step_time_s"] / pace["step_time_s"] - 1,
+                               delta=1e-9)
         self.assertAlmostEqual(result["relative_error"],
                                result["predicted_step_time_s"] / result["measured_step_time_s"] - 1, delta=1e-9)
         self.assertIn('"machine_pace"', (self.folder / "data/history.jsonl").read_text())
