@@ -95,8 +95,8 @@ int validate_plan(const Options& options) {
   if (run.contains("machine_pace")) {
     const Json& pace = run.at("machine_pace");
     const auto number = [&](const char* name) { return pace.at(name).get<double>(); };
-    validation.pace = planner::MachinePace{number("before"), number("after"), number("least"),
-                                           number("most"), number("step_time_s")};
+    validation.pace = planner::MachinePace{number("before"), number("after"), number("least"), number("most"),
+                                           number("step_time_s")};
   }
 
   std::vector<std::vector<std::string>> rows;
