@@ -13,8 +13,9 @@ namespace orrery::exec {
 class AlgorithmChooser {
  public:
   explicit AlgorithmChooser(const Plan& plan);
-  // For a group of global ranks. Empty where the plan's machine is not described as one that speaks MPI.
-  AlgorithmChoice for_group(const std::vector<std::int32_t>& ranks) const;
+  // For a group of global ranks. Empty where the plan's machine is described as one that speaks by another
+  // library.
+  AlgorithmChoice for_group(const std::vector<std::int32_t>& ranks, CommunicationLibrary library) const;
 
  private:
   const Plan& plan_;

@@ -186,6 +186,7 @@ class PointToPointCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
     return make_communicator(transport_->split(members, key));
   }
+  CommunicationLibrary library() const override { return CommunicationLibrary::mpi; }
   void set_algorithms(AlgorithmChoice choice) override { choice_ = std::move(choice); }
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
@@ -194,7 +195,7 @@ class PointToPointCommunicator : public Communicator {
     copy_first(*request, send, receive, count);
     if (size() > 1 && count > 0) {
       const auto bytes = static_cast<double>(count * bytes_of(type));
-      const Algorithm chosen = choice_              ? choice_(CollectiveKind::all_reduce, bytes)
+      const Algorithm chosen = choice_              ? choice_(CollectiveKind::all_reduce, bytes).algorithm
                                : bytes > kRingBytes ? Algorithm::ring
                                                     : Algorithm::recursive_doubling;
       if (chosen == Algorithm::ring)

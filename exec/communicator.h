@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "program/collective_cost.h"
 #include "program/program.h"
+#include "topologies/cluster.h"
 
 namespace orrery::exec {
 
@@ -41,8 +42,8 @@ struct Lane {
   auto operator<=>(const Lane&) const = default;
 };
 
-// The algorithm for a collective of so many bytes (nccl-tests' size), so that what is simulated is executed.
-using AlgorithmChoice = std::function<Algorithm(CollectiveKind, double bytes)>;
+// How a collective of so many bytes (nccl-tests' size) was planned, so that what is simulated is executed.
+using AlgorithmChoice = std::function<CollectivePlan(CollectiveKind, double bytes)>;
 
 // Buffers belong to the caller and must live until the request has finished. Counts are elements. Operations
 // start in the order of the calls on every member; several may be under way at once. In place: all_reduce and
@@ -57,7 +58,10 @@ class Communicator {
   // Collective over `members` (in the order of their new ranks), of which this rank is one. `key` tells apart
   // groups with the same members.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) = 0;
-  // Before the first collective, the same on all members; without it, by size.
+  // Whose algorithms a choice may name.
+  virtual CommunicationLibrary library() const = 0;
+  // Before the first collective, the same on all members; without it, by size. The library chooses where it
+  // has not what is chosen.
   virtual void set_algorithms(AlgorithmChoice choice) = 0;
 
   virtual std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,

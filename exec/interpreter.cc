@@ -154,7 +154,7 @@ void Interpreter::make_communicators() {
     const std::vector<std::int32_t>& ranks = program_.groups[static_cast<std::size_t>(w.group)].ranks;
     auto communicator = world_.split({ranks.begin(), ranks.end()},
                                      static_cast<int>(w.kind) * kStreamCount + static_cast<int>(w.stream));
-    communicator->set_algorithms(chooser.for_group(ranks));
+    communicator->set_algorithms(chooser.for_group(ranks, communicator->library()));
     communicators_[{w.group, w.stream}] = std::move(communicator);
   }
   world_.open_lanes(lanes_of(program_));

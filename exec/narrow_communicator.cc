@@ -51,6 +51,7 @@ class NarrowCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(const std::vector<int>&, int) override {
     throw InternalError("a view of a communicator cannot be split");
   }
+  CommunicationLibrary library() const override { return inner_.library(); }
   void set_algorithms(AlgorithmChoice choice) override { inner_.set_algorithms(std::move(choice)); }
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,

@@ -29,6 +29,7 @@ class StagedCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members, int key) override {
     return std::make_unique<StagedCommunicator>(device_, host_->split(members, key));
   }
+  CommunicationLibrary library() const override { return host_->library(); }
   void set_algorithms(AlgorithmChoice choice) override { host_->set_algorithms(std::move(choice)); }
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,

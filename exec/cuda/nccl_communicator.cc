@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/check.h"
+#include "exec/cuda/nccl_tuner.h"
 
 namespace orrery::exec {
 namespace {
@@ -75,6 +76,7 @@ struct Channel {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   int rank = 0;
+  AlgorithmChoice algorithms;
 
   Channel(std::shared_ptr<Channels> channels, CudaDevice& on, Communicator* bootstrap)
       : all(std::move(channels)), device(&on), rank(bootstrap ? bootstrap->rank() : 0) {
@@ -82,6 +84,7 @@ struct Channel {
     if (rank == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", rank);
     if (bootstrap) bootstrap->broadcast(&id, sizeof id, DType::int8, 0)->wait();
     ORRERY_CUDA(cudaSetDevice(on.index()));
+    const TunedBy tuned(algorithms);
     check_nccl(ncclCommInitRank(&comm, bootstrap ? bootstrap->size() : 1, id, rank), "ncclCommInitRank",
                rank);
     ORRERY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -171,8 +174,8 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclCommunicator>(channels_, device_,
                                               bootstrap_ ? bootstrap_->split(members, key) : nullptr, false);
   }
-  void set_algorithms(AlgorithmChoice) override {
-  }  // NCCL has no such call: its environment variables force them
+  CommunicationLibrary library() const override { return CommunicationLibrary::nccl; }
+  void set_algorithms(AlgorithmChoice choice) override { collectives_->algorithms = std::move(choice); }
 
   std::unique_ptr<Request> all_reduce(const void* send, void* receive, std::size_t count, DType type,
                                       Reduction op) override {

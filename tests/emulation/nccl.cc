@@ -1,22 +1,56 @@
 #include "nccl.h"
 
+#include <dlfcn.h>
 #include <mpi.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "exec/cuda/nccl_tuner.h"
 #include "exec/cuda/two_bytes.h"
 
 struct nccl_emulated_comm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
+  const orrery::exec::NcclTunerV4* tuner = nullptr;
+  void* tuner_context = nullptr;
 };
 
 namespace {
+
+nccl_emulation::Method latest;
+
+// As NCCL finds a tuner that stands in the program itself.
+void load_tuner(ncclComm_t comm) {
+  const char* plugin = std::getenv("NCCL_TUNER_PLUGIN");
+  if (!plugin || std::strcmp(plugin, "STATIC_PLUGIN") != 0) return;
+  comm->tuner =
+      static_cast<const orrery::exec::NcclTunerV4*>(dlsym(dlopen(nullptr, RTLD_NOW), "ncclTunerPlugin_v4"));
+  if (comm->tuner) comm->tuner->init(static_cast<std::size_t>(comm->size), 1, nullptr, &comm->tuner_context);
+}
+
+// NCCL's own costs are above 0; trees do nothing but all-reduce.
+void choose_method(ncclComm_t comm, int function, std::size_t bytes) {
+  constexpr int kAlgorithms = 7;
+  constexpr int kProtocols = 3;
+  constexpr int kAllReduce = 4;
+  latest = {};
+  if (!comm->tuner) return;
+  float costs[kAlgorithms][kProtocols];
+  for (int a = 0; a < kAlgorithms; ++a)
+    for (float& cost : costs[a]) cost = a == 0 && function != kAllReduce ? -1 : 1;
+  int channels = 0;
+  comm->tuner->get_collective_info(comm->tuner_context, function, bytes, 1, reinterpret_cast<float**>(costs),
+                                   kAlgorithms, kProtocols, 0, &channels);
+  for (int a = 0; a < kAlgorithms; ++a)
+    for (int p = 0; p < kProtocols; ++p)
+      if (costs[a][p] == 0) latest = {a, p};
+}
 
 constexpr int kInitTag = 30000;  // of messages between the members of a communicator that is made
 constexpr int kTag = 0;
@@ -185,6 +219,10 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclSuccess ? "no error" : "invalid";
 }
 
+nccl_emulation::Method nccl_emulation::latest_method() {
+  return latest;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int made = 0;
   int root = 0;
@@ -225,11 +263,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
   MPI_Comm_create_group(MPI_COMM_WORLD, group_of_members, number, &made->mpi);
   MPI_Group_free(&group_of_members);
   MPI_Group_free(&world);
+  load_tuner(made.get());
   *comm = made.release();
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm->tuner) comm->tuner->destroy(comm->tuner_context);
   MPI_Comm_free(&comm->mpi);
   delete comm;
   return ncclSuccess;
@@ -266,6 +306,7 @@ ncclResult_t ncclRecv(void* receive, std::size_t count, ncclDataType_t type, int
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  choose_method(comm, 4, count * size_of(type));
   auto operation = operation_on(comm, stream);
   for_peers(comm, [&](int peer) {
     operation->send(send, count * size_of(type), peer);
@@ -279,6 +320,7 @@ ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t coun
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  choose_method(comm, 3, bytes * static_cast<std::size_t>(comm->size));
   const auto part = [=](int rank) {
     return static_cast<const char*>(send) + static_cast<std::size_t>(rank) * bytes;
   };
@@ -294,6 +336,7 @@ ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, n
                            ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  choose_method(comm, 2, bytes * static_cast<std::size_t>(comm->size));
   const auto part = [=](int rank) {
     return static_cast<char*>(receive) + static_cast<std::size_t>(rank) * bytes;
   };
@@ -311,6 +354,7 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, n
                            ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  choose_method(comm, 0, bytes);
   if (comm->rank != root)
     operation->receive(receive, bytes, root);
   else
@@ -325,6 +369,7 @@ ncclResult_t ncclReduce(const void* send, void* receive, std::size_t count, nccl
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  choose_method(comm, 1, bytes);
   if (comm->rank != root) {
     operation->send(send, bytes, root);
     return enqueue(operation);

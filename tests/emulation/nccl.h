@@ -23,6 +23,15 @@ struct ncclUniqueId {
 };
 using ncclComm_t = struct nccl_emulated_comm*;
 
+namespace nccl_emulation {
+// What the latest collective ran as, in NCCL's numbers; -1: left to NCCL.
+struct Method {
+  int algorithm = -1;
+  int protocol = -1;
+};
+Method latest_method();
+}  // namespace nccl_emulation
+
 const char* ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);

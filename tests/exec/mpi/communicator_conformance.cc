@@ -186,7 +186,11 @@ void check_concurrent_and_split(Communicator& world) {
 
 void check_communicator(Communicator& world) {
   for (const Algorithm algorithm : {Algorithm::ring, Algorithm::recursive_doubling}) {
-    world.set_algorithms([algorithm](CollectiveKind, double) { return algorithm; });
+    world.set_algorithms([algorithm](CollectiveKind, double) {
+      CollectivePlan plan;
+      plan.algorithm = algorithm;
+      return plan;
+    });
     for (const std::size_t count : kCounts) {
       check_all_reduce(world, count);
       check_scatter_gather(world, count);

@@ -16,6 +16,9 @@
 #include "program/lowering.h"
 #include "test_plans.h"
 #ifdef ORRERY_TEST_GPU
+#include <nccl.h>
+
+#include "base/error.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/nccl_communicator.h"
 #endif
@@ -141,11 +144,44 @@ Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
 }  // namespace
 
 #ifdef ORRERY_TEST_GPU
+namespace {
+
+// NCCL runs what was planned, where it has that for the collective, and else what it likes.
+void check_forced_methods(Communicator& world, CudaDevice& device) {
+  world.set_algorithms([](CollectiveKind, double bytes) {
+    CollectivePlan plan;
+    plan.algorithm = bytes < 1024 ? Algorithm::tree : Algorithm::nvls;
+    plan.protocol = bytes < 1024 ? Protocol::ll128 : Protocol::simple;
+    return plan;
+  });
+  constexpr std::size_t kMost = 1024;
+  auto* data = static_cast<float*>(device.allocate(kMost * sizeof(float)));
+  device.fill(data, kMost, 0);
+  const auto expect = [](int algorithm, int protocol, const char* what) {
+    const nccl_emulation::Method method = nccl_emulation::latest_method();
+    if (method.algorithm != algorithm || method.protocol != protocol)
+      throw InternalError(
+          fmt::format("{} ran as algorithm {} and protocol {}", what, method.algorithm, method.protocol));
+  };
+  world.all_reduce(data, data, 16, DType::fp32, Reduction::sum)->wait();
+  expect(0, 1, "a short all-reduce");
+  world.all_reduce(data, data, kMost, DType::fp32, Reduction::sum)->wait();
+  expect(4, 2, "a long all-reduce");
+  world.broadcast(data, 16, DType::fp32, 0)->wait();
+  expect(-1, -1, "a broadcast, for which there are no trees");
+  device.synchronize();
+  device.release(data);
+}
+
+}  // namespace
+
 void check_nccl(Communicator& world) {
   std::vector<int> everyone(static_cast<std::size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   CudaDevice device(0);
-  check_communicator(*make_nccl_communicator(device, world.split(everyone, kBeneathKey)));
+  const auto nccl = make_nccl_communicator(device, world.split(everyone, kBeneathKey));
+  check_communicator(*nccl);
+  check_forced_methods(*nccl, device);
 }
 
 int check_cuda(Communicator& world, int every) {
