@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/enum_names.h"
 #include "base/error.h"
 
 namespace orrery {
@@ -18,20 +19,6 @@ constexpr std::array<std::string_view, 4> kCompressions = {"none", "fp16", "int8
 constexpr std::array<std::string_view, 4> kSyncs = {"all-reduce", "parameter-server",
                                                     "async-parameter-server", "data-parallel-single-process"};
 constexpr std::array<std::string_view, 5> kDimensions = {"tp", "cp", "ep", "dp", "pp"};
-
-template <typename Enum, std::size_t N>
-std::string_view name_in(const std::array<std::string_view, N>& names, Enum value) {
-  return names.at(static_cast<std::size_t>(value));
-}
-
-template <typename Enum, std::size_t N>
-Enum value_in(const std::array<std::string_view, N>& names, std::string_view name, std::string_view what) {
-  for (std::size_t i = 0; i < N; ++i) {
-    if (names[i] == name) return static_cast<Enum>(i);
-  }
-  throw UserError(fmt::format("unknown {} '{}'", what, name),
-                  fmt::format("expected one of {}", fmt::join(names, ", ")));
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/enum_names.h"
 #include "base/error.h"
 #include "proto/program.pb.h"
 
@@ -39,11 +40,6 @@ constexpr std::array<std::string_view, 16> kTensors = {"parameters",
                                                        "key_value",
                                                        "key_value_gradient",
                                                        "compressed"};
-
-template <typename Enum, std::size_t N>
-std::string_view name_in(const std::array<std::string_view, N>& names, Enum value) {
-  return names.at(static_cast<std::size_t>(value));
-}
 
 }  // namespace
 

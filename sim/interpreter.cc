@@ -868,6 +868,18 @@ class Interpreter {
   std::vector<int> to_simgrid_;
 };
 
+template <typename Bytes, typename T>
+void move_fields(Bytes& bytes, T& trace) {
+  bytes(trace.step_ends_s);
+  bytes.each(trace.rank_step_ends_s, [&](auto& ends) { bytes(ends); });
+  bytes(trace.events);
+  bytes(trace.flow_bytes);
+  bytes(trace.activities);
+  bytes(trace.end_s);
+  bytes(trace.late_steps);
+  bytes(trace.late_s);
+}
+
 }  // namespace
 
 Trace interpret(const Scenario& scenario, int steps) {
@@ -877,29 +889,14 @@ Trace interpret(const Scenario& scenario, int steps) {
 
 std::string to_bytes(const Trace& trace) {
   ByteWriter out;
-  out.put(trace.step_ends_s);
-  for (const std::vector<double>& ends : trace.rank_step_ends_s) out.put(ends);
-  out.put(trace.events);
-  out.put(trace.flow_bytes);
-  out.put(trace.activities);
-  out.put(trace.end_s);
-  out.put(trace.late_steps);
-  out.put(trace.late_s);
+  move_fields(out, trace);
   return out.take();
 }
 
 Trace trace_from_bytes(const std::string& bytes) {
   ByteReader in(bytes);
   Trace trace;
-  in.get(trace.step_ends_s);
-  trace.rank_step_ends_s.resize(trace.step_ends_s.size());
-  for (std::vector<double>& ends : trace.rank_step_ends_s) in.get(ends);
-  in.get(trace.events);
-  in.get(trace.flow_bytes);
-  in.get(trace.activities);
-  in.get(trace.end_s);
-  in.get(trace.late_steps);
-  in.get(trace.late_s);
+  move_fields(in, trace);
   return trace;
 }
 

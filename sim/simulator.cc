@@ -252,61 +252,37 @@ double expected_instructions(const Plan& plan) {
 }
 
 // Everything but the Programs: those are lowered again where they are wanted.
+template <typename Bytes, typename T>
+void move_fields(Bytes& bytes, T& simulation) {
+  bytes(simulation.step_time_s);
+  bytes(simulation.step_ends_s);
+  bytes(simulation.timeline.events);
+  bytes(simulation.ranks);
+  bytes(simulation.simulated_ranks);
+  bytes(simulation.events);
+  bytes.each(simulation.links, [&](auto& link) {
+    bytes(link.name);
+    bytes(link.utilization);
+    bytes(link.bytes);
+  });
+  bytes(simulation.critical_rank);
+  bytes(simulation.energy_j);
+  bytes(simulation.stage_compute_s);
+  bytes(simulation.replica_compute_s);
+  bytes(simulation.breakdown);
+  bytes(simulation.busy_s);
+}
+
 std::string to_bytes(const Simulation& simulation) {
   ByteWriter out;
-  out.put(simulation.step_time_s);
-  out.put(simulation.step_ends_s);
-  out.put(simulation.timeline.events);
-  out.put(simulation.ranks);
-  out.put(simulation.simulated_ranks);
-  out.put(simulation.events);
-  out.put(static_cast<std::uint64_t>(simulation.links.size()));
-  for (const LinkLoad& link : simulation.links) {
-    out.put(link.name);
-    out.put(link.utilization);
-    out.put(link.bytes);
-  }
-  out.put(simulation.critical_rank);
-  out.put(simulation.energy_j);
-  out.put(simulation.stage_compute_s);
-  out.put(simulation.replica_compute_s);
-  out.put(simulation.breakdown);
-  out.put(static_cast<std::uint64_t>(simulation.busy_s.size()));
-  for (const auto& [kind, seconds] : simulation.busy_s) {
-    out.put(kind);
-    out.put(seconds);
-  }
+  move_fields(out, simulation);
   return out.take();
 }
 
 Simulation simulation_from_bytes(const std::string& bytes) {
   ByteReader in(bytes);
   Simulation simulation;
-  in.get(simulation.step_time_s);
-  in.get(simulation.step_ends_s);
-  in.get(simulation.timeline.events);
-  in.get(simulation.ranks);
-  in.get(simulation.simulated_ranks);
-  in.get(simulation.events);
-  std::uint64_t count = 0;
-  in.get(count);
-  simulation.links.resize(count);
-  for (LinkLoad& link : simulation.links) {
-    in.get(link.name);
-    in.get(link.utilization);
-    in.get(link.bytes);
-  }
-  in.get(simulation.critical_rank);
-  in.get(simulation.energy_j);
-  in.get(simulation.stage_compute_s);
-  in.get(simulation.replica_compute_s);
-  in.get(simulation.breakdown);
-  in.get(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    std::string kind;
-    in.get(kind);
-    in.get(simulation.busy_s[kind]);
-  }
+  move_fields(in, simulation);
   return simulation;
 }
 

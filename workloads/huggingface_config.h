@@ -1,0 +1,50 @@
+// One JSON object of a Hugging Face configuration, read key by key.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace orrery::internal {
+
+// Remembers which keys were read. Every value is checked; what is wrong is a UserError with the file, the
+// line and the key.
+class Config {
+ public:
+  // `start`: offset of the object in the text, so that a nested object's keys are found behind it. The
+  // object, the text and the file's name must outlive this.
+  Config(const Json& object, std::string_view text, std::size_t start, std::string_view file)
+      : object_(object), text_(text), start_(start), file_(file) {}
+
+  [[noreturn]] void fail(std::string_view key, std::string_view what, std::string_view expected) const;
+
+  // Null where the key is absent or null.
+  const Json* find(std::string_view key);
+  bool has(std::string_view key) const { return object_.contains(std::string(key)); }
+
+  int integer(std::string_view key, int fallback, int least, int most);
+  int required(std::string_view key, int most);
+  bool boolean(std::string_view key, bool fallback);
+  double real(std::string_view key, double fallback, double least, double most);
+  std::string text(std::string_view key, std::string_view fallback);
+  void use(std::string_view key) { used_.insert(std::string(key)); }
+
+  // Without those that say nothing about shapes or cost.
+  std::vector<std::string> unread() const;
+
+ private:
+  int line_of(std::string_view key) const;
+  int integer_of(const Json& value, std::string_view key, int least, int most) const;
+
+  const Json& object_;
+  std::string_view text_;
+  std::size_t start_;
+  std::string_view file_;
+  std::set<std::string> used_;
+};
+
+}  // namespace orrery::internal
