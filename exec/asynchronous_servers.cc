@@ -21,7 +21,6 @@ constexpr std::int64_t kBatchComes = 1;
 constexpr std::int64_t kLeaves = 0;
 // Messages beside the Program's.
 constexpr int kAsk = 0, kBatch = 1, kAnnounce = 2, kShare = 3;
-constexpr std::size_t kPerBucket = 3;  // instructions of a service: receive, update, answer
 
 bool adapts_its_step(Optimizer optimizer) {
   return optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
@@ -296,13 +295,13 @@ bool AsynchronousServers::serve(Serving& serving) {
     serving.receiving.reset();
     record(serving, at, serving.receive_begin_s);
     const double begin_s = steady_seconds();
-    apply(all[at + 1].op_begin, worker, serving.pushed);
-    record(serving, at + 1, begin_s);
-    serving.received += kPerBucket;
+    apply(all[at + kApplyPush].op_begin, worker, serving.pushed);
+    record(serving, at + kApplyPush, begin_s);
+    serving.received += kServicePhases;
     done = true;
   }
   while (serving.answered < serving.received) {
-    const std::size_t at = serving.answered + kPerBucket - 1;
+    const std::size_t at = serving.answered + kAnswerPush;
     const int bucket = all[at].reads.front().index;
     if (!serving.answering) {
       if (!may_have(bucket, worker, all[at].lead)) break;
@@ -317,7 +316,7 @@ bool AsynchronousServers::serve(Serving& serving) {
     if (!serving.answering->test()) break;
     serving.answering.reset();
     record(serving, at, serving.answer_begin_s);
-    serving.answered += kPerBucket;
+    serving.answered += kServicePhases;
     done = true;
   }
   if (serving.answered == all.size()) {

@@ -44,7 +44,7 @@ void add_services(Lowering& lowering) {
     Service service;
     service.worker = workers.ranks[static_cast<std::size_t>(worker)];
     const auto add = [&](Instruction&& instruction) {
-      if (!service.instructions.empty() && service.instructions.size() % 3 != 0)
+      if (!service.instructions.empty() && service.instructions.size() % kServicePhases != kReceivePush)
         instruction.after.push_back(static_cast<std::uint32_t>(service.instructions.size() - 1));
       service.instructions.push_back(std::move(instruction));
     };

@@ -176,9 +176,10 @@ struct Coordinates {
 // its own rank's instructions. `after` counts from the service's first instruction. Whose pushes are there
 // first is served first: services share the compute stream of their rank, ahead of its own instructions.
 struct Service {
-  std::int32_t worker = 0;  // global rank
-  std::vector<Instruction> instructions;
+  std::int32_t worker = 0;                // global rank
+  std::vector<Instruction> instructions;  // bucket after bucket, kServicePhases of them each
 };
+enum ServicePhase : std::uint8_t { kReceivePush, kApplyPush, kAnswerPush, kServicePhases };
 
 struct Program {
   std::int32_t rank = 0;

@@ -104,6 +104,8 @@ struct CommunicationProfile {
   double collective_overhead_s = 0;
   double eager_bytes = 0;
   double network_eager_bytes = 0;
+  double network_processor_s_per_byte = 0;
+  double network_flow_spread = 0;
   std::vector<MessageTime> message_times;  // ascending in bytes
 };
 

@@ -314,6 +314,9 @@ CommunicationProfile read_communication(const proto::Cluster& message, const Fie
   take("collective_overhead_s", from.collective_overhead_s(), profile.collective_overhead_s);
   take("eager_bytes", from.eager_bytes(), profile.eager_bytes);
   take("network_eager_bytes", from.network_eager_bytes(), profile.network_eager_bytes);
+  take("network_processor_s_per_byte", from.network_processor_s_per_byte(),
+       profile.network_processor_s_per_byte);
+  take("network_flow_spread", from.network_flow_spread(), profile.network_flow_spread);
   if (from.network_efficiency() != 0)
     profile.network_exchange_efficiency = profile.network_efficiency =
         check.fraction("network_efficiency", from.network_efficiency());
@@ -434,6 +437,8 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
   to->set_eager_bytes(profile.eager_bytes);
   to->set_network_exchange_efficiency(profile.network_exchange_efficiency);
   to->set_network_eager_bytes(profile.network_eager_bytes);
+  to->set_network_processor_s_per_byte(profile.network_processor_s_per_byte);
+  to->set_network_flow_spread(profile.network_flow_spread);
   for (const MessageTime& time : profile.message_times) {
     proto::MessageTime* entry = to->add_message_times();
     entry->set_bytes(time.bytes);
