@@ -43,6 +43,7 @@ constexpr int kRounds = 4;  // over all probes, so that a disturbance of seconds
 constexpr int kScalingRounds = 5;
 // On a machine that is busy with other things no more rounds are begun after this long, of each kind.
 constexpr double kPatience_s = 45;
+constexpr double kCalm = 1.5;  // the fastest by the slowest pace of a machine that nothing else uses
 
 double median_of(const std::vector<BusySeconds>& times, double BusySeconds::*which) {
   std::vector<double> values;
@@ -97,6 +98,9 @@ std::vector<Observation> observe(const Probe& probe) {
 struct Observed {
   std::vector<Observation> observations;
   BusySeconds reference;  // every rank busy
+  // The slowest and the fastest that the machine was, beside that.
+  double least_pace = 1;
+  double most_pace = 1;
 };
 
 // All samples of all ranks, on rank 0; elsewhere this rank's own.
@@ -136,6 +140,10 @@ Observed observe_all(Communicator& world) {
     ++rounds;
   }
   observed.reference = {median_of(paces, &BusySeconds::mean), median_of(paces, &BusySeconds::slowest)};
+  for (const BusySeconds& pace : paces) {
+    observed.least_pace = std::min(observed.least_pace, observed.reference.mean / pace.mean);
+    observed.most_pace = std::max(observed.most_pace, observed.reference.mean / pace.mean);
+  }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     for (int round = 0; round < rounds; ++round) {
       const std::size_t probe = round * std::size(kProbes) + observed.observations[i].model;
@@ -361,13 +369,14 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     if (world.rank() == 0) fmt::print(stderr, "{:5.1f} s  {}\n", steady_seconds() - begin, what);
   };
   tell("operators of small models, every core busy");
-  auto [observations, reference] = observe_all(world);
+  Observed observed = observe_all(world);
+  std::vector<Observation>& observations = observed.observations;
   const Streams streams = measure_streams();
   const double rotary = measure_rotary();
   tell("how much cores slow each other");
   const Concurrency concurrency = measure_concurrency(world);
   profile.concurrency_scale = concurrency.slowest;
-  profile.reference_s = reference.slowest * concurrency.slowest.back();  // on one busy core
+  profile.reference_s = observed.reference.slowest * concurrency.slowest.back();  // on one busy core
   if (world.size() > 1) {
     tell("messages between ranks");
     measure_messages(world, cluster.communication);
@@ -419,6 +428,9 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
              human_rate(streams.optimizer_bytes_per_s));
   fmt::print("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n", world.size(),
              100 * keep, 100 * concurrency.slowest.back());
+  fmt::print("  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
+             100 * observed.least_pace, 100 * observed.most_pace,
+             observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
   if (world.size() > 1)
     fmt::print("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
                human_rate(cluster.communication.point_to_point_bytes_per_s));
