@@ -2,12 +2,12 @@
 //
 //   fit_runtime RUNTIME [--every N] [--show] [--leave-out] NAME=VALUE… [fit:NAME=START…] TABLES…
 //
-// NAME: launch, collective, step, micro_batch (seconds: kernel_launch_s, collective_overhead_s, …),
-// matmul, memory, attention, communication (efficiencies), exposed (expert_exposed), or clock:DEVICE
-// (sustained_clock of devices whose name begins so). Rows whose framework the runtime stands for count, every
-// N-th of them in the fit. The mean absolute percentage error is minimised. With --leave-out each model and
-// each source in turn is left out of the fit and predicted by what the others gave. Deterministic:
-// Nelder-Mead from the given start.
+// NAME: launch, collective, step, micro_batch (seconds: kernel_launch_s, collective_overhead_s, …), back
+// (backward_launch_share), matmul, memory, attention, communication (efficiencies), exposed (expert_exposed),
+// or clock:DEVICE (sustained_clock of devices whose name begins so). Rows whose framework the runtime stands
+// for count, every N-th of them in the fit. The mean absolute percentage error is minimised. With --leave-out
+// each model and each source in turn is left out of the fit and predicted by what the others gave.
+// Deterministic: Nelder-Mead from the given start.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,6 +47,8 @@ void apply(const Setting& setting, Job* job) {
   const std::string& name = setting.name;
   if (name == "launch") {
     runtime.kernel_launch_s = setting.value;
+  } else if (name == "back") {
+    runtime.backward_launch_share = setting.value;
   } else if (name == "matmul") {
     runtime.matmul_efficiency = setting.value;
   } else if (name == "memory") {
@@ -69,7 +71,7 @@ void apply(const Setting& setting, Job* job) {
   } else {
     throw UserError(
         "unknown scalar '" + name + "'",
-        "launch, matmul, memory, attention, communication, collective, exposed, step, micro_batch or "
+        "launch, back, matmul, memory, attention, communication, collective, exposed, step, micro_batch or "
         "clock:DEVICE");
   }
 }

@@ -164,10 +164,11 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
         op.kind != OperatorKind::loss)
       bytes.flow = std::max(bytes.flow, flow_bytes(operators, i, shard));
     if (op.kind == OperatorKind::head) {
-      // Logits, their fp32 copy and, where the loss is not fused, the exponentials beside it; saved_bytes
-      // counts one of them already.
+      // Logits and their fp32 copy; or, where the loss is not fused, three of these: what log_softmax put
+      // out, the gradient of that and the gradient of the logits (PyTorch's cross_entropy going back; the
+      // logits themselves are freed by then). saved_bytes counts the first already.
       bytes.logits = std::max(bytes.logits, bytes.last);
-      bytes.loss = std::max(bytes.loss, bytes.last / element * (runtime.fused_loss ? 4 : 4 + element));
+      bytes.loss = std::max(bytes.loss, bytes.last / element * (runtime.fused_loss ? 4 : 8));
     }
     if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
       Operator alone = op;
@@ -381,8 +382,10 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
   if (c.zero >= 3) {
     const double stage_parameters = sums.dense + sums.expert;
     // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).
+    // torchtitan, whose pipelines keep them, gathers the weights of 8-bit products in 8 bits.
+    const double gathered = is_narrow(job.training.precision) ? 1 : bytes.weight;
     memory.buffers += runtime.pipeline_keeps_gathered && c.pp > 1
-                          ? stage_parameters * (bytes.weight + bytes.gradient)
+                          ? stage_parameters * (gathered + bytes.gradient)
                           : sums.largest_layer * (2 * bytes.weight + bytes.gradient);
   }
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);

@@ -159,7 +159,10 @@ Workload published_workload(const PublishedModel& model) {
     t.multi_token_layers = facts.multi_token;
     if (facts.latent) t.mla = LatentAttention{1536, 512, 128, 64, 128};
     if (name.find("qwen3") != std::string::npos) t.head_dim = 128;
-    if (name.find("gpt oss") != std::string::npos) t.head_dim = 64;
+    if (name.find("gpt oss") != std::string::npos) {
+      t.head_dim = 64;
+      t.activation = Activation::gelu;
+    }
   }
   Workload workload;
   workload.name = model.name;

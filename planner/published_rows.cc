@@ -217,7 +217,11 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
     choices->recompute = Recompute::selective;
     return;
   }
-  if (has(text, "full") || unstated || remat) {
+  // AutoModel's benchmarks checkpoint activations but for those on one device (examples/benchmark/configs/
+  // kimi_k2_te_deepep.yaml, nemotron_super_v3_te_deepep.yaml, examples/llm_finetune/qwen/
+  // qwen2_5_32b_peft_benchmark.yaml, …/llama3_1/llama3_1_8b_peft_benchmark.yaml @ 080dca533b).
+  const bool automodel = text.empty() && has(row.text("framework"), "AutoModel") && row.count("n_gpus") > 1;
+  if (has(text, "full") || unstated || remat || automodel) {
     choices->recompute = Recompute::full;
     // Korthikanti's baseline is full recomputation without sequence parallelism.
     if (runtime.name == "megatron-lm-2022") choices->sequence_parallel = false;
@@ -269,6 +273,26 @@ void read_cuts(const Row& row, int layers, Choices* choices) {
     stages.push_back(std::clamp(cuts[stage + 1] - before, 0, layers) - begin);
   }
   if (*std::min_element(stages.begin(), stages.end()) > 0) choices->stage_layers = stages;
+}
+
+// Sequences of a micro-batch. Where its size is not stated, the number of micro-batches may be (Alpa).
+// torchtitan's pipelines cut a "local batch" into as many micro-batches as they have stages
+// (torchtitan/parallelisms/pipelining_utils.py: n_microbatches = pipeline_parallel_degree).
+int micro_batch_of(const Row& row, int replica_batch, int stages) {
+  const std::string& stated = row.text("mbs_sequences");
+  if (has(stated, "local batch")) return std::max(1, replica_batch / stages);
+  if (stated.empty() && row.count("grad_accum") > 0)
+    return std::max(1, replica_batch / row.count("grad_accum"));
+  return std::max(1, row.count("mbs_sequences"));
+}
+
+// AutoModel runs its pipeline once for each "local batch" and steps after several: what stands in a row is
+// that many steps of this plan, but for the optimizer's.
+int pipelines_of_a_step(const Row& row, int replica_batch) {
+  static const std::regex local_batch(R"(LBS=(\d+))");
+  std::smatch found;
+  if (row.count("pp") <= 1 || !std::regex_search(row.text("notes"), found, local_batch)) return 1;
+  return std::max(1, replica_batch / std::stoi(found[1]));
 }
 
 // FLOPs of a sequence as NeMo counts them: the backward twice the forward, attention's whole square (its rows
@@ -324,6 +348,15 @@ double sent_once_a_node(int expert_ranks, int devices_of_node, const MixtureOfEx
              : 1;
 }
 
+// AutoModel's benchmarks deal experts in turn (fake_balanced_gate: components/moe/layers.py,
+// FakeBalancedGate): a token's k are neighbours among E, so that of n nodes 1 + (k - 1) n / E have some.
+double dealt_in_turn(int expert_ranks, int devices_of_node, const MixtureOfExperts& moe) {
+  const double nodes = std::max(1.0, static_cast<double>(expert_ranks) / devices_of_node);
+  return nodes > 1
+             ? std::min(nodes, 1 + (moe.experts_per_token - 1) * nodes / moe.experts) / moe.experts_per_token
+             : 1;
+}
+
 }  // namespace
 
 PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
@@ -346,7 +379,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
     model.vocab = vtrain_single_node(row) ? 50257 / tp * tp : (50257 + share - 1) / share * share;
   }
   const int devices = row.count("n_gpus");
-  const auto batch = static_cast<std::int64_t>(std::llround(row.real("gbs_sequences")));
+  auto batch = static_cast<std::int64_t>(std::llround(row.real("gbs_sequences")));
   if (devices <= 0) throw Unreadable{"the number of devices is not stated", true};
   if (model.seq_len <= 0) throw Unreadable{"the sequence length is not stated", true};
   if (batch <= 0) throw Unreadable{"the global batch is not stated", true};
@@ -363,18 +396,20 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (step.measured_s <= 0 && step.measured_bytes <= 0 && !step.out_of_memory)
     throw Unreadable{"neither a step time nor a throughput is stated", true};
 
+  job->runtime = runtime_of(row);
   if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA")) {
     // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply. The
     // adapters' products are thin (well below 1% of the parameters): what they cost is traffic. Of memory
     // nothing can be said so.
     for (Operator& op : job->workload.operators) {
       if (has_adapter(op, row)) op.vector_elements = adapter_elements(op);
-      op.parameters.clear();
+      if (op.kind != OperatorKind::norm) op.parameters.clear();  // a norm's are next to nothing
     }
+    // AutoModel's adapt Hugging Face's own modules (force_hf: true in the recipes).
+    if (has(row.text("framework"), "AutoModel")) job->runtime.fused_elementwise = false;
     step.measured_bytes = 0;
     if (step.measured_s <= 0) throw Unreadable{"no step time is stated", true};
   }
-  job->runtime = runtime_of(row);
   job->training.global_batch = batch;
   job->training.seq_len = model.seq_len;
   job->training.precision = precision_of(row);
@@ -412,7 +447,6 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   // expert_tensor_parallel_size=1 (scripts/performance/configs), as do all of DeepSeek's.
   const bool whole_experts = has(row.text("framework"), "Megatron-Bridge") || job->workload.transformer->mla;
   if (c.ep > 1 && c.tp > 1 && job->workload.transformer->moe && !whole_experts) c.etp = c.tp;
-  c.micro_batch = at_least_one("mbs_sequences");
   // The world is tp pp dp cp: what a table calls dp is not always that.
   if (devices % (c.tp * c.pp * c.cp) != 0)
     throw Unreadable{fmt::format("tp {} pp {} cp {} do not divide {} devices", c.tp, c.pp, c.cp, devices),
@@ -420,6 +454,12 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   c.dp = devices / (c.tp * c.pp * c.cp);
   if (batch % c.dp != 0)
     throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch), false};
+  if (const int pipelines = pipelines_of_a_step(row, static_cast<int>(batch / c.dp)); pipelines > 1) {
+    batch /= pipelines;
+    job->training.global_batch = batch;
+    step.measured_s /= pipelines;
+  }
+  c.micro_batch = micro_batch_of(row, static_cast<int>(batch / c.dp), c.pp);
   if ((batch / c.dp) % c.micro_batch != 0)
     throw Unreadable{
         fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, batch / c.dp), false};
@@ -447,9 +487,11 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (expert_ranks(c) % c.ep != 0)
     throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c)), false};
   const bool once_a_node = has(row.text("framework"), "Megatron-Bridge") || has(row.text("notes"), "DeepEP");
-  if (once_a_node && c.ep > 1)
+  if (once_a_node && c.ep > 1) {
+    const auto sent = has(row.text("framework"), "AutoModel") ? dealt_in_turn : sent_once_a_node;
     job->runtime.expert_exposed *=
-        sent_once_a_node(c.ep, job->cluster.groups.front().node.devices, *job->workload.transformer->moe);
+        sent(c.ep, job->cluster.groups.front().node.devices, *job->workload.transformer->moe);
+  }
   if (c.interleave == 1) read_cuts(row, job->workload.layers, &c);
   read_sharding(row, job->runtime, &c);
   c.overlap_grad_reduce = job->runtime.overlap_grad_reduce;

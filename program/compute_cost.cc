@@ -167,7 +167,7 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {
   const bool waits = instruction.op == Op::collective &&
                      (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
-  return waits && ranks > 1 ? runtime.collective_overhead_s * std::sqrt(2 * std::log(ranks)) : 0;
+  return waits && ranks > 1 ? runtime.collective_overhead_s : 0;
 }
 
 std::string_view vector_family(OperatorKind kind) {
@@ -303,7 +303,9 @@ double ComputeCost::host_seconds(const Instruction& instruction) const {
     case Op::compute: {
       if (instruction.compute == ComputeKind::optimizer) return launch_s_;
       const int k = static_cast<int>(instruction.compute);
-      return (kernels_before_[instruction.op_end][k] - kernels_before_[instruction.op_begin][k]) * launch_s_;
+      const double share = is_backward(instruction.compute) ? plan_->job->runtime.backward_launch_share : 1;
+      return share * (kernels_before_[instruction.op_end][k] - kernels_before_[instruction.op_begin][k]) *
+             launch_s_;
     }
     case Op::load:
     case Op::save:

@@ -19,9 +19,9 @@ double benchmark_product_seconds(const Product& product, DType precision, const 
 // device. `head_dim`: width of a head, mean of keys' and values'; 0: as the model was measured.
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
                          bool backward, const DeviceProfile& device, double head_dim = 0);
-// How long computation that waits for a collective of `ranks` waits beyond the network's time: for the last
-// of them to arrive. Of n arrivals spread normally by sigma the last is sigma sqrt(2 ln n) late, to first
-// order; RuntimeProfile::collective_overhead_s is sigma. 0 for collectives that nothing waits for at once.
+// How long computation that waits for a collective of `ranks` waits beyond the network's time:
+// RuntimeProfile::collective_overhead_s, however many they are. 0 for collectives that nothing waits for at
+// once.
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime);
 // Of a communication's time, what computation does not hide (RuntimeProfile::expert_exposed).
 inline double exposed_share(const Instruction& instruction, const RuntimeProfile& runtime) {

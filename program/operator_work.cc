@@ -317,6 +317,10 @@ Passes passes_of(const Operator& op, bool fused) {
 // by expert: 28 bytes an element of the output forward, 40 back.
 constexpr double kEagerForward = 22 + 10, kEagerBackward = 130 + 38;
 constexpr double kEagerBiasForward = 28, kEagerBiasBackward = 40;
+// GELU gates instead (GPT-OSS; weighted_bias_quick_geglu_impl, fusions/fused_bias_geglu.py): the halves are
+// clamped and joined again first (16 bytes forward, 8 of them strided, and 20 back, 12 strided), and
+// weighted_quick_geglu's 8 kernels move 36 bytes (14 strided), its backward's 158 (52).
+constexpr double kEagerGeluForward = 16 + 8 + 36 + 14, kEagerGeluBackward = 20 + 12 + 158 + 52;
 // Squared ReLU instead (fusions/fused_weighted_squared_relu.py): relu, power, product with the weight, cast;
 // back the same again, the gradient of the activation and that of the weight.
 constexpr double kEagerPlainForward = 20, kEagerPlainBackward = 58;
@@ -331,7 +335,10 @@ void add_eager_experts(const Operator& op, ComputeKind kind, const Shard& shard,
     // token_dispatcher.py): launches alone.
     work->kernels += forward ? 45 : 15;
   } else if (op.kind == OperatorKind::activation) {
-    if (shard.gated_experts) {
+    if (shard.gelu_experts) {
+      work->vector_bytes += elements * (forward ? kEagerGeluForward : kEagerGeluBackward);
+      work->kernels += forward ? 11 : 26;
+    } else if (shard.gated_experts) {
       work->vector_bytes += elements * (forward ? kEagerForward : kEagerBackward);
       work->kernels += forward ? 4 : 20;
     } else {
@@ -455,6 +462,7 @@ Shard shard_of(const Plan& plan) {
   shard.capacity_factor = c.capacity_factor;
   const auto& transformer = plan.job->workload.transformer;
   shard.gated_experts = !transformer || transformer->gated_ffn;
+  shard.gelu_experts = transformer && transformer->gated_ffn && transformer->activation == Activation::gelu;
   return shard;
 }
 

@@ -26,6 +26,7 @@ struct Shard {
   DType precision = DType::bf16;
   bool fused_attention = true;
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
+  bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
 };
 

@@ -65,6 +65,7 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.embedding_gradient_in_place = message.embedding_gradient_in_place();
   p.synchronous_passes = message.synchronous_passes();
   p.kernel_launch_s = read.at_least_zero("kernel_launch_s", message.kernel_launch_s());
+  p.backward_launch_share = read.efficiency("backward_launch_share", message.backward_launch_share());
   p.step_overhead_s = read.at_least_zero("step_overhead_s", message.step_overhead_s());
   p.collective_overhead_s = read.at_least_zero("collective_overhead_s", message.collective_overhead_s());
   p.micro_batch_overhead_s = read.at_least_zero("micro_batch_overhead_s", message.micro_batch_overhead_s());
@@ -120,6 +121,7 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_embedding_gradient_in_place(p.embedding_gradient_in_place);
   message->set_synchronous_passes(p.synchronous_passes);
   message->set_kernel_launch_s(p.kernel_launch_s);
+  message->set_backward_launch_share(p.backward_launch_share);
   message->set_step_overhead_s(p.step_overhead_s);
   message->set_collective_overhead_s(p.collective_overhead_s);
   message->set_micro_batch_overhead_s(p.micro_batch_overhead_s);

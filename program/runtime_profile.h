@@ -33,6 +33,7 @@ struct RuntimeProfile {
   bool embedding_gradient_in_place = false;
   bool synchronous_passes = false;
   double kernel_launch_s = 0;
+  double backward_launch_share = 1;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
   double memory_bound_efficiency = 1;

@@ -113,6 +113,18 @@ TEST_CASE("what a row says of its run beyond the columns of the plan") {
   const PublishedStep compiled = read(titan + "Interleaved 1F1B + compile + AsyncTP");
   CHECK(compiled.plan.job->runtime.overlap_tensor);
   CHECK(compiled.plan.choices.interleave == 2);
+  // Its pipelines cut a local batch, here of 32, into as many micro-batches as they have stages.
+  CHECK(read("x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,local "
+             "batch 32,full,1,,128256,")
+            .plan.choices.micro_batch == 4);
+  // AutoModel's benchmarks of more than one device checkpoint their activations.
+  const auto automodel = [&](const std::string& devices) {
+    return read("x,NeMo AutoModel,2026,Llama3 8B,32,4096,32,4096,H100-80GB," + devices +
+                ",8,bf16,1,1,,1,32,2,,1,,128256,")
+        .plan.choices.recompute;
+  };
+  CHECK(automodel("1") == Recompute::none);
+  CHECK(automodel("8") == Recompute::full);
   // LLM Foundry's DEFAULT reduces in fp32, PURE does not.
   const auto foundry = [&](const std::string& precision) {
     return read("x,llm-foundry,2024,MPT-1b,24,2048,16,2048,A100-80GB,8,8," + precision +

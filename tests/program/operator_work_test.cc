@@ -345,6 +345,10 @@ TEST_CASE("experts run operator by operator, or inside their grouped 8-bit produ
   runtime.eager_experts = true;
   CHECK(bytes(ComputeKind::forward) == Approx(10 * 200 * 32));
   CHECK(bytes(ComputeKind::backward) == Approx(10 * 200 * 168));
+  s.gelu_experts = true;  // clamped before
+  CHECK(bytes(ComputeKind::forward) == Approx(10 * 200 * 74));
+  CHECK(bytes(ComputeKind::backward) == Approx(10 * 200 * 242));
+  s.gelu_experts = false;
   runtime.fused_experts = true;
   CHECK(bytes(ComputeKind::forward) == 0);
   s.precision = DType::bf16;  // has no fused grouped layer

@@ -22,12 +22,14 @@ TEST_CASE("every runtime of the catalog reads, and there are at most twelve") {
 }
 
 TEST_CASE("a runtime profile survives its file form") {
-  const RuntimeProfile p = catalog_runtime("megatron-core");
+  RuntimeProfile p = catalog_runtime("megatron-core");
+  p.backward_launch_share = 0.5;
   proto::RuntimeProfile message;
   to_proto(p, &message);
   const RuntimeProfile q = runtime_profile_from_proto(message, "x", "");
   CHECK(q.bucket_bytes == p.bucket_bytes);
   CHECK(q.kernel_launch_s == p.kernel_launch_s);
+  CHECK(q.backward_launch_share == p.backward_launch_share);
   CHECK(q.fused_attention == p.fused_attention);
   CHECK(q.frameworks == p.frameworks);
 }
