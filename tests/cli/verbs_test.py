@@ -39,6 +39,40 @@ class Verbs(OrreryCase):
         self.assertLessEqual({"megatron-core", "orrery"}, names["runtimes"])
         self.assertIn("gpt3-175b", self.done("catalog"))
 
+    def test_discover_reads_what_nccl_dumped(self):
+        # The example of NCCL's documentation: one GPU of eight and its port.
+        (self.folder / "topology.xml").write_text("""<system version="1">
+  <cpu numaid="0" affinity="ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+    <pci busid="0000:16:00.0" class="0x060400" vendor="0x1000" device="0xc030" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:18:00.0" class="0x030200" vendor="0x10de" device="0x2335" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90" rank="0" gdr="1"><nvlink target="0000:07:00.0" count="18" tclass="0x068000"/></gpu>
+      </pci>
+      <pci busid="0000:19:00.0" class="0x020000" vendor="0x15b3" device="0x1021" link_speed="32.0 GT/s PCIe" link_width="16">
+        <nic><net name="mlx5_0" dev="0" speed="400000" port="1" gdr="1"/></nic>
+      </pci>
+    </pci>
+  </cpu>
+</system>
+""")
+        result = self.json("discover", "--nccl-topology", "topology.xml", "--out", "node.textproto")
+        self.assertEqual((result["devices"], result["groups"][0]["network_ports"]), (1, 1))
+        self.done("plan", "gpt2", "node.textproto", "--global-batch", 8)
+        self.refused("discover", "--nccl-topology", "nowhere.xml", says="nowhere.xml")
+
+    def test_discover_reads_nvidia_smi_s_matrix(self):
+        (self.folder / "topo.txt").write_text("""\tGPU0\tGPU1\tNIC0\tCPU Affinity
+GPU0\t X \tNV12\tPIX\t0-31
+GPU1\tNV12\t X \tPIX\t0-31
+NIC0\tPIX\tPIX\t X
+""")
+        words = ["discover", "--nvidia-smi", "topo.txt", "--device", "a100-sxm-80g"]
+        result = self.json(*words, "--port-rate", 25e9, "--out", "node.textproto")
+        self.assertEqual((result["devices"], result["groups"][0]["network_ports"]), (2, 1))
+        self.assertEqual(self.json(*words)["groups"][0]["network_ports"], 0)
+        self.done("plan", "gpt2", "node.textproto", "--global-batch", 8)
+        self.refused("discover", "--nvidia-smi", "topo.txt", says="--device")
+        self.refused(*words, "--nccl-topology", "topo.txt", says="one of")
+
     def test_discover_describes_this_machine(self):
         result = self.json("discover", "--out", "here.textproto")
         self.assertGreaterEqual(result["devices"], 1)
