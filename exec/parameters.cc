@@ -272,4 +272,10 @@ void Parameters::publish(int bucket) {
   if (bytes_of(type_) == 2) device_->round_to(type_, own_weights(bucket), count);
 }
 
+void Parameters::take_weights(int bucket) {
+  if (master_.empty()) return;
+  device_->copy(own_master(bucket), own_weights(bucket),
+                static_cast<std::size_t>(shard_elements(bucket)) * sizeof(float));
+}
+
 }  // namespace orrery::exec

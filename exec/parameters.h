@@ -87,6 +87,8 @@ class Parameters {
   // what the layers read from that.
   void update_bucket(int bucket, float* gradient, std::int64_t step, float scale);
   void publish(int bucket);
+  // The other way: the master of this rank's part is what stands in the weights.
+  void take_weights(int bucket);
 
   double learning_rate() const { return rate_; }
   void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come

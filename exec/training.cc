@@ -19,10 +19,12 @@
 #include "exec/digest.h"
 #include "exec/gather.h"
 #include "exec/image_data.h"
+#include "exec/initial_parameters.h"
 #include "exec/interpreter.h"
 #include "exec/objective.h"
 #include "exec/probe.h"
 #include "exec/process_memory.h"
+#include "exec/report.h"
 #include "exec/whole_tensors.h"
 #include "program/executable.h"
 #include "program/lowering.h"
@@ -292,6 +294,70 @@ class RankRun {
   double offset_;
 };
 
+std::string packed(const RankReport& report, const RankRun& run) {
+  std::string bytes;
+  append(bytes, &report, 1);
+  append(bytes, run.loss.data(), run.loss.size());
+  append(bytes, run.begins_s.data(), run.begins_s.size());
+  append(bytes, run.ends_s.data(), run.ends_s.size());
+  return bytes + run.timeline.SerializeAsString();
+}
+
+// What the ranks have packed, in their order.
+Merged merge(const Plan& plan, const std::vector<std::string>& all, std::size_t steps) {
+  Merged merged;
+  merged.loss.resize(steps);
+  merged.step_begins_s.resize(steps);
+  merged.step_ends_s.resize(steps);
+  std::vector<double> batch_ends_s;
+  for (std::string_view rest : all) {
+    take(rest, &merged.ranks.emplace_back(), 1);
+    merged.begin_s = std::max(merged.begin_s, merged.ranks.back().begin_s);
+    std::vector<double> losses(steps);
+    std::vector<double> begins(steps);
+    std::vector<double> ends(static_cast<std::size_t>(merged.ranks.back().batches));
+    take(rest, losses.data(), steps);
+    take(rest, begins.data(), steps);
+    take(rest, ends.data(), ends.size());
+    for (std::size_t s = 0; s < steps; ++s) {
+      merged.loss[s] += losses[s];
+      merged.step_begins_s[s] = std::max(merged.step_begins_s[s], begins[s]);
+      if (!plan.choices.asynchronous()) merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
+    }
+    batch_ends_s.insert(batch_ends_s.end(), ends.begin(), ends.end());
+    proto::Timeline part;
+    ORRERY_CHECK(part.ParseFromArray(rest.data(), static_cast<int>(rest.size())),
+                 "a rank's timeline is damaged");
+    merged.timeline.MergeFrom(part);
+  }
+  if (plan.choices.asynchronous())
+    merged.step_ends_s = ends_of_steps(std::move(batch_ends_s), plan.choices.dp);
+  merged.timeline.set_clock("real");
+  for (proto::TimelineEvent& event : *merged.timeline.mutable_events()) {
+    event.set_start_s(event.start_s() - merged.begin_s);
+    event.set_end_s(event.end_s() - merged.begin_s);
+  }
+  return merged;
+}
+
+// The step to go on with, by the newest checkpoint; 0 where there is none. Throws NoAnswer where it is the
+// last.
+std::int64_t restart(const Plan& plan, const KeptState& kept, Interpreter& interpreter, Device& device,
+                     Communicator& control, const TrainingOptions& options) {
+  std::int64_t first_step = 0;
+  if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
+    const TrainingCounts counts = load_checkpoint(*found, plan, kept, device, control.rank());
+    interpreter.resume(counts.updates, counts.scaler);
+    first_step = found->steps;
+  }
+  if (first_step >= options.steps)
+    throw NoAnswer(fmt::format("{} has {} steps of {}: there is nothing left to train",
+                               options.checkpoint_folder, first_step, options.steps));
+  if (control.rank() == 0)
+    fmt::print(stderr, "orrery: goes on after step {} of {}\n", first_step, options.steps);
+  return first_step;
+}
+
 // Throws UserError where the data do not fit the model.
 void check_data(const Plan& plan, const TrainingOptions& options) {
   const Workload& workload = plan.job->workload;
@@ -376,18 +442,8 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   Parameters& parameters = interpreter.parameters();
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
-  if (options.restart) {
-    if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
-      const TrainingCounts counts = load_checkpoint(*found, plan, kept, device, world.rank());
-      interpreter.resume(counts.updates, counts.scaler);
-      mine.first_step = found->steps;
-    }
-    if (mine.first_step >= options.steps)
-      throw NoAnswer(fmt::format("{} has {} steps of {}: there is nothing left to train",
-                                 options.checkpoint_folder, mine.first_step, options.steps));
-    if (world.rank() == 0)
-      fmt::print(stderr, "orrery: goes on after step {} of {}\n", mine.first_step, options.steps);
-  }
+  agree_on_parameters(program, parameters, device, control);
+  if (options.restart) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
   const DeviceProfile& profile = plan.job->cluster.profile_of(0);
   std::optional<Reference> reference;
@@ -423,49 +479,10 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
 
   mine.batches = static_cast<std::int64_t>(run.ends_s.size());
   if (plan.choices.asynchronous()) mine.staleness = interpreter.servers().staleness();
-  std::string bytes;
-  append(bytes, &mine, 1);
-  append(bytes, run.loss.data(), run.loss.size());
-  append(bytes, run.begins_s.data(), run.begins_s.size());
-  append(bytes, run.ends_s.data(), run.ends_s.size());
-  bytes += run.timeline.SerializeAsString();
-  const std::vector<std::string> all = gather_to_root(control, bytes);
+  const std::vector<std::string> all = gather_to_root(control, packed(mine, run));
   if (world.rank() != 0) return;
 
-  Merged merged;
-  const std::size_t steps = run.loss.size();
-  merged.loss.resize(steps);
-  merged.step_begins_s.resize(steps);
-  merged.step_ends_s.resize(steps);
-  std::vector<double> batch_ends_s;
-  merged.timeline.set_clock("real");
-  for (std::string_view rest : all) {
-    take(rest, &merged.ranks.emplace_back(), 1);
-    merged.begin_s = std::max(merged.begin_s, merged.ranks.back().begin_s);
-    std::vector<double> losses(steps);
-    std::vector<double> begins(steps);
-    std::vector<double> ends(static_cast<std::size_t>(merged.ranks.back().batches));
-    take(rest, losses.data(), steps);
-    take(rest, begins.data(), steps);
-    take(rest, ends.data(), ends.size());
-    for (std::size_t s = 0; s < steps; ++s) {
-      merged.loss[s] += losses[s];
-      merged.step_begins_s[s] = std::max(merged.step_begins_s[s], begins[s]);
-      if (!plan.choices.asynchronous()) merged.step_ends_s[s] = std::max(merged.step_ends_s[s], ends[s]);
-    }
-    batch_ends_s.insert(batch_ends_s.end(), ends.begin(), ends.end());
-    proto::Timeline part;
-    ORRERY_CHECK(part.ParseFromArray(rest.data(), static_cast<int>(rest.size())),
-                 "a rank's timeline is damaged");
-    merged.timeline.MergeFrom(part);
-  }
-  if (plan.choices.asynchronous())
-    merged.step_ends_s = ends_of_steps(std::move(batch_ends_s), plan.choices.dp);
-  merged.timeline.set_clock("real");
-  for (proto::TimelineEvent& event : *merged.timeline.mutable_events()) {
-    event.set_start_s(event.start_s() - merged.begin_s);
-    event.set_end_s(event.end_s() - merged.begin_s);
-  }
+  const Merged merged = merge(plan, all, run.loss.size());
   std::vector<Program> programs;
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
   Json json = report(plan, merged, programs, digest, device.name(), options);
@@ -473,12 +490,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   if (!options.timeline.empty()) write_file_atomically(options.timeline, merged.timeline.SerializeAsString());
   if (!options.trace.empty())
     write_file_atomically(options.trace, chrome_trace(programs, to_timeline(merged.timeline)));
-  if (options.json == "-")
-    fmt::print("{}\n", json.dump(2));
-  else {
-    if (!options.json.empty()) write_file_atomically(options.json, json.dump(2) + "\n");
-    print_summary(json);
-  }
+  if (deliver(json, options.json)) print_summary(json);
 }
 
 }  // namespace orrery::exec

@@ -11,6 +11,10 @@ namespace orrery::exec::test {
 // `which`: "equivalence" (all), "smoke" (the first three) or "random" (drawn ones).
 int check_equivalence(Communicator& world, const std::string& which);
 
+// Begins with parameters that differ between the ranks. Returns the number of forms that do not agree in the
+// end; rank 0 prints.
+int check_initial(Communicator& world);
+
 // Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
 // not; rank 0 prints.
 int check_asynchronous(Communicator& world);

@@ -1,5 +1,5 @@
-// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous [cut], under mpirun. cut: every long
-// message in pieces, as over TCP.
+// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous|initial [cut], under mpirun. cut: every
+// long message in pieces, as over TCP.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -35,6 +35,8 @@ int main(int argc, char** argv) {
 #endif
     if (what == "communicator")
       orrery::exec::test::check_communicator(*world);
+    else if (what == "initial")
+      return orrery::exec::test::check_initial(*world) == 0 ? 0 : 1;
     else if (what == "asynchronous")
       return orrery::exec::test::check_asynchronous(*world) == 0 ? 0 : 1;
     else
