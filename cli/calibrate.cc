@@ -1,18 +1,29 @@
-// orrery calibrate: measures this machine's devices and links.
+// orrery calibrate: measures this machine's devices and links, or refits them to what was validated.
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "base/error.h"
 #include "cli/executor.h"
+#include "cli/history.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "topologies/catalog.h"
 #include "topologies/cluster_file.h"
+#include "topologies/discover.h"
 
 namespace orrery::cli {
 namespace {
 
 struct Options {
-  std::string cluster, host, out, json, mpi, mpirun_args;
+  std::string cluster, host, out, mpi, mpirun_args;
+  bool from_history = false;
+  Output output;
 };
+
+void add_json(const Options& options, std::vector<std::string>& arguments) {
+  if (!options.output.file().empty()) arguments.insert(arguments.end(), {"--json", options.output.file()});
+}
 
 // A cluster's file: one of its hosts' cores and memory first, unless they are known, then a rank on each node
 // for the links.
@@ -36,25 +47,67 @@ int calibrate_cluster(const Options& options) {
   const int cores = std::max(2, cluster.shared_cores > 0 ? cluster.shared_cores : node.devices);
   if (!all.empty()) placement.hosts.assign(static_cast<std::size_t>(cores), all.front());
   if (options.host.empty()) {
-    if (const int code = launch_executor(mpi, cores, {"calibrate", "--out", host}, placement); code != 0)
-      return code;
+    const std::vector<std::string> arguments = {"calibrate", "--out", host};
+    // Of the two parts the second has what --json asks for.
+    const int code = options.output.file() == "-" ? launch_executor_beside(mpi, cores, arguments, placement)
+                                                  : launch_executor(mpi, cores, arguments, placement);
+    if (code != 0) return code;
   } else {
     load_cluster(options.host);  // says what is wrong with it once
   }
   placement.hosts.clear();
   for (std::size_t rank = 0; rank < all.size(); rank += static_cast<std::size_t>(node.devices))
     placement.hosts.push_back(all[rank]);
-  return launch_executor(mpi, cluster.nodes(),
-                         {"calibrate-network", described, "--host", host, "--out", options.out}, placement);
+  std::vector<std::string> arguments = {"calibrate-network", described, "--host", host, "--out", options.out};
+  add_json(options, arguments);
+  return launch_executor(mpi, cluster.nodes(), arguments, placement);
+}
+
+// No measurement: what was validated with a calibration says how far off it is.
+int refit(const Options& options) {
+  if (!options.host.empty()) throw UserError("--host with --from-history", "one of them");
+  if (!options.cluster.empty() && options.out.empty())
+    throw UserError("calibrate CLUSTER does not say where to", "--out FILE, for the refitted cluster");
+  const std::string stored = localhost_calibration_file().string();
+  const Cluster before = options.cluster.empty() ? discover_localhost() : load_cluster(options.cluster);
+  const auto validations = validations_of(before, read_history());
+  const planner::Refit found = planner::refit(validations);
+  if (found.left_out_median_error >= found.median_error)
+    throw NoAnswer(fmt::format(
+        "the calibration stays as it is: plans left out of a refit to the {} others would be {:.1f}% "
+        "off in the median, and are {:.1f}% off now",
+        validations.size() - 1, 100 * found.left_out_median_error, 100 * found.median_error));
+  Cluster after = planner::slowed(before, found.slowdown);
+  const std::string record = fmt::format(
+      "; refitted to {} validations: computation takes {:.3f} times as long, communication {:.3f}",
+      validations.size(), found.slowdown.computation, found.slowdown.communication);
+  for (DeviceProfile& device : after.profiles) device.source += record;
+  after.communication.source += record;
+  const std::string file = options.out.empty() ? stored : options.out;
+  write_cluster_file(after, file);
+  options.output.print(
+      fmt::format("{} validations: median error of the step {:.1f}%; refitted, of plans left out, {:.1f}%\n",
+                  validations.size(), 100 * found.median_error, 100 * found.left_out_median_error));
+  options.output.print(
+      fmt::format("  computation takes {:.3f} times as long as calibrated, communication {:.3f} times\n",
+                  found.slowdown.computation, found.slowdown.communication));
+  options.output.print(fmt::format("wrote {}\n", file));
+  options.output.write({{"validations", validations.size()},
+                        {"computation", found.slowdown.computation},
+                        {"communication", found.slowdown.communication},
+                        {"median_error", found.median_error},
+                        {"left_out_median_error", found.left_out_median_error}});
+  return 0;
 }
 
 int run(const Options& options) {
+  if (options.from_history) return refit(options);
   if (!options.cluster.empty()) return calibrate_cluster(options);
   if (!options.host.empty())
     throw UserError("--host without a CLUSTER", "calibrate CLUSTER --host FILE --out FILE");
   std::vector<std::string> arguments = {"calibrate"};
   if (!options.out.empty()) arguments.insert(arguments.end(), {"--out", options.out});
-  if (!options.json.empty()) arguments.insert(arguments.end(), {"--json", options.json});
+  add_json(options, arguments);
   const int ranks = std::max(2, usable_cores());  // links want two ends
   return launch_executor(parse_mpi(options.mpi), ranks, arguments);
 }
@@ -75,10 +128,12 @@ void add_calibrate(CLI::App& app, Action& action) {
           "--out", options->out,
           "where to write the profile (default: the user's data folder, where plans on localhost find it)")
       ->type_name("PROFILE");
+  verb->add_flag("--from-history", options->from_history,
+                 "measure nothing: refit the calibration (of CLUSTER, or this machine's) to the plans that "
+                 "were validated with it");
   add_mpi_option(*verb, options->mpi);
   add_mpirun_args_option(*verb, options->mpirun_args);
-  verb->add_option("--json", options->json, "write the result as one JSON object to FILE; - for stdout")
-      ->type_name("FILE|-");
+  options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }
 

@@ -58,4 +58,19 @@ History read_history() {
   return history;
 }
 
+std::vector<planner::Validated> validations_of(const Cluster& cluster, const History& history) {
+  const std::string calibration = planner::calibration_of(cluster);
+  std::vector<planner::Validated> validations;
+  for (const Json& entry : history.entries) {
+    if (entry.at("cluster") != cluster.name || entry.value("calibration", Json()) != calibration) continue;
+    planner::Validated validated{
+        entry.at("predicted_step_time_s").get<double>(), entry.at("measured_step_time_s").get<double>(), {}};
+    for (const Json& kind : entry.value("by_kind", Json::array()))
+      validated.by_kind.push_back({kind.at("kind").get<std::string>(), kind.at("predicted_s").get<double>(),
+                                   kind.at("measured_s").get<double>()});
+    validations.push_back(std::move(validated));
+  }
+  return validations;
+}
+
 }  // namespace orrery::cli

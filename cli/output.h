@@ -17,6 +17,7 @@ class Output {
   void print(std::string_view text) const;
   // Throws InternalError when a number is not finite: JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
+  const std::string& file() const { return json_; }  // empty: none; "-": stdout
 
  private:
   std::string json_;

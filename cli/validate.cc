@@ -18,6 +18,7 @@
 #include "planner/published.h"
 #include "planner/published_collectives.h"
 #include "planner/published_report.h"
+#include "planner/refit.h"
 #include "planner/validation.h"
 #include "proto/timeline.pb.h"
 #include "sim/simulator.h"
@@ -127,7 +128,9 @@ int validate_plan(const Options& options) {
                 {"steps", options.steps},
                 {"predicted_step_time_s", validation.predicted_step_time_s},
                 {"measured_step_time_s", validation.measured_step_time_s},
-                {"relative_error", validation.relative_error()}};
+                {"relative_error", validation.relative_error()},
+                {"by_kind", json["by_kind"]},
+                {"calibration", planner::calibration_of(job.cluster)}};
   if (json.contains("machine_pace")) entry["machine_pace"] = json["machine_pace"];
   remember(entry);
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)

@@ -11,6 +11,7 @@ namespace orrery::exec {
 struct CalibrationOptions {
   std::string out;           // empty: topologies' localhost_calibration_file()
   std::string observations;  // file for the raw measurements as CSV; empty: none
+  std::string json;          // file for what was found; empty: none; "-": stdout
   std::string library;       // of the communicator
   std::string command;       // for the record
 };

@@ -11,6 +11,7 @@ struct NetworkCalibrationOptions {
   std::string cluster;  // the description: file of a proto::Cluster with one node type; rank r is on node r
   std::string host;     // what `calibrate` wrote on one of its hosts
   std::string out;
+  std::string json;     // file for what was found; empty: none; "-": stdout
   std::string library;  // of the communicator
 };
 

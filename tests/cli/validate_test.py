@@ -32,6 +32,26 @@ class Validate(OrreryCase):
                                result["predicted_step_time_s"] / result["measured_step_time_s"] - 1, delta=1e-9)
         self.assertIn('"machine_pace"', (self.folder / "data/history.jsonl").read_text())
 
+    def test_what_was_validated_refits_the_calibration(self):
+        # An uncalibrated machine is wrong by the same factor each time.
+        self.done("discover", "--out", "here.textproto")
+        plan = ["mlp-300-100", "--gpus", 1, "--global-batch", 64, "--precision", "fp32"]
+        self.done("plan", plan[0], "here.textproto", *plan[1:], "--out", "plan.textproto")
+        for _ in range(3):
+            self.done("validate", "plan.textproto", "--steps", 5)
+        found = self.json("calibrate", "here.textproto", "--from-history", "--out", "better.textproto")
+        self.assertEqual(found["validations"], 3)
+        self.assertEqual(found["communication"], 1)  # there was none
+        self.assertLess(found["left_out_median_error"], found["median_error"])
+        self.assertIn("refitted to 3 validations", (self.folder / "better.textproto").read_text())
+        before = self.json("simulate", "plan.textproto")["step_time_s"]
+        self.done("plan", plan[0], "better.textproto", *plan[1:], "--out", "again.textproto")
+        after = self.json("simulate", "again.textproto")["step_time_s"]
+        self.assertAlmostEqual(after / before, found["computation"], delta=0.05 * found["computation"])
+        # Nothing was validated with the refitted one yet.
+        self.refused("calibrate", "better.textproto", "--from-history", "--out", "third.textproto", code=3,
+                     says="0 validations")
+
     def test_without_a_calibration_nothing_is_said_of_the_pace(self):
         self.assertNotIn("machine_pace", self.validated(0))
 
