@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <set>
+#include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +17,8 @@
 #include "base/format.h"
 #include "base/statistics.h"
 #include "exec/clock.h"
+#include "exec/packet_cost.h"
+#include "exec/report.h"
 #include "program/mpi_model.h"
 #include "topologies/cluster_file.h"
 #include "topologies/network.h"
@@ -21,7 +27,10 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kShortBytes = 64;
-constexpr int kShortRepeats = 60;
+constexpr int kShortRepeats = 25;
+// Before every short message: in training, too, they come to ranks that have waited for some milliseconds,
+// and look for news the less often.
+constexpr std::chrono::milliseconds kPause{5};
 constexpr int kLongRepeats = 7;
 // A long message takes about so long on the link as described: far above every latency.
 constexpr double kLongSeconds = 0.1;
@@ -54,14 +63,14 @@ double lower_quartile(std::vector<double> times) {
   return times.at(times.size() / 4);
 }
 
-// Over the repeats, of a round trip's half or of an exchange, as this rank sees it.
-double pair_seconds(Communicator& world, int other, bool first, std::vector<char>& out, std::vector<char>& in,
-                    std::size_t bytes, bool both, int repeats) {
+// Of a long message: half of a round trip, or both ways at once, as this rank sees it.
+double long_seconds(Communicator& world, int other, bool first, std::vector<char>& out, std::vector<char>& in,
+                    bool both) {
   std::vector<double> times;
-  const MessageSpec send{other, out.data(), bytes, 0, true};
-  const MessageSpec receive{other, in.data(), bytes, 0, false};
+  const MessageSpec send{other, out.data(), out.size(), 0, true};
+  const MessageSpec receive{other, in.data(), in.size(), 0, false};
   const MessageSpec together[] = {receive, send};
-  for (int i = 0; i <= repeats; ++i) {  // the first warms the connection up
+  for (int i = 0; i <= kLongRepeats; ++i) {  // the first warms the connection up
     const double begin = steady_seconds();
     if (both) {
       wait(world, world.exchange(together));
@@ -73,6 +82,29 @@ double pair_seconds(Communicator& world, int other, bool first, std::vector<char
     if (i > 0) times.push_back(both ? seconds : seconds / 2);
   }
   return lower_quartile(std::move(times));
+}
+
+// One way, of a short message: half of a round trip without the pause of the one who answers, which the
+// answer says.
+double short_seconds(Communicator& world, int other, bool first) {
+  std::vector<double> times;
+  std::array<char, kShortBytes> bytes{};
+  const MessageSpec send{other, bytes.data(), bytes.size(), 0, true};
+  const MessageSpec receive{other, bytes.data(), bytes.size(), 0, false};
+  for (int i = 0; i <= kShortRepeats; ++i) {  // the first warms the connection up
+    if (!first) wait(world, world.exchange({&receive, 1}));
+    const double begin = steady_seconds();
+    std::this_thread::sleep_for(kPause);
+    double pause = steady_seconds() - begin;
+    if (!first) std::memcpy(bytes.data(), &pause, sizeof(pause));
+    wait(world, world.exchange({&send, 1}));
+    if (!first) continue;
+    wait(world, world.exchange({&receive, 1}));
+    const double whole = steady_seconds() - begin - pause;
+    std::memcpy(&pause, bytes.data(), sizeof(pause));
+    if (i > 0) times.push_back((whole - pause) / 2);
+  }
+  return median(std::move(times));
 }
 
 // Each node's port, each leaf, and ways between leaves: neighbours, and everyone with the first.
@@ -102,12 +134,9 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
       const int peer = first ? b : a;
       std::vector<char> out(bytes);
       std::vector<char> in(bytes);
-      const auto seconds = [&](std::size_t size, bool both, int repeats) {
-        return pair_seconds(world, peer, first, out, in, size, both, repeats);
-      };
-      time.short_s = seconds(kShortBytes, false, kShortRepeats);
-      time.one_way_s = seconds(bytes, false, kLongRepeats);
-      time.exchange_s = seconds(bytes, true, kLongRepeats);
+      time.short_s = short_seconds(world, peer, first);
+      time.one_way_s = long_seconds(world, peer, first, out, in, false);
+      time.exchange_s = long_seconds(world, peer, first, out, in, true);
     }
     sleeping_barrier(world, kNap);
     // The later of the two decides.
@@ -122,32 +151,63 @@ std::vector<PairTime> measure_pairs(Communicator& world, const Cluster& cluster)
   return times;
 }
 
-// Every node sends to the next and receives from the one before, as rings of collectives do: the fraction of
-// the described rate of the narrowest way that is reached. A round ends when its slowest message has come.
-double ring_fraction(Communicator& world, const Cluster& cluster, double latency_s) {
+// Described rate of the narrowest way from a node to the next.
+double narrowest_of_ring(const Cluster& cluster) {
   const Network network(cluster);
-  const int n = world.size();
+  const int n = cluster.nodes();
   double narrowest = INFINITY;
   for (int node = 0; node < n; ++node)
     narrowest =
         std::min(narrowest, network.route(cluster.first_device(node), cluster.first_device((node + 1) % n))
                                 .bandwidth_bytes_per_s);
+  return narrowest;
+}
+
+// Until the last node has what it exchanges, several times.
+std::vector<double> slowest_seconds(Communicator& world, std::span<const MessageSpec> messages) {
+  std::vector<double> times;
+  for (int i = 0; i <= kLongRepeats; ++i) {  // the first warms the connections up
+    sleeping_barrier(world, kNap);
+    const double begin = steady_seconds();
+    wait(world, world.exchange(messages));
+    auto seconds = static_cast<float>(steady_seconds() - begin);
+    world.all_reduce(&seconds, &seconds, 1, DType::fp32, Reduction::max)->wait();
+    if (i > 0) times.push_back(static_cast<double>(seconds));
+  }
+  return times;
+}
+
+// Every node sends to the next and receives from the one before, as rings of collectives do: the fraction of
+// the described rate of the narrowest way that is reached. A round ends when its slowest message has come.
+double ring_fraction(Communicator& world, const Cluster& cluster, double narrowest, double latency_s) {
+  const int n = world.size();
   const std::size_t bytes = long_bytes(narrowest);
   std::vector<char> out(bytes);
   std::vector<char> in(bytes);
   const MessageSpec both[] = {{(world.rank() + n - 1) % n, in.data(), bytes, 0, false},
                               {(world.rank() + 1) % n, out.data(), bytes, 0, true}};
-  std::vector<double> times;
-  for (int i = 0; i <= kLongRepeats; ++i) {
-    sleeping_barrier(world, kNap);
-    const double begin = steady_seconds();
-    wait(world, world.exchange(both));
-    auto seconds = static_cast<float>(steady_seconds() - begin);
-    world.all_reduce(&seconds, &seconds, 1, DType::fp32, Reduction::max)->wait();
-    if (i > 0) times.push_back(static_cast<double>(seconds));
-  }
   const double waited_s = network_crossings(static_cast<double>(bytes), cluster) * latency_s;
-  return static_cast<double>(bytes) / std::max(1e-9, lower_quartile(std::move(times)) - waited_s) / narrowest;
+  return static_cast<double>(bytes) /
+         std::max(1e-9, lower_quartile(slowest_seconds(world, both)) - waited_s) / narrowest;
+}
+
+// All nodes send to all others: by how much the last of a port's messages is later than an even share of the
+// port, at the rate of rings, makes it; beside the logarithm of how many they are.
+double flow_spread(Communicator& world, double narrowest, double ring) {
+  const int n = world.size();
+  if (n < 4) return 0;
+  const std::size_t bytes = long_bytes(narrowest) / static_cast<std::size_t>(n - 1);
+  std::vector<char> out(bytes);
+  std::vector<std::vector<char>> in(static_cast<std::size_t>(n), std::vector<char>(bytes));
+  std::vector<MessageSpec> messages;
+  for (int k = 1; k < n; ++k) {
+    const int from = (world.rank() + n - k) % n;
+    messages.push_back({from, in[static_cast<std::size_t>(from)].data(), bytes, 0, false});
+    messages.push_back({(world.rank() + k) % n, out.data(), bytes, 0, true});
+  }
+  const double even = static_cast<double>(bytes) * (n - 1) / (narrowest * ring);
+  const double all = median(slowest_seconds(world, messages));
+  return std::max(0.0, all / even - 1) / std::log(n - 1);
 }
 
 struct Rates {
@@ -170,6 +230,50 @@ std::string host_of(const Cluster& cluster, int node) {
   return type.hosts.empty() ? fmt::format("node {}", node) : type.hosts[static_cast<std::size_t>(node)];
 }
 
+Json report(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
+  const CommunicationProfile& profile = cluster.communication;
+  Json pairs = Json::array();
+  for (const PairTime& time : times) {
+    const Rates rates = rates_of(time, profile.network_latency_s, cluster);
+    pairs.push_back({{"from", host_of(cluster, time.a)},
+                     {"to", host_of(cluster, time.b)},
+                     {"described_bytes_per_s", time.described_bytes_per_s},
+                     {"one_way_bytes_per_s", rates.one_way * time.described_bytes_per_s},
+                     {"exchange_bytes_per_s", rates.exchange * time.described_bytes_per_s}});
+  }
+  return {{"nodes", cluster.nodes()},
+          {"network_latency_s", profile.network_latency_s},
+          {"network_efficiency", profile.network_efficiency},
+          {"network_exchange_efficiency", profile.network_exchange_efficiency},
+          {"network_processor_s_per_byte", profile.network_processor_s_per_byte},
+          {"network_flow_spread", profile.network_flow_spread},
+          {"ring_efficiency", ring},
+          {"pairs", pairs}};
+}
+
+void print_summary(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
+  const CommunicationProfile& profile = cluster.communication;
+  fmt::print(
+      "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
+      cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
+      100 * profile.network_exchange_efficiency);
+  fmt::print("  a megabyte takes {} of a core at either end\n",
+             human_seconds(1e6 * profile.network_processor_s_per_byte));
+  if (profile.network_flow_spread > 0)
+    fmt::print("  of {} messages through a port at once the last takes {:.0f}% longer than an even share\n",
+               cluster.nodes() - 1, 100 * profile.network_flow_spread * std::log(cluster.nodes() - 1));
+  if (ring > 0) fmt::print("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
+  for (const PairTime& time : times) {
+    const Rates rates = rates_of(time, profile.network_latency_s, cluster);
+    const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||
+                     std::abs(rates.exchange / profile.network_exchange_efficiency - 1) > kWorthSaying;
+    fmt::print("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),
+               host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
+               human_rate(rates.one_way * time.described_bytes_per_s),
+               human_rate(rates.exchange * time.described_bytes_per_s), off ? "  <- not as described" : "");
+  }
+}
+
 }  // namespace
 
 void calibrate_network(Communicator& world, const NetworkCalibrationOptions& options) {
@@ -186,7 +290,10 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   std::vector<double> latencies;
   for (const PairTime& time : times) latencies.push_back(time.short_s);
   const double latency_s = upper_median(std::move(latencies));
-  const double ring = world.size() > 2 ? ring_fraction(world, cluster, latency_s) : 0;
+  const double narrowest = narrowest_of_ring(cluster);
+  const double ring = world.size() > 2 ? ring_fraction(world, cluster, narrowest, latency_s) : 0;
+  const double spread = flow_spread(world, narrowest, ring);
+  const double processor_s = processor_seconds_per_byte(world, cluster, long_bytes(narrowest));
   if (world.rank() != 0) return;
 
   const Cluster host = read_cluster_file(options.host);
@@ -200,10 +307,11 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
     exchange.push_back(rates.exchange);
   }
   profile.network_efficiency = std::clamp(upper_median(std::move(one_way)), 0.01, 1.0);
-  // Groups of two exchange over one connection, larger ones in rings: half of each.
   const double pairs = upper_median(std::move(exchange));
-  profile.network_exchange_efficiency = std::clamp(ring > 0 ? (pairs + ring) / 2 : pairs, 0.01, 1.0);
+  profile.network_exchange_efficiency = std::clamp(ring > 0 ? std::min(pairs, ring) : pairs, 0.01, 1.0);
   profile.network_eager_bytes = cluster.communication.network_eager_bytes;
+  profile.network_processor_s_per_byte = processor_s;
+  profile.network_flow_spread = spread;
   profile.calibrated = true;
   // The host may be known from another cluster's calibration.
   const std::string of_host =
@@ -218,20 +326,8 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
 
   write_cluster_file(cluster, options.out);
 
-  fmt::print(
-      "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
-      cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
-      100 * profile.network_exchange_efficiency);
-  if (ring > 0) fmt::print("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
-  for (const PairTime& time : times) {
-    const Rates rates = rates_of(time, profile.network_latency_s, cluster);
-    const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||
-                     std::abs(rates.exchange / profile.network_exchange_efficiency - 1) > kWorthSaying;
-    fmt::print("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),
-               host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
-               human_rate(rates.one_way * time.described_bytes_per_s),
-               human_rate(rates.exchange * time.described_bytes_per_s), off ? "  <- not as described" : "");
-  }
+  if (!deliver(report(cluster, times, ring), options.json)) return;
+  print_summary(cluster, times, ring);
   fmt::print("wrote {}\n", options.out);
 }
 

@@ -15,7 +15,7 @@
 namespace orrery::sim {
 namespace {
 
-enum class ActivityKind : std::uint8_t { work, move, issue, step_begin };
+enum class ActivityKind : std::uint8_t { work, move, issue, step_begin, packets };
 
 // Something that takes time: work of a task, a payload on its way, a rank's overhead before a step.
 // Where a shared payload is: in its latency, about to go to SimGrid, there, or held back with its latency
@@ -26,7 +26,7 @@ struct Activity {
   ActivityKind kind = ActivityKind::work;
   bool shared = false;  // a payload that SimGrid carries after its latency
   Carriage carriage = Carriage::latency;
-  int owner = 0;     // work, issue: task; move: meeting; step_begin: rank
+  int owner = 0;     // work, issue: task; move: meeting; step_begin: rank; packets: index of what they take
   int message = -1;  // of the meeting's graph
   int blockers = 0;  // ranks that compute and so hold the payload up
   std::uint32_t generation = 0;
@@ -76,6 +76,9 @@ struct MeetingState {
   std::vector<int> message_waits;
 };
 
+// Of a node's cores, by packets: what computes is not starved.
+constexpr double kMostTaken = 0.9;
+
 class Interpreter {
  public:
   Interpreter(const Scenario& scenario, int steps) : s_(scenario), steps_(steps) {
@@ -92,6 +95,7 @@ class Interpreter {
     lines_.resize(static_cast<std::size_t>(s_.lines));
     node_ranks_.resize(s_.nodes.size());
     node_dirty_.assign(s_.nodes.size(), false);
+    taken_.assign(s_.nodes.size(), 0);
     rank_dirty_.assign(s_.ranks.size(), false);
     for (std::size_t r = 0; r < s_.ranks.size(); ++r) {
       std::fill(rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r]),
@@ -215,6 +219,10 @@ class Interpreter {
           break;
         case ActivityKind::step_begin:
           begin_step(activity.owner);
+          release(due.activity);
+          break;
+        case ActivityKind::packets:
+          take_cores(activity.owner, -1);
           release(due.activity);
           break;
       }
@@ -570,6 +578,7 @@ class Interpreter {
       trace_.flow_bytes[static_cast<std::size_t>(payload.flow)] += payload.bytes;
       shared = !s_.flows.constraints_of(payload.flow).empty();
       if (!shared) seconds += payload.bytes / s_.flows.lone_rate(payload.flow);
+      if (payload.packets >= 0) handle_packets(payload);
     }
     const int id = new_activity(ActivityKind::move, index, seconds);
     Activity& activity = activities_[static_cast<std::size_t>(id)];
@@ -584,6 +593,23 @@ class Interpreter {
       });
     }
     if (activity.blockers == 0) set_rate(id, 1);
+  }
+
+  // They are as much work however long they are under way: it is done at the rate of a payload alone.
+  void handle_packets(const Payload& payload) {
+    const Flow& flow = s_.flows.flows()[static_cast<std::size_t>(payload.flow)];
+    take_cores(payload.packets, +1);
+    set_rate(new_activity(ActivityKind::packets, payload.packets, payload.bytes / flow.bound_bytes_per_s), 1);
+  }
+
+  void take_cores(int packets, int sign) {
+    for (const TakenCores& taken : s_.packets[static_cast<std::size_t>(packets)]) {
+      const auto node = static_cast<std::size_t>(taken.node);
+      if (s_.nodes[node].cores == 0) continue;
+      taken_[node] += sign * taken.cores;
+      if (!node_dirty_[node]) dirty_nodes_.push_back(taken.node);
+      node_dirty_[node] = true;
+    }
   }
 
   void end_move(int id) {
@@ -748,6 +774,10 @@ class Interpreter {
     }
     if (!node.keep.empty())
       speed *= node.keep[std::min(static_cast<std::size_t>(at_once), node.keep.size()) - 1];
+    // Interrupts do not ask which core computes.
+    if (node.cores > 0)
+      speed *=
+          1 - std::clamp(taken_[static_cast<std::size_t>(script(asking).node)] / node.cores, 0.0, kMostTaken);
     return speed;
   }
 
@@ -856,6 +886,7 @@ class Interpreter {
   std::vector<std::deque<int>> lines_;  // meetings: the first moves
   std::vector<std::vector<int>> node_ranks_;
   std::vector<char> node_dirty_;
+  std::vector<double> taken_;  // by node: cores that packets take
   std::vector<char> rank_dirty_;
   std::vector<int> dirty_nodes_;
   std::vector<std::pair<double, int>> wanted_shares_;  // of core_speed, kept for its memory

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
@@ -40,6 +41,7 @@ struct PatternRequest {
   std::vector<LinkWeight> own;    // one instance
   std::vector<LinkWeight> all;    // of all ranks that are stood for; empty: own
   std::vector<LinkWeight> fixed;  // storage
+  PacketEnds ends;                // of `all`
   int lane = kNoLane;
   double most_bytes_per_s = 0;  // the largest rate bound of its flows
 };
@@ -57,7 +59,9 @@ class Builder {
       : input_(input),
         network_(*input.network),
         cluster_(network_.cluster()),
-        routes_(network_, result_.flows) {}
+        acknowledged_(acknowledged_share(cluster_.communication)),
+        routes_(network_, result_.flows),
+        packet_load_(cluster_) {}
 
   Scenario build() {
     members_of_class();
@@ -184,7 +188,8 @@ class Builder {
     // Nodes that stand on one machine share its cores as the ranks of one node do.
     const bool together = cluster_.shared_cores > 0;
     const int cores = together ? cluster_.shared_cores : type.shared_cores;
-    const auto [at, added] = nodes_.try_emplace(together ? 0 : node, static_cast<int>(result_.nodes.size()));
+    const auto [at, added] =
+        nodes_.try_emplace(packet_load_.cores_key(node), static_cast<int>(result_.nodes.size()));
     if (added) result_.nodes.push_back({cores, relative_speeds(profile.concurrency_scale)});
     script.node = at->second;
     script.on_node = 0;
@@ -362,6 +367,7 @@ class Builder {
     request.lane = lane(group.simulated.front(), instruction.stream, 0);
     add_edges(shape, root, group.group);
     request.own = loads_.take();
+    request.ends = packet_load_.take();
     // The groups of all other ranks that the members stand for.
     const int first = group.simulated.front();
     if (stands_for_others(first)) {
@@ -374,6 +380,7 @@ class Builder {
         add_edges(shape, root, image);
       }
       request.all = loads_.take();
+      request.ends = packet_load_.take();
     }
     requests_.push_back(std::move(request));
     return at->second;
@@ -421,6 +428,7 @@ class Builder {
       PatternRequest request;
       add_edge(source, destination, 1);
       request.own = loads_.take();
+      request.ends = packet_load_.take();
       requests_.push_back(std::move(request));
     }
     return at->second;
@@ -444,6 +452,9 @@ class Builder {
     ++occurrence;
     Meeting& meeting = result_.meetings[static_cast<std::size_t>(id)];
     const TaskRef here{index, static_cast<std::uint32_t>(i)};
+    transfers_at_once_.resize(result_.meetings.size(), 1);
+    int& at_once = transfers_at_once_[static_cast<std::size_t>(id)];
+    at_once = std::max(at_once, transfers_with(instruction, transfer));
     transfer_bytes_.resize(result_.meetings.size(), -1);
     double& bytes = transfer_bytes_[static_cast<std::size_t>(id)];
     if (bytes >= 0 && bytes != transfer.bytes)
@@ -481,6 +492,21 @@ class Builder {
         plan.bandwidth_bytes_per_s * input_.communication_efficiency);
   }
 
+  // That an instruction sends, or receives, together with one of its transfers.
+  static int transfers_with(const Instruction& instruction, const Transfer& transfer) {
+    return static_cast<int>(
+        std::count_if(instruction.transfers.begin(), instruction.transfers.end(),
+                      [&](const Transfer& other) { return other.send == transfer.send; }));
+  }
+
+  // By how much the last of some transfers is later than if they shared a port evenly.
+  double spread_of(int meeting) const {
+    const auto at = static_cast<std::size_t>(meeting);
+    const int together = at < transfers_at_once_.size() ? transfers_at_once_[at] : 1;
+    const bool by_hand = result_.meetings[at].by_hand;
+    return by_hand ? 1 : 1 + cluster_.communication.network_flow_spread * std::log(together);
+  }
+
   CollectivePlan transfer_plan(int source, int destination, double bytes) {
     const auto key = std::make_tuple(source, destination, bytes);
     const auto at = transfer_plans_.find(key);
@@ -499,10 +525,12 @@ class Builder {
     const int from = program(index).rank;
     add_edge(input_.device_of(from), input_.device_of(peer), 1);
     request.own = loads_.take();
+    request.ends = packet_load_.take();
     if (stands_for_others(index)) {
       for (const int other : ranks_of_class(index))
         add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)), 1);
       request.all = loads_.take();
+      request.ends = packet_load_.take();
     }
     requests_.push_back(std::move(request));
     return at->second;
@@ -572,9 +600,21 @@ class Builder {
     uses.push_back({request, target, bytes, bound});
   }
 
-  // What a transfer between two devices adds to `loads_`.
+  // What a transfer between two devices adds to `loads_`; what acknowledges it goes the other way.
   void add_edge(int source, int destination, double share) {
+    packet_load_.add(source, destination, share);
     for (const int link : routes_.links(source, destination)) loads_.add(link, share);
+    if (acknowledged_ == 0) return;
+    for (const int link : routes_.links(destination, source))
+      if (!routes_.inside_node(link)) loads_.add(link, acknowledged_ * share);
+  }
+
+  // What goes the other way for each byte, from what long messages reach with and without as many the other
+  // way; in fiftieths, for SimGrid's weights are integers.
+  static double acknowledged_share(const CommunicationProfile& profile) {
+    if (profile.library != CommunicationLibrary::mpi || profile.network_exchange_efficiency <= 0) return 0;
+    const double share = profile.network_efficiency / profile.network_exchange_efficiency - 1;
+    return std::max(0.0, std::round(50 * share) / 50);
   }
 
   // On an idle network a flow takes the time that its cost model says: where the model knows of links inside
@@ -599,15 +639,21 @@ class Builder {
     patterns.reserve(requests_.size());
     for (PatternRequest& request : requests_) patterns.push_back(pattern_of(std::move(request)));
     const auto resolve = [&](const Use& use, Payload& payload) {
-      payload.flow = result_.flows.add_flow(patterns[static_cast<std::size_t>(use.request)], use.bound);
+      const auto request = static_cast<std::size_t>(use.request);
+      payload.flow = result_.flows.add_flow(patterns[request], use.bound);
       payload.bytes = use.bytes;
+      payload.packets = packet_load_.taken_by(requests_[request].ends, use.bound, nodes_);
     };
-    for (const Use& use : meeting_payloads_)
-      resolve(use, result_.meetings[static_cast<std::size_t>(use.target)].payload);
+    for (const Use& use : meeting_payloads_) {
+      Payload& payload = result_.meetings[static_cast<std::size_t>(use.target)].payload;
+      resolve(use, payload);
+      payload.bytes *= spread_of(use.target);
+    }
     for (const Use& use : message_payloads_) {
       const auto [graph, message] = message_payloads_index_[static_cast<std::size_t>(use.target)];
       resolve(use, result_.message_graphs[graph][message].payload);
     }
+    result_.packets = std::move(packet_load_.taken);
     result_.flows.reduce(!input_.reduce_flows);
   }
 
@@ -645,6 +691,7 @@ class Builder {
   const ScenarioInput& input_;
   const Network& network_;
   const Cluster& cluster_;
+  const double acknowledged_;  // of a byte between nodes, the other way
   Scenario result_;
   double speed_ = 1;  // of the device of the rank being added
   std::vector<std::vector<int>> members_;
@@ -659,6 +706,7 @@ class Builder {
   std::map<std::tuple<int, int, int>, std::vector<int>> transfers_;
   std::map<std::tuple<int, int, int, bool>, std::size_t> transfer_occurrences_;
   std::vector<double> transfer_bytes_;
+  std::vector<int> transfers_at_once_;  // by meeting
   std::vector<int> expected_;
   std::map<std::tuple<int, int, int>, int> lanes_;
   std::map<std::pair<int, int>, int> lines_;  // of a simulated rank to a peer
@@ -676,6 +724,7 @@ class Builder {
   std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
   RouteTable routes_;
   LoadSum loads_;
+  PacketLoad packet_load_;
 };
 
 }  // namespace

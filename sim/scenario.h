@@ -11,6 +11,7 @@
 #include "program/program.h"
 #include "sim/flow_system.h"
 #include "sim/folding.h"
+#include "sim/packet_load.h"
 #include "topologies/network.h"
 
 namespace orrery::sim {
@@ -27,6 +28,7 @@ struct Payload {
   int flow = -1;
   double bytes = 0;  // of one transfer of the flow
   double latency_s = 0;
+  int packets = -1;  // index in Scenario::packets: what it takes of processors; -1: nothing
 };
 
 // One message of a collective that is simulated message by message.
@@ -110,6 +112,7 @@ struct Scenario {
   std::vector<NodeCores> nodes;  // by RankScript::node
   std::vector<Meeting> meetings;
   std::vector<std::vector<Message>> message_graphs;
+  std::vector<std::vector<TakenCores>> packets;
   int lines = 0;  // connections
   FlowSystem flows;
   // One thread a rank (MPI without a progress thread): it issues instructions one after another, and waits

@@ -30,10 +30,11 @@ CLUSTERS = {
     "slow-link": dict(racks=[4], port_mbit={3: 25}),
     "slow-host": dict(racks=[4], cpu_of={3: 0.25}),
 }
-# Long messages (5 MB of gradients) and short ones (0.4 MB of gradients, activations of some KB).
+# Long messages (5 MB of gradients) and short ones (0.4 MB of gradients, activations of some KB), whose steps are short,
+# so that there are more of them: the first after a start are slower.
 MODELS = {
-    "wide": dict(model=dict(n_embd=160, n_layer=4, n_head=4, n_positions=64, vocab_size=512), batch=8, seq=64),
-    "narrow": dict(model=dict(n_embd=48, n_layer=4, n_head=4, n_positions=64, vocab_size=256), batch=8, seq=32),
+    "wide": dict(model=dict(n_embd=160, n_layer=4, n_head=4, n_positions=64, vocab_size=512), batch=8, seq=64, times=1),
+    "narrow": dict(model=dict(n_embd=48, n_layer=4, n_head=4, n_positions=64, vocab_size=256), batch=8, seq=32, times=5),
 }
 PLANS = {
     "dp4": ["--dp", "4", "--zero", "0"],
@@ -121,9 +122,10 @@ def orrery(*words):
     return done.returncode, done.stderr.strip()
 
 
-def judge(name, folder, steps, models, plans, say, host=None, strict=False):
-    """Rows of one cluster: model, plan, predicted_s, measured_s. `host`: a calibrated file of a cluster of the same
-    hosts, whose compute is then not measured again. `strict`: nothing is judged by what was disturbed."""
+def judge(name, folder, steps, plans, say, host=None, strict=False):
+    """Rows of one cluster: model, plan, predicted_s, measured_s. `plans`: of each model. `host`: a calibrated file of a
+    cluster of the same hosts, whose compute is then not measured again. `strict`: nothing is judged by what was
+    disturbed."""
     rows = []
     with namespaces.Namespaces(**CLUSTERS[name]) as cluster:
         described = folder / f"{name}.textproto"
@@ -135,11 +137,11 @@ def judge(name, folder, steps, models, plans, say, host=None, strict=False):
             raise RuntimeError(done.stdout + done.stderr)
         if disturbed and strict:
             raise Disturbed("calibrate was disturbed twice")
-        say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host", "  a ring"))))
-        for model in models:
+        say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host", "  a ", "  of "))))
+        for model in plans:
             config = folder / f"{model}.json"
             config.write_text(json.dumps({"model_type": "gpt2", **MODELS[model]["model"]}))
-            for plan in plans:
+            for plan in plans[model]:
                 file = folder / "plan"
                 code, error = orrery("plan", config, calibrated, "--global-batch", MODELS[model]["batch"], "--seq-len",
                                      MODELS[model]["seq"], "--precision", "fp32", "--optimizer", "sgd", "--out", file,
@@ -147,7 +149,8 @@ def judge(name, folder, steps, models, plans, say, host=None, strict=False):
                 out = folder / "validation.json"
                 if code == 0:
                     done, disturbed = undisturbed(
-                        lambda: cluster.run([ORRERY, "validate", file, "--steps", steps, "--json", out], timeout=180),
+                        lambda: cluster.run([ORRERY, "validate", file, "--steps", steps * MODELS[model]["times"],
+                                             "--json", out], timeout=180),
                         3, say)
                     code, error = done.returncode, done.stderr.strip()
                     if disturbed and strict:
@@ -195,7 +198,8 @@ def main():
         os.environ["ORRERY_DATA_DIR"] = folder
         host = arguments.host
         for name in arguments.clusters or CLUSTERS:
-            rows = judge(name, pathlib.Path(folder), arguments.steps, arguments.models, arguments.plans,
+            rows = judge(name, pathlib.Path(folder), arguments.steps,
+                         {model: arguments.plans for model in arguments.models},
                          lambda text: print(text, flush=True), host)
             host = host or pathlib.Path(folder) / f"{name}-calibrated.textproto"
             if arguments.keep:

@@ -60,11 +60,19 @@ class ProgramBuilder {
   }
   Id send(int peer, double bytes, int tag, std::vector<Id> after = {},
           Stream stream = Stream::pipeline_forward) {
-    return exchange({peer, bytes, tag, true, {}}, std::move(after), stream);
+    return exchange({{peer, bytes, tag, true, {}}}, std::move(after), stream);
   }
   Id receive(int peer, double bytes, int tag, std::vector<Id> after = {},
              Stream stream = Stream::pipeline_forward_receive) {
-    return exchange({peer, bytes, tag, false, {}}, std::move(after), stream);
+    return exchange({{peer, bytes, tag, false, {}}}, std::move(after), stream);
+  }
+  Id exchange(std::vector<Transfer> transfers, std::vector<Id> after = {}, Stream stream = Stream::data) {
+    Instruction i;
+    i.op = Op::exchange;
+    i.stream = stream;
+    i.transfers = std::move(transfers);
+    i.after = std::move(after);
+    return add(std::move(i));
   }
   Id collective(CollectiveKind kind, const std::vector<int>& ranks, double bytes, std::vector<Id> after = {},
                 Stream stream = Stream::data, GroupKind group_kind = GroupKind::data) {
@@ -88,14 +96,6 @@ class ProgramBuilder {
   const Program& program() const { return program_; }
 
  private:
-  Id exchange(Transfer transfer, std::vector<Id> after, Stream stream) {
-    Instruction i;
-    i.op = Op::exchange;
-    i.stream = stream;
-    i.transfers.push_back(transfer);
-    i.after = std::move(after);
-    return add(std::move(i));
-  }
   int group(const std::vector<int>& ranks, GroupKind kind) {
     for (std::size_t g = 0; g < program_.groups.size(); ++g)
       if (program_.groups[g].ranks == ranks && program_.groups[g].kind == kind) return static_cast<int>(g);
