@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 #include <span>
 #include <thread>
@@ -31,8 +32,8 @@ constexpr int kShortRepeats = 25;
 // Before every short message: in training, too, they come to ranks that have waited for some milliseconds,
 // and look for news the less often.
 constexpr std::chrono::milliseconds kPause{5};
-constexpr int kLongRepeats = 7;
-constexpr int kRingRepeats = 15;  // of all nodes at once: any of them may be disturbed
+constexpr int kLongRepeats = 5;
+constexpr int kRingRepeats = 11;  // of all nodes at once: any of them may be disturbed
 // A long message takes about so long on the link as described: far above every latency.
 constexpr double kLongSeconds = 0.1;
 constexpr std::size_t kMinLongBytes = 256U << 10;
@@ -192,9 +193,24 @@ double ring_fraction(Communicator& world, const Cluster& cluster, double narrowe
          std::max(1e-9, lower_quartile(slowest_seconds(world, both)) - waited_s) / narrowest;
 }
 
-// All nodes send to all others: by how much the last of a port's messages is later than an even share of the
-// port, at the rate of rings, makes it; beside the logarithm of how many they are.
-double flow_spread(Communicator& world, double narrowest, double ring) {
+// All nodes send `bytes` to all others: until the fullest link has carried them at its described rate.
+double even_seconds(const Cluster& cluster, double bytes) {
+  const Network network(cluster);
+  std::map<LinkId, double> carried_s;
+  for (int a = 0; a < cluster.nodes(); ++a)
+    for (int b = 0; b < cluster.nodes(); ++b) {
+      if (a == b) continue;
+      for (const Link& link : network.route(cluster.first_device(a), cluster.first_device(b)).links)
+        if (link.bandwidth_bytes_per_s > 0) carried_s[link.id] += bytes / link.bandwidth_bytes_per_s;
+    }
+  double longest = 0;
+  for (const auto& [link, seconds] : carried_s) longest = std::max(longest, seconds);
+  return longest;
+}
+
+// All nodes send to all others: by how much the last of a node's messages is later than if they shared the
+// links evenly at the rate of rings; beside the logarithm of how many they are.
+double flow_spread(Communicator& world, const Cluster& cluster, double narrowest, double ring) {
   const int n = world.size();
   if (n < 4) return 0;
   const std::size_t bytes = long_bytes(narrowest) / static_cast<std::size_t>(n - 1);
@@ -206,7 +222,7 @@ double flow_spread(Communicator& world, double narrowest, double ring) {
     messages.push_back({from, in[static_cast<std::size_t>(from)].data(), bytes, 0, false});
     messages.push_back({(world.rank() + k) % n, out.data(), bytes, 0, true});
   }
-  const double even = static_cast<double>(bytes) * (n - 1) / (narrowest * ring);
+  const double even = even_seconds(cluster, static_cast<double>(bytes)) / ring;
   const double all = median(slowest_seconds(world, messages));
   return std::max(0.0, all / even - 1) / std::log(n - 1);
 }
@@ -293,7 +309,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   const double latency_s = upper_median(std::move(latencies));
   const double narrowest = narrowest_of_ring(cluster);
   const double ring = world.size() > 2 ? ring_fraction(world, cluster, narrowest, latency_s) : 0;
-  const double spread = flow_spread(world, narrowest, ring);
+  const double spread = flow_spread(world, cluster, narrowest, ring);
   const double processor_s = processor_seconds_per_byte(world, cluster, long_bytes(narrowest));
   if (world.rank() != 0) return;
 

@@ -135,9 +135,9 @@ class Launch(ClusterCase):
         cluster = self.cluster([4])
         plan = self.plan("--dp", "4", model={"n_embd": 128})
         calm, cut = self.folder / "calm.json", self.folder / "cut.json"
-        done = cluster.run([ORRERY, "run", plan, "--steps", "12", "--json", calm])
+        done = cluster.run([ORRERY, "run", plan, "--steps", "8", "--json", calm])
         self.assertEqual(done.returncode, 0, done.stderr)
-        job = self.start(cluster, plan, 12, "--json", cut)
+        job = self.start(cluster, plan, 8, "--json", cut)
         self.wait_for_ranks(cluster, job, 1)
         cluster.cut(1)
         time.sleep(0.2)
