@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "planner/published_models.h"
+#include "planner/published_recipes.h"
 #include "program/placement.h"
 #include "topologies/catalog.h"
 
@@ -217,11 +218,8 @@ void read_recompute(const Row& row, const RuntimeProfile& runtime, Choices* choi
     choices->recompute = Recompute::selective;
     return;
   }
-  // AutoModel's benchmarks checkpoint activations but for those on one device (examples/benchmark/configs/
-  // kimi_k2_te_deepep.yaml, nemotron_super_v3_te_deepep.yaml, examples/llm_finetune/qwen/
-  // qwen2_5_32b_peft_benchmark.yaml, …/llama3_1/llama3_1_8b_peft_benchmark.yaml @ 080dca533b).
-  const bool automodel = text.empty() && has(row.text("framework"), "AutoModel") && row.count("n_gpus") > 1;
-  if (has(text, "full") || unstated || remat || automodel) {
+  const bool recipe = text.empty() && recipe_of(row.text("framework")).checkpoints && row.count("n_gpus") > 1;
+  if (has(text, "full") || unstated || remat || recipe) {
     choices->recompute = Recompute::full;
     // Korthikanti's baseline is full recomputation without sequence parallelism.
     if (runtime.name == "megatron-lm-2022") choices->sequence_parallel = false;
@@ -334,7 +332,7 @@ double adapter_elements(const Operator& op) {
 // AutoModel's every projection (`match_all_linear`).
 bool has_adapter(const Operator& op, const Row& row) {
   return op.kind == OperatorKind::linear &&
-         (op.name.ends_with("qkv") || has(row.text("framework"), "AutoModel"));
+         (op.name.ends_with("qkv") || recipe_of(row.text("framework")).adapts_everything);
 }
 
 // DeepEP and HybridEP, the dispatchers of Megatron-Bridge's recipes and of AutoModel, send a token once to
@@ -348,8 +346,8 @@ double sent_once_a_node(int expert_ranks, int devices_of_node, const MixtureOfEx
              : 1;
 }
 
-// AutoModel's benchmarks deal experts in turn (fake_balanced_gate: components/moe/layers.py,
-// FakeBalancedGate): a token's k are neighbours among E, so that of n nodes 1 + (k - 1) n / E have some.
+// Experts that are dealt in turn (NeMo AutoModel's components/moe/layers.py, FakeBalancedGate): a token's k
+// are neighbours among E, so that of n nodes 1 + (k - 1) n / E have some.
 double dealt_in_turn(int expert_ranks, int devices_of_node, const MixtureOfExperts& moe) {
   const double nodes = std::max(1.0, static_cast<double>(expert_ranks) / devices_of_node);
   return nodes > 1
@@ -396,6 +394,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   if (step.measured_s <= 0 && step.measured_bytes <= 0 && !step.out_of_memory)
     throw Unreadable{"neither a step time nor a throughput is stated", true};
 
+  const Recipe& recipe = recipe_of(row.text("framework"));
   job->runtime = runtime_of(row);
   if (has(row.text("notes"), "LoRA") || has(row.text("model"), "LORA")) {
     // Low-rank adaptation: the weights are frozen. They have no gradients to compute, reduce or apply. The
@@ -405,8 +404,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
       if (has_adapter(op, row)) op.vector_elements = adapter_elements(op);
       if (op.kind != OperatorKind::norm) op.parameters.clear();  // a norm's are next to nothing
     }
-    // AutoModel's adapt Hugging Face's own modules (force_hf: true in the recipes).
-    if (has(row.text("framework"), "AutoModel")) job->runtime.fused_elementwise = false;
+    if (recipe.adapts_everything) job->runtime.fused_elementwise = false;
     step.measured_bytes = 0;
     if (step.measured_s <= 0) throw Unreadable{"no step time is stated", true};
   }
@@ -427,9 +425,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
     if (has(notes, "FSDP") && !has(notes, "compile")) job->runtime.fused_elementwise = false;
     if (has(notes, "async TP") || has(notes, "AsyncTP")) job->runtime.overlap_tensor = true;
   }
-  if (job->runtime.name == "nemo" && !has(row.text("framework"), "Megatron-Bridge")) {
-    // Before Megatron-Bridge (Megatron-Core 0.12 and earlier) routing weights are applied when tokens return,
-    // the activation is compiled, and nothing computes beside experts' traffic.
+  if (recipe.plain_experts) {
     job->runtime.eager_experts = false;
     job->runtime.expert_exposed = 1;
   }
@@ -443,9 +439,9 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   c.pp = at_least_one("pp");
   c.cp = at_least_one("cp");
   c.ep = at_least_one("ep");
-  // Megatron-Core splits experts as it splits the rest, unless told otherwise: Megatron-Bridge's recipes say
-  // expert_tensor_parallel_size=1 (scripts/performance/configs), as do all of DeepSeek's.
-  const bool whole_experts = has(row.text("framework"), "Megatron-Bridge") || job->workload.transformer->mla;
+  // Megatron-Core splits experts as it splits the rest, unless told otherwise, as in all of DeepSeek's
+  // recipes.
+  const bool whole_experts = recipe.whole_experts || job->workload.transformer->mla;
   if (c.ep > 1 && c.tp > 1 && job->workload.transformer->moe && !whole_experts) c.etp = c.tp;
   // The world is tp pp dp cp: what a table calls dp is not always that.
   if (devices % (c.tp * c.pp * c.cp) != 0)
@@ -465,10 +461,7 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
         fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, batch / c.dp), false};
   int chunks = at_least_one("vp_interleave");
   const std::int64_t micro_batches = batch / c.dp / c.micro_batch;
-  // NeMo's and Megatron-Bridge's recipes with pipelines interleave: where the column is empty, a chunk a
-  // layer.
-  const bool recipe = has(row.text("framework"), "NeMo") || has(row.text("framework"), "Megatron-Bridge");
-  if (row.text("vp_interleave").empty() && recipe && c.pp > 1)
+  if (row.text("vp_interleave").empty() && recipe.chunk_a_layer && c.pp > 1)
     chunks = std::max(1, job->workload.layers / c.pp);
   // torchtitan's Interleaved1F1B has two stages a rank.
   if (row.count("vp_interleave") == 0 && has(row.text("notes"), "Interleaved 1F1B")) chunks = 2;
@@ -486,9 +479,9 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   read_recompute(row, job->runtime, &c);
   if (expert_ranks(c) % c.ep != 0)
     throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c)), false};
-  const bool once_a_node = has(row.text("framework"), "Megatron-Bridge") || has(row.text("notes"), "DeepEP");
+  const bool once_a_node = recipe.once_a_node || has(row.text("notes"), "DeepEP");
   if (once_a_node && c.ep > 1) {
-    const auto sent = has(row.text("framework"), "AutoModel") ? dealt_in_turn : sent_once_a_node;
+    const auto sent = recipe.deals_in_turn ? dealt_in_turn : sent_once_a_node;
     job->runtime.expert_exposed *=
         sent(c.ep, job->cluster.groups.front().node.devices, *job->workload.transformer->moe);
   }
