@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "cli/output.h"
+#include "planner/why.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
 
@@ -48,54 +51,117 @@ std::string breakdown_text(const Breakdown& breakdown) {
   return text + "\n";
 }
 
-std::string plan_table(const std::vector<planner::Evaluation>& plans) {
-  const auto any = [&](auto used) {
-    return std::any_of(plans.begin(), plans.end(), [&](const auto& e) { return used(e.plan.choices); });
+namespace {
+
+struct Column {
+  std::string name;
+  std::function<std::string(const planner::Evaluation&)> cell;
+};
+
+std::string schedule_cell(const Choices& c) {
+  return c.interleave > 1 ? fmt::format("{} {}", name_of(c.schedule), c.interleave)
+                          : std::string(name_of(c.schedule));
+}
+
+std::string recompute_cell(const Choices& c) {
+  return c.recompute == Recompute::full && c.recompute_layers > 0 ? fmt::format("full:{}", c.recompute_layers)
+                                                                  : std::string(name_of(c.recompute));
+}
+
+std::string zero_cell(const Choices& c) {
+  const bool hybrid = c.zero > 0 && c.shard_group > 0 && c.shard_group != c.dp * c.cp;
+  return hybrid ? fmt::format("{} in {}s", c.zero, c.shard_group) : std::to_string(c.zero);
+}
+
+std::string bucket_cell(const Choices& c) {
+  return c.zero == 3 ? "layer" : c.bucket_bytes > 0 ? human_bytes(c.bucket_bytes) : "runtime's";
+}
+
+// The dimensions that some plan uses, and those details in which the plans differ.
+std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& plans) {
+  std::vector<Column> columns;
+  const auto add = [&](const char* name, auto cell) {
+    columns.push_back({name, [cell](const planner::Evaluation& e) { return cell(e.plan.choices); }});
   };
-  const bool cp = any([](const Choices& c) { return c.cp > 1; });
-  const bool ep = any([](const Choices& c) { return c.ep > 1; });
-  const bool pp = any([](const Choices& c) { return c.pp > 1; });
-  const bool zero = any([](const Choices& c) { return c.zero > 0; });
-  const bool sequence_parallel = any([](const Choices& c) { return c.sequence_parallel; });
-  const bool tokens = plans.front().plan.job->training.seq_len > 0;
+  const auto add_if_used = [&](const char* name, auto used, auto cell) {
+    if (std::any_of(plans.begin(), plans.end(), [&](const auto& e) { return used(e.plan.choices); }))
+      add(name, cell);
+  };
+  const auto add_if_differing = [&](const char* name, auto cell) {
+    const std::string first = cell(plans.front().plan.choices);
+    add_if_used(
+        name, [&](const Choices& c) { return cell(c) != first; }, cell);
+  };
+  const auto pipelined = [](const Choices& c) { return c.pp > 1; };
+  const auto sharded = [](const Choices& c) { return c.zero > 0; };
+  const auto on_off = [](bool on) { return std::string(on ? "on" : "off"); };
+  add("tp", [](const Choices& c) { return std::to_string(c.tp); });
+  add("pp", [](const Choices& c) { return std::to_string(c.pp); });
+  add("dp", [](const Choices& c) { return std::to_string(c.dp); });
+  add_if_used(
+      "cp", [](const Choices& c) { return c.cp > 1; }, [](const Choices& c) { return std::to_string(c.cp); });
+  add_if_used(
+      "ep", [](const Choices& c) { return c.ep > 1; }, [](const Choices& c) { return std::to_string(c.ep); });
+  columns.push_back({"micro-batch", [](const planner::Evaluation& e) {
+                       return fmt::format("{}×{}", e.plan.choices.micro_batch, e.plan.micro_batches());
+                     }});
+  add_if_used("schedule", pipelined, schedule_cell);
+  add("recompute", recompute_cell);
+  add_if_used("zero", sharded, zero_cell);
+  add_if_used(
+      "sp", [](const Choices& c) { return c.sequence_parallel; },
+      [on_off](const Choices& c) { return on_off(c.sequence_parallel); });
+  add_if_differing("overlap", [on_off](const Choices& c) { return on_off(c.overlap_grad_reduce); });
+  add_if_differing("bucket", bucket_cell);
+  return columns;
+}
 
-  std::vector<std::string> head = {"#", "tp", "pp", "dp"};
-  if (cp) head.emplace_back("cp");
-  if (ep) head.emplace_back("ep");
-  head.emplace_back("micro-batch");
-  if (pp) head.emplace_back("schedule");
-  head.emplace_back("recompute");
-  if (zero) head.emplace_back("zero");
-  if (sequence_parallel) head.emplace_back("sp");
-  for (const char* name :
-       {"step", tokens ? "tokens/s" : "samples/s", "TFLOP/s/device", "MFU", "memory", "bound by"})
-    head.emplace_back(name);
+// By how much a plan is slower than the best, and which part of the step grew most.
+std::string loss_cell(const planner::Evaluation& best, const planner::Evaluation& other) {
+  const planner::Loss loss = planner::loss_against(best, other);
+  const double share = loss.seconds / best.step_time_s();
+  if (std::abs(share) < 5e-4) return "-";
+  return fmt::format("{:.1f}%: {}", 100 * share, loss.part);
+}
 
+std::vector<Column> figure_columns(bool tokens) {
+  return {
+      {"step", [](const planner::Evaluation& e) { return human_seconds(e.step_time_s()); }},
+      {tokens ? "tokens/s" : "samples/s",
+       [tokens](const planner::Evaluation& e) {
+         const planner::Throughput rate = planner::throughput(e);
+         const double per_s = tokens ? rate.tokens_per_s : rate.samples_per_s;
+         return fmt::format("{:.{}f}", per_s, per_s < 100 ? 1 : 0);
+       }},
+      {"TFLOP/s/device",
+       [](const planner::Evaluation& e) {
+         const double rate = planner::throughput(e).model_tflops_per_gpu;
+         return fmt::format("{:.{}f}", rate, rate < 10 ? 2 : 0);
+       }},
+      {"MFU",
+       [](const planner::Evaluation& e) { return fmt::format("{:.1f}%", planner::throughput(e).mfu * 100); }},
+      {"memory", [](const planner::Evaluation& e) { return human_bytes(e.memory.total); }},
+      {"bound by", [](const planner::Evaluation& e) { return planner::bound_by(e); }},
+  };
+}
+
+}  // namespace
+
+std::string plan_table(const std::vector<planner::Evaluation>& plans) {
+  std::vector<Column> columns = dimension_columns(plans);
+  for (Column& column : figure_columns(plans.front().plan.job->training.seq_len > 0))
+    columns.push_back(std::move(column));
+  if (plans.size() > 1)
+    columns.push_back({"loses", [&](const planner::Evaluation& evaluation) {
+                         return loss_cell(plans.front(), evaluation);
+                       }});
+  std::vector<std::string> head = {"#"};
+  for (const Column& column : columns) head.push_back(column.name);
   std::vector<std::vector<std::string>> rows;
-  for (const auto& evaluation : plans) {
-    const Choices& c = evaluation.plan.choices;
-    const planner::Throughput rate = planner::throughput(evaluation);
-    std::vector<std::string> row = {std::to_string(rows.size() + 1), std::to_string(c.tp),
-                                    std::to_string(c.pp), std::to_string(c.dp)};
-    if (cp) row.push_back(std::to_string(c.cp));
-    if (ep) row.push_back(std::to_string(c.ep));
-    row.push_back(fmt::format("{}×{}", c.micro_batch, evaluation.plan.micro_batches()));
-    if (pp)
-      row.push_back(c.interleave > 1 ? fmt::format("{} {}", name_of(c.schedule), c.interleave)
-                                     : std::string(name_of(c.schedule)));
-    row.push_back(c.recompute == Recompute::full && c.recompute_layers > 0
-                      ? fmt::format("full:{}", c.recompute_layers)
-                      : std::string(name_of(c.recompute)));
-    if (zero) row.push_back(std::to_string(c.zero));
-    if (sequence_parallel) row.emplace_back(c.sequence_parallel ? "on" : "off");
-    row.push_back(human_seconds(evaluation.step_time_s()));
-    row.push_back(fmt::format("{:.{}f}", tokens ? rate.tokens_per_s : rate.samples_per_s,
-                              (tokens ? rate.tokens_per_s : rate.samples_per_s) < 100 ? 1 : 0));
-    row.push_back(fmt::format("{:.{}f}", rate.model_tflops_per_gpu, rate.model_tflops_per_gpu < 10 ? 2 : 0));
-    row.push_back(fmt::format("{:.1f}%", rate.mfu * 100));
-    row.push_back(human_bytes(evaluation.memory.total));
-    row.push_back(planner::bound_by(evaluation));
-    rows.push_back(std::move(row));
+  for (const planner::Evaluation& evaluation : plans) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(std::to_string(rows.size()));
+    for (const Column& column : columns) row.push_back(column.cell(evaluation));
   }
   return table(head, rows);
 }

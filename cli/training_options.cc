@@ -166,6 +166,10 @@ void TrainingOptions::add_options(CLI::App& verb) {
   add_count(verb, "--seq-len", seq_len_,
             "tokens a sequence (default: the workload's own; unused by models without sequences)")
       ->group(training);
+  add_word(verb, "--sample-bytes", sample_bytes_, "B",
+           "bytes of a sample on the nodes' storage, read a step ahead; K, M, G are binary (default: samples "
+           "are in the hosts' memory)")
+      ->group(training);
   add_word(verb, "--precision", precision_, "fp32|tf32|fp16|bf16|fp8|fp4",
            "arithmetic of the products (default: bf16 where every device has it, fp16 on older GPUs, fp32 on "
            "processors)")
@@ -283,6 +287,7 @@ std::shared_ptr<const Job> TrainingOptions::job() const {
       job->cluster.devices() * (sequences ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice)));
   training.precision = !precision_.empty() ? parse_precision(precision_)
                                            : imports.precision.value_or(default_precision(job->cluster));
+  if (!sample_bytes_.empty()) training.sample_bytes = parse_bytes(sample_bytes_, "--sample-bytes");
   training.optimizer = optimizer_.empty() ? Optimizer::adam : optimizer_from_name(optimizer_);
   if (!attention_.empty() && attention_ != "fused" && attention_ != "unfused")
     throw UserError(fmt::format("--attention {} is unknown", attention_), "expected fused or unfused");

@@ -27,6 +27,7 @@ class TrainingOptions {
 
   std::string from_megatron_, from_deepspeed_;
   std::string workload_, cluster_, runtime_, precision_, optimizer_, attention_, objective_ = "step-time";
+  std::string sample_bytes_;
   std::optional<int> nodes_, gpus_, seq_len_;
   std::optional<std::int64_t> global_batch_;
   int top_ = 10;

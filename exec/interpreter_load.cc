@@ -42,6 +42,8 @@ void Interpreter::load_sample(std::int64_t sample, std::span<std::int32_t> token
 }
 
 void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>& steps) {
+  // Samples are read when their micro-batch is loaded, here from the page cache.
+  if (instruction.writes.front().kind == TensorKind::next_batch) return;
   const int micro_batch = instruction.micro_batch;
   if (one_process()) {
     compile_load_for_all(instruction, steps);

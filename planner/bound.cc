@@ -6,7 +6,7 @@
 
 namespace orrery::planner {
 
-double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
+Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   const Choices& c = plan.choices;
   const RuntimeProfile& runtime = job_->runtime;
   all_stages(c, frame, /*alone=*/true, &least_);
@@ -51,7 +51,8 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
         // A layer whose parameters are there still is not gathered again.
         const double gathered =
             c.zero == 3 ? m * std::max(0.0, 2 * (all.gather_least_s - c.interleave * all.widest_layer_s)) : 0;
-        traffic = std::max(traffic, (every ? m : 1) * all.total_least_s + gathered + optimizer + gather);
+        const double once = c.zero < 3 ? all.gather_least_s : 0;  // at the end of the step or at its beginning
+        traffic = std::max(traffic, (every ? m : 1) * all.total_least_s + gathered + optimizer + once);
       }
     }
     least_cycle = std::min(least_cycle, own + optimizer);
@@ -73,6 +74,7 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
                     : t.first_backward) +
             (c.pp > 1 ? frame.hops_least[stage] : 0);
   }
+  const double compute_s = geometries_.uniform() ? work / c.pp / haste_ : 0;
   // Where no collective over all ranks ends a step, the next begins before every rank has ended this one.
   const bool world = c.pp == 1 || (collective && runtime.clip_gradients);
   if (!world) {
@@ -83,22 +85,22 @@ double Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const bool bare = c.world() == c.pp && !split && with_data;
     if (bare && job_->cluster.profiles[least_.kinds.front().profile].kind == DeviceKind::cpu)
       least_cycle = std::max(least_cycle, last_backward + 2 * update_0 - slowest_optimizer);
-    return least_cycle + runtime.step_overhead_s;
+    return {least_cycle + runtime.step_overhead_s, compute_s};
   }
   const bool clips = collective && runtime.clip_gradients;
   const double end = std::max(last_backward + reduce_0 + (clips ? update : update_0), own_end);
-  double least = std::max(end, traffic);
+  double least = std::max({end, traffic, reading_s(plan, frame)});
   if (c.world() == job_->cluster.devices()) least = std::max(least, work / c.pp * shared_pace_);
-  return least + runtime.step_overhead_s;
+  return {least + runtime.step_overhead_s, compute_s};
 }
 
-double Estimator::lower_bound_s(const Choices& c) {
+Bound Estimator::lower_bound(const Choices& c) {
   // A slow device does not hold up the others, who do more of the batches.
-  if (c.asynchronous() && !geometries_.uniform()) return 0;
+  if (c.asynchronous() && !geometries_.uniform()) return {};
   return bound({job_, c}, frame(c), /*with_data=*/true);
 }
 
-double Estimator::layout_bound_s(const Choices& c) {
+Bound Estimator::layout_bound(const Choices& c) {
   return bound({job_, c}, frame(c), /*with_data=*/false);
 }
 

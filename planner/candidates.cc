@@ -1,44 +1,14 @@
 #include "planner/candidates.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <queue>
 #include <tuple>
 
 #include "base/error.h"
-#include "base/format.h"
 #include "planner/memory_model.h"
 
 namespace orrery::planner {
-namespace {
-
-// Clusters of up to this many times the nodes are tried where nothing fits.
-constexpr int kMostTimesNodes = 1024;
-
-// The first plan of the space that fits, with least memory; empty where none does.
-std::optional<std::pair<Choices, Memory>> roomiest(const std::shared_ptr<const Job>& job, const Pins& pins) {
-  std::optional<std::pair<Choices, Memory>> best;
-  try {
-    MemoryModel model(job);
-    for_each_plan(job, pins, [&](const Choices& choices) {
-      const Memory memory = model.predict(choices);
-      if (memory.fits() && (!best || memory.total < best->second.total)) best = {choices, memory};
-    });
-  } catch (const UserError&) {
-    // The change makes the question nonsensical (a batch that does not divide, a mixed cluster): not an
-    // answer.
-  }
-  return best;
-}
-
-std::string with_plan(const std::shared_ptr<const Job>& job, const std::pair<Choices, Memory>& found) {
-  return fmt::format("{} then takes {}", describe(Plan{job, found.first}), human_bytes(found.second.total));
-}
-
-}  // namespace
-
 namespace {
 
 class Gathering {
@@ -51,7 +21,7 @@ class Gathering {
   void add(Family&& family) {
     result_.count += family.count();
     // The first of the recomputations computes least: whatever the lists, no plan of the family is faster.
-    const double bound = value(estimator_.layout_bound_s(family.core), 0, 0);
+    const double bound = layout_value(family.core);
     order_.push_back({bound, static_cast<std::int32_t>(families_.size())});
     families_.push_back(std::move(family));
   }
@@ -94,6 +64,12 @@ class Gathering {
     return objective_value(objective_, *job_, step_s, compute_s, memory_bytes);
   }
 
+  // A bound of all plans that differ in what concerns data parallelism only.
+  double layout_value(const Choices& choices) {
+    const Bound bound = estimator_.layout_bound(choices);
+    return value(bound.step_s, bound.compute_s, 0);
+  }
+
   // Small spaces are looked at whole: there the search goes on until it is exhaustive.
   double threshold() const {
     return result_.count <= static_cast<std::int64_t>(kWorth) ||
@@ -110,7 +86,7 @@ class Gathering {
       choices_.recompute = (*family.recomputes)[r].kind;
       choices_.recompute_layers = (*family.recomputes)[r].layers;
       const bool timed = objective_ != Objective::memory;
-      const double layout_bound = timed ? value(estimator_.layout_bound_s(choices_), 0, 0) : 0;
+      const double layout_bound = timed ? layout_value(choices_) : 0;
       if (layout_bound > threshold()) {
         result_.cut += family.count() / static_cast<std::int64_t>(family.recomputes->size());
         result_.cut_bound = std::min(result_.cut_bound, layout_bound);
@@ -153,17 +129,15 @@ class Gathering {
   }
 
   void add_leaf(Leaf&& leaf) {
-    const double bound_s = estimator_.lower_bound_s(choices_);
-    // The devices compute for at most as long as the bound says the step lasts, and cost at least nothing:
-    // with no compute the value is a bound of the objective's.
-    leaf.bound = value(bound_s, 0, leaf.memory_bytes);
+    const Bound bound = estimator_.lower_bound(choices_);
+    leaf.bound = value(bound.step_s, bound.compute_s, leaf.memory_bytes);
     if (leaf.bound > threshold()) {
       result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
       return;
     }
     leaf.times = estimator_.times(choices_);
     leaf.expected = value(leaf.times.estimate_s, leaf.times.compute_s, leaf.memory_bytes);
-    leaf.bound = value(leaf.times.lower_bound_s, 0, leaf.memory_bytes);
+    leaf.bound = value(leaf.times.lower_bound_s, leaf.times.compute_s, leaf.memory_bytes);
     best_.push(leaf.expected);
     if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
     leaves_.push_back(leaf);
@@ -253,82 +227,6 @@ std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& j
   std::stable_sort(families.begin(), families.end(),
                    [](const BoundedFamily& a, const BoundedFamily& b) { return a.bound_s < b.bound_s; });
   return families;
-}
-
-std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,
-                         const Candidates& candidates) {
-  const Memory& memory = candidates.smallest_memory;
-  std::string text = fmt::format(
-      "none of {} plans fits in memory: the smallest, {}, needs {} on the devices of stage {}, {} more "
-      "than their {}",
-      candidates.count, describe(Plan{job, candidates.smallest->choices}), human_bytes(memory.total),
-      memory.stage, human_bytes(memory.total - memory.capacity), human_bytes(memory.capacity));
-  std::vector<std::string> changes;
-  const auto try_without = [&](const char* name, const auto& unpin) {
-    Pins free = pins;
-    unpin(free);
-    if (const auto found = roomiest(job, free))
-      changes.push_back(fmt::format("without {} it fits ({})", name, with_plan(job, *found)));
-  };
-  if (pins.recompute) {
-    try_without("--recompute", [](Pins& p) {
-      p.recompute.reset();
-      p.recompute_layers.reset();
-    });
-  }
-  if (pins.micro_batch) try_without("--micro-batch", [](Pins& p) { p.micro_batch.reset(); });
-  if (pins.zero) try_without("--zero", [](Pins& p) { p.zero.reset(); });
-  if (pins.sequence_parallel)
-    try_without("--sequence-parallel", [](Pins& p) { p.sequence_parallel.reset(); });
-  if (pins.schedule || pins.interleave) {
-    try_without("--schedule", [](Pins& p) {
-      p.schedule.reset();
-      p.interleave.reset();
-    });
-  }
-  if (pins.tp || pins.pp || pins.dp || pins.cp || pins.ep) {
-    try_without("--tp, --pp, --dp, --cp and --ep", [](Pins& p) {
-      p.tp.reset();
-      p.pp.reset();
-      p.dp.reset();
-      p.cp.reset();
-      p.ep.reset();
-      p.stage_layers.reset();
-    });
-  }
-  if (changes.empty() && job->cluster.fabric.transport != Transport::host) {
-    Pins free = pins;
-    free.dp.reset();
-    const int nodes = job->cluster.nodes();
-    for (int times = 2; times <= kMostTimesNodes; times *= 2) {
-      try {
-        auto larger = std::make_shared<Job>(*job);
-        larger->cluster = with_nodes(larger->cluster, nodes * times);
-        if (const auto found = roomiest(larger, free)) {
-          changes.push_back(fmt::format("with {} nodes ({} devices) it fits ({})", nodes * times,
-                                        larger->cluster.devices(), with_plan(larger, *found)));
-          break;
-        }
-      } catch (const UserError&) {
-        break;  // several node types: no one way to grow
-      }
-    }
-  }
-  if (changes.empty() && job->training.seq_len > 1) {
-    for (int seq_len = job->training.seq_len / 2; seq_len >= 128; seq_len /= 2) {
-      auto shorter = std::make_shared<Job>(*job);
-      shorter->training.seq_len = seq_len;
-      if (const auto found = roomiest(shorter, pins)) {
-        changes.push_back(
-            fmt::format("with sequences of {} tokens it fits ({})", seq_len, with_plan(shorter, *found)));
-        break;
-      }
-    }
-  }
-  if (changes.empty())
-    return text + "; no change of a pin, of the number of nodes or of the sequence length helps";
-  for (const std::string& change : changes) text += "; " + change;
-  return text;
 }
 
 }  // namespace orrery::planner

@@ -139,6 +139,11 @@ void Estimator::hops_of_graph(const Choices& c, Frame* frame) const {
   }
 }
 
+const LayerSums& Estimator::sums_of(const Choices& c, const Frame& frame, const DeviceKindAt& kind) {
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  return sums_.of(c, partly ? Recompute::none : c.recompute, frame.geometry->shapes, frame.shapes_key, kind);
+}
+
 Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
                                              std::uint64_t key, int stage, const DeviceKindAt& kind) {
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
@@ -248,6 +253,20 @@ double Estimator::optimizer_s(double elements, const DeviceKindAt& kind) const {
          job_->runtime.memory_bound_efficiency / kind.speed;
 }
 
+double Estimator::reading_s(const Plan& plan, const Frame& frame) const {
+  if (job_->training.sample_bytes == 0) return 0;
+  double rate = 0;
+  for (const NodeGroup& group : job_->cluster.groups)
+    rate = std::max(rate, group.node.storage_read_bytes_per_s);
+  const bool one_process = plan.choices.sync == Sync::single_process;
+  const int readers = one_process ? 1 : frame.geometry->first_stage_on_node;
+  const auto most =
+      std::max_element(plan.choices.replica_batches.begin(), plan.choices.replica_batches.end());
+  const auto replica = static_cast<int>(most - plan.choices.replica_batches.begin());
+  const bool even = plan.choices.replica_batches.empty();
+  return plan.read_ahead_bytes(even ? 0 : replica) * readers / rate;
+}
+
 Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
                                     const DeviceKindAt& kind) {
   const Choices& c = plan.choices;
@@ -261,9 +280,7 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       // From ZeRO-2 on, what each micro-batch reduces stands between the passes.
       ending.reduce = all.rest_s.front() - (c.zero >= 2 ? all.total_s : 0);
     } else {
-      const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
-      const LayerSums& own =
-          sums_.of(c, partly ? Recompute::none : c.recompute, frame.geometry->shapes, frame.shapes_key, kind);
+      const LayerSums& own = sums_of(c, frame, kind);
       const int begin = frame.cut->part(stage, 0).begin;
       // On the data stream, from the end of the last backward pass: each bucket and those behind it.
       const auto after = [&](std::size_t i) {
@@ -287,31 +304,6 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
   ending.reduce += all.last_s;
   ending.optimizer = optimizer_s(all.owned, kind);
   return ending;
-}
-
-void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
-  const Choices& c = plan.choices;
-  for (const int stage : frame.cut->distinct) {
-    const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
-    StageTimes& t = (*stages)[stage];
-    const double gather = c.zero == 3 ? all.gather_s : 0;
-    const double forward = std::max(0.0, gather - t.forward_busy);
-    double backward = std::max(0.0, gather - t.backward_busy);
-    if (c.overlap_grad_reduce) {
-      // What one pass leaves of its reductions may go on beside the next.
-      backward = std::max(backward, 2 * gather + all.total_s - t.forward_busy - t.backward_busy - forward);
-    } else {
-      backward += all.total_s;
-    }
-    t.forward += forward;
-    t.forward_busy += forward;
-    t.backward += backward;
-    t.backward_busy += backward;
-    t.first_forward += forward / c.interleave;
-    t.first_backward += backward / c.interleave;
-  }
-  for (int stage = 0; stage < c.pp; ++stage)
-    if (frame.cut->twin[stage] != stage) (*stages)[stage] = (*stages)[frame.cut->twin[stage]];
 }
 
 double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
@@ -372,6 +364,7 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
     *stages = &paced_;
   }
   double body = body_seconds(c, own, **stages, m) + m * job_->runtime.micro_batch_overhead_s;
+  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages);
   if (!host_waits) {
     // The host's way through the step: all that it issues, and what the device still has to do then.
     double earlier = 0;
@@ -391,7 +384,7 @@ StepTimes Estimator::times(const Choices& c) {
   const Frame& own = frame(c);
   const auto m = static_cast<double>(plan.micro_batches());
   StepTimes result;
-  result.lower_bound_s = bound(plan, own, /*with_data=*/true);
+  result.lower_bound_s = bound(plan, own, /*with_data=*/true).step_s;
   all_stages(c, own, /*alone=*/false, &stages_);
   const std::vector<StageTimes>* stages = &stages_.times;
   double body = 0;
@@ -454,6 +447,7 @@ StepTimes Estimator::times(const Choices& c) {
     done = std::max(done, ready + endings_[stage].optimizer + endings_[stage].gather);
     earlier += step_back(stage);
   }
+  done = std::max(done, reading_s(plan, own));
   result.estimate_s = std::max(done + job_->runtime.step_overhead_s, result.lower_bound_s);
   return result;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "planner/cuts.h"
@@ -22,6 +23,12 @@ struct StepTimes {
   double compute_s = 0;      // the compute stream busy, mean over the stages
 };
 
+// No simulation of a plan takes less of either.
+struct Bound {
+  double step_s = 0;
+  double compute_s = 0;  // the compute stream busy, mean over the stages; 0 where devices are unlike
+};
+
 class Estimator {
  public:
   explicit Estimator(std::shared_ptr<const Job> job);
@@ -30,10 +37,12 @@ class Estimator {
   // The choices must have passed check_plan.
   StepTimes times(const Choices& choices);
   // The lower bound alone, cheaper.
-  double lower_bound_s(const Choices& choices);
+  Bound lower_bound(const Choices& choices);
+  double lower_bound_s(const Choices& choices) { return lower_bound(choices).step_s; }
   // A bound of all plans that differ from `choices` in zero, shard_group, overlap_grad_reduce, bucket_bytes,
   // grad_compression and sync only: nothing of data parallelism is counted.
-  double layout_bound_s(const Choices& choices);
+  Bound layout_bound(const Choices& choices);
+  double layout_bound_s(const Choices& choices) { return layout_bound(choices).step_s; }
 
   // Plans with equal keys reduce equal buckets: their Programs differ in nothing but the number in
   // `bucket_bytes`.
@@ -85,20 +94,32 @@ class Estimator {
   void hops_of_graph(const Choices& choices, Frame* frame) const;
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
+  // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.
+  const LayerSums& sums_of(const Choices& choices, const Frame& frame, const DeviceKindAt& kind);
   StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
                          std::uint64_t shapes_key, int stage, const DeviceKindAt& kind);
   // Until a replica with these stages has run m micro-batches, the host issuing them; *stages becomes what
   // they take where the host or data parallelism's traffic sets the pace.
   double replica_seconds(const Plan& plan, const Frame& frame, double m,
                          const std::vector<StageTimes>** stages);
-  // Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the computation beside it.
+  // gather_pace.cc. Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the
+  // computation beside it.
   void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
+  // ZeRO-3, layer by layer: by how much a micro-batch's forward and backward passes through a stage are
+  // longer than their computation.
+  std::pair<double, double> waits_for_layers(const Plan& plan, const Frame& frame, int stage,
+                                             const Reductions& all);
+  // By how much the first micro-batch is late because parameters are still being gathered.
+  double gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
                       double micro_batches);
   Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
                 const DeviceKindAt& kind);
   double optimizer_s(double elements, const DeviceKindAt& kind) const;
-  double bound(const Plan& plan, const Frame& frame, bool with_data);
+  // The next step's samples from the nodes' storage; where nodes are unlike, of the rank that reads most at
+  // the fastest node's rate.
+  double reading_s(const Plan& plan, const Frame& frame) const;
+  Bound bound(const Plan& plan, const Frame& frame, bool with_data);
 
   std::shared_ptr<const Job> job_;
   LayerSumsTable sums_;

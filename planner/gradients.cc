@@ -17,6 +17,14 @@ std::uint64_t pair_of(int a, int b) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 | static_cast<std::uint32_t>(b);
 }
 
+// Puts them in order; each has its own gathering, and then all before it too.
+void add_up(std::vector<Reductions::Use>& uses) {
+  std::stable_sort(uses.begin(), uses.end(), [](const Reductions::Use& a, const Reductions::Use& b) {
+    return std::pair(a.chunk, a.part) < std::pair(b.chunk, b.part);
+  });
+  for (std::size_t i = 1; i < uses.size(); ++i) uses[i].gathered_s += uses[i - 1].gathered_s;
+}
+
 // Experts that see other tokens than the rest of the layer are reduced over a group of their own.
 bool apart(const Choices& c) {
   return c.ep > 1 || c.sequence_parallel;
@@ -221,7 +229,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
                                    shapes.alone_key);
       }
     }
-    result.steps.push_back({last_reduce, last_across, bucket.part, bucket.chunk});
+    result.steps.push_back({last_reduce, last_across, last_gather, bucket.part, bucket.chunk});
     result.total_s += last_reduce;
     result.gather_s += last_gather;
     result.widest_layer_s = std::max(result.widest_layer_s, last_gather);
@@ -232,6 +240,10 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   result.rest_s.assign(result.steps.size() + 1, 0);
   for (std::size_t i = result.steps.size(); i-- > 0;)
     result.rest_s[i] = result.rest_s[i + 1] + result.steps[i].seconds + result.steps[i].across_s;
+  const bool beside_forward = (c.zero == 1 || c.zero == 2) && job_->runtime.overlap_param_gather;
+  if (beside_forward)
+    for (const Reductions::Step& step : result.steps)
+      result.uses.push_back({step.chunk, step.part, step.gather_s});
   if (all.tied > 0) {
     // Shared by the first and the last stage: summed over both, then reduced like any other.
     result.last_s +=
@@ -241,11 +253,17 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     result.owned += all.tied / (c.zero >= 1 && shapes.shared != nullptr ? shapes.shared->ranks : 1);
     if (shapes.shared != nullptr) {
       result.last_s += cost(reduce, all.tied * gradient_bytes, *shapes.shared, shapes.shared_key);
-      if (c.zero >= 1)
-        result.gather_s +=
+      if (c.zero >= 1) {
+        const double gather =
             cost(CollectiveKind::all_gather, all.tied * weight_bytes, *shapes.shared, shapes.shared_key);
+        result.gather_s += gather;
+        if (beside_forward)
+          result.uses.push_back(stage == 0 ? Reductions::Use{0, cut.part(0, 0).begin, gather}
+                                           : Reductions::Use{cut.chunks - 1, parts_.count() - 1, gather});
+      }
     }
   }
+  add_up(result.uses);
   const auto tensor = geometry.shapes.find(GroupKind::tensor);
   if (c.sequence_parallel && tensor != geometry.shapes.end()) {
     const GroupShape* shape = shapes_of(false).shared;

@@ -17,10 +17,18 @@ struct Reductions {
   struct Step {  // one bucket, in the order of completion
     double seconds = 0;
     double across_s = 0;  // hybrid sharding: the sum over the copies of a shard, at the last micro-batch
+    double gather_s = 0;  // of its parameters
     int part = 0;         // whose backward pass completes it
     int chunk = 0;
   };
+  // A bucket's parameters that are gathered beside the next forward pass, in the order of use.
+  struct Use {
+    int chunk = 0;
+    int part = 0;           // the first that waits for them: the last that the backward pass completes
+    double gathered_s = 0;  // when they are there, alone on the data stream from the step's beginning
+  };
   std::vector<Step> steps;
+  std::vector<Use> uses;
   std::vector<double> rest_s;  // of the steps from the i-th on
   double total_s = 0;          // without across_s
   double last_s = 0;           // tied and partial gradients, after the others

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -292,6 +293,115 @@ class Megatron {
   Imported result_;
 };
 
+// A DeepSpeed JSON, key by key.
+class DeepSpeed {
+ public:
+  DeepSpeed(const Json& json, const std::string& file) : json_(json), file_(file) {
+    // What DeepSpeed does unless told otherwise.
+    result_.pins.zero = 0;
+    result_.pins.overlap_grad_reduce = false;
+  }
+
+  Imported run() {
+    for (const auto& [key, value] : json_.items()) read(key, value);
+    Pins& p = result_.pins;
+    if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
+    // train_batch_size = micro-batch x accumulation x replicas, as DeepSpeed asserts.
+    if (!p.dp && result_.global_batch && p.micro_batch && accumulated_)
+      p.dp = replicas(*result_.global_batch, *p.micro_batch * *accumulated_);
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected) const {
+    throw UserError(file_, 0, what, "expected " + expected);
+  }
+
+  std::int64_t whole(const Json& value, const std::string& key, std::int64_t least) const {
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (number < static_cast<double>(least) || number > 1e15 || number != std::floor(number))
+      refuse(fmt::format("{} is {}", key, value.dump()), fmt::format("a whole number from {}", least));
+    return static_cast<std::int64_t>(number);
+  }
+  int small(const Json& value, const std::string& key, std::int64_t least) const {
+    return static_cast<int>(std::min<std::int64_t>(whole(value, key, least), 1 << 24));
+  }
+  void need_object(const Json& value, const std::string& key, const char* expected) const {
+    if (!value.is_object()) refuse(key + " is no object", expected);
+  }
+  bool enabled(const Json& value, const std::string& key) const {
+    need_object(value, key, "{\"enabled\": …}");
+    return value.contains("enabled") && value.at("enabled").is_boolean() && value.at("enabled").get<bool>();
+  }
+
+  int replicas(std::int64_t batch, std::int64_t of_each) const {
+    if (batch % of_each != 0)
+      refuse(fmt::format("train_batch_size is {}", batch),
+             fmt::format("a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
+                         of_each));
+    return static_cast<int>(std::min<std::int64_t>(batch / of_each, 1 << 24));
+  }
+
+  void read(const std::string& key, const Json& value) {
+    Pins& p = result_.pins;
+    if (value == "auto") return;
+    if (key == "train_batch_size") {
+      result_.global_batch = whole(value, key, 1);
+    } else if (key == "train_micro_batch_size_per_gpu") {
+      p.micro_batch = small(value, key, 1);
+    } else if (key == "gradient_accumulation_steps") {
+      accumulated_ = small(value, key, 1);
+    } else if (key == "sequence_parallel_size") {
+      p.cp = small(value, key, 1);
+    } else if (key == "data_parallel_size") {
+      p.dp = small(value, key, 1);
+    } else if (key == "communication_data_type") {
+      gradient_bytes_ = value == "fp32" ? 4 : 2;
+    } else if (key == "fp16") {
+      if (enabled(value, key)) result_.precision = DType::fp16;
+    } else if (key == "bf16") {
+      if (enabled(value, key)) result_.precision = DType::bf16;
+    } else if (key == "tensor_parallel") {
+      need_object(value, key, "{\"autotp_size\": …}");
+      if (value.contains("autotp_size"))
+        p.tp = std::max(1, small(value.at("autotp_size"), key + ".autotp_size", 0));
+    } else if (key == "expert_parallel") {
+      if (enabled(value, key) && value.contains("autoep_size"))
+        p.ep = small(value.at("autoep_size"), key + ".autoep_size", 1);
+    } else if (key == "zero_optimization") {
+      need_object(value, key, "{\"stage\": …}");
+      for (const auto& [name, setting] : value.items()) read_zero(name, setting);
+      if (p.zero == 3 && !value.contains("overlap_comm")) p.overlap_grad_reduce = true;
+    } else {
+      result_.ignored.push_back(key);
+    }
+  }
+
+  void read_zero(const std::string& name, const Json& setting) {
+    Pins& p = result_.pins;
+    const std::string full = "zero_optimization." + name;
+    if (name == "stage") {
+      p.zero = small(setting, full, 0);
+      if (*p.zero > 3) refuse(fmt::format("{} is {}", full, setting.dump()), "0, 1, 2 or 3");
+    } else if (name == "overlap_comm") {
+      if (setting.is_boolean()) p.overlap_grad_reduce = setting.get<bool>();
+    } else if (name == "reduce_bucket_size") {
+      if (setting != "auto") bucket_elements_ = whole(setting, full, 1);
+    } else if (name == "mics_shard_size") {
+      if (setting.is_number() && setting.get<double>() > 0) p.shard_group = small(setting, full, 1);
+    } else {
+      result_.ignored.push_back(full);
+    }
+  }
+
+  const Json& json_;
+  const std::string& file_;
+  double gradient_bytes_ = 2;
+  std::optional<std::int64_t> bucket_elements_;
+  std::optional<std::int64_t> accumulated_;
+  Imported result_;
+};
+
 }  // namespace
 
 Imported import_megatron(std::string_view flags, int layers) {
@@ -308,75 +418,7 @@ Imported import_deepspeed(std::string_view text, const std::string& file) {
                     "expected a DeepSpeed configuration");
   }
   if (!json.is_object()) throw UserError(file, 1, "no JSON object", "expected a DeepSpeed configuration");
-  const auto whole = [&](const Json& value, const std::string& key, std::int64_t least) {
-    if (!value.is_number() || value.get<double>() < static_cast<double>(least) ||
-        value.get<double>() > 1e15 ||
-        value.get<double>() != static_cast<double>(static_cast<std::int64_t>(value.get<double>())))
-      throw UserError(file, 0, fmt::format("{} is {}", key, value.dump()),
-                      fmt::format("expected a whole number from {}", least));
-    return static_cast<std::int64_t>(value.get<double>());
-  };
-  const auto small = [&](const Json& value, const std::string& key, std::int64_t least) {
-    return static_cast<int>(std::min<std::int64_t>(whole(value, key, least), 1 << 24));
-  };
-  const auto enabled = [&](const Json& value, const std::string& key) {
-    if (!value.is_object()) throw UserError(file, 0, key + " is no object", "expected {\"enabled\": …}");
-    return value.contains("enabled") && value.at("enabled").is_boolean() && value.at("enabled").get<bool>();
-  };
-  Imported result;
-  Pins& p = result.pins;
-  p.zero = 0;
-  p.overlap_grad_reduce = false;
-  double gradient_bytes = 2;
-  std::optional<std::int64_t> bucket_elements;
-  for (const auto& [key, value] : json.items()) {
-    if (key == "train_batch_size") {
-      if (value != "auto") result.global_batch = whole(value, key, 1);
-    } else if (key == "train_micro_batch_size_per_gpu") {
-      if (value != "auto") p.micro_batch = small(value, key, 1);
-    } else if (key == "sequence_parallel_size") {
-      p.cp = small(value, key, 1);
-    } else if (key == "data_parallel_size") {
-      p.dp = small(value, key, 1);
-    } else if (key == "communication_data_type") {
-      gradient_bytes = value == "fp32" ? 4 : 2;
-    } else if (key == "fp16") {
-      if (enabled(value, key)) result.precision = DType::fp16;
-    } else if (key == "bf16") {
-      if (enabled(value, key)) result.precision = DType::bf16;
-    } else if (key == "tensor_parallel") {
-      if (!value.is_object())
-        throw UserError(file, 0, key + " is no object", "expected {\"autotp_size\": …}");
-      if (value.contains("autotp_size"))
-        p.tp = std::max(1, small(value.at("autotp_size"), key + ".autotp_size", 0));
-    } else if (key == "expert_parallel") {
-      if (enabled(value, key) && value.contains("autoep_size"))
-        p.ep = small(value.at("autoep_size"), key + ".autoep_size", 1);
-    } else if (key == "zero_optimization") {
-      if (!value.is_object()) throw UserError(file, 0, key + " is no object", "expected {\"stage\": …}");
-      for (const auto& [name, setting] : value.items()) {
-        const std::string full = fmt::format("{}.{}", key, name);
-        if (name == "stage") {
-          p.zero = small(setting, full, 0);
-          if (*p.zero > 3)
-            throw UserError(file, 0, fmt::format("{} is {}", full, setting.dump()), "expected 0, 1, 2 or 3");
-          if (*p.zero == 3 && !value.contains("overlap_comm")) p.overlap_grad_reduce = true;
-        } else if (name == "overlap_comm") {
-          if (setting.is_boolean()) p.overlap_grad_reduce = setting.get<bool>();
-        } else if (name == "reduce_bucket_size") {
-          if (setting != "auto") bucket_elements = whole(setting, full, 1);
-        } else if (name == "mics_shard_size") {
-          if (setting.is_number() && setting.get<double>() > 0) p.shard_group = small(setting, full, 1);
-        } else {
-          result.ignored.push_back(full);
-        }
-      }
-    } else {
-      result.ignored.push_back(key);
-    }
-  }
-  if (bucket_elements) p.bucket_bytes = static_cast<double>(*bucket_elements) * gradient_bytes;
-  return result;
+  return DeepSpeed(json, file).run();
 }
 
 }  // namespace orrery::planner

@@ -99,6 +99,23 @@ std::string uneven_load(const Load& load) {
   return text.empty() ? text : "Load: " + text + ".";
 }
 
+std::string few_workers(const Load& load) {
+  double most_s = 0, all_s = 0, busy_s = 0;
+  int workers = 0, busy = 0;
+  for (const ReplicaLoad& group : load.replicas) most_s = std::max(most_s, group.compute_s);
+  for (const ReplicaLoad& group : load.replicas) {
+    workers += group.count;
+    all_s += group.compute_s * group.count;
+    if (group.compute_s < most_s / 2) continue;
+    busy += group.count;
+    busy_s += group.compute_s * group.count;
+  }
+  if (busy == workers) return {};
+  return fmt::format(
+      "{} of the {} workers do {:.0f}% of the work: the others wait for the network, and nobody for them.",
+      busy, workers, 100 * busy_s / all_s);
+}
+
 Json to_json(const Load& load) {
   Json stages = Json::array();
   for (const StageLoad& stage : load.stages)

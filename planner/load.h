@@ -37,6 +37,8 @@ struct Load {
 Load load_of(const Evaluation& evaluation);
 // One sentence on what is uneven; empty where nothing is, by more than a thousandth of the mean.
 std::string uneven_load(const Load& load);
+// Of workers that do not wait for each other: one sentence where few of them do most of the work, else empty.
+std::string few_workers(const Load& load);
 Json to_json(const Load& load);
 
 }  // namespace orrery::planner

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "planner/candidates.h"
+#include "planner/load.h"
 #include "planner/order_choice.h"
 #include "planner/pareto.h"
 #include "planner/split_choice.h"
@@ -23,6 +24,10 @@ namespace {
 
 // Simulated together. Fixed, so that what is simulated does not depend on the number of processes.
 constexpr std::size_t kBatch = 4;
+
+// No third plan joins a batch that so many passes of a micro-batch through a layer are expected of: about a
+// second of each of two cores.
+constexpr double kBatchPasses = 30e3;
 
 // At least so many plans are kept in order, for the case that the closed form errs.
 constexpr int kKept = 64;
@@ -60,11 +65,14 @@ class Search {
     const double least = least_open_bound();
     result.proven = least >= best;
     result.gap = result.proven ? 0 : (best - least) / best;
-    result.why = explain(done_, candidates_, estimator_);
-    if (done_.front().plan.choices.asynchronous())
+    result.sensitivities = sensitivities(done_.front().plan, candidates_, estimator_);
+    result.why = explain(done_, result.sensitivities);
+    if (done_.front().plan.choices.asynchronous()) {
       result.why +=
           " A step counts as many samples as a synchronous one; how many more steps stale gradients "
           "need is not predicted.";
+      if (const std::string few = few_workers(load_of(done_.front())); !few.empty()) result.why += " " + few;
+    }
     if (!result.systems.empty()) result.why += " " + which_suits(result.systems, done_.front());
     done_.resize(std::min(done_.size(), static_cast<std::size_t>(options_.top)));
     result.plans = std::move(done_);
@@ -114,9 +122,13 @@ class Search {
       if (done_.size() >= wanted && least_open_bound() >= best) break;
       if (!done_.empty() && spent_s_ >= options_.budget_s) break;
       std::vector<const Candidate*> batch;
+      double passes = 0;
       for (; next_ < order_.size() && batch.size() < kBatch; ++next_) {
         const bool hopeless = order_[next_]->bound >= best && done_.size() + batch.size() >= wanted;
-        if (!hopeless) batch.push_back(order_[next_]);
+        if (hopeless) continue;
+        passes += sim::expected_passes({job_, order_[next_]->choices});
+        if (batch.size() >= 2 && passes > kBatchPasses) break;
+        batch.push_back(order_[next_]);
       }
       for (const double time_s : simulate(batch)) best = std::min(best, time_s);
       if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
@@ -138,8 +150,9 @@ class Search {
     const std::vector<sim::Simulation> results = sim::simulate_all(plans, simulation, jobs);
     std::vector<double> values;
     for (std::size_t i = 0; i < results.size(); ++i) {
+      const double ep = plans[i].choices.ep;
       spent_s_ += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
-                  job_->cluster.devices() * kNominalSecondsPerRank;
+                  job_->cluster.devices() * kNominalSecondsPerRank + ep * ep * kNominalSecondsPerPair;
       values.push_back(value(*batch[i], results[i].step_time_s));
       Evaluation evaluation;
       evaluation.plan = plans[i];
@@ -266,7 +279,8 @@ Json training_json(const Job& job) {
           {"seq_len", t.seq_len},
           {"precision", name_of(t.precision)},
           {"optimizer", name_of(t.optimizer)},
-          {"attention", t.fused_attention ? "fused" : "unfused"}};
+          {"attention", t.fused_attention ? "fused" : "unfused"},
+          {"sample_bytes", t.sample_bytes}};
 }
 
 // Of a simulated plan on its own cluster.
@@ -322,6 +336,13 @@ Json subsets_json(const SearchResult& result) {
   return list;
 }
 
+Json sensitivities_json(const SearchResult& result) {
+  Json list = Json::array();
+  for (const Sensitivity& change : result.sensitivities)
+    list.push_back({{"change", change.key}, {"saves", std::max(0.0, change.saves)}});
+  return list;
+}
+
 Json pareto_json(const SearchResult& result) {
   Json list = Json::array();
   for (const Evaluation& evaluation : result.pareto) {
@@ -362,7 +383,15 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
 
 Json to_json(const Job& job, const SearchResult& result) {
   Json plans = Json::array();
-  for (const Evaluation& evaluation : result.plans) plans.push_back(to_json(evaluation));
+  for (const Evaluation& evaluation : result.plans) {
+    plans.push_back(to_json(evaluation));
+    if (plans.size() == 1) continue;
+    const Loss loss = loss_against(result.plans.front(), evaluation);
+    plans.back()["loses"] = {{"seconds", loss.seconds},
+                             {"share", loss.seconds / result.plans.front().step_time_s()},
+                             {"part", loss.part},
+                             {"part_s", loss.part_s}};
+  }
   return {{"workload", job.workload.name},
           {"parameters", job.workload.parameters()},
           {"cluster", job.cluster.name},
@@ -377,6 +406,7 @@ Json to_json(const Job& job, const SearchResult& result) {
           {"simulated", result.simulated},
           {"search_s", result.search_s},
           {"why", result.why},
+          {"sensitivities", sensitivities_json(result)},
           {"systems", result.systems.empty() ? Json::array() : to_json(result.systems, result.plans.front())},
           {"subsets", subsets_json(result)},
           {"pareto", pareto_json(result)},

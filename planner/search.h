@@ -48,12 +48,22 @@ struct SearchOptions {
 constexpr double kNominalEventsPerSecond = 500e3;
 // What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).
 constexpr double kNominalSecondsPerRank = 20e-6;
+// And for each pair of an all-to-all (measured with experts on 256 ranks: 0.3 s).
+constexpr double kNominalSecondsPerPair = 5e-6;
 
 // A part of a machine of unlike devices by itself (subsets.h), for comparison.
 struct Subset {
   Cluster cluster;
   std::optional<Evaluation> best;  // the search's best plan on it; none where none can be had
   std::string refusal;             // why there is none
+};
+
+// What a change of hardware would save, by the closed form: of the plans that are promising now, the best on
+// either machine.
+struct Sensitivity {
+  std::string key;     // "inter_node_bandwidth_x2" "intra_node_bandwidth_x2" "memory_plus_10_percent"
+  std::string change;  // for people
+  double saves = 0;    // of the step
 };
 
 struct SearchResult {
@@ -64,6 +74,7 @@ struct SearchResult {
   bool proven = false;  // best under this model: no candidate's lower bound is below the best simulated
   double gap = 0;       // (best - least lower bound of the rest) / best; 0 when proven
   double search_s = 0;
+  std::vector<Sensitivity> sensitivities;
   std::string why;  // three sentences, from numbers, and one on the kinds of systems
   std::vector<System>
       systems;  // the best plan of each kind; empty where one device or a pin of `sync` leaves one

@@ -68,6 +68,8 @@ class Enumerator {
         gradients_(job_, parts_, geometries_),
         unlike_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
         weights_(layer_weights(job_)),
+        has_attention_(std::any_of(job_->workload.operators.begin(), job_->workload.operators.end(),
+                                   [](const Operator& op) { return op.kind == OperatorKind::attention; })),
         local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})),
         no_buckets_(std::make_shared<const std::vector<BucketSize>>(
             1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
@@ -239,15 +241,21 @@ class Enumerator {
     return counts;
   }
 
+  // Only where tensor ranks have tokens of their own can experts be spread over them too.
+  static bool spans_tensor_ranks(const Choices& c) { return c.tp > 1 && (c.dp * c.cp) % c.ep != 0; }
+
   void for_experts(Choices choices) {
+    const int replicas = choices.dp * choices.cp;
+    const bool over_tensor = choices.tp > 1 && pins_.sequence_parallel.value_or(true);
     std::vector<int> counts{1};
     if (const int experts = experts_of(job_->workload); experts > 0) {
       counts.clear();
-      for (const int ep : divisors(choices.dp * choices.cp))
+      for (const int ep : divisors(std::int64_t{replicas} * (over_tensor ? choices.tp : 1)))
         if (experts % ep == 0) counts.push_back(ep);
     }
     for (const int ep : values(pins_.ep, counts)) {
       choices.ep = ep;
+      choices.sequence_parallel = shares_samples(choices) || spans_tensor_ranks(choices);
       if (!plausible(choices)) continue;
       for (const auto& order : orders(choices)) {
         choices.order = order;
@@ -373,7 +381,7 @@ class Enumerator {
 
   void for_sequence(Choices choices) {
     for (const bool sequence_parallel : {false, true}) {
-      if (shares_samples(choices) && !sequence_parallel) continue;
+      if ((shares_samples(choices) || spans_tensor_ranks(choices)) && !sequence_parallel) continue;
       if (pins_.sequence_parallel ? *pins_.sequence_parallel != sequence_parallel
                                   : choices.tp == 1 && sequence_parallel)
         continue;
@@ -430,7 +438,8 @@ class Enumerator {
     if (list != nullptr) return list;
     std::vector<Recomputed> found;
     for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if (pins_.recompute && *pins_.recompute != kind) continue;
+      if (pins_.recompute ? *pins_.recompute != kind : kind == Recompute::selective && !has_attention_)
+        continue;
       Choices one = choices;
       one.recompute = kind;
       if (!supported(one)) continue;
@@ -599,6 +608,7 @@ class Enumerator {
   bool unlike_ = false;                 // devices: shares of the batch and cuts may heed their speed
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
+  bool has_attention_ = false;          // which is what selective recomputation runs again
   bool local_ = false;                  // only what the executor can train
   bool empty_ = true;
   struct CutKey {

@@ -170,6 +170,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
   double best_s = std::numeric_limits<double>::infinity();
   try {
     for_each_plan(job, *alone, [&](const Choices& choices) {
+      if (!choices.replica_batches.empty()) return;  // anybody may draw a share
       Choices spread = choices;
       spread.zero = 1;
       const Memory needs = memory.predict(spread);

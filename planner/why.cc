@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "base/format.h"
@@ -49,76 +50,115 @@ std::string what_bounds(const Evaluation& best) {
                      human_bytes(best.memory.total), human_bytes(best.memory.capacity));
 }
 
+// In what two plans differ that `describe` says the same of.
+std::string difference(const Choices& best, const Choices& other) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (best.overlap_grad_reduce != other.overlap_grad_reduce)
+    add(other.overlap_grad_reduce ? "its reduction overlapped" : "its reduction not overlapped");
+  if (best.bucket_bytes != other.bucket_bytes)
+    add(other.bucket_bytes > 0 ? "buckets of " + human_bytes(other.bucket_bytes) : "the runtime's buckets");
+  if (best.order != other.order) add("another order on the machine");
+  if (best.stage_layers != other.stage_layers) add("another cut");
+  return text;
+}
+
 std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other) {
-  const double lost = other.step_time_s() - best.step_time_s();
+  const Loss loss = loss_against(best, other);
   const auto before = parts_of(best.simulation->breakdown);
   const auto after = parts_of(other.simulation->breakdown);
-  std::size_t worst = 0, better = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    const double change = after[i].second - before[i].second;
-    if (change > after[worst].second - before[worst].second) worst = i;
-    if (change < after[better].second - before[better].second) better = i;
-  }
-  std::string text = fmt::format("The runner-up, {}, ", describe(other.plan));
-  if (std::abs(lost) < 1e-4 * best.step_time_s()) return text + "takes as long.";
-  text += lost > 0 ? fmt::format("loses {} ({:.1f}%)", human_seconds(lost), 100 * lost / best.step_time_s())
-                   : fmt::format("is {} faster, but not better by the objective", human_seconds(-lost));
-  const double more = after[worst].second - before[worst].second;
+  std::size_t better = 0;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (after[i].second - before[i].second < after[better].second - before[better].second) better = i;
+  const std::string name = describe(other.plan);
+  std::string text = fmt::format("The runner-up, {}, ",
+                                 name != describe(best.plan)
+                                     ? name
+                                     : "the same with " + difference(best.plan.choices, other.plan.choices));
+  if (std::abs(loss.seconds) < 1e-4 * best.step_time_s()) return text + "takes as long.";
+  text += loss.seconds > 0
+              ? fmt::format("loses {} ({:.1f}%)", human_seconds(loss.seconds),
+                            100 * loss.seconds / best.step_time_s())
+              : fmt::format("is {} faster, but not better by the objective", human_seconds(-loss.seconds));
   const double less = before[better].second - after[better].second;
-  if (more > 0) text += fmt::format(": {} more {}", human_seconds(more), spoken(before[worst].first));
+  if (loss.part_s > 0) text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
   if (less > kWorthSaying * best.step_time_s())
-    text +=
-        fmt::format("{} {} less {}", more > 0 ? "," : ":", human_seconds(less), spoken(before[better].first));
+    text += fmt::format("{} {} less {}", loss.part_s > 0 ? "," : ":", human_seconds(less),
+                        spoken(before[better].first));
   return text + ".";
 }
 
-// Share of the step that a change of hardware would save, by the closed form of the same plan.
-double saved(const Plan& plan, double estimate_s, const Cluster& changed) {
-  auto job = std::make_shared<Job>(*plan.job);
-  job->cluster = changed;
-  return 1 - Estimator(job).times(plan.choices).estimate_s / estimate_s;
+// Plans beside the best one that a change of hardware may make the best.
+constexpr std::size_t kPromising = 32;
+
+double least_estimate_s(Estimator& estimator, const std::vector<Choices>& plans) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Choices& choices : plans) least = std::min(least, estimator.times(choices).estimate_s);
+  return least;
 }
 
-std::string what_would_help(const Evaluation& best, const Candidates& candidates, Estimator& estimator) {
-  const Cluster& cluster = best.plan.job->cluster;
-  const double estimate_s = estimator.times(best.plan.choices).estimate_s;
-  std::vector<std::pair<double, std::string>> options;
-  if (cluster.nodes() > 1) {
-    Cluster wider = cluster;
-    for (NodeGroup& group : wider.groups) group.node.nic.bandwidth_bytes_per_s *= 2;
-    options.emplace_back(saved(best.plan, estimate_s, wider), "twice the bandwidth between nodes");
-  }
-  {
-    Cluster wider = cluster;
-    for (NodeGroup& group : wider.groups) {
-      group.node.intra.bandwidth_bytes_per_s *= 2;
-      group.node.intra.bridge_bandwidth_bytes_per_s *= 2;
-    }
-    wider.communication.point_to_point_bytes_per_s *= 2;
-    options.emplace_back(saved(best.plan, estimate_s, wider), "twice the bandwidth inside a node");
-  }
-  {
-    // The fastest plan that 10% more memory would let in, by the closed form both.
-    const double gain = candidates.nearly ? 1 - candidates.nearly->times.estimate_s / estimate_s : 0;
-    options.emplace_back(gain, gain > 0
-                                   ? fmt::format("10% more memory ({})",
-                                                 describe(Plan{best.plan.job, candidates.nearly->choices}))
-                                   : std::string("10% more memory"));
-  }
-  std::stable_sort(options.begin(), options.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+std::string what_would_help(const std::vector<Sensitivity>& changes) {
   std::string text;
-  for (const auto& [share, what] : options)
-    text += fmt::format("{}{} would save {}", text.empty() ? "" : ", ", what,
-                        share < kWorthSaying ? std::string("nothing") : fmt::format("{:.1f}%", 100 * share));
+  for (const Sensitivity& change : changes)
+    text += fmt::format(
+        "{}{} would save {}", text.empty() ? "" : ", ", change.change,
+        change.saves < kWorthSaying ? std::string("nothing") : fmt::format("{:.1f}%", 100 * change.saves));
   text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   return text + " (closed form).";
 }
 
 }  // namespace
 
-std::string explain(const std::vector<Evaluation>& ranked, const Candidates& candidates,
-                    Estimator& estimator) {
+Loss loss_against(const Evaluation& best, const Evaluation& other) {
+  const auto before = parts_of(best.simulation->breakdown);
+  const auto after = parts_of(other.simulation->breakdown);
+  Loss loss{other.step_time_s() - best.step_time_s(), before.front().first, 0};
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double more = after[i].second - before[i].second;
+    if (more <= loss.part_s) continue;
+    loss.part = before[i].first;
+    loss.part_s = more;
+  }
+  return loss;
+}
+
+std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator) {
+  const Cluster& cluster = best.job->cluster;
+  std::vector<Choices> plans = {best.choices};
+  for (std::size_t i = 0; i < std::min(kPromising, candidates.worth.size()); ++i)
+    plans.push_back(candidates.worth[i].choices);
+  const double now_s = least_estimate_s(estimator, plans);
+  std::vector<Sensitivity> changes;
+  const auto add = [&](const char* key, const char* change, const Cluster& changed) {
+    auto job = std::make_shared<Job>(*best.job);
+    job->cluster = changed;
+    Estimator on_it(job);
+    changes.push_back({key, change, 1 - least_estimate_s(on_it, plans) / now_s});
+  };
+  if (cluster.nodes() > 1) {
+    Cluster wider = cluster;
+    for (NodeGroup& group : wider.groups) group.node.nic.bandwidth_bytes_per_s *= 2;
+    add("inter_node_bandwidth_x2", "twice the bandwidth between nodes", wider);
+  }
+  Cluster wider = cluster;
+  for (NodeGroup& group : wider.groups) {
+    group.node.intra.bandwidth_bytes_per_s *= 2;
+    group.node.intra.bridge_bandwidth_bytes_per_s *= 2;
+  }
+  wider.communication.point_to_point_bytes_per_s *= 2;
+  add("intra_node_bandwidth_x2", "twice the bandwidth inside a node", wider);
+  // The fastest plan that 10% more memory would let in.
+  Sensitivity memory{"memory_plus_10_percent", "10% more memory", 0};
+  if (candidates.nearly) memory.saves = 1 - candidates.nearly->times.estimate_s / now_s;
+  if (memory.saves > 0)
+    memory.change += fmt::format(" ({})", describe(Plan{best.job, candidates.nearly->choices}));
+  changes.push_back(std::move(memory));
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const Sensitivity& a, const Sensitivity& b) { return a.saves > b.saves; });
+  return changes;
+}
+
+std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sensitivity>& changes) {
   // The next plan of another kind: one that only recomputes a layer more says little.
   const auto other = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Evaluation& evaluation) {
     const Choices& a = ranked.front().plan.choices;
@@ -130,7 +170,7 @@ std::string explain(const std::vector<Evaluation>& ranked, const Candidates& can
   std::string text = what_bounds(ranked.front());
   text += runner_up != nullptr ? " " + what_runner_up_loses(ranked[0], *runner_up)
                                : " No other plan was simulated.";
-  return text + " " + what_would_help(ranked.front(), candidates, estimator);
+  return text + " " + what_would_help(changes);
 }
 
 }  // namespace orrery::planner

@@ -34,6 +34,17 @@ void check_batch(const Plan& plan) {
   const Training& training = plan.job->training;
   check_at_least("--global-batch", training.global_batch, 1);
   check_at_least("--micro-batch", choices.micro_batch, 1);
+  if (!(training.sample_bytes >= 0) || !std::isfinite(training.sample_bytes)) {
+    reject(fmt::format("--sample-bytes {}", training.sample_bytes), "a size in bytes");
+  }
+  const auto& groups = plan.job->cluster.groups;
+  if (training.sample_bytes > 0 && std::any_of(groups.begin(), groups.end(), [](const NodeGroup& group) {
+        return group.node.storage_read_bytes_per_s <= 0;
+      })) {
+    reject(fmt::format("--sample-bytes {}: nodes of {} without storage", training.sample_bytes,
+                       plan.job->cluster.name),
+           "storage_read_bytes_per_s in the cluster file");
+  }
   if (choices.replica_batches.empty()) {
     const std::int64_t share = static_cast<std::int64_t>(choices.dp) * choices.micro_batch;
     if (training.global_batch % share != 0) {

@@ -40,6 +40,7 @@ class ScheduleRun {
   }
 
   std::vector<std::int64_t> run() {
+    read_ahead();
     parameters_.start();
     if (pipeline_blocks(lowering_.plan())) return run_blocking();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -162,6 +163,19 @@ class ScheduleRun {
     lowering_.emit(std::move(instruction));
   }
 
+  // What the first stage will load in the next step, from the node's storage. Nothing in this step waits for
+  // it but its end.
+  void read_ahead() {
+    const double bytes = lowering_.plan().read_ahead_bytes(at().dp);
+    if (bytes <= 0 || at().pp > 0 || (has_one_process(lowering_) && at().dp > 0)) return;
+    Instruction instruction;
+    instruction.op = Op::load;
+    instruction.stream = Stream::input;
+    instruction.bytes = bytes;
+    instruction.writes.push_back({TensorKind::next_batch, 0, -1});
+    lowering_.emit(std::move(instruction));
+  }
+
   // The micro-batch's tokens on the first stage, its labels on the last.
   std::int64_t load(const Chunk& chunk, int micro_batch) {
     if (!chunk.first && !chunk.last) return -1;
@@ -170,7 +184,7 @@ class ScheduleRun {
     instruction.stream = Stream::input;
     instruction.micro_batch = micro_batch;
     instruction.dtype = DType::int32;
-    if (lowering_.plan().job->workload.transformer) {
+    if (lowering_.plan().job->workload.transformer && lowering_.plan().job->training.sample_bytes == 0) {
       instruction.bytes =
           lowering_.shard().rows * bytes_of(DType::int32) * (chunk.first && chunk.last ? 2 : 1);
     }

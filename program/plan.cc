@@ -92,6 +92,13 @@ DType Plan::gradient_type() const {
   return job->runtime.fp32_gradients ? DType::fp32 : activation_type();
 }
 
+double Plan::read_ahead_bytes(int replica) const {
+  const bool one_process = choices.sync == Sync::single_process && choices.dp > 1;
+  const auto samples = static_cast<double>(one_process ? job->training.global_batch
+                                                       : micro_batches_of(replica) * choices.micro_batch);
+  return samples * job->training.sample_bytes / (choices.tp * choices.cp);
+}
+
 double Plan::bucket_bytes() const {
   return choices.bucket_bytes > 0 ? choices.bucket_bytes : job->runtime.bucket_bytes;
 }

@@ -50,6 +50,9 @@ struct Training {
   bool fused_attention = true;
   double learning_rate = 0;  // 0: the executor's default for the optimizer
   std::uint64_t seed = 1;
+  // That a sample takes on the nodes' storage, from which loaders read it a step ahead; 0: samples are in
+  // the hosts' memory.
+  double sample_bytes = 0;
 };
 
 struct Job {
@@ -110,6 +113,9 @@ struct Plan {
   DType activation_type() const;
   DType parameter_type() const;
   DType gradient_type() const;
+  // Bytes that one rank of the first stage reads from its node's storage in a step, at most: its replica's
+  // samples, each shared by tensor and context ranks. One process reads for all.
+  double read_ahead_bytes(int replica) const;
   double bucket_bytes() const;  // chosen, or the runtime profile's; 0: one bucket for everything
 };
 

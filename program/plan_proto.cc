@@ -63,6 +63,7 @@ void read_training(const proto::Training& message, Training& training) {
   }
   training.learning_rate = message.learning_rate();
   training.seed = message.seed();
+  training.sample_bytes = message.sample_bytes();
 }
 
 }  // namespace
@@ -112,6 +113,7 @@ void to_proto(const Plan& plan, proto::Plan* message) {
   training->set_attention(job.training.fused_attention ? "fused" : "unfused");
   training->set_learning_rate(job.training.learning_rate);
   training->set_seed(job.training.seed);
+  training->set_sample_bytes(job.training.sample_bytes);
 
   auto* out = message->mutable_choices();
   out->set_tp(choices.tp);

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
 constexpr std::array<std::string_view, 10> kGroups = {"tensor",   "data",      "shard",  "replicate",
                                                       "pipeline", "embedding", "expert", "expert_data",
                                                       "context",  "world"};
-constexpr std::array<std::string_view, 16> kTensors = {"parameters",
+constexpr std::array<std::string_view, 17> kTensors = {"parameters",
                                                        "gradients",
                                                        "optimizer_state",
                                                        "activation",
@@ -39,7 +39,8 @@ constexpr std::array<std::string_view, 16> kTensors = {"parameters",
                                                        "replicated_gradient",
                                                        "key_value",
                                                        "key_value_gradient",
-                                                       "compressed"};
+                                                       "compressed",
+                                                       "next_batch"};
 
 }  // namespace
 
@@ -126,6 +127,7 @@ std::string label_of(const TensorRef& tensor) {
     case TensorKind::compressed:
       return fmt::format("{} of bucket {}", name_of(tensor.kind), tensor.index);
     case TensorKind::batch:
+    case TensorKind::next_batch:
     case TensorKind::loss:
     case TensorKind::gradient_norm:
     case TensorKind::replicated_gradient:

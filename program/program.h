@@ -81,6 +81,7 @@ enum class TensorKind : std::uint8_t {
   key_value,  // index: attention operator; the block of keys and values that ring attention passes on
   key_value_gradient,  // index: attention operator; its gradient, passed on with it
   compressed,          // index: bucket; its gradients as they travel, compressed
+  next_batch,          // the samples of the next step, read ahead
 };
 
 // Micro-batch -1: not of any micro-batch. Block: of ring attention (docs/program.md), else -1.

@@ -246,11 +246,6 @@ class Prepared {
   std::vector<double> steps_of_rank_;  // asynchronous: that a rank does in the time of a global batch
 };
 
-// What a simulation costs, in the measure of passes through layers of one rank a stage.
-double expected_instructions(const Plan& plan) {
-  return static_cast<double>(plan.micro_batches()) * std::max(plan.job->workload.layers, plan.stages());
-}
-
 // Everything but the Programs: those are lowered again where they are wanted.
 template <typename Bytes, typename T>
 void move_fields(Bytes& bytes, T& simulation) {
@@ -295,13 +290,17 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
   return prepared.finish(trace_from_bytes(bytes), options.keep_timeline);
 }
 
+double expected_passes(const Plan& plan) {
+  return static_cast<double>(plan.micro_batches()) * std::max(plan.job->workload.layers, plan.stages());
+}
+
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs) {
   // The longest first: so no process is left with a long one when the others are done.
   std::vector<std::size_t> order(plans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return expected_instructions(plans[a]) > expected_instructions(plans[b]);
+    return expected_passes(plans[a]) > expected_passes(plans[b]);
   });
   const std::vector<std::string> bytes =
       run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int place) {

@@ -55,6 +55,8 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options = {});
 // The same over several plans, `jobs` processes at a time; results in order.
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs);
+// What a simulation costs, in the measure of passes through layers of one rank a stage.
+double expected_passes(const Plan& plan);
 
 struct CollectiveResult {
   double time_s = 0;

@@ -76,6 +76,24 @@ Workload resnet152() {
   return resnet("resnet152", {3, 8, 36, 3}, 60'192'808);
 }
 
+// Krizhevsky, "One weird trick for parallelizing convolutional neural networks": one column of the network of
+// 2012, without its normalisation of responses.
+Workload alexnet() {
+  GraphBuilder b;
+  Tensor x = b.relu("features.1", b.conv("features.0", {-1, 3, 224}, 64, 11, 4, true, 2));
+  x = b.max_pool("features.2", x, 3, 2, 0);
+  x = b.relu("features.4", b.conv("features.3", x, 192, 5, 1, true));
+  x = b.max_pool("features.5", x, 3, 2, 0);
+  x = b.relu("features.7", b.conv("features.6", x, 384, 3, 1, true));
+  x = b.relu("features.9", b.conv("features.8", x, 256, 3, 1, true));
+  x = b.relu("features.11", b.conv("features.10", x, 256, 3, 1, true));
+  x = b.max_pool("features.12", x, 3, 2, 0);
+  x = b.relu("classifier.2", b.linear("classifier.1", x, 4096));
+  x = b.relu("classifier.5", b.linear("classifier.4", x, 4096));
+  b.loss(b.linear("classifier.6", x, 1000));
+  return b.finish("alexnet", "arXiv 1404.5997, as torchvision.models.alexnet", 61'100'840);
+}
+
 Workload vgg16() {
   GraphBuilder b;
   Tensor x{-1, 3, 224};
@@ -136,6 +154,7 @@ Workload dlrm() {
 
 const std::vector<BuiltinGraph>& builtin_graphs() {
   static const std::vector<BuiltinGraph> graphs = {
+      {"alexnet", "AlexNet on images of 224 x 224.", alexnet},
       {"dlrm", "Recommender on Criteo's display advertising data: 26 tables of width 16, 33.8M rows.", dlrm},
       {"mlp-300-100", "Perceptron with 300 and 100 hidden units on images of 28 x 28 (MNIST).", mlp},
       {"resnet101", "ResNet-101 on images of 224 x 224.", resnet101},

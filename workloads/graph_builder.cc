@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "workloads/graph_workload.h"
+#include "workloads/image_operator.h"
 
 namespace orrery::internal {
 
@@ -37,18 +38,24 @@ ImageOperator& GraphBuilder::image(const GraphTensor& in, const GraphTensor& out
   return operators_.back().image.emplace(image);
 }
 
+void GraphBuilder::window(const GraphTensor& in, const GraphTensor& out, int kernel, int stride,
+                          int padding) {
+  ImageOperator& of = image(in, out);
+  of.kernel = {kernel, kernel};
+  of.stride = {stride, stride};
+  of.padding = {padding, padding};
+}
+
 GraphTensor GraphBuilder::conv(const std::string& name, const GraphTensor& in, std::int64_t out, int kernel,
-                               int stride, bool bias) {
-  const std::int64_t side = (in.size + stride - 1) / stride;
+                               int stride, bool bias, std::optional<int> padding) {
+  const int around = padding.value_or((kernel - 1) / 2);
+  const std::int64_t side = window_outputs(in.size, kernel, stride, around, around, 1);
   const GraphTensor result{add(OperatorKind::conv, name, {in.op}, out * side * side, 0), out, side};
   const std::int64_t k = in.channels * kernel * kernel;
   product({static_cast<double>(side * side), out, k, 1});
   parameter(name + ".weight", {out, in.channels, kernel, kernel});
   if (bias) parameter(name + ".bias", {out});
-  ImageOperator& window = image(in, result);
-  window.kernel = {kernel, kernel};
-  window.stride = {stride, stride};
-  window.padding = {(kernel - 1) / 2, (kernel - 1) / 2};
+  window(in, result, kernel, stride, around);
   return result;
 }
 
@@ -72,15 +79,14 @@ GraphTensor GraphBuilder::relu(const std::string& name, GraphTensor in) {
   return in;
 }
 
-GraphTensor GraphBuilder::max_pool(const std::string& name, const GraphTensor& in, int kernel, int stride) {
-  GraphTensor out{-1, in.channels, (in.size + stride - 1) / stride};
+GraphTensor GraphBuilder::max_pool(const std::string& name, const GraphTensor& in, int kernel, int stride,
+                                   std::optional<int> padding) {
+  const int around = padding.value_or((kernel - 1) / 2);
+  GraphTensor out{-1, in.channels, window_outputs(in.size, kernel, stride, around, around, 1)};
   out.op = add(OperatorKind::pool, name, {in.op}, out.elements(),
                static_cast<double>(in.elements() + out.elements()));
   operators_.back().saved_elements = out.elements();  // where the maxima were
-  ImageOperator& window = image(in, out);
-  window.kernel = {kernel, kernel};
-  window.stride = {stride, stride};
-  window.padding = {(kernel - 1) / 2, (kernel - 1) / 2};
+  window(in, out, kernel, stride, around);
   return out;
 }
 

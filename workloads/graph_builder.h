@@ -1,6 +1,7 @@
 // Layer graphs of networks on images, operator by operator.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,14 @@ class GraphBuilder {
   void parameter(std::string name, std::vector<std::int64_t> shape);  // of the operator added last
   void product(const MatmulShape& shape);
 
-  // Padding of (kernel - 1) / 2 on all sides: the output has size / stride pixels a side, rounded up.
+  // Padding on all sides is (kernel - 1) / 2 unless given: an odd kernel's output then has size / stride
+  // pixels a side, rounded up.
   GraphTensor conv(const std::string& name, const GraphTensor& in, std::int64_t out, int kernel, int stride,
-                   bool bias);
+                   bool bias, std::optional<int> padding = {});
   GraphTensor batch_norm(const std::string& name, GraphTensor in);
   GraphTensor relu(const std::string& name, GraphTensor in);
-  GraphTensor max_pool(const std::string& name, const GraphTensor& in, int kernel, int stride);
+  GraphTensor max_pool(const std::string& name, const GraphTensor& in, int kernel, int stride,
+                       std::optional<int> padding = {});
   GraphTensor average_pool(const std::string& name, const GraphTensor& in);  // of all pixels
   GraphTensor addition(const std::string& name, GraphTensor a, const GraphTensor& b);
   GraphTensor linear(const std::string& name, const GraphTensor& in, std::int64_t out);
@@ -43,6 +46,7 @@ class GraphBuilder {
 
  private:
   ImageOperator& image(const GraphTensor& in, const GraphTensor& out);  // of the operator added last
+  void window(const GraphTensor& in, const GraphTensor& out, int kernel, int stride, int padding);
 
   std::vector<Operator> operators_;
 };

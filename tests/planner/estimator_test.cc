@@ -74,6 +74,33 @@ TEST_CASE("the lower bound holds on thousands of random plans", "[.long]") {
   check_bounds(400);
 }
 
+// Plans of fully connected layers at the end of many small ones, whose parameters are gathered late, and of
+// samples read from slow storage.
+TEST_CASE("the closed form knows which layers wait for their parameters, and the storage") {
+  const auto vgg = make_job("vgg16", "v100-ib100", 8, 256, 0);
+  const auto starved = make_job("resnet50", "v100-ib100", 4, 128, 0);
+  starved->training.sample_bytes = 1 << 20;
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  for (const auto& job : {vgg, starved}) {
+    Pins pins;
+    pins.pp = 1;
+    pins.recompute = Recompute::none;
+    const std::vector<Choices> space = enumerate(job, pins);
+    std::vector<Plan> plans;
+    const CounterRandom random(3, 0);
+    for (int i = 0; i < 40; ++i) plans.push_back({job, space[random.bits(i) % space.size()]});
+    const auto simulations = sim::simulate_all(plans, options, 2);
+    Estimator estimator(job);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const StepTimes times = estimator.times(plans[i].choices);
+      INFO(job->workload.name << ": " << describe(plans[i]) << ", ZeRO " << plans[i].choices.zero);
+      CHECK(times.lower_bound_s <= simulations[i].step_time_s * (1 + 1e-9));
+      CHECK(times.estimate_s == Approx(simulations[i].step_time_s).epsilon(0.03));
+    }
+  }
+}
+
 TEST_CASE("memoised figures equal those of a fresh look at each plan") {
   const auto job = make_job("llama3-8b", "dgx-h100", 16, 32, 2048);
   const std::vector<Choices> plans = enumerate(job, {});

@@ -71,6 +71,7 @@ TEST_CASE("what is exported for DeepSpeed is read back as the same plan") {
   const Imported read = import_deepspeed(
       content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
   CHECK(read.pins.tp == 2);
+  CHECK(read.pins.dp == 4);
   CHECK(read.pins.micro_batch == 2);
   CHECK(read.pins.zero == 3);
   CHECK(read.pins.shard_group == 2);
@@ -122,7 +123,9 @@ TEST_CASE("malformed settings are refused in one line") {
   }
   for (const char* json : {"{", "[]", R"({"zero_optimization": {"stage": 4}})", R"({"zero_optimization": 1})",
                            R"({"train_batch_size": "many"})", R"({"train_micro_batch_size_per_gpu": 1.5})",
-                           R"({"bf16": true})", R"({"sequence_parallel_size": -1})"}) {
+                           R"({"bf16": true})", R"({"sequence_parallel_size": -1})",
+                           R"({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4,
+                               "gradient_accumulation_steps": 2})"}) {
     const std::string text = message([&] { import_deepspeed(json, "ds.json"); });
     INFO(json);
     CHECK_THAT(text, Catch::Contains("ds.json"));

@@ -74,5 +74,13 @@ TEST_CASE("where all do the same there is nothing to say") {
   CHECK(to_json(load)["replicas"][0]["count"] == 2);
 }
 
+TEST_CASE("asynchronous workers that the network holds up are said to train little") {
+  Load load;
+  load.replicas = {{0, 1, 16, 9.0}, {1, 3, 16, 1.0}};
+  CHECK_THAT(few_workers(load), Catch::Contains("1 of the 4 workers do 75% of the work"));
+  load.replicas = {{0, 1, 16, 1.0}, {1, 3, 16, 0.6}};
+  CHECK(few_workers(load).empty());
+}
+
 }  // namespace
 }  // namespace orrery::planner

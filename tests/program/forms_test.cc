@@ -692,3 +692,27 @@ TEST_CASE("a runtime that overlaps tensor communication reduces beside the weigh
     CHECK(flops_of(plain, all) == Approx(flops_of(program, all)));
   }
 }
+
+TEST_CASE("samples on the nodes' storage are read for the next step, once, by those who load them") {
+  Choices choices;
+  choices.tp = 2;
+  choices.dp = 2;
+  choices.pp = 2;
+  choices.micro_batch = 2;
+  Plan plan = small_plan(choices, 8);
+  auto job = std::make_shared<Job>(*plan.job);
+  for (NodeGroup& group : job->cluster.groups) group.node.storage_read_bytes_per_s = 1e9;
+  job->training.sample_bytes = 1000;
+  plan.job = job;
+  verify(plan);
+  double read = 0;
+  for (const Program& program : lower_all(plan)) {
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.op != Op::load || instruction.bytes == 0) continue;
+      CHECK(program.at.pp == 0);
+      CHECK(instruction.writes.front().kind == TensorKind::next_batch);
+      read += instruction.bytes;
+    }
+  }
+  CHECK(read == 8 * 1000);
+}

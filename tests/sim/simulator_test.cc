@@ -282,6 +282,23 @@ TEST_CASE("energy is idle power throughout and the rest while computing") {
   CHECK(s.energy_j == Approx(8 * (100 * s.step_time_s + 300 * busy)).epsilon(0.05));
 }
 
+TEST_CASE("a step lasts as long as reading the next one's samples, which delays nothing else") {
+  Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  cluster.groups.front().node.storage_read_bytes_per_s = 1e9;
+  auto job = gpt_job(cluster, 8, 1024, 64);
+  const Plan plan{job, choose(1, 1, 16)};
+  const Simulation in_memory = simulate(plan);
+  job->training.sample_bytes = 1;
+  CHECK(simulate(plan).step_time_s == Approx(in_memory.step_time_s).epsilon(1e-3));
+  // Half of the 64 samples on each node, 1 GB/s.
+  job->training.sample_bytes = 1e9;
+  const Simulation starved = simulate(plan);
+  CHECK(starved.step_time_s == Approx(32 + job->runtime.step_overhead_s));
+  CHECK(starved.breakdown.input == Approx(starved.step_time_s - in_memory.step_time_s).epsilon(0.02));
+  job->training.sample_bytes = 2e9;
+  CHECK(simulated_s(plan, /*fold=*/false) == Approx(64 + job->runtime.step_overhead_s));
+}
+
 TEST_CASE("links report the bytes that cross them") {
   // Data parallel over 2 nodes of one device: a ring of two sends the gradients (fp32) once each way.
   const Cluster cluster = with_nodes(load_cluster("v100-ib100"), 2);

@@ -52,6 +52,10 @@ TEST_CASE("catalog: convolutional networks have torchvision's parameters and the
   CHECK(resnet.parameters() == 25'557'032);
   CHECK(resnet.forward_flops_per_sample(0) == Approx(2 * 4.089e9).epsilon(0.001));
   CHECK(resnet.layers == 18);  // stem, 16 blocks, classifier
+  const Workload alexnet = load_workload("alexnet");
+  CHECK(alexnet.parameters() == 61'100'840);
+  CHECK(alexnet.forward_flops_per_sample(0) == Approx(2 * 0.7142e9).epsilon(0.001));
+  CHECK(alexnet.layers == 8);
   const Workload vgg = load_workload("vgg16");
   CHECK(vgg.parameters() == 138'357'544);
   CHECK(vgg.forward_flops_per_sample(0) == Approx(2 * 15.47e9).epsilon(0.001));
