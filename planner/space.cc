@@ -7,16 +7,15 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "base/error.h"
+#include "planner/admission.h"
 #include "planner/balance.h"
 #include "planner/cuts.h"
 #include "planner/estimator.h"
 #include "planner/geometry.h"
 #include "planner/gradients.h"
 #include "planner/graph_cuts.h"
-#include "program/executable.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -70,7 +69,7 @@ class Enumerator {
         weights_(layer_weights(job_)),
         has_attention_(std::any_of(job_->workload.operators.begin(), job_->workload.operators.end(),
                                    [](const Operator& op) { return op.kind == OperatorKind::attention; })),
-        local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})),
+        admission_(job_, pins, fixed()),
         no_buckets_(std::make_shared<const std::vector<BucketSize>>(
             1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
 
@@ -78,16 +77,14 @@ class Enumerator {
     if (!job_->workload.transformer) graph_cuts_.emplace(job_);
     check_pins();
     visit_layouts();
-    if (empty_ && local_) {
+    if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
-      local_ = false;
-      supported_.clear();
-      plausible_.clear();
+      admission_.admit_what_cannot_be_run();
       sharding_lists_.clear();
       recompute_lists_.clear();
       visit_layouts();
     }
-    if (empty_) refuse();
+    if (empty_) admission_.refuse();
   }
 
  private:
@@ -131,11 +128,12 @@ class Enumerator {
           choices.pp = pp;
           choices.cp = cp;
           choices.dp = world_ / (tp * pp * cp);
-          choices.sequence_parallel = shares_samples(choices) && pins_.sequence_parallel.value_or(true);
+          choices.sequence_parallel =
+              admission_.shares_samples(choices) && pins_.sequence_parallel.value_or(true);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
           if (job_->training.global_batch < choices.dp) continue;
           if (!unlike_ && job_->training.global_batch % choices.dp != 0) continue;
-          if (!plausible(choices)) continue;
+          if (!admission_.plausible(choices)) continue;
           for_experts(choices);
         }
       }
@@ -255,8 +253,8 @@ class Enumerator {
     }
     for (const int ep : values(pins_.ep, counts)) {
       choices.ep = ep;
-      choices.sequence_parallel = shares_samples(choices) || spans_tensor_ranks(choices);
-      if (!plausible(choices)) continue;
+      choices.sequence_parallel = admission_.shares_samples(choices) || spans_tensor_ranks(choices);
+      if (!admission_.plausible(choices)) continue;
       for (const auto& order : orders(choices)) {
         choices.order = order;
         for_micro_batches(choices);
@@ -281,7 +279,7 @@ class Enumerator {
     for (const int micro_batch : values(pins_.micro_batch, divisors(even ? share : batch))) {
       if (micro_batch > share) break;
       if (even && share % micro_batch != 0) continue;
-      if (shares_samples(choices) && micro_batch % choices.tp != 0 && !pins_.micro_batch) continue;
+      if (admission_.shares_samples(choices) && micro_batch % choices.tp != 0 && !pins_.micro_batch) continue;
       if (!pins_.micro_batch && micro_batch > 1 &&
           static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
         break;
@@ -291,7 +289,9 @@ class Enumerator {
         choices.schedule = schedule;
         choices.interleave = interleave;
         choices.stage_layers = pins_.stage_layers.value_or(std::vector<int>{});
-        if (!supported(choices)) continue;
+        Choices shared = choices;
+        if (!even) shared.replica_batches = admission_.some_shares(choices);
+        if ((!even && shared.replica_batches.empty()) || !admission_.supported(shared)) continue;
         for (const auto& layers : cuts(choices)) {
           choices.stage_layers = layers;
           for_sequence(choices);
@@ -376,18 +376,15 @@ class Enumerator {
     return {counts.begin(), counts.end()};
   }
 
-  // Tensor ranks of a general graph do so always (workloads/graph_split.h).
-  bool shares_samples(const Choices& c) const { return !job_->workload.transformer && c.tp > 1; }
-
   void for_sequence(Choices choices) {
     for (const bool sequence_parallel : {false, true}) {
-      if ((shares_samples(choices) || spans_tensor_ranks(choices)) && !sequence_parallel) continue;
+      if ((admission_.shares_samples(choices) || spans_tensor_ranks(choices)) && !sequence_parallel) continue;
       if (pins_.sequence_parallel ? *pins_.sequence_parallel != sequence_parallel
                                   : choices.tp == 1 && sequence_parallel)
         continue;
       choices.sequence_parallel = sequence_parallel;
       if (!sequence_divides(choices)) continue;
-      if (sequence_parallel && !plausible(choices)) continue;
+      if (sequence_parallel && !admission_.plausible(choices)) continue;
       add_families(choices);
     }
   }
@@ -406,14 +403,14 @@ class Enumerator {
     family.core = choices;
     family.recomputes = recomputes(choices);
     family.shardings = shardings(choices);
-    const bool alone = choices.dp * choices.cp == 1 && !shares_samples(choices);
+    const bool alone = choices.dp * choices.cp == 1 && !admission_.shares_samples(choices);
     // One process reduces in every micro-batch, whatever else goes on.
     family.overlaps = overlaps(alone || choices.sync == Sync::single_process);
     family.buckets = alone ? no_buckets_ : buckets(choices);
     if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return;
     const Choices first = family.plan(family.recomputes->front(), family.shardings->front(),
                                       family.overlaps->front(), family.buckets->front().bytes);
-    if (!supported(first)) return;
+    if (!admission_.supported(first)) return;
     family.core = first;
     empty_ = false;
     visit_(std::move(family));
@@ -442,7 +439,7 @@ class Enumerator {
         continue;
       Choices one = choices;
       one.recompute = kind;
-      if (!supported(one)) continue;
+      if (!admission_.supported(one)) continue;
       if (kind == Recompute::full) {
         if (pins_.recompute_layers) {
           found.push_back({kind, *pins_.recompute_layers});
@@ -467,7 +464,7 @@ class Enumerator {
       Choices one = choices;
       one.zero = zero;
       one.shard_group = group;
-      if (supported(one)) found.push_back({zero, group});
+      if (admission_.supported(one)) found.push_back({zero, group});
     };
     for (const int zero :
          values(pins_.zero, replicas == 1 ? std::vector<int>{0} : std::vector<int>{0, 1, 2, 3})) {
@@ -515,86 +512,9 @@ class Enumerator {
     return rows % c.tp == 0;
   }
 
-  // Whether check_plan lets this *kind* of plan pass: asked once for each combination of forms, because the
-  // answer depends on the forms and refusing by exception is slow.
-  bool supported(const Choices& c) {
-    std::uint32_t forms = 0;
-    const auto add = [&](int value, int bits) { forms = forms << bits | static_cast<std::uint32_t>(value); };
-    add(c.shard_group > 0, 1);
-    add(c.tp > 1, 1);
-    add(c.pp > 1, 1);
-    add(c.cp > 1, 1);
-    add(c.ep > 1, 1);
-    add(static_cast<int>(c.schedule), 2);
-    add(static_cast<int>(c.recompute), 2);
-    add(c.recompute_layers > 0, 1);
-    add(c.zero, 2);
-    add(c.sequence_parallel, 1);
-    add(c.overlap_grad_reduce, 1);
-    add(!c.replica_batches.empty(), 1);
-    add(static_cast<int>(c.grad_compression), 2);
-    add(static_cast<int>(c.sync), 2);
-    const auto [entry, fresh] = supported_.try_emplace(forms, true);
-    if (fresh) entry->second = accepted(c, /*depth=*/2);
-    return entry->second;
-  }
-
-  // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
-  bool plausible(const Choices& c) {
-    const std::array<int, 5> layout = {c.tp, c.pp, c.cp, c.ep, c.sequence_parallel};
-    const auto [entry, fresh] = plausible_.try_emplace(layout, true);
-    if (fresh) {
-      Choices plain = fixed();
-      plain.tp = c.tp;
-      plain.pp = c.pp;
-      plain.dp = c.dp;
-      plain.cp = c.cp;
-      plain.ep = c.ep;
-      plain.sequence_parallel = c.sequence_parallel;
-      if (job_->training.global_batch % c.dp != 0) {
-        const std::int64_t least = shares_samples(c) ? c.tp : 1;
-        plain.replica_batches.assign(static_cast<std::size_t>(c.dp), least);
-        plain.replica_batches.front() = job_->training.global_batch - least * (c.dp - 1);
-      }
-      if (shares_samples(c)) plain.micro_batch = c.tp;  // a sample each
-      plain.schedule = pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule
-                                                                                  : Schedule::one_f_one_b;
-      if (plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && pins_.interleave)
-        return true;  // the layers are of chunks: the leaves decide
-      entry->second = accepted(plain, /*depth=*/1);
-    }
-    return entry->second;
-  }
-
-  bool accepted(const Choices& choices, int depth) {
-    try {
-      const Plan plan{job_, choices};
-      check_plan(plan);
-      // On this machine a plan is there to be run: what the executor cannot train is not proposed.
-      if (!local_) return true;
-      const auto refused = executor_refuses(plan);
-      if (!refused) return true;
-      throw UserError(*refused);
-    } catch (const UserError& error) {
-      if (depth > refusal_depth_) refusal_ = error.what();
-      refusal_depth_ = std::max(depth, refusal_depth_);
-      return false;
-    }
-  }
-
   Estimator& estimator() {
     if (!estimator_) estimator_.emplace(job_);
     return *estimator_;
-  }
-
-  // Nothing is left: say why, in the words of the first check that refused what came furthest.
-  [[noreturn]] void refuse() const {
-    if (!refusal_.empty()) throw UserError(refusal_);
-    throw UserError(
-        fmt::format("no layout of {} devices suits {} with a global batch of {}", world_, job_->workload.name,
-                    job_->training.global_batch),
-        "expected pins with tp*pp*dp*cp = devices, dp*micro-batch dividing the batch, pp dividing "
-        "the layers");
   }
 
   std::shared_ptr<const Job> job_;
@@ -609,7 +529,7 @@ class Enumerator {
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
   bool has_attention_ = false;          // which is what selective recomputation runs again
-  bool local_ = false;                  // only what the executor can train
+  Admission admission_;
   bool empty_ = true;
   struct CutKey {
     int pp = 1, interleave = 1, tp = 1, micro_batch = 1;
@@ -624,10 +544,6 @@ class Enumerator {
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;
   std::map<std::array<int, 9>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
   std::map<std::array<int, 5>, std::shared_ptr<const std::vector<BucketSize>>> bucket_lists_;
-  std::unordered_map<std::uint32_t, bool> supported_;
-  std::map<std::array<int, 5>, bool> plausible_;
-  std::string refusal_;
-  int refusal_depth_ = 0;
 };
 
 }  // namespace

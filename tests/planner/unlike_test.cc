@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <set>
 
 #include "base/random.h"
 #include "planner/estimator.h"
@@ -130,6 +131,19 @@ TEST_CASE("on H100 and A100 the replicas take shares by their speed and beat eit
         memory.predict(choices).fits())
       even = std::min(even, estimator.lower_bound_s(choices));
   CHECK(all < even);
+}
+
+TEST_CASE("layouts that divide the batch are planned beside those that do not") {
+  const auto job = mixed_job(1, 1, 20, "gpt2");
+  Pins pins;
+  pins.pp = pins.cp = 1;
+  pins.zero = 0;
+  pins.recompute = Recompute::none;
+  std::set<int> even, uneven;  // dp
+  for (const Choices& c : enumerate(job, pins)) (c.replica_batches.empty() ? even : uneven).insert(c.dp);
+  CHECK(even.count(4) == 1);
+  CHECK(uneven.count(8) == 1);
+  CHECK(uneven.count(16) == 1);
 }
 
 TEST_CASE("shares of the batch follow from what the devices take for a micro-batch") {
