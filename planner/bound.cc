@@ -51,7 +51,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
         // A layer whose parameters are there still is not gathered again.
         const double gathered =
             c.zero == 3 ? m * std::max(0.0, 2 * (all.gather_least_s - c.interleave * all.widest_layer_s)) : 0;
-        const double once = c.zero < 3 ? all.gather_least_s : 0;  // at the end of the step or at its beginning
+        const double once = c.zero < 3 ? all.gather_least_s : 0;  // at the step's end or beginning
         traffic = std::max(traffic, (every ? m : 1) * all.total_least_s + gathered + optimizer + once);
       }
     }

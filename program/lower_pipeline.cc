@@ -164,13 +164,13 @@ class ScheduleRun {
   }
 
   // What the first stage will load in the next step, from the node's storage. Nothing in this step waits for
-  // it but its end.
+  // it but its end: this step's loads have a stream of their own.
   void read_ahead() {
     const double bytes = lowering_.plan().read_ahead_bytes(at().dp);
     if (bytes <= 0 || at().pp > 0 || (has_one_process(lowering_) && at().dp > 0)) return;
     Instruction instruction;
     instruction.op = Op::load;
-    instruction.stream = Stream::input;
+    instruction.stream = Stream::storage;
     instruction.bytes = bytes;
     instruction.writes.push_back({TensorKind::next_batch, 0, -1});
     lowering_.emit(std::move(instruction));

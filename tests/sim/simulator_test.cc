@@ -289,7 +289,7 @@ TEST_CASE("a step lasts as long as reading the next one's samples, which delays 
   const Plan plan{job, choose(1, 1, 16)};
   const Simulation in_memory = simulate(plan);
   job->training.sample_bytes = 1;
-  CHECK(simulate(plan).step_time_s == Approx(in_memory.step_time_s).epsilon(1e-3));
+  CHECK(simulate(plan).step_time_s == Approx(in_memory.step_time_s).epsilon(0.01));
   // Half of the 64 samples on each node, 1 GB/s.
   job->training.sample_bytes = 1e9;
   const Simulation starved = simulate(plan);
