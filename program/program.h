@@ -31,7 +31,7 @@ enum class Stream : std::uint8_t {
   expert,                     // all-to-all
   context,                    // ring attention
   input,                      // data loading, host to device
-  storage,                    // checkpoints
+  storage,                    // checkpoints; samples read a step ahead
   pipeline_forward_receive,   // receives of activations from the previous stage
   pipeline_backward_receive,  // receives of gradients from the next stage
   data_receive,               // receives of asynchronous servers and of their workers
