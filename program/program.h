@@ -180,7 +180,11 @@ struct Service {
   std::int32_t worker = 0;                // global rank
   std::vector<Instruction> instructions;  // bucket after bucket, kServicePhases of them each
 };
-enum ServicePhase : std::uint8_t { kReceivePush, kApplyPush, kAnswerPush, kServicePhases };
+// Of a bucket: its push is received, applied and answered.
+constexpr std::size_t kReceivePush = 0;
+constexpr std::size_t kApplyPush = 1;
+constexpr std::size_t kAnswerPush = 2;
+constexpr std::size_t kServicePhases = 3;
 
 struct Program {
   std::int32_t rank = 0;
