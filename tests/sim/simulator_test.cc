@@ -129,6 +129,21 @@ TEST_CASE("folded equals unfolded over a grid of plans") {
   }
 }
 
+TEST_CASE("folded equals unfolded on up to 256 devices") {
+  for (const char* name : {"dgx-a100", "a100-eth100"}) {
+    const Cluster all = load_cluster(name);
+    for (const auto& [tp, pp, dp, zero] : std::vector<std::array<int, 4>>{
+             {8, 4, 2, 1}, {4, 2, 8, 0}, {8, 2, 8, 1}, {1, 1, 64, 3}, {4, 4, 16, 1}, {8, 4, 8, 0}}) {
+      const Cluster cluster = with_nodes(all, tp * pp * dp / all.groups[0].node.devices);
+      Choices choices = choose(tp, pp, dp);
+      choices.zero = zero;
+      const Plan plan{gpt_job(cluster, 4, 1024, 2 * dp), choices};
+      CAPTURE(name, tp, pp, dp, zero);
+      CHECK(simulated_s(plan, true) == Approx(simulated_s(plan, false)).epsilon(0.01));
+    }
+  }
+}
+
 TEST_CASE(
     "folded equals unfolded where links are unlike: tapered trees, rails, tori, dragonflies, slow parts") {
   const Cluster base = with_nodes(load_cluster("dgx-a100"), 8);

@@ -202,8 +202,8 @@ std::vector<AsynchronousCase> cases(int ranks) {
   AsynchronousCase narrow{"bf16", servers(ranks, ranks, 2, Optimizer::sgd), -1, -1, false, kNear};
   narrow.plan.precision = DType::bf16;
   all.push_back(narrow);
-  // Not with momentum: old gradients act as more of it (arXiv 1605.09774), and this model then overshoots now and
-  // then (12% off was seen once).
+  // Not with momentum: old gradients act as more of it (arXiv 1605.09774), and this model then overshoots now
+  // and then (12% off was seen once).
   AsynchronousCase late{"no overlap, llama", servers(ranks, 1, 1, Optimizer::adam), -1, 0, true, kNear};
   late.plan.choices.overlap_grad_reduce = false;
   late.plan.llama = true;
