@@ -26,7 +26,6 @@
 namespace orrery::cli {
 namespace {
 
-constexpr int kNo = 3;
 constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated and compared
 constexpr int kDefaultSteps = 10;
 

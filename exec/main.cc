@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   Arguments arguments;
   TrainingOptions& training = arguments.training;
-  constexpr const char* json_help = "Write the result as JSON to this file; - for stdout";
+  constexpr const char* kJsonHelp = "Write the result as JSON to this file; - for stdout";
   CLI::App* run_verb = app.add_subcommand("run", "Execute a plan");
   run_verb->add_option("plan", arguments.plan, "Plan file, as orrery plan --out writes it")->required();
   run_verb->add_option("--steps", training.steps, "Training steps")->capture_default_str();
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   run_verb->add_option("--vocab", training.vocabulary,
                        "Folder of a GPT-2 vocabulary: vocab.json, merges.txt");
-  run_verb->add_option("--json", training.json, json_help);
+  run_verb->add_option("--json", training.json, kJsonHelp);
   run_verb
       ->add_option("--backend", training.backend,
                    "mpi (processors), nccl (GPUs), cuda-mpi (GPUs, messages staged through the host) or "
@@ -140,14 +140,14 @@ int main(int argc, char** argv) {
                              "Cluster file to write; without it the one that plans on localhost read");
   calibrate_verb->add_option("--observations", arguments.calibration.observations,
                              "Write the raw measurements beside the fit's predictions as CSV");
-  calibrate_verb->add_option("--json", arguments.calibration.json, json_help);
+  calibrate_verb->add_option("--json", arguments.calibration.json, kJsonHelp);
   CLI::App* network_verb =
       app.add_subcommand("calibrate-network", "Measure a cluster's links; start it with a rank a node");
   network_verb->add_option("cluster", arguments.network.cluster, "Description of the cluster")->required();
   network_verb->add_option("--host", arguments.network.host, "What `calibrate` wrote on one of its hosts")
       ->required();
   network_verb->add_option("--out", arguments.network.out, "Cluster file to write")->required();
-  network_verb->add_option("--json", arguments.network.json, json_help);
+  network_verb->add_option("--json", arguments.network.json, kJsonHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {

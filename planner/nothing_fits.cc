@@ -95,7 +95,7 @@ std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
   const int nodes = job->cluster.nodes();
   try {
     for (int times = 2; times <= kMostTimesNodes; times *= 2) {
-      const std::string enough = with_nodes_as_many(job, free, nodes * times);
+      std::string enough = with_nodes_as_many(job, free, nodes * times);
       if (enough.empty()) continue;
       const int few = nodes * times / 2;
       for (int quarters = 5; quarters < 8; ++quarters) {

@@ -16,7 +16,7 @@ void bound_lead(const Lowering& lowering, Instruction& instruction) {
 
 }  // namespace
 
-std::uint32_t push_and_pull(Lowering& lowering, int bucket, std::vector<std::uint32_t> after) {
+std::uint32_t push_and_pull(Lowering& lowering, int bucket, const std::vector<std::uint32_t>& after) {
   Instruction pull = to_servers(lowering, bucket, TensorKind::parameters);
   pull.stream = Stream::data_receive;
   pull.writes.assign(1, {TensorKind::parameters, bucket, -1});

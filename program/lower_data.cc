@@ -240,7 +240,7 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
   const auto elements = static_cast<double>(bucket.elements);
   const TensorRef whole{TensorKind::gradients, index, -1};
   if (has_servers(lowering)) return push_gradients(lowering, index, std::move(after));
-  if (choices.asynchronous()) return push_and_pull(lowering, index, std::move(after));
+  if (choices.asynchronous()) return push_and_pull(lowering, index, after);
   if (compresses(lowering, index)) {
     const std::uint32_t packed = pack_bucket(lowering, index, after);
     Instruction compressed = compressed_collective(lowering, index);

@@ -223,7 +223,7 @@ std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::i
 void gather_loss(Lowering& lowering, int micro_batch);
 
 // lower_asynchronous.cc: a worker's bucket to the servers and back; what servers do for their workers.
-std::uint32_t push_and_pull(Lowering& lowering, int bucket, std::vector<std::uint32_t> after);
+std::uint32_t push_and_pull(Lowering& lowering, int bucket, const std::vector<std::uint32_t>& after);
 void add_services(Lowering& lowering);
 
 // lower_data.cc: the update of these buckets by this rank, as much of them as it keeps.

@@ -26,7 +26,9 @@
 namespace orrery::exec::test {
 namespace {
 
-constexpr int kBeneathKey = 1;         // of the communicator under one for a device that is not the host
+#ifdef ORRERY_TEST_GPU
+constexpr int kBeneathKey = 1;  // of the communicator under one for a device that is not the host
+#endif
 constexpr std::size_t kLastSteps = 5;  // over which a lossy run's loss is averaged
 
 struct Outcome {
