@@ -69,8 +69,7 @@ std::string recompute_cell(const Choices& c) {
 }
 
 std::string zero_cell(const Choices& c) {
-  const bool hybrid = c.zero > 0 && c.shard_group > 0 && c.shard_group != c.dp * c.cp;
-  return hybrid ? fmt::format("{} in {}s", c.zero, c.shard_group) : std::to_string(c.zero);
+  return c.zero > 0 && c.hybrid() ? fmt::format("{} in {}s", c.zero, c.shard_group) : std::to_string(c.zero);
 }
 
 std::string bucket_cell(const Choices& c) {

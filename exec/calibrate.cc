@@ -118,10 +118,9 @@ std::vector<double> of_all_ranks(Communicator& world, std::vector<double> sample
 // All probes, every rank at once; rank 0 gets the median over rounds and ranks of each operator's time, the
 // others their own. Other tenants of a host slow it by a third for a minute: the reference runs between any
 // two probes, and what was measured while it took longer than it typically does counts as so much shorter.
-Observed observe_all(Communicator& world) {
+Observed observe_all(Communicator& world, Reference& reference) {
   Observed observed;
   std::vector<std::vector<double>> samples;
-  Reference reference(world);
   std::vector<BusySeconds> paces = {reference.seconds(world.size())};
   const double begin = steady_seconds();
   int rounds = 0;
@@ -237,7 +236,7 @@ struct Concurrency {
 };
 
 // Medians, and not the best seen: what disturbs the cores here will disturb them in training.
-Concurrency measure_concurrency(Communicator& world) {
+Concurrency measure_concurrency(Communicator& world, Reference& reference) {
   std::vector<double> typical(static_cast<std::size_t>(world.size()), INFINITY);
   const auto measured = [&](int busy) {
     // Every count up to four, then powers of two and all: what lies between is interpolated.
@@ -245,7 +244,6 @@ Concurrency measure_concurrency(Communicator& world) {
   };
   std::vector<std::vector<double>> samples(typical.size());
   std::vector<double> all_busy;
-  Reference reference(world);
   const double begin = steady_seconds();
   for (int round = 0; round < kScalingRounds && (round == 0 || !long_since(world, begin)); ++round)
     for (int busy = 1; busy <= world.size(); ++busy)
@@ -414,12 +412,13 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     if (world.rank() == 0) fmt::print(stderr, "{:5.1f} s  {}\n", steady_seconds() - begin, what);
   };
   tell("operators of small models, every core busy");
-  Observed observed = observe_all(world);
+  Reference reference(world);
+  Observed observed = observe_all(world, reference);
   std::vector<Observation>& observations = observed.observations;
   const Streams streams = measure_streams();
   const double rotary = measure_rotary();
   tell("how much cores slow each other");
-  const Concurrency concurrency = measure_concurrency(world);
+  const Concurrency concurrency = measure_concurrency(world, reference);
   profile.concurrency_scale = concurrency.slowest;
   profile.reference_s = observed.reference.slowest * concurrency.slowest.back();  // on one busy core
   if (world.size() > 1) {

@@ -30,8 +30,7 @@ Json zero_json(const Plan& plan) {
     zero["reduce_bucket_size"] = elements;
     zero["allgather_bucket_size"] = elements;
   }
-  if (c.zero == 3 && c.shard_group > 0 && c.shard_group < c.dp * c.cp)
-    zero["mics_shard_size"] = c.shard_group;
+  if (c.zero == 3 && c.hybrid()) zero["mics_shard_size"] = c.shard_group;
   return zero;
 }
 

@@ -113,9 +113,8 @@ void sharding_flags(const Plan& plan, Flags& flags) {
     flags.add("--ckpt-format fsdp_dtensor");
   }
   if (c.zero >= 1) flags.add("--use-distributed-optimizer");
-  const int shards = c.dp * c.cp;
-  if (c.zero >= 1 && c.shard_group > 0 && c.shard_group < shards)
-    flags.add("--num-distributed-optimizer-instances", shards / c.shard_group);
+  if (c.zero >= 1 && c.hybrid())
+    flags.add("--num-distributed-optimizer-instances", c.dp * c.cp / c.shard_group);
   if (c.overlap_grad_reduce) flags.add("--overlap-grad-reduce");
   if (c.zero >= 1 && c.overlap_grad_reduce && plan.job->runtime.overlap_param_gather)
     flags.add("--overlap-param-gather");

@@ -15,6 +15,13 @@ struct Turn {
   double reduce_s = 0;  // of its gradients, after it
 };
 
+// Of the first turn from `begin` on that needs one; 0: none does.
+double first_gather(const std::vector<Turn>& turns, std::size_t begin = 0) {
+  for (std::size_t i = begin; i < turns.size(); ++i)
+    if (turns[i].gather_s > 0) return turns[i].gather_s;
+  return 0;
+}
+
 // Forward and backward passes of a chunk one after the other, as lower_zero.cc has them: the gathering of the
 // next layer that needs one is issued where a layer that needed one begins, after the layer before that.
 class LayerStreams {
@@ -28,9 +35,8 @@ class LayerStreams {
     for (std::size_t i = 0; i < turns.size(); ++i) {
       if (turns[i].gather_s > 0) {
         const double there_s = gathered_s_;
-        const auto next = std::find_if(turns.begin() + static_cast<std::ptrdiff_t>(i) + 1, turns.end(),
-                                       [](const Turn& turn) { return turn.gather_s > 0; });
-        data_s_ = std::max(data_s_, compute_s_) + (next != turns.end() ? next->gather_s : next_s);
+        const double here_s = first_gather(turns, i + 1);
+        data_s_ = std::max(data_s_, compute_s_) + (here_s > 0 ? here_s : next_s);
         gathered_s_ = data_s_;
         compute_s_ = std::max(compute_s_, there_s);
       }
@@ -50,12 +56,6 @@ class LayerStreams {
   double compute_s_ = 0, data_s_ = 0;  // until when the streams are busy
   double gathered_s_ = 0;              // of what was issued last
 };
-
-double first_gather(const std::vector<Turn>& turns) {
-  for (const Turn& turn : turns)
-    if (turn.gather_s > 0) return turn.gather_s;
-  return 0;
-}
 
 }  // namespace
 

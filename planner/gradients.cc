@@ -146,8 +146,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   const Buckets& all = buckets(plan, cut, stage);
   const double gradient_bytes = bytes_of(plan.gradient_type());
   const double weight_bytes = bytes_of(plan.parameter_type());
-  const bool hybrid = c.shard_group > 0 && c.shard_group != c.dp * c.cp;
-  const Geometry::Sharded* sharded = hybrid ? &geometries_.sharded(c, geometry) : nullptr;
+  const Geometry::Sharded* sharded = c.hybrid() ? &geometries_.sharded(c, geometry) : nullptr;
   struct Shapes {
     const GroupShape* shared = nullptr;
     const GroupShape* alone = nullptr;
@@ -160,7 +159,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
                              geometry.data_alike.end();
   };
   const auto find_shapes = [&](bool expert) -> Shapes {
-    if (!expert && hybrid)
+    if (!expert && c.hybrid())
       return {&sharded->shard, stage == 0 || geometry.aligned ? &sharded->shard_alone : nullptr};
     const auto kind = expert ? GroupKind::expert_data : GroupKind::data;
     const auto at = geometry.shapes.find(kind);
@@ -216,7 +215,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
       } else {
         last_reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
       }
-      if (hybrid && !bucket.expert)
+      if (c.hybrid() && !bucket.expert)
         last_across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate,
                            shape_key(sharded->replicate));
       if (c.zero >= 1)

@@ -9,8 +9,7 @@ constexpr std::array<Recipe, 3> kRecipes = {{
     // NVIDIA-NeMo/Automodel @ 080dca533b: examples/benchmark/configs/kimi_k2_te_deepep.yaml and
     // nemotron_super_v3_te_deepep.yaml, examples/llm_finetune/qwen/qwen2_5_32b_peft_benchmark.yaml and
     // llama3_1/llama3_1_8b_peft_benchmark.yaml (activation_checkpointing, fake_balanced_gate,
-    // match_all_linear,
-    // force_hf).
+    // match_all_linear, force_hf).
     {.framework = "AutoModel",
      .chunk_a_layer = true,
      .plain_experts = true,

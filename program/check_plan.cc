@@ -328,7 +328,7 @@ void check_compression(const Plan& plan) {
   if (half && bytes_of(plan.gradient_type()) <= bytes_of(DType::fp16)) {
     reject(fmt::format("{}: gradients are {} already", option, name_of(plan.gradient_type())), "none");
   }
-  if (choices.shard_group != 0 && choices.shard_group != choices.dp * choices.cp) {
+  if (choices.hybrid()) {
     reject(fmt::format("{} with --shard-group {}", option, choices.shard_group), "no --shard-group");
   }
   if (choices.grad_compression == Compression::topk && !(choices.topk_ratio > 0 && choices.topk_ratio <= 1)) {

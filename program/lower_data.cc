@@ -199,8 +199,7 @@ class BucketLayout {
   static int gradient_group(Lowering& lowering, bool expert) {
     const Choices& choices = lowering.choices();
     if (expert) return lowering.group(GroupKind::expert_data);
-    const bool whole = choices.shard_group == 0 || choices.shard_group == choices.dp * choices.cp;
-    return lowering.group(whole ? GroupKind::data : GroupKind::shard);
+    return lowering.group(choices.hybrid() ? GroupKind::shard : GroupKind::data);
   }
 
   Lowering& lowering_;

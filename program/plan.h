@@ -91,6 +91,8 @@ struct Choices {
   std::vector<std::int64_t> replica_batches;
 
   int world() const { return tp * pp * dp * cp; }
+  // Shards over a part of dp*cp, and copies of them over the rest.
+  bool hybrid() const { return shard_group > 0 && shard_group != dp * cp; }
   // Parameter servers among several workers; of these those that do not wait for each other.
   bool has_servers() const {
     return dp > 1 && (sync == Sync::parameter_server || sync == Sync::async_parameter_server);

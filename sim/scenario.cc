@@ -366,8 +366,7 @@ class Builder {
     PatternRequest request;
     request.lane = lane(group.simulated.front(), instruction.stream, 0);
     add_edges(shape, root, group.group);
-    request.own = loads_.take();
-    request.ends = packet_load_.take();
+    take_loads(request.own, request);
     // The groups of all other ranks that the members stand for.
     const int first = group.simulated.front();
     if (stands_for_others(first)) {
@@ -379,8 +378,7 @@ class Builder {
         for (const int rank : image.ranks) seen[static_cast<std::size_t>(rank)] = true;
         add_edges(shape, root, image);
       }
-      request.all = loads_.take();
-      request.ends = packet_load_.take();
+      take_loads(request.all, request);
     }
     requests_.push_back(std::move(request));
     return at->second;
@@ -427,8 +425,7 @@ class Builder {
     if (added) {
       PatternRequest request;
       add_edge(source, destination, 1);
-      request.own = loads_.take();
-      request.ends = packet_load_.take();
+      take_loads(request.own, request);
       requests_.push_back(std::move(request));
     }
     return at->second;
@@ -524,13 +521,11 @@ class Builder {
     request.lane = stream_lane;
     const int from = program(index).rank;
     add_edge(input_.device_of(from), input_.device_of(peer), 1);
-    request.own = loads_.take();
-    request.ends = packet_load_.take();
+    take_loads(request.own, request);
     if (stands_for_others(index)) {
       for (const int other : ranks_of_class(index))
         add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)), 1);
-      request.all = loads_.take();
-      request.ends = packet_load_.take();
+      take_loads(request.all, request);
     }
     requests_.push_back(std::move(request));
     return at->second;
@@ -598,6 +593,12 @@ class Builder {
     PatternRequest& pattern = requests_[static_cast<std::size_t>(request)];
     pattern.most_bytes_per_s = std::max(pattern.most_bytes_per_s, bound);
     uses.push_back({request, target, bytes, bound});
+  }
+
+  // What was added since the last time, as the links of one instance or of all, whose ends they then are.
+  void take_loads(std::vector<LinkWeight>& links, PatternRequest& request) {
+    links = loads_.take();
+    request.ends = packet_load_.take();
   }
 
   // What a transfer between two devices adds to `loads_`; what acknowledges it goes the other way.
