@@ -14,31 +14,13 @@
 // its ranks computes.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "program/timeline.h"
 #include "sim/scenario.h"
+#include "sim/trace.h"
 
 namespace orrery::sim {
-
-struct Trace {
-  std::vector<double> step_ends_s;                    // of the last rank
-  std::vector<std::vector<double>> rank_step_ends_s;  // [step][simulated rank]
-  std::vector<TimelineEvent> events;                  // by (rank, step, instruction); global rank numbers
-  std::vector<double> flow_bytes;                     // by flow: bytes of one of its transfers, in all
-  std::int64_t activities = 0;
-  double end_s = 0;  // of all that was simulated
-  // Asynchronous servers, by script: steps after the slowest rank has done half of those that are simulated,
-  // and how long they took.
-  std::vector<double> late_steps, late_s;
-};
 
 // In a process of its own (sim/isolate.h). Throws InternalError naming what waits when nothing moves any
 // more.
 Trace interpret(const Scenario& scenario, int steps);
-
-std::string to_bytes(const Trace& trace);
-Trace trace_from_bytes(const std::string& bytes);
 
 }  // namespace orrery::sim

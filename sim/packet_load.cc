@@ -7,8 +7,8 @@ void PacketLoad::add(int source_device, int destination_device, double share) {
   const int source = cluster_.place(source_device).node;
   const int destination = cluster_.place(destination_device).node;
   if (source == destination) return;
-  ends_[cores_key(source)] += share;
-  ends_[cores_key(destination)] += share;
+  ends_[cores_key(cluster_, source)] += share;
+  ends_[cores_key(cluster_, destination)] += share;
 }
 
 int PacketLoad::taken_by(const PacketEnds& ends, double bytes_per_s, const std::map<int, int>& nodes) {

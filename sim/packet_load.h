@@ -16,9 +16,14 @@ struct TakenCores {
   double cores = 0;
 };
 
-// By key of a node's cores (PacketLoad::cores_key): transfers that begin or end there, scaled by their share
+// By key of a node's cores (cores_key): transfers that begin or end there, scaled by their share
 // of a flow's bytes.
 using PacketEnds = std::map<int, double>;
+
+// Nodes that stand on one machine share its cores.
+inline int cores_key(const Cluster& cluster, int node) {
+  return cluster.shared_cores > 0 ? 0 : node;
+}
 
 // Adds up the ends of a pattern's transfers.
 class PacketLoad {
@@ -26,8 +31,6 @@ class PacketLoad {
   // Keeps a reference.
   explicit PacketLoad(const Cluster& cluster) : cluster_(cluster) {}
 
-  // Nodes that stand on one machine share its cores.
-  int cores_key(int node) const { return cluster_.shared_cores > 0 ? 0 : node; }
   void add(int source_device, int destination_device, double share);
   // Of all that was added since it was last asked.
   PacketEnds take() { return std::exchange(ends_, {}); }

@@ -1,9 +1,7 @@
 #include "sim/scenario.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -12,39 +10,16 @@
 #include "program/collective_cost.h"
 #include "program/compute_cost.h"
 #include "sim/collective_edges.h"
+#include "sim/flow_requests.h"
+#include "sim/group_classes.h"
 #include "sim/message_graph.h"
-#include "sim/route_table.h"
+#include "sim/rank_script.h"
 
 namespace orrery::sim {
 namespace {
 
 // Below this a flow loads no link: its time is its latency.
 constexpr double kLeastBytes = 1;
-
-std::string where(const Program& program, std::size_t instruction) {
-  return "rank " + std::to_string(program.rank) + ", instruction " + std::to_string(instruction) + " (" +
-         label_of(program, instruction) + ")";
-}
-
-// Groups that stand for each other: same kind, same classes of members.
-struct GroupClass {
-  GroupKind kind = GroupKind::world;
-  Group group;                 // of the first rank that named it
-  std::vector<int> simulated;  // indices of the programs whose ranks stand for the members, ascending
-  std::vector<int> devices;
-  GroupShape shape;
-  std::vector<int> collectives;  // the meeting of each
-};
-
-// A pattern that is asked for before its loads are known: loads depend on the largest bound.
-struct PatternRequest {
-  std::vector<LinkWeight> own;    // one instance
-  std::vector<LinkWeight> all;    // of all ranks that are stood for; empty: own
-  std::vector<LinkWeight> fixed;  // storage
-  PacketEnds ends;                // of `all`
-  int lane = kNoLane;
-  double most_bytes_per_s = 0;  // the largest rate bound of its flows
-};
 
 // A service of asynchronous servers: on which simulated rank, for which (global) rank.
 struct ServiceOf {
@@ -59,9 +34,8 @@ class Builder {
       : input_(input),
         network_(*input.network),
         cluster_(network_.cluster()),
-        acknowledged_(acknowledged_share(cluster_.communication)),
-        routes_(network_, result_.flows),
-        packet_load_(cluster_) {}
+        groups_(input),
+        requests_(network_, result_.flows) {}
 
   Scenario build() {
     members_of_class();
@@ -137,31 +111,16 @@ class Builder {
       script.first_instruction = of->first_instruction;
     }
     place(index, script);
-    std::vector<bool> started(1, false);
-    std::array<std::uint32_t, kStreamCount> last{};
-    last.fill(kNoTask);
-    std::vector<std::uint32_t> degree(p.instructions.size() + 1, 0);
     script.tasks.resize(p.instructions.size());
+    order_tasks(p, script);
+    std::vector<bool> started(1, false);
     for (std::size_t i = 0; i < p.instructions.size(); ++i) {
-      const Instruction& instruction = p.instructions[i];
       Task& task = script.tasks[i];
-      task.stream = instruction.stream;
-      task.waits_for = static_cast<std::uint32_t>(instruction.after.size());
-      for (const std::uint32_t before : instruction.after) {
-        ORRERY_CHECK(before < i, where(p, i) + " waits for a later instruction");
-        ++degree[before];
-      }
-      std::uint32_t& previous = last[static_cast<std::size_t>(instruction.stream)];
-      if (previous != kNoTask) {
-        task.has_predecessor = true;
-        script.tasks[previous].stream_next = static_cast<std::uint32_t>(i);
-      }
-      previous = static_cast<std::uint32_t>(i);
-      add_task(index, i, instruction, task, started);
-      if (result_.asynchronous) count_pushes(instruction, p.rank, task);
+      task.stream = p.instructions[i].stream;
+      add_task(index, i, p.instructions[i], task, started);
+      if (result_.asynchronous) count_pushes(p.instructions[i], p.rank, task);
     }
-    link_successors(p, degree, script);
-    add_issues(p, script);
+    if (input_.host_s) script.issues = issues_of(p, input_);
     result_.ranks.push_back(std::move(script));
   }
 
@@ -189,22 +148,14 @@ class Builder {
     const bool together = cluster_.shared_cores > 0;
     const int cores = together ? cluster_.shared_cores : type.shared_cores;
     const auto [at, added] =
-        nodes_.try_emplace(packet_load_.cores_key(node), static_cast<int>(result_.nodes.size()));
-    if (added) result_.nodes.push_back({cores, relative_speeds(profile.concurrency_scale)});
+        nodes_.try_emplace(cores_key(cluster_, node), static_cast<int>(result_.nodes.size()));
+    if (added)
+      result_.nodes.push_back({cores, relative_speeds(profile.concurrency_scale, input_.assumed_busy)});
     script.node = at->second;
     script.on_node = 0;
     script.core_share = cores > 0 ? speed_ : 1;
     for (const int other : ranks_of_class(index))
       if (together || cluster_.place(input_.device_of(other)).node == node) ++script.on_node;
-  }
-
-  // While 1, 2, … devices are busy, relative to the speed that work_s assumes.
-  std::vector<double> relative_speeds(std::vector<double> scale) const {
-    if (scale.empty()) return scale;
-    const auto assumed = static_cast<std::size_t>(std::max(1, input_.assumed_busy));
-    const double reference = scale[std::min(assumed, scale.size()) - 1];
-    for (double& speed : scale) speed /= reference;
-    return scale;
   }
 
   void add_task(int index, std::size_t i, const Instruction& instruction, Task& task,
@@ -241,71 +192,11 @@ class Builder {
                         where(program(index), i) + ")");
   }
 
-  void add_issues(const Program& p, RankScript& script) const {
-    if (!input_.host_s) return;
-    const std::vector<bool> waits = input_.host_waits(p);
-    Issue issue;
-    double issued_s = 0;
-    std::vector<Issue> issues;
-    for (std::size_t i = 0; i < p.instructions.size(); ++i) {
-      issue.begin_s = issue.end_s;
-      issue.end_s += input_.host_s(p, p.instructions[i]);
-      issue.waited_for = waits[i];
-      issued_s += issue.end_s - issue.begin_s;
-      issues.push_back(issue);
-      if (waits[i]) issue = {issue.stretch + 1, 0, 0, false};
-    }
-    if (issued_s > 0) script.issues = std::move(issues);
-  }
-
-  static void link_successors(const Program& p, const std::vector<std::uint32_t>& degree,
-                              RankScript& script) {
-    script.next_begin.assign(p.instructions.size() + 1, 0);
-    for (std::size_t i = 0; i < p.instructions.size(); ++i)
-      script.next_begin[i + 1] = script.next_begin[i] + degree[i];
-    script.next.resize(script.next_begin.back());
-    std::vector<std::uint32_t> fill(script.next_begin.begin(), script.next_begin.end() - 1);
-    for (std::size_t i = 0; i < p.instructions.size(); ++i)
-      for (const std::uint32_t before : p.instructions[i].after)
-        script.next[fill[before]++] = static_cast<std::uint32_t>(i);
-  }
-
   // ---- collectives ----
 
-  // Ranks of the classes that the members belong to, with repetitions: equal for groups that stand for each
-  // other.
-  std::vector<int> classes_of(const Group& group) const {
-    std::vector<int> classes;
-    classes.reserve(group.ranks.size());
-    for (const int rank : group.ranks) classes.push_back(class_of(rank));
-    std::sort(classes.begin(), classes.end());
-    return classes;
-  }
-
-  int group_class(int index, int group_index) {
-    auto& known = group_class_of_[index];
-    if (known.empty()) known.assign(program(index).groups.size(), -1);
-    int& result = known.at(static_cast<std::size_t>(group_index));
-    if (result >= 0) return result;
-    const Group& group = program(index).groups[static_cast<std::size_t>(group_index)];
-    const auto [at, added] = group_classes_index_.try_emplace(std::make_pair(group.kind, classes_of(group)),
-                                                              static_cast<int>(group_classes_.size()));
-    result = at->second;
-    if (!added) return result;
-    GroupClass fresh;
-    fresh.kind = group.kind;
-    fresh.group = group;
-    fresh.simulated = at->first.second;
-    fresh.simulated.erase(std::unique(fresh.simulated.begin(), fresh.simulated.end()), fresh.simulated.end());
-    for (const int rank : group.ranks) fresh.devices.push_back(input_.device_of(rank));
-    fresh.shape = group_shape(network_, fresh.devices);
-    group_classes_.push_back(std::move(fresh));
-    return result;
-  }
-
   void add_collective(int index, std::size_t i, const Instruction& instruction, Task& task) {
-    const int gc = group_class(index, instruction.group);
-    GroupClass& group = group_classes_[static_cast<std::size_t>(gc)];
+    const int gc = groups_.of(index, program(index), instruction.group);
+    GroupClass& group = groups_[gc];
     std::size_t& occurrence = occurrences_[{index, gc}];
     if (occurrence == group.collectives.size()) {
       group.collectives.push_back(new_meeting());
@@ -327,7 +218,7 @@ class Builder {
     const int n = static_cast<int>(group.devices.size());
     if (n <= 1) return;
     meeting.by_hand = single_threaded() && group.shape.nodes == 1;
-    const CollectivePlan plan = plan_of(gc, instruction);
+    const CollectivePlan plan = groups_.collective(gc, instruction);
     // What computation hides is not simulated.
     const double exposed = exposed_share(instruction, input_.runtime);
     meeting.payload.latency_s = exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
@@ -346,27 +237,16 @@ class Builder {
         unit * bandwidth);
   }
 
-  CollectivePlan plan_of(int gc, const Instruction& instruction) {
-    const auto key = std::make_tuple(gc, instruction.collective, instruction.bytes);
-    const auto at = plans_.find(key);
-    if (at != plans_.end()) return at->second;
-    const GroupClass& group = group_classes_[static_cast<std::size_t>(gc)];
-    return plans_
-        .emplace(key, plan_collective(instruction.collective, instruction.bytes, group.shape, cluster_,
-                                      input_.algorithm))
-        .first->second;
-  }
-
   int collective_request(const GroupClass& group, int gc, EdgeShape shape, const Instruction& instruction) {
     const bool rooted = shape == EdgeShape::from_root || shape == EdgeShape::to_root;
     const int root = rooted ? instruction.root : 0;
     const auto key = std::make_tuple(gc, static_cast<int>(shape), root, static_cast<int>(instruction.stream));
-    const auto [at, added] = collective_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    const auto [at, added] = collective_requests_.try_emplace(key, requests_.next());
     if (!added) return at->second;
     PatternRequest request;
     request.lane = lane(group.simulated.front(), instruction.stream, 0);
     add_edges(shape, root, group.group);
-    take_loads(request.own, request);
+    request.own = requests_.take();
     // The groups of all other ranks that the members stand for.
     const int first = group.simulated.front();
     if (stands_for_others(first)) {
@@ -378,9 +258,9 @@ class Builder {
         for (const int rank : image.ranks) seen[static_cast<std::size_t>(rank)] = true;
         add_edges(shape, root, image);
       }
-      take_loads(request.all, request);
+      request.all = requests_.take();
     }
-    requests_.push_back(std::move(request));
+    requests_.add(std::move(request));
     return at->second;
   }
 
@@ -395,8 +275,8 @@ class Builder {
     devices.reserve(group.ranks.size());
     for (const int rank : group.ranks) devices.push_back(input_.device_of(rank));
     for (const Edge& edge : collective_edges(shape, root, devices, cluster_))
-      add_edge(devices[static_cast<std::size_t>(edge.source)],
-               devices[static_cast<std::size_t>(edge.destination)], edge.share);
+      requests_.add_edge(devices[static_cast<std::size_t>(edge.source)],
+                         devices[static_cast<std::size_t>(edge.destination)], edge.share);
   }
 
   int message_graph_of(const GroupClass& group, const CollectivePlan& plan, const Instruction& instruction,
@@ -420,13 +300,12 @@ class Builder {
   }
 
   int pair_request(int source, int destination) {
-    const auto [at, added] =
-        pair_requests_.try_emplace({source, destination}, static_cast<int>(requests_.size()));
+    const auto [at, added] = pair_requests_.try_emplace({source, destination}, requests_.next());
     if (added) {
       PatternRequest request;
-      add_edge(source, destination, 1);
-      take_loads(request.own, request);
-      requests_.push_back(std::move(request));
+      requests_.add_edge(source, destination, 1);
+      request.own = requests_.take();
+      requests_.add(std::move(request));
     }
     return at->second;
   }
@@ -467,7 +346,7 @@ class Builder {
     const int from = program(index).rank;
     const int source_device = input_.device_of(from);
     const int destination_device = input_.device_of(transfer.peer);
-    const CollectivePlan plan = transfer_plan(source_device, destination_device, transfer.bytes);
+    const CollectivePlan plan = groups_.transfer(source_device, destination_device, transfer.bytes);
     meeting.payload.latency_s = plan.latency_s;
     const bool beside = cluster_.place(source_device).node == cluster_.place(destination_device).node;
     const CommunicationProfile& profile = cluster_.communication;
@@ -504,30 +383,22 @@ class Builder {
     return by_hand ? 1 : 1 + cluster_.communication.network_flow_spread * std::log(together);
   }
 
-  CollectivePlan transfer_plan(int source, int destination, double bytes) {
-    const auto key = std::make_tuple(source, destination, bytes);
-    const auto at = transfer_plans_.find(key);
-    if (at != transfer_plans_.end()) return at->second;
-    const auto [shape, added] = transfer_shapes_.try_emplace({source, destination});
-    if (added) shape->second = group_shape(network_, {source, destination});
-    return transfer_plans_.emplace(key, plan_transfer(bytes, shape->second, cluster_)).first->second;
-  }
-
   int transfer_request(int index, int peer, int stream_lane) {
     const auto key = std::make_tuple(index, peer, stream_lane);
-    const auto [at, added] = transfer_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    const auto [at, added] = transfer_requests_.try_emplace(key, requests_.next());
     if (!added) return at->second;
     PatternRequest request;
     request.lane = stream_lane;
     const int from = program(index).rank;
-    add_edge(input_.device_of(from), input_.device_of(peer), 1);
-    take_loads(request.own, request);
+    requests_.add_edge(input_.device_of(from), input_.device_of(peer), 1);
+    request.own = requests_.take();
     if (stands_for_others(index)) {
       for (const int other : ranks_of_class(index))
-        add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)), 1);
-      take_loads(request.all, request);
+        requests_.add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)),
+                           1);
+      request.all = requests_.take();
     }
-    requests_.push_back(std::move(request));
+    requests_.add(std::move(request));
     return at->second;
   }
 
@@ -545,7 +416,7 @@ class Builder {
     if (rate <= 0 || instruction.bytes < kLeastBytes) return;
     const LinkId link = (load ? kStorageReadLink : kStorageWriteLink) - script.node;
     const auto key = std::make_tuple(index, load);
-    const auto [at, added] = storage_requests_.try_emplace(key, static_cast<int>(requests_.size()));
+    const auto [at, added] = storage_requests_.try_emplace(key, requests_.next());
     if (added) {
       PatternRequest request;
       request.lane = lane(index, instruction.stream, 0);
@@ -553,7 +424,7 @@ class Builder {
       const int index = result_.flows.add_link(link).first;
       result_.flows.set_capacity(index, rate);
       request.fixed.push_back({index, ranks, ranks});
-      requests_.push_back(std::move(request));
+      requests_.add(std::move(request));
     }
     use(at->second, meeting_payloads_, id, instruction.bytes, rate);
   }
@@ -590,60 +461,16 @@ class Builder {
   };
 
   void use(int request, std::vector<Use>& uses, int target, double bytes, double bound) {
-    PatternRequest& pattern = requests_[static_cast<std::size_t>(request)];
-    pattern.most_bytes_per_s = std::max(pattern.most_bytes_per_s, bound);
+    requests_.raise_bound(request, bound);
     uses.push_back({request, target, bytes, bound});
   }
 
-  // What was added since the last time, as the links of one instance or of all, whose ends they then are.
-  void take_loads(std::vector<LinkWeight>& links, PatternRequest& request) {
-    links = loads_.take();
-    request.ends = packet_load_.take();
-  }
-
-  // What a transfer between two devices adds to `loads_`; what acknowledges it goes the other way.
-  void add_edge(int source, int destination, double share) {
-    packet_load_.add(source, destination, share);
-    for (const int link : routes_.links(source, destination)) loads_.add(link, share);
-    if (acknowledged_ == 0) return;
-    for (const int link : routes_.links(destination, source))
-      if (!routes_.inside_node(link)) loads_.add(link, acknowledged_ * share);
-  }
-
-  // What goes the other way for each byte, from what long messages reach with and without as many the other
-  // way; in fiftieths, for SimGrid's weights are integers.
-  static double acknowledged_share(const CommunicationProfile& profile) {
-    if (profile.library != CommunicationLibrary::mpi || profile.network_exchange_efficiency <= 0) return 0;
-    const double share = profile.network_efficiency / profile.network_exchange_efficiency - 1;
-    return std::max(0.0, std::round(50 * share) / 50);
-  }
-
-  // On an idle network a flow takes the time that its cost model says: where the model knows of links inside
-  // a node that the routes do not have (a mesh's disjoint rings, copies through shared memory), the routes'
-  // links count less. Ports and fabric always count in full: what a bad placement costs there is the
-  // simulator's to find.
-  int pattern_of(PatternRequest&& request) {
-    if (!request.fixed.empty()) return result_.flows.add_pattern(std::move(request.fixed), request.lane);
-    double relief = 1;
-    for (const LinkWeight& load : request.own) {
-      const double alone = result_.flows.capacity(load.link) / load.weight;
-      if (routes_.inside_node(load.link)) relief = std::min(relief, alone / request.most_bytes_per_s);
-    }
-    std::vector<LinkWeight> loads = std::move(request.all.empty() ? request.own : request.all);
-    for (LinkWeight& load : loads)
-      if (routes_.inside_node(load.link)) load.weight *= relief;
-    return result_.flows.add_pattern(std::move(loads), request.lane);
-  }
-
   void resolve_payloads() {
-    std::vector<int> patterns;
-    patterns.reserve(requests_.size());
-    for (PatternRequest& request : requests_) patterns.push_back(pattern_of(std::move(request)));
+    requests_.make_patterns();
     const auto resolve = [&](const Use& use, Payload& payload) {
-      const auto request = static_cast<std::size_t>(use.request);
-      payload.flow = result_.flows.add_flow(patterns[request], use.bound);
+      payload.flow = requests_.flow(use.request, use.bound);
       payload.bytes = use.bytes;
-      payload.packets = packet_load_.taken_by(requests_[request].ends, use.bound, nodes_);
+      payload.packets = requests_.packets(use.request, use.bound, nodes_);
     };
     for (const Use& use : meeting_payloads_) {
       Payload& payload = result_.meetings[static_cast<std::size_t>(use.target)].payload;
@@ -654,7 +481,7 @@ class Builder {
       const auto [graph, message] = message_payloads_index_[static_cast<std::size_t>(use.target)];
       resolve(use, result_.message_graphs[graph][message].payload);
     }
-    result_.packets = std::move(packet_load_.taken);
+    result_.packets = requests_.take_packets();
     result_.flows.reduce(!input_.reduce_flows);
   }
 
@@ -692,18 +519,12 @@ class Builder {
   const ScenarioInput& input_;
   const Network& network_;
   const Cluster& cluster_;
-  const double acknowledged_;  // of a byte between nodes, the other way
   Scenario result_;
   double speed_ = 1;  // of the device of the rank being added
   std::vector<std::vector<int>> members_;
   std::map<int, int> nodes_;
-  std::map<int, std::vector<int>> group_class_of_;
-  std::map<std::pair<GroupKind, std::vector<int>>, int> group_classes_index_;
-  std::vector<GroupClass> group_classes_;
+  GroupClasses groups_;
   std::map<std::pair<int, int>, std::size_t> occurrences_;
-  std::map<std::tuple<int, CollectiveKind, double>, CollectivePlan> plans_;
-  std::map<std::tuple<int, int, double>, CollectivePlan> transfer_plans_;
-  std::map<std::pair<int, int>, GroupShape> transfer_shapes_;
   std::map<std::tuple<int, int, int>, std::vector<int>> transfers_;
   std::map<std::tuple<int, int, int, bool>, std::size_t> transfer_occurrences_;
   std::vector<double> transfer_bytes_;
@@ -715,7 +536,6 @@ class Builder {
   std::vector<ServiceOf> services_;
   std::map<std::pair<int, int>, int> service_of_;     // by server and worker
   std::map<std::pair<int, int>, int> push_counters_;  // by server and bucket
-  std::vector<PatternRequest> requests_;
   std::map<std::tuple<int, int, int, int>, int> collective_requests_;
   std::map<std::tuple<int, int, int>, int> transfer_requests_;
   std::map<std::tuple<int, bool>, int> storage_requests_;
@@ -723,9 +543,7 @@ class Builder {
   std::vector<Use> meeting_payloads_;
   std::vector<Use> message_payloads_;
   std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
-  RouteTable routes_;
-  LoadSum loads_;
-  PacketLoad packet_load_;
+  FlowRequests requests_;
 };
 
 }  // namespace

@@ -1,0 +1,70 @@
+// How payloads get from where ranks meet to where they are awaited: their latency, the connection on which
+// they queue, the members' threads that copy them, the messages of a collective one after another, and the
+// links that SimGrid shares.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "sim/activities.h"
+#include "sim/platform.h"
+#include "sim/rank_speeds.h"
+#include "sim/scenario.h"
+
+namespace orrery::sim {
+
+class Transport {
+ public:
+  // Keeps references. `platform`: nullptr where no flow shares a link. `arrived`: all of a meeting's payload
+  // has.
+  Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds, Platform* platform,
+            std::function<void(int meeting)> arrived);
+
+  // Everyone has come.
+  void launch(int meeting);
+  // The latency of a move is over, and with it the move where nothing is shared.
+  void end_latency(int activity);
+  // SimGrid has carried it.
+  void end_move(int activity);
+  // Who copies this payload has begun, or ceased, to compute.
+  void turn(int activity, bool computing);
+
+  // Payloads whose turn on the links has come: to be given to SimGrid once its clock shows this time.
+  bool has_for_simgrid() const { return !to_simgrid_.empty(); }
+  void hand_to_simgrid();
+
+  std::vector<double> flow_bytes;  // by flow: bytes of one of its transfers, in all
+  std::int64_t moves = 0;          // that have ended
+
+ private:
+  // Of a collective that is simulated message by message.
+  struct Messages {
+    int left = 0;
+    std::vector<int> waits;
+  };
+
+  const Meeting& meeting(int index) const { return scenario_.meetings[static_cast<std::size_t>(index)]; }
+  const std::vector<Message>& graph_of(const Meeting& meeting) const {
+    return scenario_.message_graphs[static_cast<std::size_t>(meeting.messages)];
+  }
+  const Payload& payload_of(const Activity& activity) const;
+  void start_move(int index, int message, const Payload& payload);
+  void handle_packets(const Payload& payload);
+  void end_message(const Activity& activity);
+  void arrive(int index);
+  void hold(int id, Activity& activity);
+  void let_go(int id, Activity& activity);
+  void queue_for_simgrid(int id);
+
+  const Scenario& scenario_;
+  Activities& activities_;
+  RankSpeeds& speeds_;
+  Platform* platform_;
+  std::function<void(int)> arrived_;
+  std::vector<Messages> messages_;      // by meeting
+  std::vector<std::deque<int>> lines_;  // meetings: the first moves
+  std::vector<int> to_simgrid_;
+};
+
+}  // namespace orrery::sim
