@@ -256,10 +256,11 @@ std::unique_ptr<Request> AsynchronousServers::pull(const Instruction& instructio
   });
 }
 
-void AsynchronousServers::record(const Serving& serving, std::size_t instruction, double begin_s) {
-  events_.push_back({program_.rank, serving.step,
-                     serving.first_instruction + static_cast<std::uint32_t>(instruction), begin_s,
-                     steady_seconds()});
+void AsynchronousServers::record(Serving& serving, std::size_t instruction, double begin_s) {
+  serving.events.push_back({program_.rank, serving.step,
+                            serving.first_instruction + static_cast<std::uint32_t>(instruction), begin_s,
+                            steady_seconds()});
+  while (serving.events.front().step + KeptSteps::kMost <= serving.step) serving.events.pop_front();
 }
 
 bool AsynchronousServers::serve(Serving& serving) {
@@ -339,8 +340,10 @@ bool AsynchronousServers::progress() {
   return done;
 }
 
-std::vector<TimelineEvent> AsynchronousServers::take_events() {
-  return std::exchange(events_, {});
+std::vector<TimelineEvent> AsynchronousServers::events() const {
+  std::vector<TimelineEvent> all;
+  for (const Serving& serving : serving_) all.insert(all.end(), serving.events.begin(), serving.events.end());
+  return all;
 }
 
 }  // namespace orrery::exec

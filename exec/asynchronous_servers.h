@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "exec/communicator.h"
 #include "exec/device.h"
 #include "exec/parameters.h"
+#include "exec/recorder.h"
 #include "program/plan.h"
 #include "program/program.h"
 #include "program/timeline.h"
@@ -60,8 +62,8 @@ class AsynchronousServers {
 
   const Staleness& staleness() const { return staleness_; }
   std::int64_t updates() const { return updates_; }  // steps whose pushes were applied, after `finish`
-  // What services did, since this was last asked; `step` counts each worker's.
-  std::vector<TimelineEvent> take_events();
+  // What services did in the last KeptSteps::kMost steps of each worker; `step` counts those.
+  std::vector<TimelineEvent> events() const;
 
  private:
   struct Word {  // a short message under way
@@ -81,6 +83,7 @@ class AsynchronousServers {
     float* answer = nullptr;
     std::int32_t step = 0;
     double receive_begin_s = 0, answer_begin_s = 0;
+    std::deque<TimelineEvent> events;
   };
 
   bool serve(Serving& serving);
@@ -92,7 +95,7 @@ class AsynchronousServers {
   bool may_have(int bucket, int worker, int lead) const;
   void handed_over(int bucket, int worker);
   void share_parameters();
-  void record(const Serving& serving, std::size_t instruction, double begin_s);
+  void record(Serving& serving, std::size_t instruction, double begin_s);
   std::int64_t& applied(int bucket, int worker);
   std::int64_t ahead(int bucket, int worker) const;
 
@@ -112,7 +115,6 @@ class AsynchronousServers {
   std::vector<char> left_;                          // [worker] trains no more
   std::int64_t updates_ = 0;                        // steps before `begin`
   Staleness staleness_;
-  std::vector<TimelineEvent> events_;
 
   std::list<Word> sent_;
   std::int64_t first_ = 0, end_ = 0;

@@ -28,6 +28,7 @@
 #include "exec/narrow_communicator.h"
 #include "exec/on_device.h"
 #include "exec/parameters.h"
+#include "exec/recorder.h"
 #include "exec/ring_attention.h"
 #include "exec/running_statistics.h"
 #include "exec/values.h"
@@ -35,12 +36,6 @@
 #include "program/program.h"
 
 namespace orrery::exec {
-
-// When an instruction ran, on this rank's steady clock (seconds since its epoch).
-struct Interval {
-  double start_s = 0;
-  double end_s = 0;
-};
 
 class Interpreter {
  public:
@@ -66,7 +61,9 @@ class Interpreter {
   // Of the last step: the sum of the losses of the rows whose loss this rank computed (0 on other stages).
   double loss_sum() const { return loss_sum_; }
   // Of the last step, by instruction.
-  const std::vector<Interval>& intervals() const { return intervals_; }
+  const std::vector<Interval>& intervals() const { return recorder_.intervals(); }
+  // Off: instructions are not timed, to see what that costs (bench/recording.cc).
+  void record(bool on) { recorder_.turn(on); }
   int rank() const { return program_.rank; }
   const Parameters& parameters() const { return parameters_; }
 
@@ -196,12 +193,12 @@ class Interpreter {
   DType type_;  // of activations
   std::optional<LossScaler> scaler_;
   std::int64_t updates_ = 0;  // steps whose gradients were applied
+  StepRecorder recorder_;
 
   // Of the step under way.
   std::int64_t step_ = 0;
   double loss_sum_ = 0;
   std::vector<char> done_;
-  std::vector<Interval> intervals_;
   struct Queue {
     std::deque<std::uint32_t> waiting;
     std::unique_ptr<Request> running;  // of the first

@@ -21,6 +21,10 @@ enum class Form : std::uint8_t { whole, shard };
 // Key::block of the residual's share of a gradient (Layers::stream_gradient).
 constexpr std::int32_t kStreamShare = 1 << 20;
 
+constexpr std::size_t bytes_of_floats(std::int64_t count) {
+  return static_cast<std::size_t>(count) * sizeof(float);
+}
+
 struct Key {
   TensorKind kind = TensorKind::activation;
   std::int32_t index = 0;
