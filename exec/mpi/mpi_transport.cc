@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "exec/mpi/process_manager.h"
 
 namespace orrery::exec {
 namespace {
@@ -348,6 +349,14 @@ MpiWorld::MpiWorld(int* argc, char*** argv) {
 }
 
 MpiWorld::~MpiWorld() {
+#ifdef MPICH_VERSION
+  // MPICH 4.0.2 over UCX and TCP: MPI_Finalize asks every peer for an answer, waits for these, and then for
+  // all ranks without giving any more. A rank that answers from an earlier call of MPI lets its peer go that
+  // far, and is then not answered itself: the job never ends. So nobody begins before all have left MPI's
+  // other calls.
+  MPI_Barrier(MPI_COMM_WORLD);
+  wait_for_all_ranks();
+#endif
   MPI_Finalize();
 }
 

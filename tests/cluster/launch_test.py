@@ -2,6 +2,7 @@
 """Real hosts (network namespaces) described by a cluster file: launched into, trained on, and what faults do there."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
 from cluster_case import ORRERY, ClusterCase
+
+MPICH = pathlib.Path(ORRERY).parent / "orrery-exec-mpich"
 
 
 def complaints(text):
@@ -44,6 +47,22 @@ class Launch(ClusterCase):
         parameters = 4 * (12 * 128 * 128 + 13 * 128) + 256 * 128 + 128 * 128 + 2 * 128
         least = 2 * 3 / 4 * parameters * 4 / 12.5e6
         self.assertGreater(self.json(out)["step_time_s"]["min"], least)
+
+    @unittest.skipUnless(MPICH.exists() and shutil.which("mpirun.mpich"), "no executor of MPICH's")
+    def test_mpich_trains_over_tcp_what_open_mpi_trains_and_the_job_ends(self):
+        for hosts, options in ((2, ["--dp", "2"]), (4, ["--tp", "2", "--pp", "2"])):
+            with self.subTest(options):
+                cluster = self.cluster([hosts])
+                plan = self.plan(*options)
+                losses = {}
+                for mpi in ("openmpi", "mpich"):
+                    out = self.folder / f"{mpi}.json"
+                    done = cluster.run([ORRERY, "run", plan, "--mpi", mpi, "--steps", "3", "--json", out], timeout=60,
+                                       env={**cluster.environment(), **cluster.environment_of_mpich()})
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    losses[mpi] = self.json(out)["loss"]
+                self.assertEqual(losses["mpich"], losses["openmpi"])
+                cluster.remove()
 
     def test_validate_runs_on_the_hosts_and_is_remembered(self):
         cluster = self.cluster([2, 2], uplink_mbit=50)

@@ -266,6 +266,10 @@ class Namespaces:
                            OMPI_MCA_oob_tcp_if_include="10.77.0.0/16", OMPI_MCA_btl_tcp_if_include="10.77.0.0/16")
         return environment
 
+    def environment_of_mpich(self):
+        """Hydra's agent; UCX would find out that the hosts share a memory."""
+        return dict(HYDRA_LAUNCHER="rsh", HYDRA_LAUNCHER_EXEC=str(self.agent), UCX_TLS="tcp,self")
+
     def command(self, command):
         """The command line that runs `command` where jobs are launched from."""
         return ["nsenter", f"--net=/run/netns/{self.switch}", "unshare", "--uts", "--mount", "sh", "-c",
