@@ -42,7 +42,8 @@ int calibrate_cluster(const Options& options) {
   const std::string host = options.host.empty() ? folder.path() + "/host.textproto" : options.host;
   const std::string described = folder.path() + "/cluster.textproto";
   write_cluster_file(cluster, described);
-  Placement placement = placement_of(cluster, cluster.nodes() * node.devices, options.mpirun_args);
+  Placement placement =
+      placement_of(cluster, cluster.nodes() * node.devices, {.mpirun_args = options.mpirun_args});
   const std::vector<std::string> all = placement.hosts;
   const int cores = std::max(2, cluster.shared_cores > 0 ? cluster.shared_cores : node.devices);
   if (!all.empty()) placement.hosts.assign(static_cast<std::size_t>(cores), all.front());

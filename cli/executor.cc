@@ -35,9 +35,19 @@ void add_mpirun_args_option(CLI::App& verb, std::string& words) {
       ->envname("ORRERY_MPIRUN_ARGS");
 }
 
-Placement placement_of(const Cluster& cluster, int ranks, const std::string& mpirun_args) {
+void add_launch_options(CLI::App& verb, LaunchWords& words) {
+  verb.add_option(
+          "--launcher", words.launcher,
+          "who starts the ranks: the MPI library's mpirun, or, in a batch script, Slurm's srun, which "
+          "places them and takes further options from its environment (default: mpirun)")
+      ->type_name("mpirun|srun");
+  add_mpirun_args_option(verb, words.mpirun_args);
+}
+
+Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& words) {
   Placement placement;
-  placement.mpirun_args = CLI::detail::split_up(mpirun_args);
+  placement.launcher = launcher_from_name(words.launcher);
+  placement.mpirun_args = CLI::detail::split_up(words.mpirun_args);
   if (cluster.fabric.transport == Transport::tcp)
     for (const NodeGroup& group : cluster.groups)
       placement.network_bytes_per_s =

@@ -17,7 +17,8 @@ struct Options {
   std::optional<int> steps, checkpoint_every;
   bool restart = false;
   std::string learning_rate, base_batch, warmup_steps;  // as given: the executor reads them
-  std::string mpi, mpirun_args;
+  std::string mpi;
+  LaunchWords launch;
 };
 
 int run(const Options& options) {
@@ -43,7 +44,7 @@ int run(const Options& options) {
   pass("--save", options.save);
   const int ranks = plan.choices.world();
   return launch_executor(parse_mpi(options.mpi), ranks, arguments,
-                         placement_of(plan.job->cluster, ranks, options.mpirun_args));
+                         placement_of(plan.job->cluster, ranks, options.launch));
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ void add_run(CLI::App& app, Action& action) {
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
   add_backend_option(*verb, options->backend);
   add_mpi_option(*verb, options->mpi);
-  add_mpirun_args_option(*verb, options->mpirun_args);
+  add_launch_options(*verb, options->launch);
   verb->add_option("--steps", options->steps, "training steps (default: 10)")
       ->check(CLI::Range(1, 1'000'000'000).description(""))
       ->type_name("N");

@@ -30,7 +30,8 @@ constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated an
 constexpr int kDefaultSteps = 10;
 
 struct Options {
-  std::string plan, backend = "auto", mpi, mpirun_args, data;
+  std::string plan, backend = "auto", mpi, data;
+  LaunchWords launch;
   std::vector<std::string> published, published_collectives;
   std::string markdown;
   int steps = kDefaultSteps;
@@ -79,9 +80,8 @@ int validate_plan(const Options& options) {
   evaluation.simulation = sim::simulate(evaluation.plan, simulation);
 
   const TemporaryFolder folder;
-  const int code =
-      launch_executor_beside(mpi, ranks, arguments_of(options, folder.path(), here),
-                             placement_of(evaluation.plan.job->cluster, ranks, options.mpirun_args));
+  const int code = launch_executor_beside(mpi, ranks, arguments_of(options, folder.path(), here),
+                                          placement_of(evaluation.plan.job->cluster, ranks, options.launch));
   if (code != 0) return code;  // the executor has said why
   const Json run = read_json(folder.path() + "/run.json");
 
@@ -291,7 +291,7 @@ void add_validate(CLI::App& app, Action& action) {
   verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote");
   add_backend_option(*verb, options->backend);
   add_mpi_option(*verb, options->mpi);
-  add_mpirun_args_option(*verb, options->mpirun_args);
+  add_launch_options(*verb, options->launch);
   verb->add_option("--steps", options->steps,
                    fmt::format("training steps to measure (default: {})", kDefaultSteps))
       ->check(CLI::Range(1, 1'000'000).description(""))

@@ -96,6 +96,52 @@ void bound_socket_buffers(double network_bytes_per_s) {
   setenv("OMPI_MCA_btl_tcp_rcvbuf", bytes.c_str(), 0);
 }
 
+std::vector<std::string> mpirun_command(const LaunchOptions& options) {
+  const std::filesystem::path mpirun = mpirun_of(options.mpi);
+  if (mpirun.empty())
+    throw UserError("no mpirun in PATH", "the launcher of " + std::string(name_of(options.mpi)));
+  const std::vector<std::string>& hosts = options.placement.hosts;
+  ORRERY_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == options.ranks, "a host for each rank");
+  std::vector<std::string> command = {mpirun.string(), "-np", std::to_string(options.ranks)};
+  const auto append = [&](std::initializer_list<const char*> words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  if (options.mpi == MpiLibrary::openmpi) {
+    if (options.root) append({"--allow-run-as-root"});
+    // Quiet: mpirun would add its own lines to the executor's one.
+    append({"--quiet", "--oversubscribe", "--bind-to", "none"});
+    if (hosts.empty()) {
+      append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
+      if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
+    } else {
+      append({"--host"});
+      command.push_back(host_list(hosts));
+      // Ranks fill the hosts in order; what launch_executor has set must reach the hosts.
+      // A host that dies says nothing: ask every second, give up after three.
+      append({"--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
+              "oob_tcp_keepalive_probes", "3"});
+      append({"--map-by", "slot", "-x", "OPENBLAS_NUM_THREADS", "-x", "OMP_NUM_THREADS"});
+    }
+  } else {
+    append({"-bind-to", "none"});
+    if (!hosts.empty()) {
+      append({"-hosts"});
+      command.push_back(host_list(hosts));
+    }
+  }
+  const std::vector<std::string>& words = options.placement.mpirun_args;
+  command.insert(command.end(), words.begin(), words.end());
+  return command;
+}
+
+// Slurm places the ranks. One that dies must take the others with it: they would wait for it.
+std::vector<std::string> srun_command(const LaunchOptions& options) {
+  const std::filesystem::path srun = find_in_path("srun");
+  if (srun.empty()) throw UserError("no srun in PATH", "Slurm, or --launcher mpirun");
+  return {srun.string(), "-n", std::to_string(options.ranks),
+          options.mpi == MpiLibrary::openmpi ? "--mpi=pmix" : "--mpi=pmi2", "--kill-on-bad-exit=1"};
+}
+
 struct Child {
   pid_t process = 0;
   int error = -1;  // its stderr, where it was asked for
@@ -149,6 +195,12 @@ MpiLibrary mpi_library_from_name(std::string_view name) {
   throw UserError("--mpi " + std::string(name), "openmpi or mpich");
 }
 
+Launcher launcher_from_name(std::string_view name) {
+  if (name == "mpirun") return Launcher::mpirun;
+  if (name == "srun") return Launcher::srun;
+  throw UserError("--launcher " + std::string(name), "mpirun or srun");
+}
+
 bool under_launcher() {
   return variable("OMPI_COMM_WORLD_RANK") != nullptr || variable("PMI_RANK") != nullptr ||
          variable("PMIX_RANK") != nullptr || in_slurm_step();
@@ -187,39 +239,8 @@ int usable_cores() {
 
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
                                         const std::vector<std::string>& arguments) {
-  const std::filesystem::path mpirun = mpirun_of(options.mpi);
-  if (mpirun.empty())
-    throw UserError("no mpirun in PATH", "the launcher of " + std::string(name_of(options.mpi)));
-  const std::vector<std::string>& hosts = options.placement.hosts;
-  ORRERY_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == options.ranks, "a host for each rank");
-  std::vector<std::string> command = {mpirun.string(), "-np", std::to_string(options.ranks)};
-  const auto append = [&](std::initializer_list<const char*> words) {
-    command.insert(command.end(), words.begin(), words.end());
-  };
-  if (options.mpi == MpiLibrary::openmpi) {
-    if (options.root) append({"--allow-run-as-root"});
-    // Quiet: mpirun would add its own lines to the executor's one.
-    append({"--quiet", "--oversubscribe", "--bind-to", "none"});
-    if (hosts.empty()) {
-      append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
-      if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
-    } else {
-      append({"--host"});
-      command.push_back(host_list(hosts));
-      // Ranks fill the hosts in order; what launch_executor has set must reach the hosts.
-      // A host that dies says nothing: ask every second, give up after three.
-      append({"--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
-              "oob_tcp_keepalive_probes", "3"});
-      append({"--map-by", "slot", "-x", "OPENBLAS_NUM_THREADS", "-x", "OMP_NUM_THREADS"});
-    }
-  } else {
-    append({"-bind-to", "none"});
-    if (!hosts.empty()) {
-      append({"-hosts"});
-      command.push_back(host_list(hosts));
-    }
-  }
-  command.insert(command.end(), options.placement.mpirun_args.begin(), options.placement.mpirun_args.end());
+  std::vector<std::string> command =
+      options.placement.launcher == Launcher::srun ? srun_command(options) : mpirun_command(options);
   command.push_back(program.string());
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
@@ -241,7 +262,7 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
   std::vector<std::string> command = launch_command(
       {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
       program, arguments);
-  const bool elsewhere = !placement.hosts.empty();
+  const bool elsewhere = !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
   Child child = spawn(command, elsewhere);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   const bool explained = elsewhere ? pass_on(child.error) : true;
@@ -249,6 +270,9 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+  // Of several ranks srun's code is the largest, which may be of one that it ended itself.
+  if (signal > 0 && !WIFSIGNALED(status) && placement.launcher == Launcher::srun)
+    throw InternalError("the job was ended: a rank was killed (srun has said which, and by what)");
   if (signal > 0)
     throw InternalError("the job was ended: signal " + std::to_string(signal) + " (" + strsignal(signal) +
                         ") killed " + (WIFSIGNALED(status) ? "the launcher" : "a rank"));

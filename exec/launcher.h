@@ -27,8 +27,13 @@ std::filesystem::path executor_of(MpiLibrary mpi);
 // Processor cores that this process may use.
 int usable_cores();
 
-// Where the ranks run, and what else the user wants mpirun to know.
+// Who starts ranks: the library's own mpirun, or Slurm in one of its allocations.
+enum class Launcher { mpirun, srun };
+Launcher launcher_from_name(std::string_view name);  // "mpirun" "srun"; throws UserError
+
+// Where the ranks run, and what else the user wants mpirun to know. Under srun Slurm says both.
 struct Placement {
+  Launcher launcher = Launcher::mpirun;
   std::vector<std::string> hosts;        // of each rank, in order; empty: all on this machine
   std::vector<std::string> mpirun_args;  // words for mpirun's command line, before the program
   double network_bytes_per_s = 0;        // of a host's port, over TCP; 0: not known, or no TCP
@@ -41,7 +46,7 @@ struct LaunchOptions {
   bool root = false;  // Open MPI wants to be told
   Placement placement = {};
 };
-// `mpirun … program arguments…` with the flags that this MPI needs.
+// `mpirun … program arguments…`, or srun, with the flags that this MPI needs.
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
                                         const std::vector<std::string>& arguments);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/error.h"
@@ -42,7 +44,8 @@ TEST_CASE("root and more ranks than cores are said to Open MPI, and not to MPICH
 
 TEST_CASE("ranks on named hosts: each library's list, in order, and the user's words before the program") {
   LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 3, .cores = 1};
-  options.placement = {{"a", "a", "b"}, {"--mca", "plm_rsh_agent", "my agent"}};
+  options.placement.hosts = {"a", "a", "b"};
+  options.placement.mpirun_args = {"--mca", "plm_rsh_agent", "my agent"};
   auto command = launch_command(options, "x", {"run"});
   const auto host = std::find(command.begin(), command.end(), "--host");
   REQUIRE(host != command.end());
@@ -55,6 +58,26 @@ TEST_CASE("ranks on named hosts: each library's list, in order, and the user's w
   const auto hosts = std::find(command.begin(), command.end(), "-hosts");
   REQUIRE(hosts != command.end());
   CHECK(*(hosts + 1) == "a:2,b:1");
+}
+
+TEST_CASE("under Slurm each library speaks its own protocol, and a dead rank ends the others") {
+  const auto folder = std::filesystem::temp_directory_path() / "orrery-launcher-test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "srun").put('\n');
+  std::filesystem::permissions(folder / "srun", std::filesystem::perms::owner_all);
+  setenv("PATH", folder.c_str(), 1);
+  LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 3};
+  options.placement.launcher = Launcher::srun;
+  options.placement.hosts = {"a", "a", "b"};  // Slurm places them
+  CHECK(launch_command(options, "x", {"run"}) ==
+        std::vector<std::string>{(folder / "srun").string(), "-n", "3", "--mpi=pmix", "--kill-on-bad-exit=1",
+                                 "x", "run"});
+  options.mpi = MpiLibrary::mpich;
+  CHECK(has(launch_command(options, "x", {}), "--mpi=pmi2"));
+  std::filesystem::remove_all(folder);
+  CHECK_THROWS_AS(launch_command(options, "x", {}), UserError);
+  CHECK(launcher_from_name("srun") == Launcher::srun);
+  CHECK_THROWS_AS(launcher_from_name("ssh"), UserError);
 }
 
 TEST_CASE("a process knows from its environment whether a launcher started it") {

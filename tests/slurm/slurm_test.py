@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import unittest
 
 ORRERY = os.environ["ORRERY"]
 SKIP = 77
+# cred_expire: Slurm holds a requeued job back until its credentials have expired.
 CONFIG = """ClusterName=orrery
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={control}
 SlurmdPort={daemon}
 AuthType=auth/none
+AuthInfo=cred_expire=5
 CredType=cred/none
 SlurmUser=root
 SlurmdUser=root
@@ -34,6 +37,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+JobRequeue=1
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES OverSubscribe=YES:8 State=UP
 """
@@ -135,6 +139,55 @@ class Slurm(unittest.TestCase):
                 done = self.call("srun", "-n", "2", f"--mpi={kind}", ORRERY, "validate", self.plan, "--steps", "3")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(done.stdout.count("The step was predicted"), 1, done.stdout)
+
+    def state(self, job):
+        """What `scontrol show job` says, by name."""
+        shown = self.call("scontrol", "-o", "show", "job", job).stdout
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def wait_until(self, what, condition, seconds=60):
+        until = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > until:
+                self.fail(f"not within {seconds} s: {what}")
+            time.sleep(0.05)
+
+    def ranks(self):
+        """Processes that train."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if os.path.basename(words[0]).startswith("orrery-exec") and str(self.plan) in words:
+                found.append(int(process.name))
+        return sorted(found)
+
+    def test_a_batch_job_that_loses_a_rank_is_requeued_and_goes_on_from_its_checkpoint(self):
+        steps = 1500
+        checkpoints, rest, calm, log = (self.folder / name for name in ("checkpoints", "rest.json", "calm.json", "log"))
+        script = pathlib.Path(os.environ["ORRERY_SOURCE_DIR"]) / "scripts/train.sbatch"
+        self.environment.update(ORRERY=ORRERY, ORRERY_CHECKPOINT_EVERY="50")
+        sent = self.call("sbatch", "--parsable", "--ntasks=2", f"--output={log}", script, self.plan, steps,
+                         checkpoints, "--json", rest)
+        self.assertEqual(sent.returncode, 0, sent.stderr)
+        job = sent.stdout.strip()
+        self.wait_until("a checkpoint", lambda: list(checkpoints.glob("step-*[0-9]")))
+        os.kill(self.ranks()[-1], signal.SIGKILL)
+        self.wait_until("back in the queue", lambda: self.state(job).get("Restarts") == "1", 30)
+        self.assertFalse(rest.exists())
+        self.wait_until("the end", lambda: self.state(job)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), 90)
+        said = log.read_text()
+        self.assertEqual(self.state(job)["JobState"], "COMPLETED", said)
+        self.assertRegex(said, "srun: error: .*: task [01]: Killed")
+        self.assertIn("orrery: the job was ended: a rank was killed", said)
+        whole = self.call(ORRERY, "run", self.plan, "--steps", steps, "--json", calm)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        resumed = json.loads(rest.read_text())
+        self.assertGreater(resumed["first_step"], 0)
+        self.assertIn(f"goes on after step {resumed['first_step']} of {steps}", said)
+        self.assertEqual(resumed["loss"], json.loads(calm.read_text())["loss"][resumed["first_step"]:])
 
     def test_a_wrong_number_of_ranks_is_one_line(self):
         kind, name = self.kinds()[0]
