@@ -11,19 +11,19 @@ namespace orrery::sim {
 
 enum class ActivityKind : std::uint8_t { work, move, issue, step_begin, packets };
 
-// Where a shared payload is: in its latency, about to go to SimGrid, there, or held back with its latency
-// over.
-enum class Carriage : std::uint8_t { latency, queued, moving, parked };
+// Where a shared payload is: in its latency, about to move, moving with its links to itself, in SimGrid's hands,
+// or held back with its latency over.
+enum class Carriage : std::uint8_t { latency, queued, alone, moving, parked };
 
 // Work of a task, a payload on its way, a rank's overhead before a step.
 struct Activity {
   ActivityKind kind = ActivityKind::work;
-  bool shared = false;  // a payload that SimGrid carries after its latency
+  bool shared = false;  // a payload that may have to share its links after its latency
   Carriage carriage = Carriage::latency;
   int owner = 0;     // work, issue: task; move: meeting; step_begin: rank; packets: index of what they take
   int message = -1;  // of the meeting's graph
   int blockers = 0;  // ranks that compute and so hold the payload up
-  double bytes_left = -1;  // of a payload that SimGrid carried in part; negative: all
+  double bytes_left = -1;  // of a payload that was carried in part; negative: all
 };
 
 class Activities {
@@ -66,6 +66,19 @@ class Activities {
     slot.since_s = now_s_;
     ++slot.generation;
     if (rate > 0) due_.push({now_s_ + slot.remaining_s / rate, id, slot.generation});
+  }
+
+  // Begins anew, of so many seconds at rate 1, which it is given.
+  void restart(int id, double seconds) {
+    Slot& slot = pool_[static_cast<std::size_t>(id)];
+    slot.remaining_s = seconds;
+    slot.rate = 0;
+    set_rate(id, 1);
+  }
+  // Stands still; the seconds that are left.
+  double stop(int id) {
+    set_rate(id, 0);
+    return pool_[static_cast<std::size_t>(id)].remaining_s;
   }
 
   // Ends at that very time, which now + (time - now) may miss by a bit.

@@ -16,7 +16,7 @@ namespace {
 using Entry = std::pair<int, double>;  // pattern, weight
 
 // Largest integer weight of a constraint: SimGrid's flows have a weight by crossing a link several times.
-constexpr int kMaxWeight = 256;
+constexpr int kMaxWeight = 4096;
 
 // Weights as integers, exactly where a factor up to kMaxWeight makes them so, else rounded to 1/kMaxWeight of
 // the largest.

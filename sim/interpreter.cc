@@ -54,8 +54,7 @@ class Interpreter {
     trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
     trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
     if (s_.asynchronous) pace_.emplace(s_, steps);
-    if (!s_.flows.constraints().empty()) platform_ = std::make_unique<Platform>(s_.flows);
-    transport_.emplace(s_, activities_, speeds_, platform_.get(), [this](int meeting) { arrived(meeting); });
+    transport_.emplace(s_, activities_, speeds_, [this](int meeting) { arrived(meeting); });
   }
 
   Trace run() {
@@ -119,12 +118,14 @@ class Interpreter {
       drain();
       if (over_) return;
       speeds_.refresh([this](int activity, bool computing) { transport_->turn(activity, computing); });
+      transport_->set_out();
       if (transport_->has_for_simgrid()) {
+        if (!platform_) platform_ = std::make_unique<Platform>(s_.flows);
         if (platform_->now_s() < now_s()) {
           platform_->wake_at(now_s());
           return;
         }
-        transport_->hand_to_simgrid();
+        transport_->hand_to(*platform_);
       }
       if (platform_ && platform_->running() > 0) {
         if (activities_.waiting()) platform_->wake_at(activities_.next_s());
@@ -144,7 +145,7 @@ class Interpreter {
           end_work(id);
           break;
         case ActivityKind::move:
-          transport_->end_latency(id);
+          transport_->end(id);
           break;
         case ActivityKind::issue:
           ready_.push_back(static_cast<std::size_t>(activity.owner));
@@ -418,7 +419,7 @@ class Interpreter {
   TimelineEvent unrecorded_;
   Trace trace_;
   std::string failure_;
-  std::unique_ptr<Platform> platform_;
+  std::unique_ptr<Platform> platform_;  // once two payloads want a link at once
   std::optional<Transport> transport_;
   std::vector<std::size_t> base_;  // first task of each rank
   std::vector<int> rank_of_;       // by task

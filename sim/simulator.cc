@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 
 #include "base/error.h"
@@ -304,7 +305,9 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
   });
   const std::vector<std::string> bytes =
       run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int place) {
-        Prepared prepared(plans[order[static_cast<std::size_t>(place)]], options);
+        // Never taken apart: the process ends with it.
+        Prepared& prepared =
+            *std::make_unique<Prepared>(plans[order[static_cast<std::size_t>(place)]], options).release();
         Trace trace = interpret(prepared.scenario, prepared.steps);
         return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
       });

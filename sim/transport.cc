@@ -31,16 +31,16 @@ void for_each_copier(const Scenario& scenario, const Meeting& meeting, Visit vis
 
 }  // namespace
 
-Transport::Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds, Platform* platform,
+Transport::Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
                      std::function<void(int meeting)> arrived)
     : flow_bytes(scenario.flows.flows().size(), 0),
       scenario_(scenario),
       activities_(activities),
       speeds_(speeds),
-      platform_(platform),
       arrived_(std::move(arrived)),
       messages_(scenario.message_graphs.empty() ? 0 : scenario.meetings.size()),
-      lines_(static_cast<std::size_t>(scenario.lines)) {}
+      lines_(static_cast<std::size_t>(scenario.lines)),
+      links_(scenario.flows) {}
 
 const Payload& Transport::payload_of(const Activity& activity) const {
   const Meeting& of = meeting(activity.owner);
@@ -95,9 +95,10 @@ void Transport::handle_packets(const Payload& payload) {
   activities_.set_rate(activities_.add(ActivityKind::packets, payload.packets, seconds), 1);
 }
 
-void Transport::end_latency(int id) {
-  if (activities_[id].shared)
-    queue_for_simgrid(id);
+void Transport::end(int id) {
+  const Activity& activity = activities_[id];
+  if (activity.shared && activity.carriage == Carriage::latency)
+    queue(id);
   else
     end_move(id);
 }
@@ -105,6 +106,7 @@ void Transport::end_latency(int id) {
 void Transport::end_move(int id) {
   const Activity activity = activities_[id];
   for_each_copier(scenario_, meeting(activity.owner), [&](int rank) { speeds_.end_copy(rank, id); });
+  if (activity.shared) links_.end(id, payload_of(activity).flow);
   activities_.release(id);
   ++moves;
   if (activity.message < 0)
@@ -147,34 +149,81 @@ void Transport::turn(int id, bool computing) {
 }
 
 void Transport::hold(int id, Activity& activity) {
-  if (activity.carriage == Carriage::latency) activities_.set_rate(id, 0);
-  if (activity.carriage != Carriage::moving) return;
-  const std::optional<double> left = platform_->stop(id);
-  if (!left) return;  // it has just arrived
-  activity.bytes_left = *left;
-  activity.carriage = Carriage::parked;
+  switch (activity.carriage) {
+    case Carriage::latency:
+      activities_.set_rate(id, 0);
+      return;
+    case Carriage::alone:
+      stop_alone(id, activity);
+      break;
+    case Carriage::moving: {
+      const std::optional<double> left = simgrid_->stop(id);
+      if (!left) return;  // it has just arrived
+      activity.bytes_left = *left;
+      break;
+    }
+    case Carriage::queued:  // who takes it from the queue sees that it is held back
+    case Carriage::parked:
+      return;
+  }
+  park(id, activity);
 }
 
 void Transport::let_go(int id, Activity& activity) {
   if (activity.carriage == Carriage::latency) activities_.set_rate(id, 1);
-  if (activity.carriage == Carriage::parked) queue_for_simgrid(id);
+  if (activity.carriage == Carriage::parked) queue(id);
 }
 
-void Transport::queue_for_simgrid(int id) {
+void Transport::queue(int id) {
   activities_[id].carriage = Carriage::queued;
-  to_simgrid_.push_back(id);
+  queued_.push_back(id);
 }
 
-void Transport::hand_to_simgrid() {
-  for (const int id : to_simgrid_) {
+void Transport::park(int id, Activity& activity) {
+  links_.end(id, payload_of(activity).flow);
+  activity.carriage = Carriage::parked;
+}
+
+void Transport::stop_alone(int id, Activity& activity) {
+  activity.bytes_left = activities_.stop(id) * scenario_.flows.lone_rate(payload_of(activity).flow);
+}
+
+void Transport::set_out() {
+  for (const int id : queued_) {
     Activity& activity = activities_[id];
     if (activity.blockers > 0) {
       activity.carriage = Carriage::parked;
       continue;
     }
     const Payload& payload = payload_of(activity);
+    if (activity.bytes_left < 0) activity.bytes_left = payload.bytes;
+    disturbed_.clear();
+    const bool alone = links_.begin(id, payload.flow, disturbed_);
+    for (const int other : disturbed_) {
+      stop_alone(other, activities_[other]);
+      activities_[other].carriage = Carriage::queued;
+      to_simgrid_.push_back(other);
+    }
+    if (!alone) {
+      to_simgrid_.push_back(id);
+      continue;
+    }
+    activity.carriage = Carriage::alone;
+    activities_.restart(id, activity.bytes_left / scenario_.flows.lone_rate(payload.flow));
+  }
+  queued_.clear();
+}
+
+void Transport::hand_to(Platform& simgrid) {
+  simgrid_ = &simgrid;
+  for (const int id : to_simgrid_) {
+    Activity& activity = activities_[id];
+    if (activity.blockers > 0) {
+      park(id, activity);
+      continue;
+    }
     activity.carriage = Carriage::moving;
-    platform_->start(payload.flow, activity.bytes_left < 0 ? payload.bytes : activity.bytes_left, id);
+    simgrid.start(payload_of(activity).flow, activity.bytes_left, id);
   }
   to_simgrid_.clear();
 }

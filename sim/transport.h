@@ -1,6 +1,6 @@
 // How payloads get from where ranks meet to where they are awaited: their latency, the connection on which
 // they queue, the members' threads that copy them, the messages of a collective one after another, and the
-// links that SimGrid shares.
+// links, which SimGrid shares where several want them.
 #pragma once
 
 #include <deque>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/activities.h"
+#include "sim/constraint_use.h"
 #include "sim/platform.h"
 #include "sim/rank_speeds.h"
 #include "sim/scenario.h"
@@ -16,23 +17,25 @@ namespace orrery::sim {
 
 class Transport {
  public:
-  // Keeps references. `platform`: nullptr where no flow shares a link. `arrived`: all of a meeting's payload
-  // has.
-  Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds, Platform* platform,
+  // Keeps references. `arrived`: all of a meeting's payload has.
+  Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
             std::function<void(int meeting)> arrived);
 
   // Everyone has come.
   void launch(int meeting);
-  // The latency of a move is over, and with it the move where nothing is shared.
-  void end_latency(int activity);
-  // SimGrid has carried it.
+  // A move's time is over: its latency, where it still has to go over links, or all of it.
+  void end(int activity);
+  // All of it is over.
   void end_move(int activity);
   // Who copies this payload has begun, or ceased, to compute.
   void turn(int activity, bool computing);
 
-  // Payloads whose turn on the links has come: to be given to SimGrid once its clock shows this time.
+  // At the end of an instant: payloads whose turn on the links has come set out. Those that have theirs to
+  // themselves move at their lone rate.
+  void set_out();
+  // The others, and whom they disturb: to be given to SimGrid once its clock shows this time.
   bool has_for_simgrid() const { return !to_simgrid_.empty(); }
-  void hand_to_simgrid();
+  void hand_to(Platform& simgrid);
 
   std::vector<double> flow_bytes;  // by flow: bytes of one of its transfers, in all
   std::int64_t moves = 0;          // that have ended
@@ -55,16 +58,19 @@ class Transport {
   void arrive(int index);
   void hold(int id, Activity& activity);
   void let_go(int id, Activity& activity);
-  void queue_for_simgrid(int id);
+  void queue(int id);
+  void park(int id, Activity& activity);
+  void stop_alone(int id, Activity& activity);
 
   const Scenario& scenario_;
   Activities& activities_;
   RankSpeeds& speeds_;
-  Platform* platform_;
+  Platform* simgrid_ = nullptr;  // once it has carried something
   std::function<void(int)> arrived_;
   std::vector<Messages> messages_;      // by meeting
   std::vector<std::deque<int>> lines_;  // meetings: the first moves
-  std::vector<int> to_simgrid_;
+  ConstraintUse links_;
+  std::vector<int> queued_, disturbed_, to_simgrid_;
 };
 
 }  // namespace orrery::sim
