@@ -64,9 +64,12 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   if (at == sketches_.end()) {
     Choices choices = c;
     choices.recompute = recompute;
+    const Choices sketched = sketch_choices(*small_, choices);
+    std::shared_ptr<const Program>& program = programs_[frame_key(sketched, recompute, {})];
+    if (program == nullptr) program = lower_layers(small_, sketched);
     at = sketches_
-             .emplace(frame, lower_layers(small_, choices, job_->cluster.profiles[kind.profile],
-                                          std::max(kind.speed, 1e-9)))
+             .emplace(frame, sketch_layers(program, small_, choices, job_->cluster.profiles[kind.profile],
+                                           std::max(kind.speed, 1e-9)))
              .first;
   }
   const std::vector<LayerTime> times = layer_times(*job_, at->second, shapes);

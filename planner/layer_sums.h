@@ -36,8 +36,9 @@ class LayerSumsTable {
  private:
   std::shared_ptr<const Job> job_;
   ModelSketch sketch_;
-  std::shared_ptr<Job> small_;                               // of the sketch
-  std::unordered_map<std::uint64_t, LayerSketch> sketches_;  // lowered, whatever the shapes
+  std::shared_ptr<Job> small_;                                                  // of the sketch
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Program>> programs_;  // whatever the micro-batch
+  std::unordered_map<std::uint64_t, LayerSketch> sketches_;                     // whatever the shapes
   std::unordered_map<std::uint64_t, LayerSums> sums_;
 };
 

@@ -26,7 +26,7 @@ struct Track {
 class Layout {
  public:
   Layout(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes)
-      : job_(job), sketch_(sketch), program_(sketch.program), shapes_(shapes) {}
+      : job_(job), sketch_(sketch), program_(*sketch.program), shapes_(shapes) {}
 
   std::vector<LayerTime> run() {
     std::array<std::vector<Track>, 2> tracks;  // forward, backward
@@ -90,7 +90,8 @@ class Layout {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
-      const double seconds = collective_s(instruction.collective, instruction.bytes, shape->second, job_);
+      const double seconds =
+          collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
       return exposed_share(instruction, job_.runtime) * seconds +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
@@ -100,7 +101,7 @@ class Layout {
       for (const Transfer& transfer : instruction.transfers)
         if (transfer.send) bytes = std::max(bytes, transfer.bytes);
       if (shape == shapes_.end() || bytes == 0) return 0;
-      return transfer_s(bytes, shape->second, job_);
+      return transfer_s(sketch_.scale * bytes, shape->second, job_);
     }
     return 0;
   }
@@ -155,9 +156,9 @@ ModelSketch::ModelSketch(const Workload& whole) : parts_(layer_parts(whole)) {
   workload_.transformer->layers = workload_.layers;
 }
 
-LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices, const DeviceProfile& device,
-                         double speed) {
+Choices sketch_choices(const Job& job, const Choices& choices) {
   Choices c = choices;
+  if (job.workload.transformer) c.micro_batch = 1;
   c.pp = 1;
   c.schedule = Schedule::one_f_one_b;
   c.interleave = 1;
@@ -171,24 +172,37 @@ LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices
   // Enough replicas for the collectives inside a layer (experts), no more: groups are lists.
   c.dp = 1;
   while (expert_ranks(c) % c.ep != 0) ++c.dp;
-  job->training.global_batch = static_cast<std::int64_t>(c.micro_batch) * c.dp;
-  const Plan plan{job, c};
-  LayerSketch lowered;
-  lowered.program = lower(plan, 0);
-  const ComputeCost cost(plan, device);
-  lowered.parts = job->workload.layers + 2;
-  for (const Instruction& instruction : lowered.program.instructions) {
+  return c;
+}
+
+std::shared_ptr<const Program> lower_layers(const std::shared_ptr<Job>& job, const Choices& choices) {
+  job->training.global_batch = static_cast<std::int64_t>(choices.micro_batch) * choices.dp;
+  return std::make_shared<const Program>(lower({job, choices}, 0));
+}
+
+LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::shared_ptr<Job>& job,
+                          const Choices& choices, const DeviceProfile& device, double speed) {
+  // As many devices compute beside this one as in the whole plan.
+  Plan whole{job, sketch_choices(*job, choices)};
+  LayerSketch sketch;
+  sketch.scale = static_cast<double>(choices.micro_batch) / whole.choices.micro_batch;
+  whole.choices.micro_batch = choices.micro_batch;
+  whole.choices.dp = std::max(1, job->cluster.devices() / (choices.tp * choices.cp));
+  const ComputeCost cost(whole, device);
+  sketch.parts = job->workload.layers + 2;
+  for (const Instruction& instruction : program->instructions) {
     const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
                        instruction.op == Op::unpack || instruction.op == Op::copy;
-    lowered.host_s.push_back(cost.host_seconds(instruction));
-    lowered.work_s.push_back(works ? cost.seconds(lowered.program, instruction) / speed : 0);
+    sketch.host_s.push_back(cost.host_seconds(instruction));
+    sketch.work_s.push_back(works ? cost.seconds(*program, instruction) / speed : 0);
     const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
-    lowered.part.push_back(
+    sketch.part.push_back(
         layered
             ? std::clamp(job->workload.operators[instruction.op_begin].layer, -1, job->workload.layers) + 1
             : -1);
   }
-  return lowered;
+  sketch.program = std::move(program);
+  return sketch;
 }
 
 std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes) {

@@ -57,17 +57,21 @@ using GroupShapes = std::map<GroupKind, GroupShape>;
 // A sketch lowered for one way of running a layer, its instructions' own times known: what is left open is
 // what the groups between ranks look like.
 struct LayerSketch {
-  Program program;
+  std::shared_ptr<const Program> program;
+  double scale = 1;            // of what is communicated, to that of the program's micro-batch
   std::vector<double> work_s;  // by instruction; 0 for communication
   std::vector<double> host_s;  // by instruction: the host issuing it
   std::vector<int> part;       // by instruction: part of the sketch that it computes, -1 for none
   int parts = 0;
 };
-// Of `choices`, pp, dp, the schedule and what concerns the reduction of gradients do not matter, and
-// `recompute_layers` is taken as 0 (all).
-// `job`: of the sketch's workload; its global batch is made to fit.
-LayerSketch lower_layers(const std::shared_ptr<Job>& job, const Choices& choices, const DeviceProfile& device,
-                         double speed);
+// The choices that a sketch is lowered with. Of `choices`, pp, dp, the schedule and what concerns the
+// reduction of gradients do not matter, and `recompute_layers` is taken as 0 (all). Of a transformer one
+// Program serves every micro-batch.
+Choices sketch_choices(const Job& job, const Choices& choices);
+// `job`: of the sketch's workload; its global batch is made to fit. `choices`: sketch_choices().
+std::shared_ptr<const Program> lower_layers(const std::shared_ptr<Job>& job, const Choices& choices);
+LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::shared_ptr<Job>& job,
+                          const Choices& choices, const DeviceProfile& device, double speed);
 // Times by part of the sketch. Groups without a shape cost nothing.
 std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes);
 

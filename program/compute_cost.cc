@@ -227,10 +227,10 @@ double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& 
   return runtime.portable_attention && device.generation == "hopper" ? 0.62 : 1;
 }
 
-}  // namespace
-
-double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
-                    const DeviceProfile& device, const RuntimeProfile& runtime) {
+// `product_time`(product, type): seconds of one product.
+template <typename ProductTime>
+double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
+                  const DeviceProfile& device, const RuntimeProfile& runtime, ProductTime product_time) {
   if (compute == ComputeKind::optimizer)
     return optimizer_seconds(work.vector_bytes, device) / runtime.memory_bound_efficiency;
   const bool backward = is_backward(compute);
@@ -250,11 +250,55 @@ double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind com
   if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)
-    seconds += product_seconds(product, type, device) / runtime.matmul_efficiency;
+    seconds += product_time(product, type) / runtime.matmul_efficiency;
   seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
   if (work.quantize_bytes > 0)
     seconds += work.quantize_bytes / rate_of("quantize", backward, device) / runtime.memory_bound_efficiency;
   return seconds;
+}
+
+// Layers repeat their products, and a backward pass those of its halves: each is looked at once.
+class ProductTimes {
+ public:
+  explicit ProductTimes(const DeviceProfile& device) : device_(device) {}
+
+  double operator()(const Product& product, DType type) {
+    for (const Known& known : known_)
+      if (known.type == type && same(known.product, product)) return known.seconds;
+    return known_.emplace_back(product, type, product_seconds(product, type, device_)).seconds;
+  }
+
+ private:
+  struct Known {
+    Known(const Product& of, DType in, double takes) : product(of), type(in), seconds(takes) {}
+    Product product;
+    DType type;
+    double seconds;
+  };
+  static bool same(const Product& a, const Product& b) {
+    return a.m == b.m && a.n == b.n && a.k == b.k && a.count == b.count && a.batched == b.batched &&
+           a.output_bytes == b.output_bytes && a.left_share == b.left_share &&
+           a.output_share == b.output_share;
+  }
+
+  const DeviceProfile& device_;
+  std::vector<Known> known_;
+};
+
+}  // namespace
+
+double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
+                    const DeviceProfile& device, const RuntimeProfile& runtime) {
+  return seconds_of(work, kind, compute, shard, device, runtime, [&](const Product& product, DType type) {
+    return product_seconds(product, type, device);
+  });
+}
+
+double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device) {
+  const std::vector<double>& scale = device.concurrency_scale;
+  if (scale.empty()) return 1;
+  const int busy = std::min(ranks, devices_beside(cluster));
+  return scale[static_cast<std::size_t>(std::clamp(busy, 1, static_cast<int>(scale.size()))) - 1];
 }
 
 ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
@@ -263,11 +307,8 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
   launch_s_ = device.kind == DeviceKind::gpu
                   ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
                   : 0;
-  if (!device.concurrency_scale.empty()) {
-    int busy = std::min(plan.choices.world(), devices_beside(plan.job->cluster));
-    busy = std::clamp(busy, 1, static_cast<int>(device.concurrency_scale.size()));
-    keep_ = device.concurrency_scale[busy - 1];
-  }
+  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device);
+  ProductTimes times(device);
   const std::vector<Operator>& operators = plan.job->workload.operators;
   seconds_before_.resize(operators.size() + 1);
   kernels_before_.resize(operators.size() + 1);
@@ -275,7 +316,9 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
     for (int k = 0; k < kComputeKinds; ++k) {
       const auto kind = static_cast<ComputeKind>(k);
       const OperatorWork work = operator_work(operators[i], kind, shard_, runtime);
-      const double seconds = work_seconds(work, operators[i].kind, kind, shard_, device, runtime);
+      const double seconds =
+          seconds_of(work, operators[i].kind, kind, shard_, device, runtime,
+                     [&](const Product& product, DType type) { return times(product, type); });
       seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds;
       kernels_before_[i + 1][k] = kernels_before_[i][k] + work.kernels;
     }

@@ -35,6 +35,10 @@ double optimizer_seconds(double bytes, const DeviceProfile& device);
 // "optimizer", "copy" and "quantize" (casts to fp8 and fp4) are of no operator.
 std::string_view vector_family(OperatorKind kind);
 
+// Fraction of its speed that a device keeps beside its neighbours on the node where all of `ranks` ranks
+// compute.
+double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device);
+
 // Device time of one operator's work, kernels back to back, without the host's launches.
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime);
