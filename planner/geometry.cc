@@ -21,6 +21,12 @@ std::uint64_t layout_key(const Choices& c) {
 
 }  // namespace
 
+int smallest_node(const Cluster& cluster) {
+  int devices = cluster.groups.front().node.devices;
+  for (const NodeGroup& group : cluster.groups) devices = std::min(devices, group.node.devices);
+  return std::min(devices, cluster.devices());
+}
+
 Geometries::Geometries(std::shared_ptr<const Job> job)
     : job_(std::move(job)),
       network_(job_->cluster),

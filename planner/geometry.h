@@ -29,6 +29,9 @@ struct Standing {
   std::uint64_t key = 0;  // of what the shapes say
 };
 
+// Devices of the cluster's smallest node.
+int smallest_node(const Cluster& cluster);
+
 struct Geometry {
   int id = 0;
   // Of rank 0's groups; ports that several groups of a node use at once are shared between them.

@@ -14,7 +14,6 @@
 #include "planner/cuts.h"
 #include "planner/estimator.h"
 #include "planner/geometry.h"
-#include "planner/gradients.h"
 #include "planner/graph_cuts.h"
 #include "workloads/graph_split.h"
 
@@ -25,13 +24,6 @@ namespace {
 // dimensions save the same memory for less traffic.
 constexpr int kContextTokens = 2048;
 
-// Bytes of gradients reduced together that are tried beside the runtime's own.
-constexpr std::array<double, 4> kBuckets = {16.0 * (1 << 20), 64.0 * (1 << 20), 256.0 * (1 << 20),
-                                            1024.0 * (1 << 20)};
-
-// Nodes that the shards of hybrid sharding span at most, unless pinned.
-constexpr int kShardNodes = 8;
-
 // Nodes that tensor parallelism spans at most, unless pinned, where the fabric reaches device memory.
 constexpr int kTensorNodes = 2;
 
@@ -41,13 +33,6 @@ constexpr std::int64_t kMicroBatchTokens = 131072;
 // Values of one dimension: the pinned one, or those that are searched.
 std::vector<int> values(const std::optional<int>& pin, std::vector<int> searched) {
   return pin ? std::vector<int>{*pin} : std::move(searched);
-}
-
-// Tensor parallelism wants the fast links: it stays inside the smallest node unless pinned beyond.
-int smallest_node(const Cluster& cluster) {
-  int devices = cluster.groups.front().node.devices;
-  for (const NodeGroup& group : cluster.groups) devices = std::min(devices, group.node.devices);
-  return std::min(devices, cluster.devices());
 }
 
 int experts_of(const Workload& workload) {
@@ -64,14 +49,10 @@ class Enumerator {
         parts_(layer_parts(job_->workload)),
         geometries_(job_),
         cuts_(job_, parts_, geometries_.uniform()),
-        gradients_(job_, parts_, geometries_),
         unlike_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
         weights_(layer_weights(job_)),
-        has_attention_(std::any_of(job_->workload.operators.begin(), job_->workload.operators.end(),
-                                   [](const Operator& op) { return op.kind == OperatorKind::attention; })),
         admission_(job_, pins, fixed()),
-        no_buckets_(std::make_shared<const std::vector<BucketSize>>(
-            1, BucketSize{pins.bucket_bytes.value_or(0), false})) {}
+        lists_(job_, pins, parts_, geometries_, cuts_, admission_) {}
 
   void run() {
     if (!job_->workload.transformer) graph_cuts_.emplace(job_);
@@ -80,8 +61,7 @@ class Enumerator {
     if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
       admission_.admit_what_cannot_be_run();
-      sharding_lists_.clear();
-      recompute_lists_.clear();
+      lists_.forget();
       visit_layouts();
     }
     if (empty_) admission_.refuse();
@@ -144,6 +124,7 @@ class Enumerator {
     // A general graph's tensor ranks differ from replicas in its split operators alone.
     if (!job_->workload.transformer)
       return split_operators(job_->workload).empty() ? std::vector<int>{1} : divisors(world_);
+    // It wants the fast links: it stays inside the smallest node unless pinned beyond.
     const int node = smallest_node(job_->cluster);
     std::vector<int> sizes = divisors(node);
     const Transport transport = job_->cluster.fabric.transport;
@@ -399,109 +380,10 @@ class Enumerator {
   }
 
   void add_family(const Choices& choices) {
-    Family family;
-    family.core = choices;
-    family.recomputes = recomputes(choices);
-    family.shardings = shardings(choices);
-    const bool alone = choices.dp * choices.cp == 1 && !admission_.shares_samples(choices);
-    // One process reduces in every micro-batch, whatever else goes on.
-    family.overlaps = overlaps(alone || choices.sync == Sync::single_process);
-    family.buckets = alone ? no_buckets_ : buckets(choices);
-    if (family.recomputes->empty() || family.shardings->empty() || family.overlaps->empty()) return;
-    const Choices first = family.plan(family.recomputes->front(), family.shardings->front(),
-                                      family.overlaps->front(), family.buckets->front().bytes);
-    if (!admission_.supported(first)) return;
-    family.core = first;
+    std::optional<Family> family = lists_.family_of(choices);
+    if (!family) return;
     empty_ = false;
-    visit_(std::move(family));
-  }
-
-  std::shared_ptr<const std::vector<bool>> overlaps(bool alone) {
-    auto& list = overlap_lists_[alone];
-    if (list != nullptr) return list;
-    std::vector<bool> found;
-    for (const bool overlap : {true, false}) {
-      if (pins_.overlap_grad_reduce ? *pins_.overlap_grad_reduce != overlap : alone && !overlap) continue;
-      found.push_back(overlap);
-    }
-    return list = std::make_shared<const std::vector<bool>>(std::move(found));
-  }
-
-  std::shared_ptr<const std::vector<Recomputed>> recomputes(const Choices& choices) {
-    const Cut& cut = cuts_.of(choices);
-    const int most = *std::max_element(cut.layers.begin(), cut.layers.end());
-    auto& list = recompute_lists_[{most, choices.pp > 1, choices.cp > 1, choices.ep > 1,
-                                   static_cast<int>(choices.schedule)}];
-    if (list != nullptr) return list;
-    std::vector<Recomputed> found;
-    for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if (pins_.recompute ? *pins_.recompute != kind : kind == Recompute::selective && !has_attention_)
-        continue;
-      Choices one = choices;
-      one.recompute = kind;
-      if (!admission_.supported(one)) continue;
-      if (kind == Recompute::full) {
-        if (pins_.recompute_layers) {
-          found.push_back({kind, *pins_.recompute_layers});
-          continue;
-        }
-        for (int k = 1; k < most; ++k) found.push_back({kind, k});
-      }
-      found.push_back({kind, 0});
-    }
-    return list = std::make_shared<const std::vector<Recomputed>>(std::move(found));
-  }
-
-  std::shared_ptr<const std::vector<Sharding>> shardings(const Choices& choices) {
-    const int replicas = choices.dp * choices.cp;
-    auto& list = sharding_lists_[{
-        replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
-        static_cast<int>(choices.schedule), choices.sequence_parallel, !choices.replica_batches.empty(),
-        static_cast<int>(choices.grad_compression) * 8 + static_cast<int>(choices.sync)}];
-    if (list != nullptr) return list;
-    std::vector<Sharding> found;
-    const auto add = [&](int zero, int group) {
-      Choices one = choices;
-      one.zero = zero;
-      one.shard_group = group;
-      if (admission_.supported(one)) found.push_back({zero, group});
-    };
-    for (const int zero :
-         values(pins_.zero, replicas == 1 ? std::vector<int>{0} : std::vector<int>{0, 1, 2, 3})) {
-      if (pins_.shard_group) {
-        add(zero, *pins_.shard_group);
-        continue;
-      }
-      add(zero, 0);
-      if (zero == 0 || choices.ep > 1 || job_->cluster.nodes() <= 1) continue;
-      const int on_node = std::max(1, smallest_node(job_->cluster) / choices.tp);
-      for (int nodes = 1; nodes <= kShardNodes; nodes *= 2) {
-        const int group = on_node * nodes;
-        if (group > 1 && group < replicas && replicas % group == 0) add(zero, group);
-      }
-    }
-    return list = std::make_shared<const std::vector<Sharding>>(std::move(found));
-  }
-
-  // Sizes that make unlike buckets.
-  std::shared_ptr<const std::vector<BucketSize>> buckets(const Choices& choices) {
-    const bool apart = choices.ep > 1 || choices.sequence_parallel;
-    const Cut& cut = cuts_.of(choices);
-    auto& list = bucket_lists_[{choices.tp, choices.ep, choices.etp, apart, cut.id}];
-    if (list != nullptr) return list;
-    std::vector<BucketSize> found;
-    std::set<std::uint64_t> seen;
-    const auto add = [&](double bytes) {
-      Plan one{job_, choices};
-      one.choices.zero = 0;
-      one.choices.bucket_bytes = bytes;
-      if (seen.insert(gradients_.buckets_key(one, cut)).second)
-        found.push_back({bytes, choices.interleave == 1 && gradients_.one_bucket(one, cut)});
-    };
-    add(choices.bucket_bytes);
-    for (const double bytes : kBuckets)
-      if (!pins_.bucket_bytes) add(bytes);
-    return list = std::make_shared<const std::vector<BucketSize>>(std::move(found));
+    visit_(std::move(*family));
   }
 
   // Sequence parallelism wants the rows of a micro-batch to divide.
@@ -524,12 +406,11 @@ class Enumerator {
   LayerParts parts_;
   Geometries geometries_;
   Cuts cuts_;
-  Gradients gradients_;
   bool unlike_ = false;                 // devices: shares of the batch and cuts may heed their speed
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
-  bool has_attention_ = false;          // which is what selective recomputation runs again
   Admission admission_;
+  FamilyLists lists_;
   bool empty_ = true;
   struct CutKey {
     int pp = 1, interleave = 1, tp = 1, micro_batch = 1;
@@ -539,11 +420,6 @@ class Enumerator {
   };
   std::optional<GraphCuts> graph_cuts_;  // of models that are no transformers
   std::map<CutKey, std::vector<std::vector<int>>> cut_lists_;
-  std::shared_ptr<const std::vector<BucketSize>> no_buckets_;
-  std::map<bool, std::shared_ptr<const std::vector<bool>>> overlap_lists_;
-  std::map<std::array<int, 5>, std::shared_ptr<const std::vector<Recomputed>>> recompute_lists_;
-  std::map<std::array<int, 9>, std::shared_ptr<const std::vector<Sharding>>> sharding_lists_;
-  std::map<std::array<int, 5>, std::shared_ptr<const std::vector<BucketSize>>> bucket_lists_;
 };
 
 }  // namespace
@@ -557,30 +433,6 @@ std::vector<int> divisors(std::int64_t n) {
   }
   low.insert(low.end(), high.rbegin(), high.rend());
   return low;
-}
-
-std::int64_t Family::count() const {
-  std::int64_t bucketed = 0, whole = 0;  // of overlaps x buckets, under ZeRO 0 to 2 and ZeRO-3
-  for (std::size_t o = 0; o < overlaps->size(); ++o)
-    for (std::size_t b = 0; b < buckets->size(); ++b) {
-      if (distinct(0, o, b)) ++bucketed;
-      if (distinct(3, o, b)) ++whole;
-    }
-  std::int64_t sum = 0;
-  for (const Sharding& sharding : *shardings) sum += sharding.zero == 3 ? whole : bucketed;
-  return static_cast<std::int64_t>(recomputes->size()) * sum;
-}
-
-Choices Family::plan(const Recomputed& recomputed, const Sharding& sharding, bool overlap,
-                     double bucket_bytes) const {
-  Choices choices = core;
-  choices.recompute = recomputed.kind;
-  choices.recompute_layers = recomputed.layers;
-  choices.zero = sharding.zero;
-  choices.shard_group = sharding.group;
-  choices.overlap_grad_reduce = overlap;
-  choices.bucket_bytes = bucket_bytes;
-  return choices;
 }
 
 void for_each_family(const std::shared_ptr<const Job>& job, const Pins& pins,

@@ -17,46 +17,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
+#include "planner/family.h"
 #include "planner/search.h"
 #include "program/plan.h"
 
 namespace orrery::planner {
-
-struct Recomputed {
-  Recompute kind = Recompute::none;
-  int layers = 0;  // of a stage; 0: all
-};
-struct Sharding {
-  int zero = 0;
-  int group = 0;  // ranks; 0: all of dp*cp
-};
-struct BucketSize {
-  double bytes = 0;  // 0: the runtime's
-  bool one = false;  // puts all gradients of a stage together: nothing is left to overlap
-};
-
-// Plans that share their layout, micro-batch, schedule and cut, and differ in the lists: every combination is
-// a plan, but that ZeRO-3 has no buckets to choose, and one bucket nothing to overlap (the first of
-// `overlaps` stands for both).
-struct Family {
-  Choices core;  // with the first of each list
-  // Shared with the families that have the same.
-  std::shared_ptr<const std::vector<Recomputed>> recomputes;  // none, selective, full for 1, 2, … layers, all
-  std::shared_ptr<const std::vector<Sharding>> shardings;
-  std::shared_ptr<const std::vector<bool>> overlaps;
-  std::shared_ptr<const std::vector<BucketSize>> buckets;
-
-  std::int64_t count() const;
-  // Of `overlaps` x `buckets`, whether the pair is a plan of its own.
-  bool distinct(int zero, std::size_t overlap, std::size_t bucket) const {
-    return zero == 3 ? bucket == 0 : overlap == 0 || !(*buckets)[bucket].one;
-  }
-  Choices plan(const Recomputed& recomputed, const Sharding& sharding, bool overlap,
-               double bucket_bytes) const;
-};
 
 // Calls `visit` with each family, in a fixed order; no two plans of the space lower to the same Programs.
 // Throws UserError when the pins contradict each other, the job or what can be lowered.
