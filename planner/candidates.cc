@@ -135,9 +135,8 @@ class Gathering {
       result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
       return;
     }
-    leaf.times = estimator_.times(choices_);
+    leaf.times = estimator_.times(choices_, bound);
     leaf.expected = value(leaf.times.estimate_s, leaf.times.compute_s, leaf.memory_bytes);
-    leaf.bound = value(leaf.times.lower_bound_s, leaf.times.compute_s, leaf.memory_bytes);
     best_.push(leaf.expected);
     if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
     leaves_.push_back(leaf);

@@ -32,26 +32,9 @@ double haste_of(const Cluster& cluster) {
     const auto& scale = profile.concurrency_scale;
     if (scale.empty()) continue;
     const double most = *std::max_element(scale.begin(), scale.end());
-    const double least = *std::min_element(scale.begin(), scale.end());
-    if (least > 0) haste = std::max(haste, most / least);
+    haste = std::max(haste, most / kept_speed(cluster.devices(), cluster, profile));
   }
   return haste;
-}
-
-// Where all ranks share one machine's cores: of the ranks' mean work, done as fast as any number of them busy
-// at once can, the least share of its seconds (at the speed that plans assume) that it takes. 0 elsewhere.
-double shared_pace_of(const Cluster& cluster) {
-  if (cluster.groups.size() != 1 || (cluster.nodes() > 1 && cluster.shared_cores == 0)) return 0;
-  const NodeType& node = cluster.groups.front().node;
-  const std::vector<double>& scale = cluster.profiles[node.profile].concurrency_scale;
-  if (scale.empty()) return 0;
-  const int ranks = cluster.devices();
-  const int cores = cluster.shared_cores > 0 ? cluster.shared_cores : node.shared_cores;
-  const auto keep = [&](int busy) { return scale[std::min<std::size_t>(busy, scale.size()) - 1]; };
-  double most = 0;  // ranks' worth of work at a time
-  for (int busy = 1; busy <= ranks; ++busy)
-    most = std::max(most, busy * keep(cores > 0 ? std::min(busy, cores) : busy));
-  return ranks * keep(std::min(ranks, devices_beside(cluster))) / most;
 }
 
 }  // namespace
@@ -65,7 +48,9 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       optimizer_bytes_(
           optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime)),
       haste_(haste_of(job_->cluster)),
-      shared_pace_(shared_pace_of(job_->cluster)) {
+      shared_cores_(job_->cluster),
+      by_hand_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
+               job_->cluster.nodes() == 1) {
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
@@ -203,6 +188,7 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
       times.first_forward = forward;
       times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
       times.first_backward = backward;
+      times.first_backward_compute = compute;
       const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
       const int to = std::min(end, head);
       times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
@@ -232,11 +218,14 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       StageTimes one = stage_times(c, frame, shapes, key, stage, kinds[k]);
       if (k > 0 && alone) {
-        // The way through the stage may lead over its fastest devices.
+        // The way through the stage may lead over its fastest devices, and of these the one that computes
+        // most gains most where it is faster than assumed.
         one.first_forward = slowest.first_forward = std::min(one.first_forward, slowest.first_forward);
         one.first_forward_compute = slowest.first_forward_compute =
-            std::min(one.first_forward_compute, slowest.first_forward_compute);
+            std::max(one.first_forward_compute, slowest.first_forward_compute);
         one.first_backward = slowest.first_backward = std::min(one.first_backward, slowest.first_backward);
+        one.first_backward_compute = slowest.first_backward_compute =
+            std::max(one.first_backward_compute, slowest.first_backward_compute);
         one.backward_of_layers = slowest.backward_of_layers =
             std::min(one.backward_of_layers, slowest.backward_of_layers);
       }
@@ -249,8 +238,9 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
 }
 
 double Estimator::optimizer_s(double elements, const DeviceKindAt& kind) const {
-  return optimizer_seconds(elements * optimizer_bytes_, job_->cluster.profiles[kind.profile]) /
-         job_->runtime.memory_bound_efficiency / kind.speed;
+  const DeviceProfile& device = job_->cluster.profiles[kind.profile];
+  return optimizer_seconds(elements * optimizer_bytes_, device) / job_->runtime.memory_bound_efficiency /
+         kept_speed(job_->cluster.devices(), job_->cluster, device) / kind.speed;
 }
 
 double Estimator::reading_s(const Plan& plan, const Frame& frame) const {
@@ -379,12 +369,12 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
   return body;
 }
 
-StepTimes Estimator::times(const Choices& c) {
+StepTimes Estimator::times(const Choices& c, const Bound& least) {
   const Plan plan{job_, c};
   const Frame& own = frame(c);
   const auto m = static_cast<double>(plan.micro_batches());
   StepTimes result;
-  result.lower_bound_s = bound(plan, own, /*with_data=*/true).step_s;
+  result.lower_bound_s = least.step_s;
   all_stages(c, own, /*alone=*/false, &stages_);
   const std::vector<StageTimes>* stages = &stages_.times;
   double body = 0;

@@ -13,6 +13,7 @@
 #include "planner/gradients.h"
 #include "planner/layer_sums.h"
 #include "planner/pipeline_cut.h"
+#include "planner/shared_cores.h"
 #include "program/plan.h"
 
 namespace orrery::planner {
@@ -35,7 +36,9 @@ class Estimator {
   Estimator(const Estimator&) = delete;
 
   // The choices must have passed check_plan.
-  StepTimes times(const Choices& choices);
+  StepTimes times(const Choices& choices) { return times(choices, lower_bound(choices)); }
+  // The same where the bound is known.
+  StepTimes times(const Choices& choices, const Bound& least);
   // The lower bound alone, cheaper.
   Bound lower_bound(const Choices& choices);
   double lower_bound_s(const Choices& choices) { return lower_bound(choices).step_s; }
@@ -66,7 +69,8 @@ class Estimator {
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
-    double first_forward = 0, first_backward = 0, first_forward_compute = 0, backward_of_layers = 0;
+    double first_forward = 0, first_backward = 0, backward_of_layers = 0;
+    double first_forward_compute = 0, first_backward_compute = 0;
   };
   struct Stages {
     Choices of;
@@ -120,6 +124,15 @@ class Estimator {
   // the fastest node's rate.
   double reading_s(const Plan& plan, const Frame& frame) const;
   Bound bound(const Plan& plan, const Frame& frame, bool with_data);
+  // Of data parallelism on one rank of a stage, never more than a simulation takes.
+  struct DataLeast {
+    double between = 0;  // reductions that stand between the passes
+    double after = 0;    // reductions that follow the last pass
+    double optimizer = 0;
+    double gather = 0;  // of the updated parameters, at the end
+    double beside = 0;  // all else of its data stream
+  };
+  DataLeast data_least(const Plan& plan, const Frame& frame, int stage, double micro_batches);
 
   std::shared_ptr<const Job> job_;
   LayerSumsTable sums_;
@@ -129,8 +142,9 @@ class Estimator {
   std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
   double optimizer_bytes_ = 0;              // that an update moves for each parameter
   std::vector<int> runs_;                   // first parts of the runs of equal parts of the model
-  double haste_ = 1;        // by how much a device may be faster than assumed, its neighbours being idle
-  double shared_pace_ = 0;  // share of the ranks' mean work that one machine's cores take at least; 0: none
+  double haste_ = 1;  // by how much a device may be faster than assumed, its neighbours being idle
+  SharedCores shared_cores_;
+  bool by_hand_ = false;  // all communication is the ranks' own copying: who copies does not compute
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
   std::vector<StageTimes> paced_;

@@ -83,4 +83,10 @@ double objective_value(Objective objective, const Job& job, double step_s, doubl
   throw InternalError("unknown objective");
 }
 
+double objective_value(Objective objective, const Evaluation& evaluation) {
+  const Job& job = *evaluation.plan.job;
+  const double value = objective_value(objective, job, evaluation.step_time_s(), 0, evaluation.memory.total);
+  return objective == Objective::energy ? evaluation.simulation->energy_j : value;
+}
+
 }  // namespace orrery::planner

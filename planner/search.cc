@@ -81,14 +81,8 @@ class Search {
   }
 
  private:
-  double value(const Candidate& candidate, double step_s) const {
-    return objective_value(options_.objective, *job_, step_s, candidate.times.compute_s,
-                           candidate.memory_bytes);
-  }
-
-  double value_of(const Evaluation& evaluation) {
-    return objective_value(options_.objective, *job_, evaluation.step_time_s(),
-                           estimator_.times(evaluation.plan.choices).compute_s, evaluation.memory.total);
+  double value_of(const Evaluation& evaluation) const {
+    return objective_value(options_.objective, evaluation);
   }
 
   void rank() {
@@ -130,7 +124,7 @@ class Search {
         if (batch.size() >= 2 && passes > kBatchPasses) break;
         batch.push_back(order_[next_]);
       }
-      for (const double time_s : simulate(batch)) best = std::min(best, time_s);
+      for (const double value : simulate(batch)) best = std::min(best, value);
       if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
     }
     rank_done();
@@ -153,12 +147,12 @@ class Search {
       const double ep = plans[i].choices.ep;
       spent_s_ += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
                   job_->cluster.devices() * kNominalSecondsPerRank + ep * ep * kNominalSecondsPerPair;
-      values.push_back(value(*batch[i], results[i].step_time_s));
       Evaluation evaluation;
       evaluation.plan = plans[i];
       evaluation.memory = predict_memory(plans[i]);
       evaluation.estimate_s = batch[i]->times.estimate_s;
       evaluation.simulation = results[i];
+      values.push_back(value_of(evaluation));
       done_.push_back(std::move(evaluation));
     }
     return values;
@@ -283,13 +277,6 @@ Json training_json(const Job& job) {
           {"sample_bytes", t.sample_bytes}};
 }
 
-// Of a simulated plan on its own cluster.
-double worth_of(const Evaluation& evaluation, Objective objective) {
-  if (objective == Objective::energy) return evaluation.simulation->energy_j;
-  return objective_value(objective, *evaluation.plan.job, evaluation.step_time_s(), 0,
-                         evaluation.memory.total);
-}
-
 std::string compared_to_subsets(const SearchResult& result, Objective objective) {
   const Evaluation& all = result.plans.front();
   const Subset* best = nullptr;
@@ -302,13 +289,13 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
     }
     text += fmt::format("{} on {} ({} devices)", human_seconds(subset.best->step_time_s()),
                         subset.cluster.name, subset.cluster.devices());
-    if (best == nullptr || worth_of(*subset.best, objective) < worth_of(*best->best, objective))
+    if (best == nullptr || objective_value(objective, *subset.best) < objective_value(objective, *best->best))
       best = &subset;
   }
   const int devices = all.plan.job->cluster.devices();
   if (best == nullptr) return fmt::format("No alike part of the machine can do it alone ({}).", text);
-  const double whole = worth_of(all, objective);
-  const double alone = worth_of(*best->best, objective);
+  const double whole = objective_value(objective, all);
+  const double alone = objective_value(objective, *best->best);
   if (whole < alone)
     return fmt::format(
         "All {} devices together beat the best alike part by {:.1f}% of {} (the best plans: {}).", devices,

@@ -98,6 +98,8 @@ std::string_view name_of(Objective objective);  // "step-time" "cost" "energy" "
 // time. Throws UserError where the cluster states no price or no power.
 double objective_value(Objective objective, const Job& job, double step_s, double compute_s,
                        double memory_bytes);
+// Of a simulated plan.
+double objective_value(Objective objective, const Evaluation& evaluation);
 
 // USD a second of the whole cluster; 0 where it states no price of some node.
 double usd_per_s(const Cluster& cluster);

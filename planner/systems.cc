@@ -98,8 +98,9 @@ class BestOfKind {
             if (!family.distinct(sharding.zero, o, b)) continue;
             choices.overlap_grad_reduce = (*family.overlaps)[o];
             choices.bucket_bytes = (*family.buckets)[b].bytes;
-            if (estimator_.lower_bound_s(choices) >= best_s_) continue;
-            const double estimate_s = estimator_.times(choices).estimate_s;
+            const Bound least = estimator_.lower_bound(choices);
+            if (least.step_s >= best_s_) continue;
+            const double estimate_s = estimator_.times(choices, least).estimate_s;
             if (estimate_s >= best_s_) continue;
             best_s_ = estimate_s;
             best_ = choices;
