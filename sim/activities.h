@@ -11,8 +11,8 @@ namespace orrery::sim {
 
 enum class ActivityKind : std::uint8_t { work, move, issue, step_begin, packets };
 
-// Where a shared payload is: in its latency, about to move, moving with its links to itself, in SimGrid's hands,
-// or held back with its latency over.
+// Where a shared payload is: in its latency, about to move, moving with its links to itself, in SimGrid's
+// hands, or held back with its latency over.
 enum class Carriage : std::uint8_t { latency, queued, alone, moving, parked };
 
 // Work of a task, a payload on its way, a rank's overhead before a step.
