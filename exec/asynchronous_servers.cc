@@ -105,12 +105,12 @@ void AsynchronousServers::send_word(int peer, int tag, std::int64_t value) {
   Word& word = sent_.emplace_back();
   word.value = value;
   const MessageSpec message{peer, &word.value, sizeof(word.value), tags_ + tag, true};
-  word.request = world_.exchange({&message, 1});
+  word.request = world_.on_host().exchange({&message, 1});
 }
 
 void AsynchronousServers::receive_word(int peer, int tag, Word& word) {
   const MessageSpec message{peer, &word.value, sizeof(word.value), tags_ + tag, false};
-  word.request = world_.exchange({&message, 1});
+  word.request = world_.on_host().exchange({&message, 1});
 }
 
 // ---- batches ----

@@ -83,6 +83,9 @@ class Communicator {
   virtual void open_lanes(std::span<const Lane>) {}
   // Messages between a pair with the same tag arrive in order; exchanges never meet collectives.
   virtual std::unique_ptr<Request> exchange(std::span<const MessageSpec> messages) = 0;
+  // The same members over host memory, for short messages beside the data: itself where that is what it
+  // carries.
+  virtual Communicator& on_host() { return *this; }
   virtual void barrier() = 0;
   virtual void idle() {}  // between two polls that found nothing: may yield the core
 };

@@ -34,7 +34,7 @@ float maximum(Communicator& control, float value) {
   return result;
 }
 
-Engine gpus(std::string_view backend, Communicator& control) {
+Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
   const int devices = cuda_devices();
   const int mine = local_rank(control);
   // All ranks take the same way: the one that the worst off of them needs.
@@ -49,8 +49,14 @@ Engine gpus(std::string_view backend, Communicator& control) {
         "--backend nccl: {} ranks and {} GPUs on this host; NCCL wants a GPU a rank (try --backend "
         "cuda-mpi)",
         mine + 1, devices));
+  // A server answers whoever has pushed, when it can: NCCL's messages run in an order that both ends know.
+  const bool asynchronous = plan.choices.asynchronous();
+  if (backend == "nccl" && asynchronous)
+    throw UserError(fmt::format("--backend nccl: --sync {} has no order of messages that NCCL could keep",
+                                name_of(plan.choices.sync)),
+                    "expected cuda-mpi or auto");
   auto device = std::make_unique<CudaDevice>(mine % devices);
-  const bool staged = backend == "cuda-mpi" || shared;
+  const bool staged = backend == "cuda-mpi" || shared || asynchronous;
   std::vector<int> all;
   for (int rank = 0; rank < control.size(); ++rank) all.push_back(rank);
   constexpr int kWorldKey = 1 << 20;  // apart from the keys of the Program's groups
@@ -79,7 +85,7 @@ Engine make_engine(std::string_view backend, const Plan& plan, Communicator& con
 #ifdef ORRERY_WITH_CUDA
   const bool for_gpus = plan.job->cluster.profile_of(0).kind == DeviceKind::gpu;
   if (backend == "nccl" || backend == "cuda-mpi" || (backend == "auto" && for_gpus))
-    return gpus(backend, control);
+    return gpus(backend, plan, control);
 #else
   static_cast<void>(plan);
   static_cast<void>(control);

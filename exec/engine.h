@@ -24,10 +24,10 @@ void check_backend(std::string_view backend);
 //   mpi       processors, MPI
 //   nccl      one GPU a rank, NCCL bootstrapped over `control`
 //   cuda-mpi  GPUs, possibly shared by several ranks; messages are staged through host memory
-//   auto      nccl where the plan's devices are GPUs and every rank has one of its own here, cuda-mpi where
-//   ranks
-//             must share, else mpi
-// Throws NoAnswer when GPUs are asked for and this machine has none.
+//   auto      where the plan's devices are GPUs and every rank has one here, nccl; cuda-mpi where ranks share
+//             one or the plan has asynchronous servers; else mpi
+// Throws NoAnswer when GPUs are asked for and this machine has none, UserError for nccl with asynchronous
+// servers.
 Engine make_engine(std::string_view backend, const Plan& plan, Communicator& control);
 
 }  // namespace orrery::exec

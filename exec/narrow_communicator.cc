@@ -129,6 +129,7 @@ class NarrowCommunicator : public Communicator {
     return request;
   }
   void open_lanes(std::span<const Lane> lanes) override { inner_.open_lanes(lanes); }
+  Communicator& on_host() override { return inner_.on_host(); }
   void barrier() override { inner_.barrier(); }
   void idle() override { inner_.idle(); }
 

@@ -103,6 +103,7 @@ class StagedCommunicator final : public Communicator {
     request->start(host_->exchange(staged));
     return request;
   }
+  Communicator& on_host() override { return *host_; }
   void barrier() override {
     device_.synchronize();
     host_->barrier();

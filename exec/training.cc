@@ -102,9 +102,6 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
   check_training(plan, world, options);
-  if (plan.choices.asynchronous() && !device.host_memory())
-    throw UserError(fmt::format("--sync {} on GPUs is not executed yet", name_of(plan.choices.sync)),
-                    "--backend mpi");
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());

@@ -96,13 +96,6 @@ Refusal refuses_training(const Plan& plan) {
   return {};
 }
 
-Refusal refuses_choices(const Plan& plan) {
-  const Choices& choices = plan.choices;
-  if (!choices.asynchronous() || plan.job->cluster.profile_of(0).kind == DeviceKind::cpu) return {};
-  return refused(fmt::format("--sync {} can be simulated on GPUs, not executed yet", name_of(choices.sync)),
-                 "--sync all-reduce, parameter-server or data-parallel-single-process");
-}
-
 }  // namespace
 
 std::optional<std::string> executor_refuses(const Plan& plan) {
@@ -115,7 +108,6 @@ std::optional<std::string> executor_refuses(const Plan& plan) {
   if (!workload.transformer && plan.choices.tp > 1)
     return refused(fmt::format("--tp {}: {}'s operators cannot be split yet", plan.choices.tp, workload.name),
                    "--tp 1");
-  if (auto refusal = refuses_choices(plan)) return refusal;
   return refuses_training(plan);
 }
 
