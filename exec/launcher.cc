@@ -20,6 +20,7 @@ extern char** environ;
 namespace orrery {
 namespace {
 
+constexpr int kLargestExitCode = 3;  // of an executor that ends by itself (exec/main.cc)
 constexpr std::array<MpiLibrary, 2> kLibraries = {MpiLibrary::openmpi, MpiLibrary::mpich};
 
 const char* variable(const char* name) {
@@ -246,6 +247,21 @@ std::vector<std::string> launch_command(const LaunchOptions& options, const std:
   return command;
 }
 
+std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, int wait_status) {
+  const auto named = [](int signal) {
+    return "signal " + std::to_string(signal) + " (" + strsignal(signal) + ") killed ";
+  };
+  if (WIFSIGNALED(wait_status)) return named(WTERMSIG(wait_status)) + "the launcher";
+  const int code = WEXITSTATUS(wait_status);
+  // Of several ranks srun's code is the largest, which may be of one that it ended itself; Hydra's has the
+  // bits of all of their signals.
+  if (launcher == Launcher::srun && code > 128) return "a rank was killed (srun has said which, and by what)";
+  if (launcher == Launcher::srun || mpi == MpiLibrary::openmpi)
+    return code > 128 ? std::optional(named(code - 128) + "a rank") : std::nullopt;
+  if (code > kLargestExitCode) return "a rank was killed (mpirun has said which, and by what)";
+  return std::nullopt;
+}
+
 int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
                     const Placement& placement) {
   const std::filesystem::path program = executor_of(mpi);
@@ -269,13 +285,8 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
-  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-  // Of several ranks srun's code is the largest, which may be of one that it ended itself.
-  if (signal > 0 && !WIFSIGNALED(status) && placement.launcher == Launcher::srun)
-    throw InternalError("the job was ended: a rank was killed (srun has said which, and by what)");
-  if (signal > 0)
-    throw InternalError("the job was ended: signal " + std::to_string(signal) + " (" + strsignal(signal) +
-                        ") killed " + (WIFSIGNALED(status) ? "the launcher" : "a rank"));
+  if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
+    throw InternalError("the job was ended: " + *killed);
   if (WEXITSTATUS(status) != 0 && !explained)
     throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
                         std::to_string(WEXITSTATUS(status)) +

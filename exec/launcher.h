@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,10 @@ struct LaunchOptions {
 // `mpirun … program arguments…`, or srun, with the flags that this MPI needs.
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
                                         const std::vector<std::string>& arguments);
+
+// What a launcher's wait status says of a signal that ended the job; nothing where the ranks ended by
+// themselves.
+std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, int wait_status);
 
 // What `orrery run`, `validate` and `calibrate` do: outside a launcher, runs the executor with `arguments` on
 // `ranks` ranks under mpirun and returns its exit code; under a launcher, becomes the executor and does not

@@ -264,11 +264,9 @@ class Namespaces:
         environment.update(OMPI_MCA_plm="rsh", OMPI_MCA_plm_rsh_agent=str(self.agent), OMPI_MCA_btl="tcp,self,vader",
                            OMPI_MCA_orte_keep_fqdn_hostnames="1",
                            OMPI_MCA_oob_tcp_if_include="10.77.0.0/16", OMPI_MCA_btl_tcp_if_include="10.77.0.0/16")
+        # MPICH's; UCX would find out that the hosts share a memory.
+        environment.update(HYDRA_LAUNCHER="rsh", HYDRA_LAUNCHER_EXEC=str(self.agent), UCX_TLS="tcp,self")
         return environment
-
-    def environment_of_mpich(self):
-        """Hydra's agent; UCX would find out that the hosts share a memory."""
-        return dict(HYDRA_LAUNCHER="rsh", HYDRA_LAUNCHER_EXEC=str(self.agent), UCX_TLS="tcp,self")
 
     def command(self, command):
         """The command line that runs `command` where jobs are launched from."""

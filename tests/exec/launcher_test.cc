@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -103,6 +104,20 @@ TEST_CASE("a process knows from its environment whether a launcher started it") 
   CHECK(under_launcher());
   unsetenv("SLURM_PROCID");
   unsetenv("SLURM_STEP_ID");
+}
+
+TEST_CASE("a launcher's exit code says whether a rank was killed, in each launcher's own way") {
+  const auto exits = [](int code) { return code << 8; };  // as waitpid says it
+  using enum Launcher;
+  using enum MpiLibrary;
+  CHECK(killed_by_signal(mpirun, openmpi, SIGKILL) == "signal 9 (Killed) killed the launcher");
+  CHECK(killed_by_signal(mpirun, openmpi, exits(128 + SIGKILL)) == "signal 9 (Killed) killed a rank");
+  CHECK(killed_by_signal(mpirun, mpich, exits(SIGKILL)).value().rfind("a rank was killed", 0) == 0);
+  CHECK(killed_by_signal(srun, openmpi, exits(128 + SIGTERM)).value().rfind("a rank was killed", 0) == 0);
+  for (const int code : {0, 1, 2, 3})
+    for (const MpiLibrary mpi : {openmpi, mpich})
+      for (const Launcher launcher : {mpirun, srun})
+        CHECK_FALSE(killed_by_signal(launcher, mpi, exits(code)));
 }
 
 TEST_CASE("an unknown MPI library is the user's error") {
