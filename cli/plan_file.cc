@@ -101,6 +101,9 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
       "cp", [](const Choices& c) { return c.cp > 1; }, [](const Choices& c) { return std::to_string(c.cp); });
   add_if_used(
       "ep", [](const Choices& c) { return c.ep > 1; }, [](const Choices& c) { return std::to_string(c.ep); });
+  add_if_used(
+      "etp", [](const Choices& c) { return c.etp > 1; },
+      [](const Choices& c) { return std::to_string(c.etp); });
   columns.push_back({"micro-batch", [](const planner::Evaluation& e) {
                        return fmt::format("{}×{}", e.plan.choices.micro_batch, e.plan.micro_batches());
                      }});

@@ -204,8 +204,9 @@ void TrainingOptions::add_options(CLI::App& verb) {
   pin("--pp", numbers_.pp, "pipeline stages");
   pin("--dp", numbers_.dp, "data-parallel replicas");
   pin("--cp", numbers_.cp, "context-parallel ranks");
-  pin("--ep", numbers_.ep, "expert-parallel ranks; divides dp*cp, with sequence parallelism tp*dp*cp");
-  pin("--etp", numbers_.etp, "tensor-parallel ranks of the experts (default: 1)");
+  pin("--ep", numbers_.ep, "expert-parallel ranks; divides dp*cp, with sequence parallelism tp/etp*dp*cp");
+  pin("--etp", numbers_.etp,
+      "tensor-parallel ranks that share each expert; divides tp (default: 1, not searched)");
   pin("--micro-batch", numbers_.micro_batch, "samples of one micro-batch on one replica");
   add_word(verb, "--schedule", schedule_, "gpipe|1f1b|interleaved|zero-bubble", "pipeline schedule")
       ->group(pins);

@@ -81,7 +81,8 @@ std::string layout_of(const Parameters& parameters) {
     hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3ULL;
   };
   const ShardPlace& place = parameters.place();
-  for (const int part : {place.tp, place.tp_rank, place.ep, place.ep_rank}) add(part);
+  for (const int part : {place.tp, place.tp_rank, place.ep, place.ep_rank, place.etp, place.etp_rank})
+    add(part);
   for (int bucket = 0; bucket < parameters.buckets(); ++bucket) add(parameters.elements(bucket));
   for (const HeldTensor& held : parameters.held()) {
     add(static_cast<std::int64_t>(hash_of(held.name())));
@@ -114,6 +115,8 @@ Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state
                       {"tp_rank", piece.place.tp_rank},
                       {"ep", piece.place.ep},
                       {"ep_rank", piece.place.ep_rank},
+                      {"etp", piece.place.etp},
+                      {"etp_rank", piece.place.etp_rank},
                       {"begin", piece.begin},
                       {"end", piece.end},
                       {"offset", offset - elements * sizeof(float)}});
@@ -198,7 +201,8 @@ PieceIndex index_of(const Json& manifest, const fs::path& checkpoint) {
       stored.file = checkpoint / file.at("file").get<std::string>();
       stored.offset = entry.at("offset").get<std::uint64_t>();
       stored.piece.place = {entry.at("tp").get<int>(), entry.at("tp_rank").get<int>(),
-                            entry.at("ep").get<int>(), entry.at("ep_rank").get<int>()};
+                            entry.at("ep").get<int>(), entry.at("ep_rank").get<int>(),
+                            entry.value("etp", 1),     entry.value("etp_rank", 0)};
       stored.piece.begin = entry.at("begin").get<std::int64_t>();
       stored.piece.end = entry.at("end").get<std::int64_t>();
       index[{entry.at("tensor").get<std::string>(), entry.at("slot").get<std::string>()}].push_back(stored);
@@ -222,8 +226,8 @@ void verify(const Json& manifest, const fs::path& checkpoint) {
 }
 
 bool sound(const ShardPlace& place) {
-  return place.tp >= 1 && place.ep >= 1 && place.tp_rank >= 0 && place.tp_rank < place.tp &&
-         place.ep_rank >= 0 && place.ep_rank < place.ep;
+  const auto among = [](int rank, int ranks) { return rank >= 0 && rank < ranks; };
+  return among(place.tp_rank, place.tp) && among(place.ep_rank, place.ep) && among(place.etp_rank, place.etp);
 }
 
 // Elements that no piece covers keep what `whole` holds; how many were covered.

@@ -20,7 +20,8 @@ Experts::Experts(const Plan& plan, const Program& program, Layers& layers, Param
       form_(layers.stream_form()),
       rows_(layers.rows_of(form_)),
       hidden_(model_.hidden),
-      ep_(plan.choices.ep) {
+      ep_(plan.choices.ep),
+      etp_(plan.choices.etp) {
   static_cast<void>(program);
   const MixtureOfExperts& moe = *model_.moe;
   if (plan.choices.capacity_factor > 0)
@@ -58,7 +59,8 @@ Experts::Routed* Experts::routed_of(int index, int micro_batch) {
 }
 
 std::int64_t Experts::columns_of(int index) const {
-  return op(index).output_elements / op(index).active_experts;
+  const std::int64_t columns = op(index).output_elements / op(index).active_experts;
+  return op(index).split == TensorSplit::column ? columns / etp_ : columns;
 }
 
 void Experts::forward(int index, int micro_batch, std::vector<Step>& steps) {
@@ -323,60 +325,139 @@ void Experts::activation_backward(int index, int micro_batch, std::vector<Step>&
 
 // ---- Between ranks ----
 
-std::function<std::unique_ptr<Request>()> Experts::all_to_all(const Instruction& instruction,
-                                                              Communicator& communicator,
-                                                              std::vector<Values::Id>& uses) {
+Experts::Start Experts::communicate(const Instruction& instruction, Communicator& communicator,
+                                    std::vector<Values::Id>& uses) {
   const TensorRef tensor = instruction.writes.front();
   const Key key{tensor.kind, tensor.index, tensor.micro_batch, Form::whole};
+  Routed* routed = routed_of(tensor.index, tensor.micro_batch);
+  if (instruction.collective == CollectiveKind::all_reduce) {
+    const auto value = values_.change(key);
+    uses.push_back(value);
+    return [=, this, &communicator] {
+      const auto count = static_cast<std::size_t>(routed->host.received_rows * hidden_);
+      return communicator.all_reduce(values_.at(value), values_.at(value), count, DType::fp32,
+                                     Reduction::sum);
+    };
+  }
   const auto from = values_.use(key);
   const auto to = values_.define_dynamic(key);
   uses.insert(uses.end(), {from, to});
-  Routed* routed = routed_of(tensor.index, tensor.micro_batch);
-  Routing* routing = &routed->host;
   const bool forward = tensor.kind == TensorKind::activation;
   const bool dispatch = op(tensor.index).kind == OperatorKind::dispatch;
-  const bool to_experts = forward == dispatch;
+  const bool counts = forward && dispatch;  // nobody knows yet how many rows there are
+  switch (instruction.collective) {
+    case CollectiveKind::all_to_all: {
+      const bool to_experts = forward == dispatch;
+      const Start move = [=, this, &communicator] {
+        return all_to_all(*routed, from, to, to_experts, communicator);
+      };
+      return counts ? count_received(routed, move, communicator) : move;
+    }
+    case CollectiveKind::all_gather: {
+      const Start move = [=, this, &communicator] { return all_gather(*routed, from, to, communicator); };
+      return counts ? count_gathered(routed, move, communicator) : move;
+    }
+    case CollectiveKind::reduce_scatter:
+      return [=, this, &communicator] {
+        const std::int64_t rows = routed->host.member_rows;
+        return communicator.reduce_scatter(values_.at(from), values_.provide(to, bytes(rows, hidden_)),
+                                           static_cast<std::size_t>(rows * hidden_), DType::fp32,
+                                           Reduction::sum);
+      };
+    default:
+      throw InternalError("experts do not " + std::string(name_of(instruction.collective)));
+  }
+}
+
+std::unique_ptr<Request> Experts::all_to_all(const Routed& routed, Values::Id from, Values::Id to,
+                                             bool to_experts, Communicator& communicator) {
   const auto members = static_cast<std::size_t>(ep_);
   const std::size_t local = static_cast<std::size_t>(model_.moe->experts) / members;
-  const auto move = [=, this, &communicator] {
-    std::vector<std::size_t> sent(members);
-    std::vector<std::size_t> received(members);
-    const auto width = static_cast<std::size_t>(hidden_);
-    for (std::size_t m = 0; m < members; ++m)
-      for (std::size_t e = m * local; e < (m + 1) * local; ++e) {
-        sent[m] += static_cast<std::size_t>(routing->sent[e]) * width;
-        received[m] += static_cast<std::size_t>(routing->received[e]) * width;
-      }
-    if (!to_experts) sent.swap(received);
-    const std::size_t total = std::accumulate(received.begin(), received.end(), std::size_t{0});
-    return communicator.all_to_all(values_.at(from), sent, values_.provide(to, total * sizeof(float)),
-                                   received, DType::fp32);
+  const auto width = static_cast<std::size_t>(hidden_);
+  std::vector<std::size_t> sent(members);
+  std::vector<std::size_t> received(members);
+  for (std::size_t m = 0; m < members; ++m)
+    for (std::size_t e = m * local; e < (m + 1) * local; ++e) {
+      sent[m] += static_cast<std::size_t>(routed.host.sent[e]) * width;
+      received[m] += static_cast<std::size_t>(routed.host.received[e]) * width;
+    }
+  if (!to_experts) sent.swap(received);
+  const std::size_t total = std::accumulate(received.begin(), received.end(), std::size_t{0});
+  return communicator.all_to_all(values_.at(from), sent, values_.provide(to, total * sizeof(float)), received,
+                                 DType::fp32);
+}
+
+std::unique_ptr<Request> Experts::all_gather(const Routed& routed, Values::Id from, Values::Id to,
+                                             Communicator& communicator) {
+  const Routing& routing = routed.host;
+  const auto own = std::accumulate(routing.received.begin(), routing.received.end(), std::int64_t{0});
+  const std::int64_t part = routing.member_rows * hidden_;
+  float* whole = values_.provide(to, bytes(routing.received_rows, hidden_));
+  float* place = whole + communicator.rank() * part;
+  device_.copy(place, values_.at(from), bytes(own, hidden_));
+  return communicator.all_gather(place, whole, static_cast<std::size_t>(part), DType::fp32);
+}
+
+Experts::Start Experts::count_received(Routed* routed, const Start& move, Communicator& communicator) {
+  const auto lay_out = [=, this] {
+    lay_out_received(ep_, &routed->host);
+    return move();
   };
-  if (!(forward && dispatch)) return move;
+  const auto experts = static_cast<std::size_t>(model_.moe->experts);
   if (capacity_ > 0)
     return [=, this] {
-      routing->received.assign(members * local, capacity_);
-      lay_out_received(ep_, routing);
-      return move();
+      routed->host.received.assign(experts, capacity_);
+      return lay_out();
     };
-  return [=, this, &communicator]() -> std::unique_ptr<Request> {
-    const std::vector<std::size_t> counts(members, local);
-    routing->received.resize(members * local);
-    const std::size_t all = members * local * sizeof(std::int64_t);
-    std::int64_t* sent = routing->sent.data();
-    std::int64_t* received = routing->received.data();
-    if (!device_.host_memory()) {
-      sent = static_cast<std::int64_t*>(routed->counts.reserve(2 * all));
-      received = sent + members * local;
-      device_.copy_to_device(sent, routing->sent.data(), all);
-    }
-    auto counted = communicator.all_to_all(sent, counts, received, counts, DType::int64);
-    return std::make_unique<ChainRequest>(std::move(counted), [=, this] {
-      if (!device_.host_memory()) device_.copy_to_host(routing->received.data(), received, all);
-      lay_out_received(ep_, routing);
-      return move();
-    });
+  const auto send = [=, this, &communicator](const std::int64_t* sent, std::int64_t* received) {
+    const std::vector<std::size_t> each(static_cast<std::size_t>(ep_),
+                                        experts / static_cast<std::size_t>(ep_));
+    return communicator.all_to_all(sent, each, received, each, DType::int64);
   };
+  return [=, this] {
+    routed->host.received.resize(experts);
+    return exchange_counts(routed, routed->host.sent, &routed->host.received, send, lay_out);
+  };
+}
+
+Experts::Start Experts::count_gathered(Routed* routed, const Start& move, Communicator& communicator) {
+  const auto lay_out = [=, this] {
+    lay_out_gathered(routed->gathered, etp_, ep_, &routed->host);
+    return move();
+  };
+  const auto experts = static_cast<std::size_t>(model_.moe->experts);
+  const std::size_t all = experts * static_cast<std::size_t>(etp_);
+  if (capacity_ > 0)
+    return [=, this] {
+      routed->gathered.assign(all, capacity_);
+      return lay_out();
+    };
+  const auto send = [=, &communicator](const std::int64_t* sent, std::int64_t* received) {
+    return communicator.all_gather(sent, received, experts, DType::int64);
+  };
+  return [=, this] {
+    routed->gathered.resize(all);
+    return exchange_counts(routed, routed->host.received, &routed->gathered, send, lay_out);
+  };
+}
+
+std::unique_ptr<Request> Experts::exchange_counts(Routed* routed, const std::vector<std::int64_t>& sent,
+                                                  std::vector<std::int64_t>* received, const SendCounts& send,
+                                                  const Start& then) {
+  const std::size_t out = sent.size() * sizeof(std::int64_t);
+  const std::size_t in = received->size() * sizeof(std::int64_t);
+  const std::int64_t* from = sent.data();
+  std::int64_t* to = received->data();
+  if (!device_.host_memory()) {
+    auto* copy = static_cast<std::int64_t*>(routed->counts.reserve(out + in));
+    device_.copy_to_device(copy, from, out);
+    from = copy;
+    to = copy + sent.size();
+  }
+  return std::make_unique<ChainRequest>(send(from, to), [=, this] {
+    if (!device_.host_memory()) device_.copy_to_host(received->data(), to, in);
+    return then();
+  });
 }
 
 }  // namespace orrery::exec

@@ -202,7 +202,7 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
   }
   Communicator* communicator = communicator_of(instruction);
   if (instruction.stream == Stream::expert) {
-    compiled.start = experts_->all_to_all(instruction, *communicator, uses);
+    compiled.start = experts_->communicate(instruction, *communicator, uses);
     return;
   }
   const Reduction op = instruction.reduction;

@@ -81,7 +81,8 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
     : program_(&program),
       device_(&device),
       optimizer_(plan.job->training.optimizer),
-      place_{plan.choices.tp, program.at.tp, plan.choices.ep, program.at.ep} {
+      place_{plan.choices.tp, program.at.tp,    plan.choices.ep,
+             program.at.ep,   plan.choices.etp, program.at.tp % plan.choices.etp} {
   experts_by_rows_ = plan.choices.sequence_parallel;
   rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
                                                : default_learning_rate(optimizer_);
@@ -213,10 +214,11 @@ Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
 
 Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
   const auto bucket = static_cast<std::size_t>(tensor.bucket);
-  // Tensor ranks that see the same tokens hold the same experts; with sequence parallelism these are in the
-  // bucket's group.
-  const bool whole = tensor.tensor->expert ? !experts_by_rows_ : tensor.tensor->split_dim < 0;
-  const bool copy = !answers_[bucket] || (whole && program_->at.tp != 0) || !tensor.tensor->tied_to.empty();
+  // Tensor ranks that see the same tokens hold the same experts, or the same parts of them; with sequence
+  // parallelism these are in the bucket's group.
+  const bool alike = tensor.tensor->expert ? !experts_by_rows_ && program_->at.tp >= place_.etp
+                                           : tensor.tensor->split_dim < 0 && program_->at.tp != 0;
+  const bool copy = !answers_[bucket] || alike || !tensor.tensor->tied_to.empty();
   return copy ? Part{} : owned_part(tensor);
 }
 

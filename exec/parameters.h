@@ -106,7 +106,7 @@ class Parameters {
   Device* device_;
   Optimizer optimizer_;
   ShardPlace place_;
-  bool experts_by_rows_ = false;  // each tensor rank's experts see its own rows
+  bool experts_by_rows_ = false;  // tensor ranks that do not share experts have rows of their own
   double rate_;
   std::vector<HeldTensor> held_;
   std::map<std::pair<int, int>, std::size_t> by_operator_;            // also aliases

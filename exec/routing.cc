@@ -74,13 +74,23 @@ void route(const float* scores, std::int64_t rows, int experts, int per_token, s
 }
 
 void lay_out_received(int senders, Routing* r) {
-  const std::size_t local = r->received.size() / static_cast<std::size_t>(senders);
+  lay_out_gathered(r->received, 1, senders, r);
+}
+
+void lay_out_gathered(std::span<const std::int64_t> received, int members, int senders, Routing* r) {
+  const std::size_t of_member = received.size() / static_cast<std::size_t>(members);
+  const std::size_t local = of_member / static_cast<std::size_t>(senders);
   r->segments.clear();
-  r->received_rows = 0;
-  for (std::size_t i = 0; i < r->received.size(); ++i) {
-    if (r->received[i] > 0)
-      r->segments.push_back({static_cast<int>(i % local), r->received_rows, r->received[i]});
-    r->received_rows += r->received[i];
+  r->member_rows = 0;
+  for (std::size_t begin = 0; begin < received.size(); begin += of_member)
+    r->member_rows = std::max(
+        r->member_rows, std::accumulate(&received[begin], &received[begin] + of_member, std::int64_t{0}));
+  r->received_rows = r->member_rows * members;
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    if (i % of_member == 0) row = static_cast<std::int64_t>(i / of_member) * r->member_rows;
+    if (received[i] > 0) r->segments.push_back({static_cast<int>(i % local), row, received[i]});
+    row += received[i];
   }
 }
 

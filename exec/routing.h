@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace orrery::exec {
@@ -33,6 +34,7 @@ struct Routing {
   std::vector<std::int64_t> received;  // by sender and expert of this rank
   std::vector<ExpertRows> segments;
   std::int64_t received_rows = 0;
+  std::int64_t member_rows = 0;  // of them, of each rank that shares the experts, with what is unused
 };
 
 // From the router's scores (rows x experts). `capacity` 0: no token is dropped; else every expert gets so
@@ -42,6 +44,11 @@ void route(const float* scores, std::int64_t rows, int experts, int per_token, s
 
 // What `senders` ranks send to this one's experts, once `received` is known.
 void lay_out_received(int senders, Routing* routing);
+
+// What the `members` ranks that share these experts have received, gathered: their rows one behind the other,
+// each as many as the most of them has, so that equal parts travel. What is beyond a member's own is unused.
+// `received`: by member, sender and expert.
+void lay_out_gathered(std::span<const std::int64_t> received, int members, int senders, Routing* routing);
 
 // Gradient of the scores from that of the weights (rows x per_token); `balance` is the auxiliary loss's
 // coefficient divided by the tokens of the global batch (Switch Transformer, arXiv 2101.03961, equation 4:

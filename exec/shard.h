@@ -16,13 +16,15 @@ struct Run {
   std::int64_t count = 0;
 };
 
-// A rank's place among those that share a tensor: tensor-parallel ranks cut its split dimension, expert
-// ranks the experts of a stack of them (which are whole on their rank).
+// A rank's place among those that share a tensor: tensor-parallel ranks cut its split dimension; of a stack
+// of experts expert ranks cut the stack and those that share an expert its split dimension.
 struct ShardPlace {
   int tp = 1;
   int tp_rank = 0;
   int ep = 1;
   int ep_rank = 0;
+  int etp = 1;
+  int etp_rank = 0;
 };
 
 // In increasing order of `local`. Padding (of a vocabulary that does not divide) belongs to no run.

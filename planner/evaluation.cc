@@ -99,6 +99,7 @@ std::string describe(const Plan& plan) {
   std::string text = fmt::format("TP {} x PP {} x DP {}", c.tp, c.pp, c.dp);
   if (c.cp > 1) text += fmt::format(" x CP {}", c.cp);
   if (c.ep > 1) text += fmt::format(", EP {}", c.ep);
+  if (c.etp > 1) text += fmt::format(", ETP {}", c.etp);
   text += fmt::format(", micro-batch {}", c.micro_batch);
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
   if (c.interleave > 1) text += fmt::format(" {}", c.interleave);

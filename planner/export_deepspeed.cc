@@ -61,7 +61,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
     config["tensor_parallel"] = {{"autotp_size", c.tp}};
     if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");
   }
-  if (c.ep > 1)
+  if (c.ep > 1 || c.etp > 1)
     config["expert_parallel"] = {
         {"enabled", true}, {"autoep_size", c.ep}, {"expert_tensor_parallel_size", c.etp}};
   if (c.recompute != Recompute::none) {

@@ -163,6 +163,8 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
     notes.emplace_back("Megatron-LM has no GPipe schedule; this runs 1F1B");
   if (c.schedule == Schedule::zero_bubble && c.pp > 1)
     notes.emplace_back("Megatron-LM core has no zero-bubble schedule; this runs 1F1B");
+  if (model.moe && c.tp > 1 && !c.sequence_parallel)
+    notes.emplace_back("Megatron-LM trains experts under tensor parallelism with --sequence-parallel only");
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("fp16 gradient compression is expressed as the reduction's type only");
   if (t.precision == DType::tf32)

@@ -99,8 +99,12 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
       "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = {}\ncontext_parallel_degree = {}\n"
       "pipeline_parallel_degree = {}\n",
       c.dp / shards, shards, c.zero == 3 ? "always" : "never", c.tp, c.cp, c.pp);
-  if (model.moe)
+  if (model.moe) {
     toml += fmt::format("expert_parallel_degree = {}\nexpert_tensor_parallel_degree = {}\n", c.ep, c.etp);
+    if (c.etp > 1 && c.etp != c.tp)
+      notes.push_back(fmt::format(
+          "torchtitan takes an expert_tensor_parallel_degree of 1 or {}, that of tensor parallelism", c.tp));
+  }
   std::vector<ExportedFile> extra;
   if (c.pp > 1) {
     toml += fmt::format("pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n",

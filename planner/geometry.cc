@@ -14,9 +14,10 @@ namespace {
 std::uint64_t layout_key(const Choices& c) {
   std::uint64_t key = mixed(0, static_cast<std::uint64_t>(c.tp) << 32 | static_cast<std::uint32_t>(c.pp));
   key = mixed(key, static_cast<std::uint64_t>(c.dp) << 32 | static_cast<std::uint32_t>(c.cp));
-  std::uint64_t order = static_cast<std::uint32_t>(c.ep);
+  key = mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
+  std::uint64_t order = c.sequence_parallel ? 1 : 0;
   for (const Dimension dimension : c.order) order = order * 8 + static_cast<std::uint64_t>(dimension);
-  return mixed(key, order * 2 + (c.sequence_parallel ? 1 : 0));
+  return mixed(key, order);
 }
 
 }  // namespace
@@ -84,12 +85,13 @@ bool Geometries::aligned(const Choices& c) const {
   return nodes_alike() && stage_stride(c) % job_->cluster.groups.front().node.devices == 0;
 }
 
-// Whether all tensor groups, wherever they sit, have rank 0's shape: blocks of a node behind one switch.
-bool Geometries::tensor_everywhere_alike(const Choices& c) {
+// Whether all tensor groups, or so many neighbours of them, have rank 0's shape wherever they sit: blocks of
+// a node behind one switch.
+bool Geometries::tensor_everywhere_alike(const Choices& c, int ranks) const {
   const NodeType& node = job_->cluster.groups.front().node;
   return uniform_ && c.order[0] == Dimension::tp && node.devices % c.tp == 0 &&
          (node.intra.kind == IntraKind::nvswitch || node.intra.kind == IntraKind::shared_memory ||
-          node.devices == c.tp);
+          node.devices == ranks);
 }
 
 void Geometries::fill(const Choices& c, Geometry& geometry) {
@@ -97,8 +99,12 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
   std::vector<Group> groups = {tensor_group(plan, 0), data_group(plan, 0), context_group(plan, 0)};
   if (c.ep > 1 || c.sequence_parallel) groups.push_back(expert_data_group(plan, 0));
   if (c.ep > 1) groups.push_back(expert_group(plan, 0));
+  if (c.etp > 1) groups.push_back(expert_tensor_group(plan, 0));
   geometry.aligned = aligned(c);
-  const bool tensor_alike = tensor_everywhere_alike(c);
+  const auto tensor_alike = [&](GroupKind kind) {
+    return (kind == GroupKind::tensor && tensor_everywhere_alike(c, c.tp)) ||
+           (kind == GroupKind::expert_tensor && tensor_everywhere_alike(c, c.etp));
+  };
   // The least that anything on this fabric takes: between neighbours under one switch.
   double least_latency_s = -1;
   if (uniform_ && job_->cluster.nodes() > 1) {
@@ -138,8 +144,7 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     geometry.shapes[group.kind] = with_shared_ports(shape);
     const bool same = same_in_all_stages(group, shape);
     const bool data = group.kind == GroupKind::data || group.kind == GroupKind::expert_data;
-    if (same || data || (group.kind == GroupKind::tensor && tensor_alike))
-      geometry.alone[group.kind] = unhindered(shape);
+    if (same || data || tensor_alike(group.kind)) geometry.alone[group.kind] = unhindered(shape);
     if (data && same) geometry.data_alike.push_back(group.kind);
   }
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
@@ -204,6 +209,7 @@ void Geometries::fill_replicas(const Plan& plan, Geometry& geometry) {
       }
       std::vector<Group> groups = {tensor_group(plan, first), context_group(plan, first)};
       if (c.ep > 1) groups.push_back(expert_group(plan, first));
+      if (c.etp > 1) groups.push_back(expert_tensor_group(plan, first));
       for (const Group& group : groups)
         if (group.ranks.size() > 1) standing.shapes[group.kind] = with_shared_ports(shape_of(group.ranks));
       standing.key = inner_shapes_key(standing.shapes);

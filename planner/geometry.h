@@ -80,7 +80,7 @@ class Geometries {
   static int stage_stride(const Choices& choices);
   bool nodes_alike() const;
   bool aligned(const Choices& choices) const;
-  bool tensor_everywhere_alike(const Choices& choices);
+  bool tensor_everywhere_alike(const Choices& choices, int ranks) const;
   void fill(const Choices& choices, Geometry& geometry);
   void fill_replicas(const Plan& plan, Geometry& geometry);
 

@@ -51,12 +51,12 @@ std::vector<std::string> words_of(std::string_view text) {
 }
 
 template <typename Number>
-Number number_of(const std::string& text, const std::string& flag) {
+Number number_of(const std::string& text, const std::string& flag, Number most = 1 << 24) {
   Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > (1 << 24))
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most)
     throw UserError(fmt::format("--from-megatron: {} has the value '{}'", flag, text),
-                    "expected a whole number from 1 to 16777216");
+                    fmt::format("expected a whole number from 1 to {}", most));
   return value;
 }
 
@@ -103,6 +103,8 @@ class Megatron {
       p.pp = count(flag);
     else if (flag == "--context-parallel-size")
       p.cp = count(flag);
+    else if (flag == "--num-experts")
+      count(flag), has_experts_ = true;
     else if (flag == "--expert-model-parallel-size")
       p.ep = count(flag);
     else if (flag == "--expert-tensor-parallel-size")
@@ -136,7 +138,7 @@ class Megatron {
     else if (flag == "--overlap-grad-reduce")
       p.overlap_grad_reduce = true;
     else if (flag == "--ddp-bucket-size")
-      bucket_elements_ = number_of<std::int64_t>(value(flag), flag);
+      bucket_elements_ = number_of<std::int64_t>(value(flag), flag, std::int64_t{1} << 40);
     else if (flag == "--grad-reduce-in-bf16")
       gradient_bytes_ = 2;
     else if (flag == "--recompute-granularity")
@@ -192,6 +194,8 @@ class Megatron {
              : distributed_ ? 1
                             : 0;
     if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
+    // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).
+    if ((has_experts_ || p.ep.value_or(1) > 1) && !p.etp) p.etp = p.tp;
     read_recomputation();
     const int pp = *p.pp;
     if (layers_of_chunk_ && pp > 1 && layers_ % (pp * *layers_of_chunk_) == 0)
@@ -285,7 +289,7 @@ class Megatron {
   int layers_;
   std::size_t at_ = 0;
   std::optional<std::string> inline_;  // the value of --flag=value
-  bool distributed_ = false, fsdp_ = false;
+  bool distributed_ = false, fsdp_ = false, has_experts_ = false;
   double gradient_bytes_ = 4;
   std::optional<std::string> strategy_, granularity_, method_, layout_;
   std::optional<int> layers_of_chunk_, first_layers_, last_layers_, recomputed_;
@@ -366,8 +370,10 @@ class DeepSpeed {
       if (value.contains("autotp_size"))
         p.tp = std::max(1, small(value.at("autotp_size"), key + ".autotp_size", 0));
     } else if (key == "expert_parallel") {
-      if (enabled(value, key) && value.contains("autoep_size"))
-        p.ep = small(value.at("autoep_size"), key + ".autoep_size", 1);
+      if (!enabled(value, key)) return;
+      if (value.contains("autoep_size")) p.ep = small(value.at("autoep_size"), key + ".autoep_size", 1);
+      if (value.contains("expert_tensor_parallel_size"))
+        p.etp = small(value.at("expert_tensor_parallel_size"), key + ".expert_tensor_parallel_size", 1);
     } else if (key == "zero_optimization") {
       need_object(value, key, "{\"stage\": …}");
       for (const auto& [name, setting] : value.items()) read_zero(name, setting);

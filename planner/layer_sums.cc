@@ -39,7 +39,8 @@ std::uint64_t shape_key(const GroupShape& s) {
 
 std::uint64_t inner_shapes_key(const GroupShapes& shapes) {
   std::uint64_t key = 3;
-  for (const GroupKind kind : {GroupKind::tensor, GroupKind::context, GroupKind::expert}) {
+  for (const GroupKind kind :
+       {GroupKind::tensor, GroupKind::context, GroupKind::expert, GroupKind::expert_tensor}) {
     const auto at = shapes.find(kind);
     key = planner::mixed(key, at == shapes.end() ? 0 : shape_key(at->second));
   }

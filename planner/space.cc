@@ -229,7 +229,7 @@ class Enumerator {
     std::vector<int> counts{1};
     if (const int experts = experts_of(job_->workload); experts > 0) {
       counts.clear();
-      for (const int ep : divisors(std::int64_t{replicas} * (over_tensor ? choices.tp : 1)))
+      for (const int ep : divisors(std::int64_t{replicas} * (over_tensor ? choices.tp / choices.etp : 1)))
         if (experts % ep == 0) counts.push_back(ep);
     }
     for (const int ep : values(pins_.ep, counts)) {

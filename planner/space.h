@@ -3,7 +3,7 @@
 // What is searched when not pinned (docs/planner.md has the table, bench/planner_space prints it):
 // tp over the divisors of a node's devices and, over RDMA, two nodes; pp over the divisors of the
 // world that leave every stage a layer; cp over divisors that leave a rank at least 2,048 tokens of a
-// sequence; ep over the divisors of dp*cp (with sequence parallelism tp*dp*cp) and of the experts; dp the
+// sequence; ep over the divisors of dp*cp (with sequence parallelism tp/etp*dp*cp) and of the experts; dp the
 // rest of the world; dp inside pp or pp inside dp on the machine, where it has several nodes; micro-batches
 // over the divisors of a replica's batch, up to 131,072 tokens; schedule and interleaving; cuts of the
 // pipeline: even, and without interleaving balanced by FLOPs and with embedding and head counted as layers;

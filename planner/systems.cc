@@ -32,7 +32,7 @@ std::string_view spoken(SystemKind kind) {
 
 // The pins that leave nothing but data parallelism; empty where the user's own forbid it.
 std::optional<Pins> flat(Pins pins) {
-  for (std::optional<int>* pin : {&pins.tp, &pins.pp, &pins.cp, &pins.ep}) {
+  for (std::optional<int>* pin : {&pins.tp, &pins.pp, &pins.cp, &pins.ep, &pins.etp}) {
     if (pin->value_or(1) != 1) return {};
     *pin = 1;
   }

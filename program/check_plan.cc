@@ -163,6 +163,15 @@ void check_experts(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Workload& workload = plan.job->workload;
   const bool has_experts = workload.transformer && workload.transformer->moe;
+  if (choices.etp > 1) {
+    if (!has_experts) {
+      reject(fmt::format("--etp {}: {} has no experts", choices.etp, workload.name), "--etp 1");
+    }
+    check_divides("--etp", choices.etp, choices.tp, "tensor ranks",
+                  "a divisor of --tp, whose ranks share each expert");
+    check_divides("--etp", choices.etp, workload.transformer->moe->expert_ffn_hidden,
+                  "hidden features of an expert", "a divisor of the experts' width");
+  }
   if (choices.ep > 1) {
     if (!has_experts) {
       reject(fmt::format("--ep {}: {} has no experts", choices.ep, workload.name), "--ep 1");
@@ -172,14 +181,13 @@ void check_experts(const Plan& plan) {
     const int ranks = expert_ranks(choices);
     if (ranks % choices.ep != 0) {
       reject(fmt::format("--ep {}: does not divide {}dp x cp = {}", choices.ep,
-                         choices.sequence_parallel ? "tp x " : "", ranks),
-             "a divisor of dp x cp (with --sequence-parallel on of tp x dp x cp), inside which experts are "
-             "spread");
+                         !choices.sequence_parallel ? ""
+                         : choices.etp > 1          ? "tp / etp x "
+                                                    : "tp x ",
+                         ranks),
+             "a divisor of dp x cp (with --sequence-parallel on of tp / etp x dp x cp), inside which experts "
+             "are spread");
     }
-  }
-  if (choices.etp != 1) {
-    reject(fmt::format("--etp {} has no lowering yet", choices.etp),
-           "--etp 1: experts are whole on their rank");
   }
   if (choices.capacity_factor < 0 || !std::isfinite(choices.capacity_factor)) {
     reject(fmt::format("--capacity-factor {}", choices.capacity_factor), "0 (dropless) or a positive factor");

@@ -14,7 +14,7 @@ namespace {
 
 // Its output is a partial sum on each tensor rank.
 bool output_is_partial(const Operator& op) {
-  if (op.kind == OperatorKind::expert_linear) return false;  // experts are whole on their rank
+  if (op.kind == OperatorKind::expert_linear) return false;  // experts have groups of their own
   return op.split == TensorSplit::row ||
          (op.split == TensorSplit::vocabulary && op.kind == OperatorKind::embedding);
 }
@@ -162,22 +162,6 @@ void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op) {
       /*after_compute=*/false);
   pass.compute_alone(op, ComputeKind::backward_weight, gathered, /*waits=*/false);
   pass.wait_for(reduced);
-}
-
-std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
-  std::int64_t elements = 1;
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    std::int64_t size = tensor.shape[i];
-    if (tensor.expert && i == 0) {
-      size = (size + shard.ep - 1) / shard.ep;
-    } else if (static_cast<int>(i) == tensor.split_dim && !tensor.expert) {
-      // Each fused part is split by itself; a vocabulary that does not divide is padded.
-      const std::int64_t parts = tensor.split_parts > 0 ? tensor.split_parts : 1;
-      size = parts * ((size / parts + shard.tp - 1) / shard.tp);
-    }
-    elements *= size;
-  }
-  return elements;
 }
 
 bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {

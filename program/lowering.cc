@@ -60,6 +60,9 @@ int Lowering::group(GroupKind kind) {
     case GroupKind::expert_data:
       made = expert_data_group(plan_, program.rank);
       break;
+    case GroupKind::expert_tensor:
+      made = expert_tensor_group(plan_, program.rank);
+      break;
     case GroupKind::context:
       made = context_group(plan_, program.rank);
       break;

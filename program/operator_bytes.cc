@@ -58,9 +58,11 @@ double kept_input_bytes(const Operator& op, const Shard& shard) {
       const double in = internal::vector_elements(op) - static_cast<double>(op.output_elements);
       return local_rows(op, shard) * in / output_split(op, shard) * element;
     }
-    case OperatorKind::combine:  // the experts' outputs, for the gradient of their weights
-      return local_rows(op, shard) * static_cast<double>(op.output_elements) *
-             std::max(1, op.active_experts) * element;
+    case OperatorKind::combine:
+      // The experts' outputs, for the gradient of their weights: of all ranks that share the experts, for
+      // Megatron-Core weighs inside them.
+      return local_rows(op, shard) * internal::gathered_ranks(shard) *
+             static_cast<double>(op.output_elements) * std::max(1, op.active_experts) * element;
     default:
       return 0;
   }

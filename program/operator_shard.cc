@@ -18,11 +18,30 @@ double sequence_split(const Shard& shard) {
   return shard.sequence_parallel ? shard.tp : 1;
 }
 
+double gathered_ranks(const Shard& shard) {
+  return shard.sequence_parallel ? shard.etp : 1;
+}
+
+std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
+  std::int64_t elements = 1;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    std::int64_t size = tensor.shape[d];
+    if (tensor.expert && d == 0) {
+      size = (size + shard.ep - 1) / shard.ep;
+    } else if (static_cast<int>(d) == tensor.split_dim) {
+      const std::int64_t ranks = tensor.expert ? shard.etp : shard.tp;
+      const std::int64_t parts = std::max(1, tensor.split_parts);
+      size = parts * ((size / parts + ranks - 1) / ranks);
+    }
+    elements *= size;
+  }
+  return elements;
+}
+
 double local_rows(const Operator& op, const Shard& shard) {
   if (of_experts(op)) {
-    // Each of the etp ranks that share an expert sees the tokens of all of them.
-    const double spread = sequence_split(shard) / std::min<double>(shard.etp, sequence_split(shard));
-    return shard.rows / spread * expert_load(shard);
+    const bool inside = op.kind == OperatorKind::expert_linear || op.kind == OperatorKind::activation;
+    return shard.rows / sequence_split(shard) * (inside ? gathered_ranks(shard) : 1) * expert_load(shard);
   }
   if (op.kind == OperatorKind::attention) return shard.rows;
   if (op.split == TensorSplit::replicated) return shard.rows / sequence_split(shard);

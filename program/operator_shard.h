@@ -10,13 +10,19 @@ double expert_load(const Shard& shard);  // capacity factor, or 1
 bool of_experts(const Operator& op);     // between dispatch and combine, these included
 
 // Rows that the operator runs on: whole where tensor parallelism splits its features, a sequence shard where
-// it is replicated under sequence parallelism or belongs to experts that are not tensor-sharded.
+// it is replicated under sequence parallelism, that of all ranks that share an expert inside the experts.
 double local_rows(const Operator& op, const Shard& shard);
 // Ranks that share the operator's output features, and its input features.
 double output_split(const Operator& op, const Shard& shard);
 double input_split(const Operator& op, const Shard& shard);
 // Ranks over which sequence parallelism spreads a tensor that is whole where it is used.
 double sequence_split(const Shard& shard);
+// Tensor ranks whose tokens meet on each of them, for they share their experts; 1 where they have the same
+// tokens anyway.
+double gathered_ranks(const Shard& shard);
+// Elements of a parameter on one rank. Each fused part is split by itself; what does not divide, such as a
+// vocabulary, is padded.
+std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
 
 // Elements per row of memory-bound arithmetic, by the operator's own figure or by its kind's.
 double vector_elements(const Operator& op);

@@ -510,22 +510,8 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
 
 std::int64_t local_parameters(const Operator& op, const Shard& shard) {
   std::int64_t total = 0;
-  for (const ParameterTensor& tensor : op.parameters) {
-    if (!tensor.tied_to.empty()) continue;
-    std::int64_t elements = 1;
-    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-      std::int64_t size = tensor.shape[d];
-      if (tensor.expert && d == 0) {
-        size = (size + shard.ep - 1) / shard.ep;
-      } else if (static_cast<int>(d) == tensor.split_dim) {
-        const std::int64_t ranks = tensor.expert ? shard.etp : shard.tp;
-        const std::int64_t parts = std::max(1, tensor.split_parts);
-        size = parts * ((size / parts + ranks - 1) / ranks);
-      }
-      elements *= size;
-    }
-    total += elements;
-  }
+  for (const ParameterTensor& tensor : op.parameters)
+    if (tensor.tied_to.empty()) total += internal::local_elements(tensor, shard);
   return total;
 }
 

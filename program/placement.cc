@@ -69,19 +69,19 @@ Coordinates at_data_position(const Choices& choices, Coordinates at, int positio
 }
 
 // Among the ranks that experts see different tokens on: the data group, and with sequence parallelism each
-// rank's tensor group, innermost; unless the tensor group shares each expert.
+// rank's tensor group, innermost, of which etp neighbours share each expert.
 int tensor_ranks_of_experts(const Choices& choices) {
-  return choices.sequence_parallel && choices.etp == 1 ? choices.tp : 1;
+  return choices.sequence_parallel ? choices.tp / choices.etp : 1;
 }
 
 int expert_position(const Choices& choices, const Coordinates& at) {
   const int tensor = tensor_ranks_of_experts(choices);
-  return data_position(choices, at) * tensor + (tensor > 1 ? at.tp : 0);
+  return data_position(choices, at) * tensor + (tensor > 1 ? at.tp / choices.etp : 0);
 }
 
 Coordinates at_expert_position(const Choices& choices, Coordinates at, int position) {
   const int tensor = tensor_ranks_of_experts(choices);
-  if (tensor > 1) at.tp = position % tensor;
+  if (tensor > 1) at.tp = position % tensor * choices.etp + at.tp % choices.etp;
   return at_data_position(choices, at, position / tensor);
 }
 
@@ -172,6 +172,14 @@ Group expert_data_group(const Plan& plan, int rank) {
   const int own = coordinates_of(plan, rank).ep;
   return select_experts(plan, rank, GroupKind::expert_data,
                         [&](int position) { return expert_of_position(plan.choices, position) == own; });
+}
+
+Group expert_tensor_group(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Group group{GroupKind::expert_tensor, {}};
+  at.tp -= at.tp % plan.choices.etp;
+  for (int part = 0; part < plan.choices.etp; ++part, ++at.tp) group.ranks.push_back(rank_of(plan, at));
+  return group;
 }
 
 Group context_group(const Plan& plan, int rank) {

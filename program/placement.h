@@ -9,10 +9,10 @@
 namespace orrery {
 
 // Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp, with sequence parallelism
-// inside tp*dp*cp, and does not multiply the world: of the position among those ranks (tp fastest, then cp
-// and dp, the one that stands first in the order varying faster) it is the fastest digit, or the slowest
-// where ep stands behind cp and dp in the order. So does Megatron-Core place experts that are whole on their
-// rank.
+// inside tp/etp*dp*cp, and does not multiply the world: of the position among those ranks (tp/etp fastest,
+// then cp and dp, the one that stands first in the order varying faster) it is the fastest digit, or the
+// slowest where ep stands behind cp and dp in the order. etp is the fastest digit of tp. So does
+// Megatron-Core place experts.
 Coordinates coordinates_of(const Plan& plan, int rank);
 int rank_of(const Plan& plan, const Coordinates& at);
 
@@ -20,7 +20,10 @@ int rank_of(const Plan& plan, const Coordinates& at);
 Group tensor_group(const Plan& plan, int rank);
 Group data_group(const Plan& plan, int rank);  // dp x cp: over which dense gradients are reduced
 Group expert_group(const Plan& plan, int rank);
-// Ranks that experts may be spread over: dp*cp, with sequence parallelism tp*dp*cp.
+// etp neighbours of the tensor group: they share each of their experts, and nobody else of the tensor group
+// sees these tokens there.
+Group expert_tensor_group(const Plan& plan, int rank);
+// Ranks that parts of an expert may be spread over: dp*cp, with sequence parallelism tp/etp*dp*cp.
 int expert_ranks(const Choices& choices);
 // Over which experts' gradients are reduced: of the same ranks those with the same experts.
 Group expert_data_group(const Plan& plan, int rank);

@@ -25,7 +25,7 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class Compression : std::uint8_t { none, fp16, int8, topk };
 enum class Sync : std::uint8_t { all_reduce, parameter_server, async_parameter_server, single_process };
 // A dimension of the parallel layout. ep lies inside dp*cp (with sequence parallelism
-// inside tp*dp*cp) and does not multiply the world.
+// inside tp/etp*dp*cp) and does not multiply the world.
 enum class Dimension : std::uint8_t { tp, cp, ep, dp, pp };
 
 std::string_view name_of(Optimizer);

@@ -21,9 +21,9 @@ constexpr std::array<std::string_view, 6> kComputes = {"forward",  "backward_inp
 constexpr std::array<std::string_view, 8> kCollectives = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter"};
 constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
-constexpr std::array<std::string_view, 10> kGroups = {"tensor",   "data",      "shard",  "replicate",
-                                                      "pipeline", "embedding", "expert", "expert_data",
-                                                      "context",  "world"};
+constexpr std::array<std::string_view, 11> kGroups = {"tensor",   "data",      "shard",        "replicate",
+                                                      "pipeline", "embedding", "expert",       "expert_data",
+                                                      "context",  "world",     "expert_tensor"};
 constexpr std::array<std::string_view, 17> kTensors = {"parameters",
                                                        "gradients",
                                                        "optimizer_state",

@@ -145,7 +145,8 @@ enum class GroupKind : std::uint8_t {
   expert,
   expert_data,
   context,
-  world
+  world,
+  expert_tensor,
 };
 
 struct Group {

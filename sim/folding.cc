@@ -135,6 +135,7 @@ class Refinement {
   void add_ties() {
     const Choices& choices = plan_.choices;
     add_groups(tensor_group);
+    if (choices.etp > 1) add_groups(expert_tensor_group);
     add_groups(data_group);
     if (choices.cp > 1) add_groups(context_group);
     if (choices.ep > 1) {

@@ -32,6 +32,8 @@ Group Images::group(const Group& group, int member, int other) const {
       return expert_group(*plan_, other);
     case GroupKind::expert_data:
       return expert_data_group(*plan_, other);
+    case GroupKind::expert_tensor:
+      return expert_tensor_group(*plan_, other);
     case GroupKind::context:
       return context_group(*plan_, other);
     case GroupKind::shard:

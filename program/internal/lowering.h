@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "program/operator_shard.h"
 #include "program/operator_work.h"
 #include "program/plan.h"
 #include "program/program.h"
@@ -85,7 +86,7 @@ class Lowering {
   const Plan& plan_;
   Shard shard_;
   std::vector<OperatorUse> uses_;
-  std::array<int, 10> groups_;  // by GroupKind: -2 not made yet
+  std::array<int, 11> groups_;  // by GroupKind: -2 not made yet
   std::vector<std::int64_t> sequences_;
   std::int64_t last_compute_ = -1;
 };
@@ -141,8 +142,7 @@ bool splits_columns(const Operator& op);
 // input is gathered while its gradient is computed, and that is reduced while the weight's is.
 bool overlaps_columns(const Lowering& lowering, int op);
 void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op);
-// Elements of a parameter on this rank; partial: the tensor ranks' gradients are parts of a sum.
-std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
+// The tensor ranks' gradients are parts of a sum.
 bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
 
 // lower_split.cc: features of a general graph's split operators back to whole samples.

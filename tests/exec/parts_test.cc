@@ -47,6 +47,32 @@ TEST_CASE("the shards of all ranks hold every element of a tensor exactly once")
   }
 }
 
+TEST_CASE("ranks that share experts hold every element of the stack once among them") {
+  for (const int split : {1, 2}) {
+    ParameterTensor t = tensor({6, 4, 8}, split);
+    t.expert = true;
+    for (const int ep : {1, 2, 3}) {
+      for (const int etp : {1, 2, 4}) {
+        std::vector<int> seen(static_cast<std::size_t>(t.elements()));
+        for (int expert = 0; expert < ep; ++expert) {
+          for (int part = 0; part < etp; ++part) {
+            const ShardPlace place{4, part, ep, expert, etp, part};
+            const auto shape = local_shape(t, place);
+            const std::int64_t local =
+                std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+            CHECK(local == t.elements() / (ep * etp));
+            for (const Run& run : runs_of(t, place)) {
+              CHECK(run.local + run.count <= local);
+              for (std::int64_t i = 0; i < run.count; ++i) ++seen[static_cast<std::size_t>(run.global + i)];
+            }
+          }
+        }
+        CHECK(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
+      }
+    }
+  }
+}
+
 TEST_CASE("experts are whole on one of the expert ranks, whatever the tensor ranks") {
   ParameterTensor t = tensor({4, 3, 2}, 1);
   t.expert = true;

@@ -53,6 +53,25 @@ TEST_CASE("rows from several senders are segments of this rank's experts, and em
   CHECK(r.received_rows == 6);
 }
 
+TEST_CASE("ranks that share experts gather equal parts, the longest's, and read no more than each has") {
+  Routing r;
+  // Two members with two senders and two experts each: 3 and 5 rows.
+  lay_out_gathered(std::vector<std::int64_t>{2, 0, 1, 0, 0, 4, 0, 1}, 2, 2, &r);
+  CHECK(r.member_rows == 5);
+  CHECK(r.received_rows == 10);
+  REQUIRE(r.segments.size() == 4);
+  const auto is = [&](std::size_t i, int expert, std::int64_t begin, std::int64_t rows) {
+    return r.segments[i].expert == expert && r.segments[i].begin == begin && r.segments[i].rows == rows;
+  };
+  CHECK(is(0, 0, 0, 2));
+  CHECK(is(1, 0, 2, 1));
+  CHECK(is(2, 1, 5, 4));
+  CHECK(is(3, 1, 9, 1));
+  lay_out_gathered(std::vector<std::int64_t>{0, 0}, 2, 1, &r);  // nobody's tokens chose them
+  CHECK(r.segments.empty());
+  CHECK(r.received_rows == 0);
+}
+
 TEST_CASE("the router's gradient is that of its weights and of the auxiliary loss") {
   constexpr int kRows = 5;
   constexpr int kExperts = 4;

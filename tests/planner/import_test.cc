@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "planner/export.h"
+#include "planner/space.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -100,6 +101,37 @@ TEST_CASE("Megatron-LM's flags by hand") {
                         12)
             .pins.stage_layers == std::vector<int>{2, 4, 4, 2});
   CHECK(import_megatron("", 12).pins.tp == 1);
+}
+
+TEST_CASE("experts are shared as Megatron-LM and DeepSpeed share them, and the plan is admitted") {
+  const std::string flags = "--tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer ";
+  CHECK_FALSE(import_megatron(flags, 32).pins.etp);
+  CHECK(import_megatron(flags + "--num-experts 8", 32).pins.etp == 2);  // as all else is split
+  CHECK(import_megatron(flags + "--expert-model-parallel-size 4", 32).pins.etp == 2);
+  CHECK(import_megatron(flags + "--num-experts 8 --expert-tensor-parallel-size 1", 32).pins.etp == 1);
+
+  Plan plan{make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
+  plan.choices.tp = plan.choices.etp = 2;
+  plan.choices.dp = 8;
+  plan.choices.ep = 4;
+  plan.choices.sequence_parallel = true;
+  check_plan(plan);
+  const std::string script = content(export_plan(plan, ExportTarget::megatron), "launch.sh");
+  const Imported read = import_megatron(script.substr(script.find("pretrain_gpt.py") + 15), 32);
+  CHECK(read.pins.ep == 4);
+  CHECK(read.pins.etp == 2);
+  CHECK_FALSE(enumerate(plan.job, read.pins).empty());
+  const Imported deepspeed = import_deepspeed(
+      content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
+  CHECK(deepspeed.pins.ep == 4);
+  CHECK(deepspeed.pins.etp == 2);
+  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "train.toml"),
+             Catch::Contains("expert_tensor_parallel_degree = 2"));
+  plan.choices.tp = 4;
+  plan.choices.dp = 4;
+  check_plan(plan);
+  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "launch.sh"),
+             Catch::Contains("expert_tensor_parallel_degree of 1 or 4"));
 }
 
 TEST_CASE("malformed settings are refused in one line") {

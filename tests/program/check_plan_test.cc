@@ -39,6 +39,35 @@ TEST_CASE("a sound plan passes") {
   CHECK(refusal(choices) == "");
 }
 
+TEST_CASE("tensor ranks share experts in equal parts") {
+  SmallModel experts;
+  experts.experts = 4;
+  const auto with = [](int tp, int etp) {
+    Choices choices;
+    choices.tp = tp;
+    choices.etp = etp;
+    return choices;
+  };
+  CHECK(refusal(with(2, 2), 4, experts) == "");
+  CHECK(refusal(with(4, 2), 4, experts) == "");
+  CHECK(refusal(with(2, 2)) == "--etp 2: small has no experts (expected --etp 1)");
+  CHECK(
+      refusal(with(2, 4), 4, experts) ==
+      "--etp 4: does not divide 2 tensor ranks (expected a divisor of --tp, whose ranks share each expert)");
+  experts.hidden = 12;
+  Plan plan = test::small_plan(with(4, 4), 4, experts);
+  const auto job = std::make_shared<Job>(*plan.job);
+  job->workload.transformer->moe->expert_ffn_hidden = 42;
+  plan.job = job;
+  CHECK(
+      refusal(plan) ==
+      "--etp 4: does not divide 42 hidden features of an expert (expected a divisor of the experts' width)");
+  Choices spread = with(4, 2);
+  spread.sequence_parallel = true;
+  spread.ep = 4;  // only two of the tensor ranks have tokens of their own
+  CHECK(mentions(refusal(spread, 4, experts), "--ep 4: does not divide tp / etp x dp x cp = 2"));
+}
+
 TEST_CASE("tensor parallelism must divide the heads") {
   Choices choices;
   choices.tp = 3;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "program/operator_shard.h"
 #include "tests/support/gpt_layer.h"
 
 using namespace orrery;
@@ -212,6 +213,44 @@ TEST_CASE("experts: each rank computes its tokens' share on its own experts") {
   s.capacity_factor = 1.25;
   CHECK(operator_work(up, ComputeKind::forward, s, runtime).flops ==
         Approx(1.25 * 2.0 * 8192 * 28672 * 4096));
+}
+
+TEST_CASE("experts that tensor ranks share: each has all their tokens and a part of the features") {
+  SECTION("with sequence parallelism the tokens are gathered") {
+    const Operator act = activation_of_two_experts(6);
+    Shard s;
+    s.rows = 40;
+    s.tp = 4;
+    s.sequence_parallel = true;
+    for (const int etp : {1, 2, 4}) {
+      s.etp = etp;
+      CHECK(internal::local_rows(act, s) == 10 * etp);
+      CHECK(output_bytes(act, s) == 10 * 200 * 2);  // more rows of fewer features
+      Operator dispatch = act;
+      dispatch.kind = OperatorKind::dispatch;
+      dispatch.split = TensorSplit::replicated;
+      CHECK(internal::local_rows(dispatch, s) == 10);  // before they travel
+    }
+  }
+  SECTION("without it all have them anyway") {
+    Operator down = activation_of_two_experts(0);
+    down.kind = OperatorKind::expert_linear;
+    down.split = TensorSplit::row;
+    down.output_elements = 2 * 64;
+    down.matmuls = {{1, 64, 100, 1}};
+    ParameterTensor w = test::tensor("w2", {8, 64, 100}, 2, 1);
+    w.expert = true;
+    down.parameters = {w};
+    down.inputs = {0};
+    Shard s;
+    s.rows = 40;
+    s.tp = 4;
+    for (const int etp : {1, 2, 4}) {
+      s.etp = etp;
+      CHECK(operator_work(down, ComputeKind::forward, s, {}).flops == Approx(2.0 * 80 * 64 * 100 / etp));
+      CHECK(local_parameters(down, s) == 8 * 64 * 100 / etp);
+    }
+  }
 }
 
 TEST_CASE("a convolution reads a pixel from memory once, not for every place of its kernel") {

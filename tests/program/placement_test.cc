@@ -113,6 +113,62 @@ TEST_CASE(
   CHECK(expert_data_group(plan, 5).ranks == std::vector<std::int32_t>{5});
 }
 
+TEST_CASE("neighbours among the tensor ranks share experts, as Megatron-Core places them") {
+  Plan plan = plan_of(4, 1, 4, 1, 2, kDefault);
+  plan.choices.sequence_parallel = true;
+  plan.choices.etp = 2;  // two parts of a tensor group see tokens of their own: 8 places for experts
+  CHECK(expert_ranks(plan.choices) == 8);
+  CHECK(expert_tensor_group(plan, 6).ranks == std::vector<std::int32_t>{6, 7});
+  CHECK(expert_group(plan, 6).ranks == std::vector<std::int32_t>{4, 6});
+  CHECK(expert_data_group(plan, 6).ranks == std::vector<std::int32_t>{2, 6, 10, 14});
+  plan.choices.etp = 4;  // the whole tensor group
+  CHECK(expert_ranks(plan.choices) == 4);
+  CHECK(expert_tensor_group(plan, 6).ranks == std::vector<std::int32_t>{4, 5, 6, 7});
+  CHECK(expert_group(plan, 6).ranks == std::vector<std::int32_t>{2, 6});
+  CHECK(expert_data_group(plan, 6).ranks == std::vector<std::int32_t>{6, 14});
+  plan.choices.etp = 2;
+  plan.choices.sequence_parallel = false;  // both parts do the same
+  CHECK(expert_tensor_group(plan, 6).ranks == std::vector<std::int32_t>{6, 7});
+  CHECK(expert_group(plan, 6).ranks == std::vector<std::int32_t>{2, 6});
+  CHECK(expert_data_group(plan, 6).ranks == std::vector<std::int32_t>{6, 14});
+}
+
+TEST_CASE("groups of shared experts partition the world in every order") {
+  std::array<Dimension, 5> order = kDefault;
+  std::sort(order.begin(), order.end());
+  do {
+    for (const bool sequence_parallel : {false, true}) {
+      Plan plan = plan_of(4, 2, 2, 2, 4, order);
+      plan.choices.sequence_parallel = sequence_parallel;
+      plan.choices.etp = 2;
+      const std::size_t places = sequence_parallel ? 8 : 4;
+      for (int rank = 0; rank < plan.choices.world(); ++rank) {
+        const Group shared = expert_tensor_group(plan, rank);
+        const Group exchanged = expert_group(plan, rank);
+        const Group reduced = expert_data_group(plan, rank);
+        REQUIRE(shared.ranks.size() == 2);
+        REQUIRE(exchanged.ranks.size() == 4);
+        REQUIRE(reduced.ranks.size() == places / 4);
+        for (const std::int32_t other : shared.ranks) {
+          CHECK(expert_tensor_group(plan, other).ranks == shared.ranks);
+          CHECK(coordinates_of(plan, other).ep == coordinates_of(plan, rank).ep);
+        }
+        std::set<int> parts;
+        for (const std::int32_t other : exchanged.ranks) {
+          CHECK(expert_group(plan, other).ranks == exchanged.ranks);
+          CHECK(coordinates_of(plan, other).tp % 2 == coordinates_of(plan, rank).tp % 2);
+          parts.insert(coordinates_of(plan, other).ep);
+        }
+        CHECK(parts.size() == 4);
+        for (const std::int32_t other : reduced.ranks) {
+          CHECK(expert_data_group(plan, other).ranks == reduced.ranks);
+          CHECK(coordinates_of(plan, other).tp % 2 == coordinates_of(plan, rank).tp % 2);
+        }
+      }
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
 TEST_CASE("one rank is in groups of its own") {
   const Plan plan = plan_of(1, 1, 1, 1, 1, kDefault);
   CHECK(tensor_group(plan, 0).ranks == std::vector<std::int32_t>{0});

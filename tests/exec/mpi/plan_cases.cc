@@ -233,6 +233,13 @@ std::vector<PlanCase> expert_cases() {
     t.moe->shared_ffn_hidden = 32;
     t.moe->first_dense_layers = 1;
   };
+  // Four tensor ranks need as many key-value heads.
+  const auto all_heads = [](const std::function<void(Transformer&)>& model) {
+    return [model](Transformer& t) {
+      model(t);
+      t.kv_heads = t.heads;
+    };
+  };
   const auto ep = [](Choices c, int n) { return with(c, [n](Choices& x) { x.ep = n; }); };
   const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
   const auto capacity = [](Choices c, double f) {
@@ -240,6 +247,7 @@ std::vector<PlanCase> expert_cases() {
   };
   const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
   const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
+  const auto etp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.etp = n; }); };
   const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
   const auto moe = [](std::string name, Choices c, const std::function<void(Transformer&)>& model,
                       Optimizer optimizer = Optimizer::sgd, bool clip = false) {
@@ -282,6 +290,26 @@ std::vector<PlanCase> expert_cases() {
       moe("tp2 sp pp2 dp2 ep2 zero2 recompute", full(zero(sp(ep(choices(2, 2, 2, 1), 2)), 2)), plain),
       moe("cp2 tp2 dp2 ep4", ep(cp(choices(2, 1, 2, 2), 2), 4), plain, Optimizer::momentum),
       moe("dp8 ep4 zero3 adam", zero(ep(choices(1, 1, 8, 1), 4), 3), balanced, Optimizer::adam),
+      moe("tp2 etp2 shared capacity", capacity(etp(choices(2, 1, 1, 2), 2), 1.25), shared),
+      moe("tp2 sp etp2 clipped", etp(sp(choices(2, 1, 1, 2)), 2), plain, Optimizer::momentum, true),
+      moe("tp4 etp2 recompute", full(etp(choices(4, 1, 1, 2), 2)), all_heads(balanced), Optimizer::sgd, true),
+      moe("tp4 sp ep2 etp2", etp(ep(sp(choices(4, 1, 1, 2)), 2), 2), all_heads(plain)),
+      moe("tp2 dp2 ep2 etp2 zero2 clipped", zero(etp(ep(choices(2, 1, 2, 2), 2), 2), 2), shared,
+          Optimizer::sgd, true),
+      moe(
+          "tp2 sp dp2 ep2 etp2 zero1 shared", zero(etp(ep(sp(choices(2, 1, 2, 2)), 2), 2), 1),
+          [shared](Transformer& t) {
+            shared(t);
+            t.moe->auxiliary_loss = 0;
+          },
+          Optimizer::momentum),
+      moe("tp2 sp pp2 etp2 zero-bubble", etp(sp(choices(2, 2, 1, 2, Schedule::zero_bubble)), 2), plain),
+      moe("tp2 sp cp2 ep2 etp2", etp(ep(cp(sp(choices(2, 1, 1, 2)), 2), 2), 2), plain),
+      moe("tp2 sp pp2 dp2 ep2 etp2 zero1 recompute", full(zero(etp(ep(sp(choices(2, 2, 2, 1)), 2), 2), 1)),
+          plain, Optimizer::momentum),
+      moe("tp4 sp dp2 ep2 etp2 zero3", zero(etp(ep(sp(choices(4, 1, 2, 2)), 2), 2), 3), all_heads(plain),
+          Optimizer::sgd, true),
+      moe("tp4 dp2 ep2 etp2 capacity", capacity(etp(ep(choices(4, 1, 2, 2), 2), 2), 1), all_heads(balanced)),
   };
 }
 
@@ -425,6 +453,10 @@ std::vector<PlanCase> precision_cases() {
     t.moe->experts_per_token = 2;
     t.moe->expert_ffn_hidden = 24;
   };
+  cases.push_back(experts);
+  experts.name = "bf16 tp2 sp etp2";
+  experts.choices = sp(choices(2, 1, 1, 2));
+  experts.choices.etp = 2;
   cases.push_back(experts);
   return cases;
 }

@@ -164,14 +164,24 @@ bool sound(const PlanCase& c, int world) {
   }
 }
 
+// The same with experts shared by tensor ranks, where it has any.
+PlanCase with_shared_experts(PlanCase c, Draw& draw) {
+  c.choices.etp = draw.of({2, c.choices.tp});
+  c.name += fmt::format(" etp{}", c.choices.etp);
+  return c;
+}
+
 }  // namespace
 
 std::vector<PlanCase> random_cases(int world, int count) {
   std::vector<PlanCase> cases;
   Draw draw(static_cast<std::uint64_t>(world));
+  Draw shared(static_cast<std::uint64_t>(world) << 32);
   while (static_cast<int>(cases.size()) < count) {
     PlanCase c = draw_case(draw, world);
-    if (sound(c, world)) cases.push_back(std::move(c));
+    if (!sound(c, world)) continue;
+    PlanCase other = with_shared_experts(c, shared);
+    cases.push_back(sound(other, world) ? std::move(other) : std::move(c));
   }
   return cases;
 }
