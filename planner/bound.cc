@@ -120,7 +120,9 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     return {least_cycle + runtime.step_overhead_s, compute_s};
   }
   const double end = std::max(last_backward + reduce_0 + (clips ? update : update_0), own_end);
-  return {std::max({end, traffic, reading_s(plan, frame), together}) + runtime.step_overhead_s, compute_s};
+  const double ports = m * frame.ports_s;  // what a node's stages send goes through its ports
+  return {std::max({end, traffic, reading_s(plan, frame), together, ports}) + runtime.step_overhead_s,
+          compute_s};
 }
 
 Bound Estimator::lower_bound(const Choices& c) {

@@ -68,6 +68,7 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
   frame_.alone_key = inner_shapes_key(frame_.geometry->alone);
   frame_.hops.clear();
   frame_.hops_least.clear();
+  frame_.ports_s = 0;
   if (c.pp == 1) return frame_;
   if (!crossing_.empty()) {
     hops_of_graph(c, &frame_);
@@ -97,7 +98,25 @@ const Estimator::Frame& Estimator::frame(const Choices& c) {
     frame_.hops.push_back(transfer_s(bytes, frame_.geometry->hops[stage], *job_));
     frame_.hops_least.push_back(transfer_s(bytes, frame_.geometry->alone_hops[stage], *job_));
   }
+  frame_.ports_s = ports_seconds(c, *frame_.geometry, last_bytes);
   return frame_;
+}
+
+// Of a transformer, whose stages all send as much.
+double Estimator::ports_seconds(const Choices& c, const Geometry& geometry, double bytes) const {
+  double messages = 0;
+  for (std::size_t stage = 0; stage < geometry.on_first_node.size(); ++stage) {
+    const std::size_t before = stage > 0 ? stage - 1 : geometry.alone_hops.size() - 1;
+    // Round the ring from the last stage to the first goes what is not of the last chunk.
+    const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : c.interleave - 1;
+    const int back = stage > 0 ? c.interleave : c.interleave - 1;
+    messages += geometry.on_first_node[stage] * ((geometry.alone_hops[stage].nodes > 1 ? on : 0) +
+                                                 (geometry.alone_hops[before].nodes > 1 ? back : 0));
+  }
+  const NodeType& node = job_->cluster.groups.front().node;
+  const double rate =
+      node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
+  return rate > 0 ? messages * bytes / rate : 0;
 }
 
 // Layers that are unlike put out unlike amounts, and several tensors may cross a cut.
@@ -353,7 +372,8 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
     if (paced) pace(plan, own, &paced_);
     *stages = &paced_;
   }
-  double body = body_seconds(c, own, **stages, m) + m * job_->runtime.micro_batch_overhead_s;
+  double body =
+      std::max(body_seconds(c, own, **stages, m), m * own.ports_s) + m * job_->runtime.micro_batch_overhead_s;
   if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages);
   if (!host_waits) {
     // The host's way through the step: all that it issues, and what the device still has to do then.

@@ -92,10 +92,14 @@ class Estimator {
     const Cut* cut = nullptr;
     std::uint64_t shapes_key = 0, alone_key = 0;
     std::vector<double> hops, hops_least;  // after each stage; with several chunks a mean, and the first's
+    // Seconds that all ports of the first node are busy with what its stages send for one micro-batch; 0
+    // where that is not known.
+    double ports_s = 0;
   };
 
   const Frame& frame(const Choices& choices);
   void hops_of_graph(const Choices& choices, Frame* frame) const;
+  double ports_seconds(const Choices& choices, const Geometry& geometry, double bytes) const;
   // Times of all stages on their slowest kind of device; `alone`: for the bound.
   void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
   // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.

@@ -149,10 +149,14 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
   }
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
   // ports.
-  int of_stage = std::min(c.world(), on_node);
+  std::vector<int> on_first_node(static_cast<std::size_t>(c.pp), 0);
   for (int rank = 0; rank < std::min(c.world(), on_node); ++rank)
-    if (c.pp > 1 && coordinates_of(plan, rank).pp > 0) --of_stage;
-  if (uniform_) geometry.first_stage_on_node = of_stage;
+    ++on_first_node[static_cast<std::size_t>(coordinates_of(plan, rank).pp)];
+  const int of_stage = on_first_node.front();
+  if (uniform_) {
+    geometry.first_stage_on_node = of_stage;
+    geometry.on_first_node = std::move(on_first_node);
+  }
   Coordinates at = coordinates_of(plan, 0);
   for (int stage = 0; stage < c.pp && c.pp > 1; ++stage) {
     at.pp = stage;

@@ -190,6 +190,24 @@ TEST_CASE("the memory objective finds the least memory of the whole space") {
   CHECK(result.proven);
 }
 
+TEST_CASE("the energy objective finds the least simulated energy of the whole space") {
+  const Question question{make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)};
+  SearchOptions options;
+  options.objective = Objective::energy;
+  options.budget_s = 1e9;
+  const SearchResult result = planner::search(question.job, question.pins, options);
+  CHECK(result.proven);
+  std::vector<Plan> plans;
+  for (const Choices& choices : enumerate(question.job, question.pins))
+    plans.push_back({question.job, choices});
+  sim::SimulationOptions simulation;
+  simulation.keep_timeline = false;
+  double least = std::numeric_limits<double>::infinity();
+  for (const sim::Simulation& one : sim::simulate_all(plans, simulation, 2))
+    least = std::min(least, one.energy_j);
+  CHECK(result.plans.front().simulation->energy_j == least);
+}
+
 TEST_CASE("no plan that fits is an answer: what is short, by how much, and what would do") {
   const auto refusal = [](const std::shared_ptr<Job>& job, const Pins& pins) {
     try {
