@@ -9,7 +9,7 @@ namespace {
 
 // Ranks of the smallest group of the plan that communicates.
 int smallest_group(const Choices& c) {
-  if (c.cp > 1 || c.ep > 1) return 2;
+  if (c.cp > 1 || c.ep > 1 || c.etp > 1) return 2;
   int least = c.world();
   for (const int ranks : {c.tp, c.shard_group > 0 ? c.shard_group : c.dp})
     if (ranks > 1) least = std::min(least, ranks);

@@ -41,5 +41,20 @@ TEST_CASE("a transfer is alone until another loads one of its links") {
   CHECK(disturbed == std::vector<int>{14});
 }
 
+// The ring of a data group over eight ports beside an all-to-all of experts on 256 ranks.
+TEST_CASE("a light flow beside one 2,000 times as heavy keeps its weight") {
+  FlowSystem flows;
+  const int link = flows.add_link(1).first;
+  flows.set_capacity(link, 100);
+  flows.add_flow(flows.add_pattern({{link, 0.125, 0.125}}, 0), 1e6);
+  flows.add_flow(flows.add_pattern({{link, 248, 248}}, 1), 1e6);
+  flows.reduce();
+  CHECK(flows.lone_rate(0) == 800);
+  REQUIRE(flows.constraints().size() == 1);
+  const Constraint& constraint = flows.constraints().front();
+  CHECK(constraint.capacity_bytes_per_s == 800);
+  CHECK(constraint.weights == std::vector<std::pair<int, int>>{{0, 1}, {1, 1984}});
+}
+
 }  // namespace
 }  // namespace orrery::sim
