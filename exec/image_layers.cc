@@ -1,37 +1,69 @@
 #include "exec/image_layers.h"
 
 #include "base/error.h"
+#include "workloads/graph_split.h"
 
 namespace orrery::exec {
 
-ImageLayers::ImageLayers(const Plan& plan, Parameters& parameters, RunningStatistics& statistics,
-                         Device& device, Values& values, const BatchMemory& batch)
-    : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch),
+ImageLayers::ImageLayers(const Plan& plan, const Program& program, Parameters& parameters,
+                         RunningStatistics& statistics, Device& device, Values& values,
+                         const BatchMemory& batch)
+    : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch / plan.choices.tp),
+      ranks_(plan.choices.tp),
+      rank_(program.at.tp),
       readers_(plan.job->workload.operators.size()),
       statistics_(statistics) {
   for (const Operator& reader : plan.job->workload.operators)
     for (const int input : reader.inputs) ++readers_[static_cast<std::size_t>(input)];
 }
 
-std::int64_t ImageLayers::elements(int index, Form) const {
-  return rows_ * op(index).output_elements;
+std::int64_t ImageLayers::elements(int index, Form form) const {
+  const std::int64_t own = rows_ * op(index).output_elements;  // as many as all rows of own features
+  return form == Form::whole ? own * ranks_ : own;
 }
 
-std::size_t ImageLayers::bytes(std::int64_t elements_per_row) const {
-  return static_cast<std::size_t>(rows_ * elements_per_row) * sizeof(float);
+Form ImageLayers::form_written(int index) const {
+  if (!is_split(index)) return stream_form();
+  return op(index).split == TensorSplit::row ? Form::whole : Form::features;
+}
+
+Form ImageLayers::form_sent(int index) const {
+  const bool stays =
+      form_written(index) == Form::features && !features_return(plan_.job->workload.operators, index);
+  return stays ? Form::features : stream_form();
+}
+
+Form ImageLayers::form_read(int index) const {
+  if (!is_split(index)) return stream_form();
+  return op(index).split == TensorSplit::column && can_be_split(op(index)) ? Form::whole : Form::features;
+}
+
+// With the features that this rank reads and writes.
+ImageOperator ImageLayers::image(int index) const {
+  ImageOperator own = *op(index).image;
+  if (form_read(index) == Form::features) own.input.channels /= ranks_;
+  if (form_written(index) == Form::features) own.output.channels /= ranks_;
+  return own;
 }
 
 WindowSize ImageLayers::window(int index) const {
   const auto& products = op(index).matmuls;
-  return {rows_, products.empty() ? 1 : products.front().groups, image(index)};
+  return {rows_of(index), products.empty() ? 1 : products.front().groups, image(index)};
 }
 
 Key ImageLayers::input_key(int index, int micro_batch) const {
-  return has_input_gradient(index) ? activation(input(index), micro_batch, Form::whole) : images(micro_batch);
+  return has_input_gradient(index) ? activation(input(index), micro_batch, form_read(index))
+                                   : images(micro_batch);
 }
 
 const HeldTensor* ImageLayers::bias_of(int index) const {
   return op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+}
+
+// A sum of parts gets its bias once.
+bool ImageLayers::adds_bias(int index) const {
+  return bias_of(index) != nullptr &&
+         (!is_split(index) || op(index).split == TensorSplit::column || rank_ == 0);
 }
 
 void ImageLayers::forward(int index, int micro_batch, std::vector<Step>& steps) {
@@ -79,18 +111,18 @@ void ImageLayers::backward(int index, int micro_batch, bool input, bool weight, 
 }
 
 ImageLayers::InputGradient ImageLayers::input_gradient(int index, int micro_batch) {
-  const Key into = gradient(input(index), micro_batch, Form::whole);
+  const Key into = gradient(input(index), micro_batch, form_read(index));
   const std::int64_t per_row = image(index).input.elements();
   InputGradient result;
-  result.elements = static_cast<std::size_t>(rows_ * per_row);
+  result.elements = static_cast<std::size_t>(rows_of(index) * per_row);
   if (!values_.has(into)) {
-    result.written = values_.define(into, bytes(per_row));
+    result.written = values_.define(into, bytes(index, per_row));
     return result;
   }
   result.sum = values_.change(into);
   // Of this operator alone: a name that nobody asks for again.
   const Key own{TensorKind::saved, index, micro_batch, Form::shard};
-  result.written = values_.define(own, bytes(per_row));
+  result.written = values_.define(own, bytes(index, per_row));
   values_.forget(own);
   return result;
 }
@@ -102,10 +134,9 @@ void ImageLayers::add_gradient(const InputGradient& gradient) const {
 
 void ImageLayers::convolution_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y =
-      values_.define(activation(index, micro_batch, Form::whole), bytes(op(index).output_elements));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
   const Place weight = weight_of(*parameters_.find(index, 0));
-  const Place bias = weight_or_none(bias_of(index));
+  const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
   steps.push_back([=, this, size = window(index)] {
     device_.convolution_forward(size, values_.floats(x), at(weight), at(bias), values_.floats(y));
   });
@@ -113,7 +144,7 @@ void ImageLayers::convolution_forward(int index, int micro_batch, std::vector<St
 
 void ImageLayers::convolution_backward(int index, int micro_batch, bool want_input, bool want_weight,
                                        std::vector<Step>& steps) {
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
   const WindowSize size = window(index);
   if (want_weight) {
     const auto x = values_.use(input_key(index, micro_batch));
@@ -122,9 +153,11 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
     ORRERY_CHECK(bias == nullptr || dbias.first == dweight.first,
                  "a bias has another history than its weight");
-    steps.push_back([=, this] {
-      device_.convolution_backward_weight(size, values_.floats(x), values_.floats(dy), at(dweight), at(dbias),
+    steps.push_back([=, this, adds = adds_bias(index)] {
+      float* of_bias = adds ? at(dbias) : nullptr;
+      device_.convolution_backward_weight(size, values_.floats(x), values_.floats(dy), at(dweight), of_bias,
                                           !dweight.first);
+      if (bias != nullptr && !adds) ready_to_add(dbias);
     });
   }
   if (!want_input || !has_input_gradient(index)) return;
@@ -137,45 +170,48 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
 }
 
 void ImageLayers::linear_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const std::int64_t rows = rows_of(index);
   const std::int64_t in = image(index).input.elements();
   const std::int64_t out = image(index).output.elements();
   const bool in_out = image(index).weight_in_out;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(out));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, out));
   const Place weight = weight_of(*parameters_.find(index, 0));
-  const Place bias = weight_or_none(bias_of(index));
+  const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
   steps.push_back([=, this] {
-    device_.linear(!in_out, rows_, out, in, values_.floats(x), in, at(weight), at(bias), values_.floats(y),
+    device_.linear(!in_out, rows, out, in, values_.floats(x), in, at(weight), at(bias), values_.floats(y),
                    out);
   });
 }
 
 void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, bool want_weight,
                                   std::vector<Step>& steps) {
+  const std::int64_t rows = rows_of(index);
   const std::int64_t in = image(index).input.elements();
   const std::int64_t out = image(index).output.elements();
   const bool in_out = image(index).weight_in_out;
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
   if (want_weight) {
     const auto x = values_.use(input_key(index, micro_batch));
     const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
     const HeldTensor* bias = bias_of(index);
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
-    steps.push_back([=, this] {
+    steps.push_back([=, this, adds = adds_bias(index)] {
       const float* left = values_.floats(in_out ? x : dy);
       const float* right = values_.floats(in_out ? dy : x);
       const std::int64_t m = in_out ? in : out;
       const std::int64_t n = in_out ? out : in;
-      device_.gemm(true, false, m, n, rows_, 1, left, m, right, n, dweight.first ? 0.0F : 1.0F, at(dweight),
+      device_.gemm(true, false, m, n, rows, 1, left, m, right, n, dweight.first ? 0.0F : 1.0F, at(dweight),
                    n);
-      if (bias != nullptr) device_.bias_gradient(values_.floats(dy), ready_to_add(dbias), rows_, out, out);
+      float* of_bias = bias != nullptr ? ready_to_add(dbias) : nullptr;
+      if (adds) device_.bias_gradient(values_.floats(dy), of_bias, rows, out, out);
     });
   }
   if (!want_input || !has_input_gradient(index)) return;
   const InputGradient dx = input_gradient(index, micro_batch);
   const Place weight = weight_of(*parameters_.find(index, 0));
   steps.push_back([=, this] {
-    device_.gemm(false, in_out, rows_, in, out, 1, values_.floats(dy), out, at(weight), in_out ? out : in, 0,
+    device_.gemm(false, in_out, rows, in, out, 1, values_.floats(dy), out, at(weight), in_out ? out : in, 0,
                  values_.floats(dx.written), in);
     add_gradient(dx);
   });
@@ -183,11 +219,12 @@ void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, b
 
 // By the statistics of this rank's micro-batch.
 void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const ImageShape& shape = image(index).input;
+  const std::int64_t rows = rows_of(index);
+  const ImageShape shape = image(index).input;
   const std::int64_t channels = shape.channels;
   const std::int64_t pixels = shape.height * shape.width;
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(shape.elements()));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, shape.elements()));
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
                                     static_cast<std::size_t>(2 * channels) * sizeof(float));
   const Place weight = weight_of(*parameters_.find(index, 0));
@@ -196,17 +233,18 @@ void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Ste
   steps.push_back([=, this, epsilon = static_cast<float>(image(index).epsilon)] {
     float* mean = values_.floats(saved);
     device_.batch_norm_forward(values_.floats(x), at(weight), at(bias), values_.floats(y), mean,
-                               mean + channels, rows_, channels, pixels, epsilon);
-    if (counts) statistics_.update(index, mean, mean + channels, rows_ * pixels, epsilon);
+                               mean + channels, rows, channels, pixels, epsilon);
+    if (counts) statistics_.update(index, mean, mean + channels, rows * pixels, epsilon);
   });
 }
 
 void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const ImageShape& shape = image(index).input;
+  const std::int64_t rows = rows_of(index);
+  const ImageShape shape = image(index).input;
   const std::int64_t channels = shape.channels;
   const std::int64_t pixels = shape.height * shape.width;
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
-  values_.forget(gradient(index, micro_batch, Form::whole));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
+  values_.forget(output_gradient(index, micro_batch));
   const auto x = values_.use(input_key(index, micro_batch));
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
   ORRERY_CHECK(has_input_gradient(index), "a batch norm of the images themselves");
@@ -217,44 +255,45 @@ void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<St
   steps.push_back([=, this] {
     const float* mean = values_.floats(saved);
     device_.batch_norm_backward(values_.floats(dy), values_.floats(x), at(weight), mean, mean + channels,
-                                values_.floats(dx.written), ready_to_add(dweight), ready_to_add(dbias), rows_,
+                                values_.floats(dx.written), ready_to_add(dweight), ready_to_add(dbias), rows,
                                 channels, pixels);
     add_gradient(dx);
   });
 }
 
 void ImageLayers::relu_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::int64_t columns = op(index).output_elements;
+  const std::int64_t rows = rows_of(index);
+  const std::int64_t columns = image(index).output.elements();
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(columns));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
   steps.push_back([=, this] {
-    device_.activation_forward(Activation::relu, false, values_.floats(x), values_.floats(y), rows_, columns);
+    device_.activation_forward(Activation::relu, false, values_.floats(x), values_.floats(y), rows, columns);
   });
 }
 
 // Where the output is positive the input was: the input need not be kept.
 void ImageLayers::relu_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::int64_t columns = op(index).output_elements;
-  const auto y = values_.use(activation(index, micro_batch, Form::whole));
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
-  values_.forget(gradient(index, micro_batch, Form::whole));
+  const std::int64_t rows = rows_of(index);
+  const std::int64_t columns = image(index).output.elements();
+  const auto y = values_.use(output_key(index, micro_batch));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
+  values_.forget(output_gradient(index, micro_batch));
   if (!has_input_gradient(index)) return;
   const InputGradient dx = input_gradient(index, micro_batch);
   steps.push_back([=, this] {
     device_.activation_backward(Activation::relu, false, values_.floats(y), values_.floats(dy),
-                                values_.floats(dx.written), rows_, columns);
+                                values_.floats(dx.written), rows, columns);
     add_gradient(dx);
   });
 }
 
 void ImageLayers::pool_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto x = values_.use(input_key(index, micro_batch));
-  const auto y =
-      values_.define(activation(index, micro_batch, Form::whole), bytes(op(index).output_elements));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
   const bool average = image(index).average;
   const auto places = average ? Values::Id{-1}
                               : values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                               bytes(op(index).output_elements));
+                                               bytes(index, image(index).output.elements()));
   steps.push_back([=, this, size = window(index)] {
     device_.pool_forward(size, values_.floats(x), values_.floats(y),
                          average ? nullptr : static_cast<std::int32_t*>(values_.at(places)));
@@ -262,8 +301,8 @@ void ImageLayers::pool_forward(int index, int micro_batch, std::vector<Step>& st
 }
 
 void ImageLayers::pool_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
-  values_.forget(gradient(index, micro_batch, Form::whole));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
+  values_.forget(output_gradient(index, micro_batch));
   if (!has_input_gradient(index)) return;
   const bool average = image(index).average;
   const auto places =
@@ -278,24 +317,24 @@ void ImageLayers::pool_backward(int index, int micro_batch, std::vector<Step>& s
 }
 
 void ImageLayers::addition_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::int64_t columns = op(index).output_elements;
-  const auto a = values_.use(activation(input(index, 0), micro_batch, Form::whole));
-  const auto b = values_.use(activation(input(index, 1), micro_batch, Form::whole));
-  const auto y = values_.define(activation(index, micro_batch, Form::whole), bytes(columns));
+  const std::int64_t rows = rows_of(index);
+  const std::int64_t columns = image(index).output.elements();
+  const auto a = values_.use(activation(input(index, 0), micro_batch, form_read(index)));
+  const auto b = values_.use(activation(input(index, 1), micro_batch, form_read(index)));
+  const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
   steps.push_back([=, this] {
-    device_.residual_forward(values_.floats(a), nullptr, values_.floats(b), values_.floats(y), rows_,
-                             columns);
+    device_.residual_forward(values_.floats(a), nullptr, values_.floats(b), values_.floats(y), rows, columns);
   });
 }
 
 // The same gradient goes both ways: one memory with several names, but a copy for who has other readers,
 // whose gradients are added to it.
 void ImageLayers::addition_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::size_t count = static_cast<std::size_t>(elements(index, Form::whole));
-  const auto dy = values_.use(gradient(index, micro_batch, Form::whole));
-  values_.forget(gradient(index, micro_batch, Form::whole));
+  const std::size_t count = static_cast<std::size_t>(elements(index, form_written(index)));
+  const auto dy = values_.use(output_gradient(index, micro_batch));
+  values_.forget(output_gradient(index, micro_batch));
   for (const int reader : op(index).inputs) {
-    const Key into = gradient(reader, micro_batch, Form::whole);
+    const Key into = gradient(reader, micro_batch, form_read(index));
     if (readers_[static_cast<std::size_t>(reader)] == 1) {
       values_.alias(into, dy);
     } else if (values_.has(into)) {
@@ -311,10 +350,10 @@ void ImageLayers::addition_backward(int index, int micro_batch, std::vector<Step
 void ImageLayers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const int scores_of = input(index);
   const std::int64_t classes = image(index).input.elements();
-  const auto scores = values_.change(activation(scores_of, micro_batch, Form::whole));
-  values_.alias(gradient(scores_of, micro_batch, Form::whole), scores);
+  const auto scores = values_.change(activation(scores_of, micro_batch, form_read(index)));
+  values_.alias(gradient(scores_of, micro_batch, form_read(index)), scores);
   const auto statistics =
-      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, sizeof(double) + bytes(3));
+      values_.define({TensorKind::saved, index, micro_batch, Form::whole}, sizeof(double) + bytes(index, 3));
   // Recomputed with its layer, it makes the gradient again and is not counted again.
   const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this] {

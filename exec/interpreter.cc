@@ -65,7 +65,8 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
 void Interpreter::make_mathematics() {
   if (!plan_.job->workload.transformer) {
     ORRERY_CHECK(images_ != nullptr, "a network on images without images");
-    math_ = std::make_unique<ImageLayers>(plan_, parameters_, statistics_, device_, values_, batch_);
+    math_ =
+        std::make_unique<ImageLayers>(plan_, program_, parameters_, statistics_, device_, values_, batch_);
     return;
   }
   ORRERY_CHECK(text_ != nullptr, "a language model without text");
@@ -211,7 +212,8 @@ void Interpreter::run_step(std::int64_t step) {
   statistics_.set_batches(statistics_.batches() + micro_batches_);
   device_.copy_to_host(&loss_sum_, batch_.loss, sizeof(loss_sum_));
   recorder_.step_ends();
-  if (program_.at.tp != 0) loss_sum_ = 0;  // every tensor rank computes the same loss
+  // Every tensor rank computes the same loss, but where they share samples.
+  if (program_.at.tp != 0 && images_ == nullptr) loss_sum_ = 0;
 }
 
 }  // namespace orrery::exec

@@ -154,8 +154,8 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     MessageSpec message;
   };
   std::vector<Part> parts;
-  const Form form = math_->stream_form();
   for (const Transfer& transfer : instruction.transfers) {
+    const Form form = math_->form_sent(transfer.tensor.index);
     const std::size_t bytes =
         static_cast<std::size_t>(math_->elements(transfer.tensor.index, form)) * sizeof(float);
     check_bytes(instruction, static_cast<double>(bytes) / sizeof(float) * bytes_of(instruction.dtype),
@@ -233,7 +233,8 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
   shard.form = Form::shard;
   const std::int64_t elements = math_->elements(tensor.index, Form::whole);
   const std::int64_t part = math_->elements(tensor.index, Form::shard);
-  check_elements(instruction, static_cast<std::size_t>(elements));
+  const bool of_features = instruction.collective == CollectiveKind::all_to_all;
+  check_elements(instruction, static_cast<std::size_t>(of_features ? part : elements));
   switch (instruction.collective) {
     case CollectiveKind::all_reduce:
       in_place(whole, elements);
@@ -258,6 +259,9 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
       };
       return;
     }
+    case CollectiveKind::all_to_all:
+      compiled.start = exchange_features(tensor, *communicator, uses);
+      return;
     default:
       throw InternalError("the executor does not " + std::string(name_of(instruction.collective)) +
                           " activations");

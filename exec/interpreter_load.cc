@@ -75,7 +75,7 @@ std::int64_t Interpreter::picture_elements() const {
   return images_ == nullptr ? 0 : internal::picture_shape(plan_.job->workload).elements();
 }
 
-// The pictures where the first operators are, the classes everywhere.
+// The pictures where the first operators are, the classes everywhere; tensor ranks share the samples.
 void Interpreter::compile_load_images(const Instruction& instruction, std::vector<Step>& steps) {
   const auto per_sample = static_cast<std::size_t>(picture_elements());
   const auto rows = static_cast<std::size_t>(math_->rows());
@@ -88,9 +88,9 @@ void Interpreter::compile_load_images(const Instruction& instruction, std::vecto
     std::vector<float> pictures(rows * per_sample);
     std::vector<std::int32_t> labels(rows);
     for (std::size_t i = 0; i < rows; ++i) {
-      const std::int64_t sample = first_sample_ +
-                                  static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
-                                  static_cast<std::int64_t>(i);
+      const std::int64_t sample =
+          first_sample_ + static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
+          program_.at.tp * static_cast<std::int64_t>(rows) + static_cast<std::int64_t>(i);
       labels[i] = images_->sample(step_, sample, std::span(pictures).subspan(i * per_sample, per_sample));
     }
     if (reads) device_.copy_to_device(values_.at(into), pictures.data(), pictures.size() * sizeof(float));

@@ -32,7 +32,7 @@ void Interpreter::round_results(const Instruction& instruction, int op, std::vec
   const int micro_batch = instruction.micro_batch;
   const bool forward =
       instruction.compute == ComputeKind::forward || instruction.compute == ComputeKind::recompute;
-  for (const Form form : {Form::whole, Form::shard}) {
+  for (const Form form : {Form::whole, Form::shard, Form::features}) {
     if (forward) {
       const Key key{TensorKind::activation, op, micro_batch, form};
       if (values_.defined_here(key) || (instruction.block > 0 && values_.has(key))) round(key, steps);

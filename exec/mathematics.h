@@ -38,6 +38,8 @@ class Mathematics {
   virtual std::int64_t elements(int op, Form form) const = 0;
   // The form in which the residual stream and the norms hold their rows.
   virtual Form stream_form() const { return Form::whole; }
+  // In which an operator's output goes from one stage to another.
+  virtual Form form_sent(int) const { return stream_form(); }
 
   // Multiplies the gradient of the loss (fp16's loss scaling).
   void set_loss_factor(float factor) { loss_factor_ = factor; }

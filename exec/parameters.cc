@@ -84,6 +84,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       place_{plan.choices.tp, program.at.tp,    plan.choices.ep,
              program.at.ep,   plan.choices.etp, program.at.tp % plan.choices.etp} {
   experts_by_rows_ = plan.choices.sequence_parallel;
+  shares_samples_ = !plan.job->workload.transformer;
   rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
                                                : default_learning_rate(optimizer_);
   const std::vector<Operator>& operators = plan.job->workload.operators;
@@ -215,9 +216,10 @@ Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
 Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {
   const auto bucket = static_cast<std::size_t>(tensor.bucket);
   // Tensor ranks that see the same tokens hold the same experts, or the same parts of them; with sequence
-  // parallelism these are in the bucket's group.
-  const bool alike = tensor.tensor->expert ? !experts_by_rows_ && program_->at.tp >= place_.etp
-                                           : tensor.tensor->split_dim < 0 && program_->at.tp != 0;
+  // parallelism these are in the bucket's group. So is what tensor ranks hold whole that share samples.
+  const bool alike = tensor.tensor->expert
+                         ? !experts_by_rows_ && program_->at.tp >= place_.etp
+                         : tensor.tensor->split_dim < 0 && program_->at.tp != 0 && !shares_samples_;
   const bool copy = !answers_[bucket] || alike || !tensor.tensor->tied_to.empty();
   return copy ? Part{} : owned_part(tensor);
 }

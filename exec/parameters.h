@@ -107,6 +107,7 @@ class Parameters {
   Optimizer optimizer_;
   ShardPlace place_;
   bool experts_by_rows_ = false;  // tensor ranks that do not share experts have rows of their own
+  bool shares_samples_ = false;   // tensor ranks: what they hold whole is in the bucket's group, too
   double rate_;
   std::vector<HeldTensor> held_;
   std::map<std::pair<int, int>, std::size_t> by_operator_;            // also aliases

@@ -15,8 +15,9 @@
 
 namespace orrery::exec {
 
-// Under sequence parallelism a tensor exists with all rows and with this rank's part of them.
-enum class Form : std::uint8_t { whole, shard };
+// Under sequence parallelism a tensor exists with all rows and with this rank's part of them; what a network
+// on images splits between tensor ranks, with all rows of this rank's features, too.
+enum class Form : std::uint8_t { whole, shard, features };
 
 // Key::block of the residual's share of a gradient (Layers::stream_gradient).
 constexpr std::int32_t kStreamShare = 1 << 20;

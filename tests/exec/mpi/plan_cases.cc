@@ -391,7 +391,35 @@ std::vector<PlanCase> image_cases() {
   PlanCase packed = net("resnet dp2 int8", tiny_resnet, choices(1, 1, 2, 4));
   packed.choices.grad_compression = Compression::int8;
   packed.lossy = 0.02;
+  // Samples shared between tensor ranks: features that stay split between two products, those that go back to
+  // their samples, and those of a convolution.
+  const auto pair = [] {
+    return split_vgg({{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::row}});
+  };
+  const auto back = [] {
+    return split_vgg({{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::column}});
+  };
+  const auto pixels = [] {
+    return split_vgg({{"features.3", TensorSplit::column},
+                      {"classifier.0", TensorSplit::row},
+                      {"classifier.2", TensorSplit::column}});
+  };
+  const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
   return {
+      net("vgg tp2", pair, sp(choices(2, 1, 1, 4))),
+      net("vgg tp2, features returned", back, sp(choices(2, 1, 1, 2)), Optimizer::momentum),
+      net("vgg tp2, split pixels, recompute", pixels, full(sp(choices(2, 1, 1, 4)))),
+      net("vgg tp2 dp2 clipped", back, sp(choices(2, 1, 2, 2)), Optimizer::adam, true),
+      net("vgg tp2 dp2 zero1", pair, zero(sp(choices(2, 1, 2, 2)), 1), Optimizer::momentum),
+      net("vgg tp2 dp2 zero3", pixels, zero(sp(choices(2, 1, 2, 2)), 3)),
+      net("vgg tp2 pp2, features between stages", pixels, sp(choices(2, 2, 1, 2))),
+      net("vgg tp2 pp2 zero-bubble", pair, sp(choices(2, 2, 1, 2, Schedule::zero_bubble)), Optimizer::adam),
+      net(
+          "vgg tp4 dp2",
+          [] {
+            return split_vgg({{"classifier.0", TensorSplit::column}});
+          },
+          sp(choices(4, 1, 2, 4)), Optimizer::sgd, true),
       net("resnet accumulation recompute", tiny_resnet, full(choices(1, 1, 1, 4))),
       net("perceptron clipped", tiny_perceptron, choices(1, 1, 1, 2), Optimizer::adamw, true),
       net("resnet dp2", tiny_resnet, choices(1, 1, 2, 2)),

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "program/plan.h"
 #include "program/runtime_profile.h"
 #include "topologies/catalog.h"
 #include "workloads/graph_builder.h"
+#include "workloads/graph_split.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {
@@ -97,6 +99,17 @@ inline Workload tiny_vgg() {
   x = b.relu("relu3", b.linear("classifier.0", x, 24));
   b.loss(b.linear("classifier.2", x, 10));
   return b.finish("tiny-vgg", "", 0);
+}
+
+// Its operators of these names split, as pairs, for tensor ranks.
+inline Workload split_vgg(std::initializer_list<std::pair<const char*, TensorSplit>> splits) {
+  Workload workload = tiny_vgg();
+  for (Operator& op : workload.operators)
+    for (const auto& [name, split] : splits)
+      if (op.name == name) set_split(&op, split);
+  const int fault = complete_splits(&workload.operators);
+  if (fault >= 0) throw InternalError("no such split: " + workload.operators[fault].name);
+  return workload;
 }
 
 inline Workload tiny_perceptron() {
