@@ -58,8 +58,8 @@ struct Subset {
   std::string refusal;             // why there is none
 };
 
-// What a change of hardware would save, by the closed form: of the plans that are promising now, the best on
-// either machine.
+// What a change of hardware would save of the best plan's step, by the closed form, with the most promising
+// plans on either machine; one that only looks faster than the best now is taken to be as fast as it.
 struct Sensitivity {
   std::string key;     // "inter_node_bandwidth_x2" "intra_node_bandwidth_x2" "memory_plus_10_percent"
   std::string change;  // for people

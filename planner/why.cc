@@ -91,9 +91,16 @@ std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other
 // Plans beside the best one that a change of hardware may make the best.
 constexpr std::size_t kPromising = 32;
 
-double least_estimate_s(Estimator& estimator, const std::vector<Choices>& plans) {
+// A plan, and by how much the closed form flatters it: it would be the best one, and is not.
+struct Promising {
+  Choices choices;
+  double flattered = 1;
+};
+
+double least_estimate_s(Estimator& estimator, const std::vector<Promising>& plans) {
   double least = std::numeric_limits<double>::infinity();
-  for (const Choices& choices : plans) least = std::min(least, estimator.times(choices).estimate_s);
+  for (const Promising& plan : plans)
+    least = std::min(least, plan.flattered * estimator.times(plan.choices).estimate_s);
   return least;
 }
 
@@ -124,10 +131,12 @@ Loss loss_against(const Evaluation& best, const Evaluation& other) {
 
 std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator) {
   const Cluster& cluster = best.job->cluster;
-  std::vector<Choices> plans = {best.choices};
-  for (std::size_t i = 0; i < std::min(kPromising, candidates.worth.size()); ++i)
-    plans.push_back(candidates.worth[i].choices);
-  const double now_s = least_estimate_s(estimator, plans);
+  const double now_s = estimator.times(best.choices).estimate_s;
+  std::vector<Promising> plans = {{best.choices}};
+  for (std::size_t i = 0; i < std::min(kPromising, candidates.worth.size()); ++i) {
+    const Candidate& other = candidates.worth[i];
+    plans.push_back({other.choices, std::max(1.0, now_s / other.times.estimate_s)});
+  }
   std::vector<Sensitivity> changes;
   const auto add = [&](const char* key, const char* change, const Cluster& changed) {
     auto job = std::make_shared<Job>(*best.job);
