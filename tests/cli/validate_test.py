@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The loop on one plan file, on a machine that says what it took for the reference operators on another day."""
+import json
 import os
 import re
 import sys
@@ -32,17 +33,28 @@ class Validate(OrreryCase):
                                result["predicted_step_time_s"] / result["measured_step_time_s"] - 1, delta=1e-9)
         self.assertIn('"machine_pace"', (self.folder / "data/history.jsonl").read_text())
 
+    def take_as_long_as_predicted(self, times):
+        """As if this machine had been so many times slower in each validation, whatever runs beside this test."""
+        history = self.folder / "data/history.jsonl"
+        entries = [json.loads(line) for line in history.read_text().splitlines()]
+        for entry in entries:
+            entry["measured_step_time_s"] = times * entry["predicted_step_time_s"]
+            for kind in entry["by_kind"]:
+                kind["measured_s"] = times * kind["predicted_s"]
+        history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
     def test_what_was_validated_refits_the_calibration(self):
-        # An uncalibrated machine is wrong by the same factor each time.
         self.done("discover", "--out", "here.textproto")
         plan = ["mlp-300-100", "--gpus", 1, "--global-batch", 64, "--precision", "fp32"]
         self.done("plan", plan[0], "here.textproto", *plan[1:], "--out", "plan.textproto")
         for _ in range(3):
             self.done("validate", "plan.textproto", "--steps", 5)
+        self.take_as_long_as_predicted(3)
         found = self.json("calibrate", "here.textproto", "--from-history", "--out", "better.textproto")
         self.assertEqual(found["validations"], 3)
         self.assertEqual(found["communication"], 1)  # there was none
         self.assertLess(found["left_out_median_error"], found["median_error"])
+        self.assertAlmostEqual(found["computation"], 3, delta=0.01)
         self.assertIn("refitted to 3 validations", (self.folder / "better.textproto").read_text())
         before = self.json("simulate", "plan.textproto")["step_time_s"]
         self.done("plan", plan[0], "better.textproto", *plan[1:], "--out", "again.textproto")
