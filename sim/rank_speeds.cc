@@ -21,18 +21,20 @@ RankSpeeds::RankSpeeds(const Scenario& scenario, Activities& activities)
 bool RankSpeeds::varies(int index) const {
   const RankScript& r = script(index);
   const NodeCores& node = scenario_.nodes[static_cast<std::size_t>(r.node)];
-  return scenario_.asynchronous || scenario_.single_threaded || r.overlap_slowdown > 0 || node.cores > 0 ||
-         !node.keep.empty();
+  return scenario_.asynchronous || scenario_.single_threaded || r.overlap_slowdown > 0 || node.shared();
 }
 
 void RankSpeeds::touch(int index) {
   if (script(index).beside >= 0) index = script(index).beside;
-  if (!rank_dirty_[static_cast<std::size_t>(index)]) {
-    rank_dirty_[static_cast<std::size_t>(index)] = true;
-    dirty_ranks_.push_back(index);
-  }
-  const NodeCores& node = scenario_.nodes[static_cast<std::size_t>(script(index).node)];
-  if (node.cores > 0 || !node.keep.empty()) touch_node(script(index).node);
+  touch_rank(index);
+  const int node = script(index).node;
+  if (scenario_.nodes[static_cast<std::size_t>(node)].shared()) touch_node(node);
+}
+
+void RankSpeeds::touch_rank(int rank) {
+  if (rank_dirty_[static_cast<std::size_t>(rank)]) return;
+  rank_dirty_[static_cast<std::size_t>(rank)] = true;
+  dirty_ranks_.push_back(rank);
 }
 
 void RankSpeeds::touch_node(int node) {
@@ -98,7 +100,7 @@ void RankSpeeds::copy_beside(int index, int change) {
 double RankSpeeds::core_speed_of(int index) {
   const auto at = static_cast<std::size_t>(script(index).node);
   const NodeCores& node = scenario_.nodes[at];
-  if (node.cores == 0 && node.keep.empty()) return 1;
+  if (!node.shared()) return 1;
   at_work_.clear();
   for (const int rank : node_ranks_[at])
     if (state(rank).at_work()) at_work_.push_back({script(rank).core_share, script(rank).on_node});
@@ -121,11 +123,7 @@ void RankSpeeds::set_rates(int index) {
 void RankSpeeds::refresh(const std::function<void(int activity, bool computing)>& turned) {
   for (const int node : dirty_nodes_) {
     node_dirty_[static_cast<std::size_t>(node)] = false;
-    for (const int rank : node_ranks_[static_cast<std::size_t>(node)])
-      if (!rank_dirty_[static_cast<std::size_t>(rank)]) {
-        rank_dirty_[static_cast<std::size_t>(rank)] = true;
-        dirty_ranks_.push_back(rank);
-      }
+    for (const int rank : node_ranks_[static_cast<std::size_t>(node)]) touch_rank(rank);
   }
   dirty_nodes_.clear();
   std::sort(dirty_ranks_.begin(), dirty_ranks_.end());

@@ -55,6 +55,7 @@ class RankSpeeds {
   State& state(int index) { return states_[static_cast<std::size_t>(index)]; }
   bool varies(int index) const;
   void touch(int index);
+  void touch_rank(int rank);
   void touch_node(int node);
   void copy_beside(int index, int change);
   double core_speed_of(int index);

@@ -105,6 +105,8 @@ struct RankScript {
 struct NodeCores {
   int cores = 0;             // 0: a device each
   std::vector<double> keep;  // relative speed while 1, 2, … ranks compute; empty: 1
+  // One rank's speed depends on which others compute.
+  bool shared() const { return cores > 0 || !keep.empty(); }
 };
 
 struct Scenario {

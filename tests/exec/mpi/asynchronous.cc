@@ -38,9 +38,7 @@ struct Engine {
 };
 
 Engine make_engine(Communicator& world) {
-  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  auto beneath = world.split(everyone, 1);
+  auto beneath = beneath_device(world);
 #ifdef ORRERY_TEST_GPU
   auto device = std::make_unique<CudaDevice>(0);
   auto staged = make_staged_communicator(*device, std::move(beneath));

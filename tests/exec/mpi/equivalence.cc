@@ -27,7 +27,6 @@ namespace orrery::exec::test {
 namespace {
 
 #ifdef ORRERY_TEST_GPU
-constexpr int kBeneathKey = 1;  // of the communicator under one for a device that is not the host
 #endif
 constexpr std::size_t kLastSteps = 5;  // over which a lossy run's loss is averaged
 
@@ -132,10 +131,8 @@ Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
   c.learns = false;
   const Plan plan = make_plan(c);
   const Outcome expected = train_plan(plan, world, c.steps);
-  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
   CudaDevice device(0);
-  auto beneath = world.split(everyone, kBeneathKey);
+  auto beneath = beneath_device(world);
   const auto between = nccl ? make_nccl_communicator(device, std::move(beneath))
                             : make_staged_communicator(device, std::move(beneath));
   const Outcome got = train_plan_on(device, plan, *between, world, c.steps);
@@ -178,10 +175,8 @@ void check_forced_methods(Communicator& world, CudaDevice& device) {
 }  // namespace
 
 void check_nccl(Communicator& world) {
-  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
   CudaDevice device(0);
-  const auto nccl = make_nccl_communicator(device, world.split(everyone, kBeneathKey));
+  const auto nccl = make_nccl_communicator(device, beneath_device(world));
   check_communicator(*nccl);
   check_forced_methods(*nccl, device);
 }
@@ -203,6 +198,13 @@ int check_cuda(Communicator& world, int every) {
   return faults;
 }
 #endif
+
+std::unique_ptr<Communicator> beneath_device(Communicator& world) {
+  constexpr int kKey = 1;
+  std::vector<int> everyone(static_cast<std::size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return world.split(everyone, kKey);
+}
 
 int check_equivalence(Communicator& world, const std::string& which) {
   int faults = 0;

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "exec/communicator.h"
 
 namespace orrery::exec::test {
+
+// All of `world` once more, for what lies under a communicator over a device's memory.
+std::unique_ptr<Communicator> beneath_device(Communicator& world);
 
 // Runs every plan of as many ranks as `world` has and compares it with the serial run. Returns the number of
 // plans that differ; rank 0 prints.
