@@ -1,5 +1,6 @@
 #include "exec/launcher.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <spawn.h>
@@ -21,6 +22,7 @@ namespace orrery {
 namespace {
 
 constexpr int kLargestExitCode = 3;  // of an executor that ends by itself (exec/main.cc)
+constexpr int kHydraGaveUp = 255;    // mpiexec.hydra's main returns -1
 constexpr std::array<MpiLibrary, 2> kLibraries = {MpiLibrary::openmpi, MpiLibrary::mpich};
 
 const char* variable(const char* name) {
@@ -95,6 +97,25 @@ void bound_socket_buffers(double network_bytes_per_s) {
       std::to_string(static_cast<long>(std::max(kLeast, network_bytes_per_s * kSeconds)));
   setenv("OMPI_MCA_btl_tcp_sndbuf", bytes.c_str(), 0);  // what the user has set stays
   setenv("OMPI_MCA_btl_tcp_rcvbuf", bytes.c_str(), 0);
+}
+
+// Hydra and UCX wait for ever for a host that falls silent: they ask no connection whether it still is one.
+// libkeepalive, loaded into mpirun and the ranks, makes the kernel ask, every second; three times without an
+// answer end the job.
+void notice_silent_hosts() {
+  constexpr const char* kLibrary = "libkeepalive.so.0";
+  void* found = dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL);
+  if (found == nullptr) {
+    std::fprintf(stderr, "warning: without libkeepalive0 MPICH does not notice a host that falls silent\n");
+    return;
+  }
+  dlclose(found);
+  const char* others = variable("LD_PRELOAD");
+  const std::string preload = others == nullptr ? kLibrary : std::string(kLibrary) + ":" + others;
+  setenv("LD_PRELOAD", preload.c_str(), 1);
+  setenv("KEEPIDLE", "1", 0);  // what the user has set stays
+  setenv("KEEPINTVL", "1", 0);
+  setenv("KEEPCNT", "3", 0);
 }
 
 std::vector<std::string> mpirun_command(const LaunchOptions& options) {
@@ -258,7 +279,8 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
   if (launcher == Launcher::srun && code > 128) return "a rank was killed (srun has said which, and by what)";
   if (launcher == Launcher::srun || mpi == MpiLibrary::openmpi)
     return code > 128 ? std::optional(named(code - 128) + "a rank") : std::nullopt;
-  if (code > kLargestExitCode) return "a rank was killed (mpirun has said which, and by what)";
+  if (code > kLargestExitCode && code != kHydraGaveUp)
+    return "a rank was killed (mpirun has said which, and by what)";
   return std::nullopt;
 }
 
@@ -279,6 +301,7 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
       {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
       program, arguments);
   const bool elsewhere = !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
+  if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts();
   Child child = spawn(command, elsewhere);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   const bool explained = elsewhere ? pass_on(child.error) : true;

@@ -118,6 +118,7 @@ TEST_CASE("a launcher's exit code says whether a rank was killed, in each launch
     for (const MpiLibrary mpi : {openmpi, mpich})
       for (const Launcher launcher : {mpirun, srun})
         CHECK_FALSE(killed_by_signal(launcher, mpi, exits(code)));
+  CHECK_FALSE(killed_by_signal(mpirun, mpich, exits(255)));  // Hydra gave up, and killed nobody
 }
 
 TEST_CASE("an unknown MPI library is the user's error") {
