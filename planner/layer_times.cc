@@ -92,7 +92,7 @@ class Layout {
       if (shape == shapes_.end()) return 0;
       const double seconds =
           collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
-      return exposed_share(instruction, job_.runtime) * seconds +
+      return exposed_share(instruction, sketch_.expert_exposed) * seconds +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {
@@ -190,6 +190,7 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
   whole.choices.dp = std::max(1, job->cluster.devices() / (choices.tp * choices.cp));
   const ComputeCost cost(whole, device);
   sketch.parts = job->workload.layers + 2;
+  sketch.expert_exposed = whole.expert_exposed();
   for (const Instruction& instruction : program->instructions) {
     const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
                        instruction.op == Op::unpack || instruction.op == Op::copy;

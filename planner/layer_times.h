@@ -63,6 +63,7 @@ struct LayerSketch {
   std::vector<double> host_s;  // by instruction: the host issuing it
   std::vector<int> part;       // by instruction: part of the sketch that it computes, -1 for none
   int parts = 0;
+  double expert_exposed = 1;  // Plan::expert_exposed()
 };
 // The choices that a sketch is lowered with. Of `choices`, pp, dp, the schedule and what concerns the
 // reduction of gradients do not matter, and `recompute_layers` is taken as 0 (all). Of a transformer one

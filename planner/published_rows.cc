@@ -335,11 +335,6 @@ bool has_adapter(const Operator& op, const Row& row) {
          (op.name.ends_with("qkv") || recipe_of(row.text("framework")).adapts_everything);
 }
 
-// What travels for experts that tensor ranks share takes so many times what it would on an idle network with
-// tokens routed evenly: routers do not, and all wait for the last. Fitted to 38 rows of Grok-1 and Llama 4
-// Maverick (NeMo), whose mean error is 14% without it and 8% with it.
-constexpr double kSharedExperts = 2;
-
 // DeepEP and HybridEP, the dispatchers of Megatron-Bridge's recipes and of AutoModel, send a token once to
 // each node that has some of its experts, not once to each expert: of k copies to n nodes k (1 - 1 / n) would
 // leave the node, (n - 1) (1 - (1 - 1 / n)^k) do.
@@ -482,7 +477,6 @@ PublishedStep read_published_step(const CsvTable& table, const CsvRow& fields) {
   step.sharding_stated = !row.text("dp_sharding").empty() && row.text("dp_sharding") != "FSDP=1" &&
                          !has(row.text("dp_sharding"), "FSDP=1 ");
   read_recompute(row, job->runtime, &c);
-  if (c.etp > 1) job->runtime.expert_exposed *= kSharedExperts;
   if (expert_ranks(c) % c.ep != 0)
     throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c)), false};
   const bool once_a_node = recipe.once_a_node || has(row.text("notes"), "DeepEP");

@@ -99,6 +99,10 @@ double Plan::read_ahead_bytes(int replica) const {
   return samples * job->training.sample_bytes / (choices.tp * choices.cp);
 }
 
+double Plan::expert_exposed() const {
+  return job->runtime.expert_exposed * (choices.etp > 1 ? job->runtime.shared_expert_traffic : 1);
+}
+
 double Plan::bucket_bytes() const {
   return choices.bucket_bytes > 0 ? choices.bucket_bytes : job->runtime.bucket_bytes;
 }

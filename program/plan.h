@@ -118,6 +118,9 @@ struct Plan {
   // Bytes that one rank of the first stage reads from its node's storage in a step, at most: its replica's
   // samples, each shared by tensor and context ranks. One process reads for all.
   double read_ahead_bytes(int replica) const;
+  // Of the time of experts' traffic, as an idle network would carry it, what computation waits for (the
+  // runtime profile's expert_exposed, and shared_expert_traffic where tensor ranks share experts).
+  double expert_exposed() const;
   double bucket_bytes() const;  // chosen, or the runtime profile's; 0: one bucket for everything
 };
 

@@ -88,6 +88,7 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
   p.workspace_bytes = read.at_least_zero("workspace_bytes", message.workspace_bytes());
   p.fused_experts = message.fused_experts();
   p.expert_exposed = read.efficiency("expert_exposed", message.expert_exposed());
+  p.shared_expert_traffic = read.efficiency("shared_expert_traffic", message.shared_expert_traffic());
   p.portable_attention = message.portable_attention();
   p.fused_softmax_multiple = message.fused_softmax_multiple();
   if (p.fused_softmax_multiple < 0)
@@ -141,6 +142,7 @@ void to_proto(const RuntimeProfile& p, proto::RuntimeProfile* message) {
   message->set_workspace_bytes(p.workspace_bytes);
   message->set_fused_experts(p.fused_experts);
   message->set_expert_exposed(p.expert_exposed);
+  message->set_shared_expert_traffic(p.shared_expert_traffic);
   message->set_portable_attention(p.portable_attention);
   message->set_fused_softmax_multiple(p.fused_softmax_multiple);
   message->set_recompute_keeps_projections(p.recompute_keeps_projections);

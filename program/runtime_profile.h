@@ -53,6 +53,7 @@ struct RuntimeProfile {
   double workspace_bytes = 0;
   bool fused_experts = false;
   double expert_exposed = 1;
+  double shared_expert_traffic = 1;
   bool portable_attention = false;
   int fused_softmax_multiple = 0;
   bool recompute_keeps_projections = false;

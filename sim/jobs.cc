@@ -35,8 +35,11 @@ void check(const Cluster& cluster, const std::vector<PlacedJob>& jobs) {
       if (!taken.insert(device).second)
         throw UserError("device " + std::to_string(device) + " is given to two ranks", "jobs side by side");
     }
-    if (job.plan.job->runtime.name != jobs.front().plan.job->runtime.name)
+    const Plan& first = jobs.front().plan;
+    if (job.plan.job->runtime.name != first.job->runtime.name)
       throw UserError("jobs of unlike runtime profiles on one cluster", "one runtime profile");
+    if (job.plan.expert_exposed() != first.expert_exposed())
+      throw UserError("jobs with and without --etp on one cluster", "all with, or all without");
   }
 }
 
@@ -78,6 +81,7 @@ class Together {
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
     input.runtime = runtime;
+    input.expert_exposed = jobs.front().plan.expert_exposed();
     scenario_ = build_scenario(input);
   }
 

@@ -220,7 +220,7 @@ class Builder {
     meeting.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = groups_.collective(gc, instruction);
     // What computation hides is not simulated.
-    const double exposed = exposed_share(instruction, input_.runtime);
+    const double exposed = exposed_share(instruction, input_.expert_exposed);
     meeting.payload.latency_s = exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
     const double bytes = exposed * instruction.bytes;
     if (bytes < kLeastBytes) return;

@@ -149,9 +149,10 @@ struct ScenarioInput {
   double communication_efficiency = 1;
   double step_overhead_s = 0;
   double micro_batch_overhead_s = 0;
-  RuntimeProfile runtime;    // for waiting_seconds and exposed_share (program/compute_cost.h)
-  bool messages = false;     // collectives message by message
-  bool reduce_flows = true;  // FlowSystem::reduce; tests switch it off
+  RuntimeProfile runtime;     // for waiting_seconds (program/compute_cost.h)
+  double expert_exposed = 1;  // Plan::expert_exposed()
+  bool messages = false;      // collectives message by message
+  bool reduce_flows = true;   // FlowSystem::reduce; tests switch it off
 };
 
 // Throws InternalError naming rank and instruction where the Programs do not fit together, NoAnswer where a

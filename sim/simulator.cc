@@ -62,6 +62,7 @@ class Prepared {
     input.step_overhead_s = runtime.step_overhead_s;
     input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
     input.runtime = runtime;
+    input.expert_exposed = plan.expert_exposed();
     input.messages = messages;
     scenario = build_scenario(input);
     steps = steps_of(options);

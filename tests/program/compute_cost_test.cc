@@ -257,10 +257,14 @@ TEST_CASE("computation waits for each collective, and for what it does not hide 
   runtime.collective_overhead_s = 1e-4;
   CHECK(waiting_seconds(instruction, 1, runtime) == 0);
   CHECK(waiting_seconds(instruction, 8, runtime) == 1e-4);
-  CHECK(exposed_share(instruction, runtime) == 1);
+  runtime.expert_exposed = 0.3;
+  runtime.shared_expert_traffic = 2;
+  Plan plan = plan_of({}, runtime);
+  CHECK(exposed_share(instruction, plan.expert_exposed()) == 1);
   instruction.stream = Stream::data;
   CHECK(waiting_seconds(instruction, 8, runtime) == 0);
   instruction.stream = Stream::expert;
-  runtime.expert_exposed = 0.3;
-  CHECK(exposed_share(instruction, runtime) == 0.3);
+  CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.3);
+  plan.choices.tp = plan.choices.etp = 2;
+  CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.6);
 }
