@@ -82,4 +82,19 @@ CsvTable read_csv(const std::filesystem::path& path) {
   return parse_csv(read_file(path), path.string());
 }
 
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields) {
+    if (&field != &fields.front()) line += ',';
+    if (field.find_first_of(",\"\r\n") == std::string::npos) {
+      line += field;
+      continue;
+    }
+    line += '"';
+    for (const char c : field) line += c == '"' ? std::string(2, c) : std::string(1, c);
+    line += '"';
+  }
+  return line + "\n";
+}
+
 }  // namespace orrery

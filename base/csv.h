@@ -27,5 +27,7 @@ struct CsvTable {
 // or no header.
 CsvTable parse_csv(std::string_view text, std::string_view file);
 CsvTable read_csv(const std::filesystem::path& path);
+// One record with its line break; fields that need quotes get them.
+std::string csv_line(const std::vector<std::string>& fields);
 
 }  // namespace orrery

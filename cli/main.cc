@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   add_catalog(app, action);
   add_discover(app, action);
   add_plan(app, action);
+  add_whatif(app, action);
   add_simulate(app, action);
   add_collective(app, action);
   add_run(app, action);

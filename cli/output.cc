@@ -120,6 +120,24 @@ double parse_bytes(std::string_view text, std::string_view option) {
   return value * unit;
 }
 
+double parse_amount(std::string_view text, std::string_view option) {
+  const std::string copy(text);
+  char* end = nullptr;
+  double value = std::strtod(copy.c_str(), &end);
+  const std::string_view suffix(end);
+  constexpr std::string_view kUnits = "kmbt";
+  if (suffix.size() == 1) {
+    const char unit = static_cast<char>(std::tolower(static_cast<unsigned char>(suffix[0])));
+    const auto power = kUnits.find(unit == 'g' ? 'b' : unit);
+    value = power != std::string_view::npos ? value * std::pow(1000.0, static_cast<double>(power + 1)) : 0;
+  }
+  constexpr double kMost = 1e18;  // counts stay exact enough, and whole steps within 64 bits
+  if (end == copy.c_str() || suffix.size() > 1 || !(value >= 1 && value <= kMost))
+    throw UserError(fmt::format("{} {} is no number of things to train on", option, text),
+                    "expected a number from 1 to 1e18 with an optional k, M, B or T: 15T, 300e9");
+  return value;
+}
+
 CLI::Validator positive_number() {
   return number_check("NUMBER>0", false);
 }

@@ -32,6 +32,10 @@ void show_progress(std::string_view what, int done, int total);
 // A number of bytes with an optional suffix K, M, G, T (binary, "KiB" too). Throws UserError naming `option`.
 double parse_bytes(std::string_view text, std::string_view option);
 
+// A number of things from 1 with an optional suffix k, M, B (or G), T (SI): "15T", "300e9". Throws UserError
+// naming `option`.
+double parse_amount(std::string_view text, std::string_view option);
+
 // For options that take a finite number above (or from) zero: rates, ratios, seconds.
 CLI::Validator positive_number();
 CLI::Validator non_negative_number();

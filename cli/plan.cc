@@ -20,7 +20,6 @@ struct Options {
   TrainingOptions training;
   std::string out;
   int jobs = 0;
-  double budget_s = planner::SearchOptions{}.budget_s;
   bool load = false, pareto = false;
   Output output;
 };
@@ -81,9 +80,9 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
 
 int run(const Options& options) {
   const auto job = options.training.job();
+  options.training.say_what_is_ignored();
   planner::SearchOptions search = options.training.search_options();
   search.jobs = options.jobs;
-  search.budget_s = options.budget_s;
   search.pareto = options.pareto;
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
   const planner::SearchResult result = planner::search(job, options.training.pins(), search);
@@ -120,13 +119,6 @@ void add_plan(CLI::App& app, Action& action) {
                    "(default: 0, one a processor)")
       ->check(CLI::Range(0, 1024).description(""))
       ->type_name("J");
-  verb->add_option(
-          "--budget", options->budget_s,
-          fmt::format("simulated work after which no further plan is simulated, in seconds of a nominal "
-                      "processor core, so that the answer does not depend on the machine (default: {})",
-                      options->budget_s))
-      ->check(positive_number().description(""))
-      ->type_name("SECONDS");
   verb->add_flag(
       "--pareto", options->pareto,
       "look for the whole front of step time, cost, energy and memory headroom and print it (the JSON "

@@ -187,6 +187,15 @@ void TrainingOptions::add_options(CLI::App& verb) {
       ->type_name("K")
       ->group(training);
 
+  verb.add_option(
+          "--budget", budget_s_,
+          fmt::format("simulated work after which no further plan is simulated, in seconds of a nominal "
+                      "processor core, so that the answer does not depend on the machine (default: {})",
+                      budget_s_))
+      ->check(positive_number().description(""))
+      ->type_name("SECONDS")
+      ->group(training);
+
   auto* megatron =
       add_word(verb, "--from-megatron", from_megatron_, "FLAGS",
                "pins what a shell-quoted list of Megatron-LM's arguments says; options beside it win")
@@ -264,6 +273,10 @@ planner::Imported TrainingOptions::imported() const {
     return planner::import_megatron(from_megatron_, load_workload(workload_).layers);
   if (!from_deepspeed_.empty()) return planner::import_deepspeed(read_file(from_deepspeed_), from_deepspeed_);
   return {};
+}
+
+bool TrainingOptions::default_batch() const {
+  return !global_batch_ && !imported().global_batch;
 }
 
 std::shared_ptr<const Job> TrainingOptions::job() const {
@@ -359,18 +372,22 @@ planner::Pins TrainingOptions::pins() const {
     pins.grad_compression = compression_from_name(grad_compression_);
   }
   if (!sync_.empty()) pins.sync = sync_from_name(sync_);
+  fill(pins, imported().pins);
+  return pins;
+}
+
+void TrainingOptions::say_what_is_ignored() const {
   const planner::Imported imports = imported();
-  fill(pins, imports.pins);
   if (!imports.ignored.empty())
     fmt::print(stderr, "orrery: ignored, for it says nothing of the plan: {}\n",
                fmt::join(imports.ignored, " "));
-  return pins;
 }
 
 planner::SearchOptions TrainingOptions::search_options() const {
   planner::SearchOptions options;
   options.objective = parse_objective(objective_);
   options.top = top_;
+  options.budget_s = budget_s_;
   return options;
 }
 

@@ -20,6 +20,9 @@ class TrainingOptions {
   std::shared_ptr<const Job> job() const;
   planner::Pins pins() const;
   planner::SearchOptions search_options() const;
+  bool default_batch() const;  // the job's global batch is that of its devices, for nothing says another
+  // On stderr, what of --from-megatron or --from-deepspeed was not read, if anything.
+  void say_what_is_ignored() const;
 
  private:
   // What --from-megatron or --from-deepspeed says; empty where neither is given.
@@ -31,6 +34,7 @@ class TrainingOptions {
   std::optional<int> nodes_, gpus_, seq_len_;
   std::optional<std::int64_t> global_batch_;
   int top_ = 10;
+  double budget_s_ = planner::SearchOptions{}.budget_s;
   planner::Pins numbers_;  // the pins that are plain numbers; the others stand below as words
   std::string schedule_, recompute_, stage_layers_, order_, sequence_parallel_, overlap_grad_reduce_,
       bucket_bytes_, grad_compression_, sync_;

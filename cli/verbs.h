@@ -12,6 +12,7 @@ using Action = std::function<int()>;
 void add_catalog(CLI::App& app, Action& action);
 void add_discover(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_whatif(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_collective(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/statistics.h"
+#include "planner/hardware.h"
 
 namespace orrery::planner {
 namespace {
@@ -64,17 +65,6 @@ double error_of(const Validated& validation, const Slowdown& slowdown) {
   const double longer =
       all > 0 ? (slowdown.computation * computation + slowdown.communication * communication) / all : 1;
   return std::abs(validation.predicted_step_time_s * longer / validation.measured_step_time_s - 1);
-}
-
-void slow_down(DeviceProfile& device, double factor) {
-  for (double& peak : device.peak_flops_per_s) peak /= factor;
-  device.memory_bandwidth_bytes_per_s /= factor;
-  for (MatmulModel& model : device.matmul) model.kernel_overhead_s *= factor;
-  for (VectorModel& model : device.vector) {
-    model.forward_bytes_per_s /= factor;
-    model.backward_bytes_per_s /= factor;
-  }
-  device.reference_s *= factor;
 }
 
 void slow_down(CommunicationProfile& profile, double factor) {

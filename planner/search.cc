@@ -368,6 +368,13 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
   return result;
 }
 
+Json job_json(const Job& job) {
+  return {{"workload", job.workload.name}, {"parameters", job.workload.parameters()},
+          {"cluster", job.cluster.name},   {"devices", job.cluster.devices()},
+          {"nodes", job.cluster.nodes()},  {"runtime", job.runtime.name},
+          {"training", training_json(job)}};
+}
+
 Json to_json(const Job& job, const SearchResult& result) {
   Json plans = Json::array();
   for (const Evaluation& evaluation : result.plans) {
@@ -379,26 +386,22 @@ Json to_json(const Job& job, const SearchResult& result) {
                              {"part", loss.part},
                              {"part_s", loss.part_s}};
   }
-  return {{"workload", job.workload.name},
-          {"parameters", job.workload.parameters()},
-          {"cluster", job.cluster.name},
-          {"devices", job.cluster.devices()},
-          {"nodes", job.cluster.nodes()},
-          {"runtime", job.runtime.name},
-          {"training", training_json(job)},
-          {"candidates", result.candidates},
-          {"proven", result.proven},
-          {"gap", result.gap},
-          {"feasible", result.feasible},
-          {"simulated", result.simulated},
-          {"search_s", result.search_s},
-          {"why", result.why},
-          {"sensitivities", sensitivities_json(result)},
-          {"systems", result.systems.empty() ? Json::array() : to_json(result.systems, result.plans.front())},
-          {"subsets", subsets_json(result)},
-          {"pareto", pareto_json(result)},
-          {"pareto_covers", pareto_covers_json(result)},
-          {"plans", plans}};
+  Json json = job_json(job);
+  json.update(
+      {{"candidates", result.candidates},
+       {"proven", result.proven},
+       {"gap", result.gap},
+       {"feasible", result.feasible},
+       {"simulated", result.simulated},
+       {"search_s", result.search_s},
+       {"why", result.why},
+       {"sensitivities", sensitivities_json(result)},
+       {"systems", result.systems.empty() ? Json::array() : to_json(result.systems, result.plans.front())},
+       {"subsets", subsets_json(result)},
+       {"pareto", pareto_json(result)},
+       {"pareto_covers", pareto_covers_json(result)},
+       {"plans", plans}});
+  return json;
 }
 
 }  // namespace orrery::planner

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "planner/hardware.h"
 
 namespace orrery::planner {
 namespace {
@@ -144,18 +145,9 @@ std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candi
     Estimator on_it(job);
     changes.push_back({key, change, 1 - least_estimate_s(on_it, plans) / now_s});
   };
-  if (cluster.nodes() > 1) {
-    Cluster wider = cluster;
-    for (NodeGroup& group : wider.groups) group.node.nic.bandwidth_bytes_per_s *= 2;
-    add("inter_node_bandwidth_x2", "twice the bandwidth between nodes", wider);
-  }
-  Cluster wider = cluster;
-  for (NodeGroup& group : wider.groups) {
-    group.node.intra.bandwidth_bytes_per_s *= 2;
-    group.node.intra.bridge_bandwidth_bytes_per_s *= 2;
-  }
-  wider.communication.point_to_point_bytes_per_s *= 2;
-  add("intra_node_bandwidth_x2", "twice the bandwidth inside a node", wider);
+  if (cluster.nodes() > 1)
+    add("inter_node_bandwidth_x2", "twice the bandwidth between nodes", with_network_times(cluster, 2));
+  add("intra_node_bandwidth_x2", "twice the bandwidth inside a node", with_intra_node_times(cluster, 2));
   // The fastest plan that 10% more memory would let in.
   Sensitivity memory{"memory_plus_10_percent", "10% more memory", 0};
   if (candidates.nearly) memory.saves = 1 - candidates.nearly->times.estimate_s / now_s;

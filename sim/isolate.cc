@@ -117,11 +117,12 @@ std::exception_ptr failure_of(const Child& child, const std::string& ending) {
 
 }  // namespace
 
-std::vector<std::string> run_isolated_all(int count, int jobs, const std::function<std::string(int)>& body) {
+std::vector<std::string> run_isolated_all(int count, int jobs, const std::function<std::string(int)>& body,
+                                          const std::function<void(int done, int count)>& progress) {
   std::vector<std::string> results(static_cast<std::size_t>(std::max(count, 0)));
   std::vector<std::exception_ptr> failures(results.size());
   std::vector<Child> running;
-  int next = 0;
+  int next = 0, done = 0;
   while (next < count || !running.empty()) {
     while (next < count && static_cast<int>(running.size()) < std::max(jobs, 1))
       running.push_back(start_child(body, next++));
@@ -138,6 +139,8 @@ std::vector<std::string> run_isolated_all(int count, int jobs, const std::functi
       const auto at = static_cast<std::size_t>(child.index);
       failures[at] = failure_of(child, ending);
       if (!failures[at]) results[at] = child.output.substr(1);
+      ++done;
+      if (progress) progress(done, count);
     }
   }
   for (const std::exception_ptr& failure : failures)

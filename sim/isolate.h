@@ -13,8 +13,10 @@ namespace orrery::sim {
 // threads.
 std::string run_isolated(const std::function<std::string()>& body);
 
-// body(0) … body(count - 1), at most `jobs` children at a time; the results in order. Throws what the lowest
-// failing index threw, after all others have ended.
-std::vector<std::string> run_isolated_all(int count, int jobs, const std::function<std::string(int)>& body);
+// body(0) … body(count - 1), at most `jobs` children at a time; the results in order. `progress`, where
+// given, is told how many have ended. Throws what the lowest failing index threw, after all others have
+// ended.
+std::vector<std::string> run_isolated_all(int count, int jobs, const std::function<std::string(int)>& body,
+                                          const std::function<void(int done, int count)>& progress = {});
 
 }  // namespace orrery::sim

@@ -20,3 +20,10 @@ TEST_CASE("csv: a table that is no table is refused with its line") {
   CHECK_THROWS_WITH(parse_csv("a,b\n1,2\n3\n", "t.csv"), Catch::Contains("t.csv:3"));
   CHECK_THROWS_WITH(parse_csv("a,b\n\"1,2\n", "t.csv"), Catch::Contains("t.csv:2"));
 }
+
+TEST_CASE("csv: what is written is read again as it was") {
+  const std::vector<std::string> odd = {"1", "x, \"y\"\nz", "", "\"", "TP 8 x PP 4"};
+  const CsvTable table = parse_csv(csv_line({"a", "b", "c", "d", "e"}) + csv_line(odd), "t.csv");
+  REQUIRE(table.rows.size() == 1);
+  CHECK(table.rows[0].fields == odd);
+}

@@ -43,6 +43,10 @@ TEST_CASE("several children give their results in order, whatever ends first") {
       run_isolated_all(7, 3, [](int index) { return std::string(index % 3 * 100'000 + 1, 'a' + index); });
   REQUIRE(results.size() == 7);
   for (int i = 0; i < 7; ++i) CHECK(results[i] == std::string(i % 3 * 100'000 + 1, 'a' + i));
+  std::vector<int> ended;
+  run_isolated_all(
+      3, 2, [](int) { return std::string(); }, [&](int done, int) { ended.push_back(done); });
+  CHECK(ended == std::vector<int>{1, 2, 3});
   CHECK(run_isolated_all(0, 2, [](int) { return std::string(); }).empty());
   CHECK_THROWS_WITH(
       run_isolated_all(3, 2,

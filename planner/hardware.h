@@ -1,0 +1,34 @@
+// Other hardware than a cluster's own: what a sensitivity and a what-if ask about.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "topologies/cluster.h"
+
+namespace orrery::planner {
+
+// Between nodes: ports, the devices' way to them, and the fabric's links. Where devices reach their ports
+// over the PCIe that also joins them to each other, that stays as it is.
+Cluster with_network_times(Cluster cluster, double times);
+// Bandwidth inside a node; latencies stay.
+Cluster with_intra_node_times(Cluster cluster, double times);
+Cluster with_device_memory_times(Cluster cluster, double times);
+// Arithmetic, memory bandwidth and what a kernel takes at least; launches by the host, power and price stay.
+Cluster with_device_speed_times(Cluster cluster, double times);
+// USD an hour of every device.
+Cluster with_price(Cluster cluster, double usd_per_device_hour);
+
+// A device that takes `factor` times as long for everything that it does by itself.
+void slow_down(DeviceProfile& device, double factor);
+
+// The changes above by the names that the command line gives them.
+struct HardwareKey {
+  std::string_view key;
+  std::string_view help;
+  double least, most;  // of the number
+  Cluster (*changed)(Cluster cluster, double number);
+};
+const std::vector<HardwareKey>& hardware_keys();
+
+}  // namespace orrery::planner
