@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
   add_calibrate(app, action);
   add_validate(app, action);
   add_export(app, action);
+  add_goodput(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

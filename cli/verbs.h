@@ -19,5 +19,6 @@ void add_run(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
+void add_goodput(CLI::App& app, Action& action);
 
 }  // namespace orrery::cli
