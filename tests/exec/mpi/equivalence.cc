@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/random.h"
 #include "exec/collectives.h"
 #include "exec/digest.h"
 #include "exec/gather.h"
@@ -28,16 +29,30 @@ namespace {
 
 #ifdef ORRERY_TEST_GPU
 #endif
-constexpr std::size_t kLastSteps = 5;  // over which a lossy run's loss is averaged
+constexpr std::size_t kLastSteps = 5;    // over which a lossy run's loss is averaged
+constexpr double kLossTolerance = 1e-4;  // in fp32
 
 struct Outcome {
   std::vector<double> loss;
   std::map<std::string, TensorDigest> digest;
 };
 
-// `control` works on host memory, `world` on the device's; they have the same ranks.
-Outcome train_plan_on(Device& device, const Plan& plan, Communicator& world, Communicator& control,
-                      int steps) {
+// Every weight to one of its neighbours, by a seed: as if the whole run had been rounded differently.
+// Weights in host memory.
+void round_otherwise(Parameters& parameters, std::uint64_t seed) {
+  const CounterRandom random(seed, 0x726F756E);
+  std::uint64_t next = 0;
+  for (const HeldTensor& tensor : parameters.held()) {
+    float* weights = parameters.weights(tensor.bucket) + tensor.offset;
+    for (std::int64_t i = 0; i < tensor.elements; ++i)
+      weights[i] = std::nextafter(weights[i], random.uniform(next++) < 0.5 ? -HUGE_VALF : HUGE_VALF);
+  }
+}
+
+// `control` works on host memory, `world` on the device's; they have the same ranks. `rounding`: a seed to
+// round the initial weights by; 0: as they are.
+Outcome train_plan_on(Device& device, const Plan& plan, Communicator& world, Communicator& control, int steps,
+                      std::uint64_t rounding = 0) {
   const Program program = lower(plan, world.rank());
   const Workload& workload = plan.job->workload;
   const std::uint64_t seed = plan.job->training.seed;
@@ -51,6 +66,7 @@ Outcome train_plan_on(Device& device, const Plan& plan, Communicator& world, Com
     chosen.emplace(plan, program, device, world, images.emplace("", first.input, 10, seed, kGlobalBatch));
   }
   Interpreter& interpreter = *chosen;
+  if (rounding != 0) round_otherwise(interpreter.parameters(), rounding);
   std::vector<double> mine;
   for (int step = 0; step < steps; ++step) {
     interpreter.run_step(step);
@@ -67,9 +83,9 @@ Outcome train_plan_on(Device& device, const Plan& plan, Communicator& world, Com
   return outcome;
 }
 
-Outcome train_plan(const Plan& plan, Communicator& world, int steps) {
+Outcome train_plan(const Plan& plan, Communicator& world, int steps, std::uint64_t rounding = 0) {
   const auto device = make_cpu_device();
-  return train_plan_on(*device, plan, world, world, steps);
+  return train_plan_on(*device, plan, world, world, steps, rounding);
 }
 
 double mean_of_last(const std::vector<double>& loss) {
@@ -82,11 +98,20 @@ struct Comparison {
   std::string fault;      // empty where the two agree
 };
 
+// The larger, and not a number if either is not.
+double worse(double a, double b) {
+  return b > a || std::isnan(b) ? b : a;
+}
+
+bool trains_exactly(const PlanCase& c) {
+  return c.precision == DType::fp32 && c.lossy == 0;
+}
+
 Comparison compare(const Outcome& parallel, const Outcome& serial, const PlanCase& c) {
   // Adam divides by the gradient's own size: what is zero but for rounding moves by the learning rate.
   const bool exact = c.precision == DType::fp32;
   const bool parameters = exact && (c.optimizer == Optimizer::sgd || c.optimizer == Optimizer::momentum);
-  const double tolerance = exact ? 1e-4 : 1e-2;
+  const double tolerance = exact ? kLossTolerance : 1e-2;
   const double lossy = c.lossy;
   Comparison result;
   if (lossy > 0) {
@@ -97,13 +122,11 @@ Comparison compare(const Outcome& parallel, const Outcome& serial, const PlanCas
   }
   for (std::size_t step = 0; step < serial.loss.size(); ++step) {
     const double error = std::abs(parallel.loss[step] - serial.loss[step]) / std::abs(serial.loss[step]);
-    result.loss = std::max(result.loss, error);
+    result.loss = worse(result.loss, error);
     if (!(error <= tolerance))
       result.fault =
           fmt::format("loss of step {}: {} instead of {}", step, parallel.loss[step], serial.loss[step]);
   }
-  if (c.learns && !(mean_of_last(serial.loss) < serial.loss.front()))
-    result.fault = "the serial run does not learn";
   if (!parameters) return result;
   // Softmax does not see a bias that all keys have: what such a tensor holds is rounding, and nothing else.
   double largest = 0;
@@ -115,11 +138,32 @@ Comparison compare(const Outcome& parallel, const Outcome& serial, const PlanCas
     for (std::size_t k = 0; k < kProjections; ++k)
       error = std::max(error, std::abs(got.projections[k] - expected.projections[k]));
     if (error <= rounding) continue;
-    result.parameters = std::max(result.parameters, error / expected.norm);
+    result.parameters = worse(result.parameters, error / expected.norm);
     if (!(error <= c.parameter_tolerance * expected.norm))
       result.fault = fmt::format("{} differs by {} of its norm", name, error / expected.norm);
   }
   return result;
+}
+
+// How far one rank's run is from itself where it is rounded differently, at worst. Where a ReLU's input is
+// zero but for rounding (the norm of a dead channel), its gradient goes either way, and twenty steps make
+// much of that: such a model says nothing to the last digits, on one rank as on many.
+Comparison own_rounding(const PlanCase& c, const Outcome& serial, Communicator& self) {
+  constexpr std::uint64_t kTimes = 8;
+  Comparison worst;
+  for (std::uint64_t rounding = 1; rounding <= kTimes; ++rounding) {
+    const Comparison other = compare(train_plan(make_plan(serial_of(c)), self, c.steps, rounding), serial, c);
+    worst.loss = worse(worst.loss, other.loss);
+    worst.parameters = worse(worst.parameters, other.parameters);
+  }
+  return worst;
+}
+
+// What is beyond the tolerance is as far from one rank's run as that is from itself.
+bool as_far_as_rounding(const Comparison& seen, const Comparison& own, const PlanCase& c) {
+  constexpr double kTimes = 2;
+  return seen.loss <= std::max(kLossTolerance, kTimes * own.loss) &&
+         seen.parameters <= std::max(c.parameter_tolerance, kTimes * own.parameters);
 }
 
 #ifdef ORRERY_TEST_GPU
@@ -206,25 +250,46 @@ std::unique_ptr<Communicator> beneath_device(Communicator& world) {
   return world.split(everyone, kKey);
 }
 
-int check_equivalence(Communicator& world, const std::string& which) {
+int check_equivalence(Communicator& world, const std::string& which, std::uint64_t series) {
   int faults = 0;
-  int seen = 0;
+  int known = 0;
+  int sensitive = 0;
   constexpr int kRandomPlans = 12;
-  for (const PlanCase& c : which == "random" ? random_cases(world.size(), kRandomPlans) : all_cases()) {
+  const bool random = which == "random";
+  for (const PlanCase& c : random ? random_cases(world.size(), kRandomPlans, series) : all_cases()) {
     if (c.choices.world() != world.size()) continue;
-    if (which == "smoke" && ++seen > 3) break;
+    if (which == "smoke" && ++known > 3) break;
     const Outcome parallel = train_plan(make_plan(c), world, c.steps);
     if (world.rank() == 0) {
       const auto self = make_self_communicator();
       const Outcome serial = train_plan(make_plan(serial_of(c)), *self, c.steps);
-      const Comparison seen = compare(parallel, serial, c);
+      Comparison seen = compare(parallel, serial, c);
+      std::string verdict = "equal";
+      if (random && !seen.fault.empty() && trains_exactly(c)) {
+        const Comparison own = own_rounding(c, serial, *self);
+        verdict =
+            fmt::format("one rank rounded differently: {:.0e}, parameters {:.0e}", own.loss, own.parameters);
+        if (as_far_as_rounding(seen, own, c)) {
+          seen.fault.clear();
+          ++sensitive;
+        } else {
+          seen.fault += "; " + verdict;
+        }
+      }
+      if (c.learns && !(mean_of_last(serial.loss) < serial.loss.front()))
+        seen.fault = "the serial run does not learn";
       fmt::print("{:<42} loss {:.4f} -> {:.4f}  differs by {:.0e}{}  {}\n", c.name, serial.loss.front(),
                  serial.loss.back(), seen.loss,
                  seen.parameters > 0 ? fmt::format(", parameters {:.0e}", seen.parameters) : "",
-                 seen.fault.empty() ? "equal" : seen.fault);
+                 seen.fault.empty() ? verdict : seen.fault);
       if (!seen.fault.empty()) ++faults;
     }
     world.barrier();
+  }
+  // Else the draws would prove nothing.
+  if (4 * sensitive > kRandomPlans) {
+    fmt::print("{} of {} random models are as good as rounding\n", sensitive, kRandomPlans);
+    ++faults;
   }
   return faults;
 }

@@ -1,5 +1,5 @@
 // test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous|initial [cut], under mpirun. cut: every
-// long message in pieces, as over TCP.
+// long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -40,7 +40,10 @@ int main(int argc, char** argv) {
     else if (what == "asynchronous")
       return orrery::exec::test::check_asynchronous(*world) == 0 ? 0 : 1;
     else
-      return orrery::exec::test::check_equivalence(*world, std::string(what)) == 0 ? 0 : 1;
+      return orrery::exec::test::check_equivalence(*world, std::string(what),
+                                                   argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0) == 0
+                 ? 0
+                 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "rank {}: {}\n", mpi.rank(), error.what());
     std::fflush(nullptr);

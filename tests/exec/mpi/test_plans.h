@@ -36,8 +36,8 @@ struct PlanCase {
 };
 
 std::vector<PlanCase> all_cases();
-// So many sound plans of `world` ranks, drawn by a seed; the same on every rank.
-std::vector<PlanCase> random_cases(int world, int count);
+// So many sound plans of `world` ranks, drawn by a seed; the same on every rank. `series`: other ones.
+std::vector<PlanCase> random_cases(int world, int count, std::uint64_t series);
 
 constexpr int kGlobalBatch = 8;
 constexpr int kSeqLen = 24;  // divides into the parts of 2, 3 and 4 context ranks
