@@ -133,7 +133,8 @@ Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state
   for (const RunningStatistics::Tensor& tensor : state.statistics.tensors()) {
     if (!tensor.written) continue;
     write(state.statistics.values(tensor));
-    describe(tensor.name, Slot::weight, {{}, 0, tensor.elements}, static_cast<std::size_t>(tensor.elements));
+    describe(tensor.name, Slot::weight, {{}, tensor.begin, tensor.begin + tensor.elements},
+             static_cast<std::size_t>(tensor.elements));
   }
   const std::uint64_t left_out_offset = offset;
   for (const LeftOut& bucket : state.left_out) {
@@ -360,7 +361,7 @@ TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, c
                        whole_of(held.name(), kSlots[s], *held.tensor));
     for (const RunningStatistics::Tensor& statistic : state.statistics.tensors()) {
       ParameterTensor tensor;
-      tensor.shape = {statistic.elements};
+      tensor.shape = {statistic.channels};
       state.statistics.set(statistic, whole_of(statistic.name, Slot::weight, tensor));
     }
     state.statistics.set_batches(manifest.at("batches").get<std::int64_t>());

@@ -11,10 +11,14 @@ ImageLayers::ImageLayers(const Plan& plan, const Program& program, Parameters& p
     : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch / plan.choices.tp),
       ranks_(plan.choices.tp),
       rank_(program.at.tp),
+      picture_rows_(rows_),
       readers_(plan.job->workload.operators.size()),
       statistics_(statistics) {
-  for (const Operator& reader : plan.job->workload.operators)
+  for (const Operator& reader : plan.job->workload.operators) {
     for (const int input : reader.inputs) ++readers_[static_cast<std::size_t>(input)];
+    if (ranks_ > 1 && reader.inputs.empty() && reader.split != TensorSplit::replicated)
+      picture_rows_ = rows_ * ranks_;
+  }
 }
 
 std::int64_t ImageLayers::elements(int index, Form form) const {
@@ -49,6 +53,12 @@ ImageOperator ImageLayers::image(int index) const {
 WindowSize ImageLayers::window(int index) const {
   const auto& products = op(index).matmuls;
   return {rows_of(index), products.empty() ? 1 : products.front().groups, image(index)};
+}
+
+// Where an operator's first row stands in what it reads.
+std::int64_t ImageLayers::input_begin(int index) const {
+  const bool own_of_all = !has_input_gradient(index) && rows_of(index) < picture_rows_;
+  return own_of_all ? rank_ * rows_ * image(index).input.elements() : 0;
 }
 
 Key ImageLayers::input_key(int index, int micro_batch) const {
@@ -137,8 +147,8 @@ void ImageLayers::convolution_forward(int index, int micro_batch, std::vector<St
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, image(index).output.elements()));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
-  steps.push_back([=, this, size = window(index)] {
-    device_.convolution_forward(size, values_.floats(x), at(weight), at(bias), values_.floats(y));
+  steps.push_back([=, this, size = window(index), begin = input_begin(index)] {
+    device_.convolution_forward(size, values_.floats(x) + begin, at(weight), at(bias), values_.floats(y));
   });
 }
 
@@ -153,10 +163,10 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
     ORRERY_CHECK(bias == nullptr || dbias.first == dweight.first,
                  "a bias has another history than its weight");
-    steps.push_back([=, this, adds = adds_bias(index)] {
+    steps.push_back([=, this, adds = adds_bias(index), begin = input_begin(index)] {
       float* of_bias = adds ? at(dbias) : nullptr;
-      device_.convolution_backward_weight(size, values_.floats(x), values_.floats(dy), at(dweight), of_bias,
-                                          !dweight.first);
+      device_.convolution_backward_weight(size, values_.floats(x) + begin, values_.floats(dy), at(dweight),
+                                          of_bias, !dweight.first);
       if (bias != nullptr && !adds) ready_to_add(dbias);
     });
   }
@@ -178,9 +188,9 @@ void ImageLayers::linear_forward(int index, int micro_batch, std::vector<Step>& 
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, out));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_or_none(adds_bias(index) ? bias_of(index) : nullptr);
-  steps.push_back([=, this] {
-    device_.linear(!in_out, rows, out, in, values_.floats(x), in, at(weight), at(bias), values_.floats(y),
-                   out);
+  steps.push_back([=, this, begin = input_begin(index)] {
+    device_.linear(!in_out, rows, out, in, values_.floats(x) + begin, in, at(weight), at(bias),
+                   values_.floats(y), out);
   });
 }
 
@@ -196,9 +206,10 @@ void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, b
     const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
     const HeldTensor* bias = bias_of(index);
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
-    steps.push_back([=, this, adds = adds_bias(index)] {
-      const float* left = values_.floats(in_out ? x : dy);
-      const float* right = values_.floats(in_out ? dy : x);
+    steps.push_back([=, this, adds = adds_bias(index), begin = input_begin(index)] {
+      const float* input = values_.floats(x) + begin;
+      const float* left = in_out ? input : values_.floats(dy);
+      const float* right = in_out ? values_.floats(dy) : input;
       const std::int64_t m = in_out ? in : out;
       const std::int64_t n = in_out ? out : in;
       device_.gemm(true, false, m, n, rows, 1, left, m, right, n, dweight.first ? 0.0F : 1.0F, at(dweight),
@@ -217,29 +228,34 @@ void ImageLayers::linear_backward(int index, int micro_batch, bool want_input, b
   });
 }
 
-// By the statistics of this rank's micro-batch.
+// By the statistics of each rank's samples apart, whoever computes them: what a network learns does not
+// depend on which of its norms are split.
 void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::int64_t rows = rows_of(index);
+  const std::int64_t ranks = rows_of(index) / rows_;
   const ImageShape shape = image(index).input;
   const std::int64_t channels = shape.channels;
   const std::int64_t pixels = shape.height * shape.width;
   const auto x = values_.use(input_key(index, micro_batch));
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, shape.elements()));
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                    static_cast<std::size_t>(2 * channels) * sizeof(float));
+                                    bytes_of_floats(ranks * 2 * channels));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_of(*parameters_.find(index, 1));
   const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this, epsilon = static_cast<float>(image(index).epsilon)] {
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      float* mean = values_.floats(saved) + r * 2 * channels;
+      const std::int64_t first = r * rows_ * shape.elements();
+      device_.batch_norm_forward(values_.floats(x) + first, at(weight), at(bias), values_.floats(y) + first,
+                                 mean, mean + channels, rows_, channels, pixels, epsilon);
+    }
     float* mean = values_.floats(saved);
-    device_.batch_norm_forward(values_.floats(x), at(weight), at(bias), values_.floats(y), mean,
-                               mean + channels, rows, channels, pixels, epsilon);
-    if (counts) statistics_.update(index, mean, mean + channels, rows * pixels, epsilon);
+    if (counts) statistics_.update(index, mean, mean + channels, rows_ * pixels, epsilon);
   });
 }
 
 void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const std::int64_t rows = rows_of(index);
+  const std::int64_t ranks = rows_of(index) / rows_;
   const ImageShape shape = image(index).input;
   const std::int64_t channels = shape.channels;
   const std::int64_t pixels = shape.height * shape.width;
@@ -253,10 +269,15 @@ void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<St
   const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
   const Place dbias = gradient_of(*parameters_.find(index, 1), micro_batch, steps);
   steps.push_back([=, this] {
-    const float* mean = values_.floats(saved);
-    device_.batch_norm_backward(values_.floats(dy), values_.floats(x), at(weight), mean, mean + channels,
-                                values_.floats(dx.written), ready_to_add(dweight), ready_to_add(dbias), rows,
-                                channels, pixels);
+    float* of_weight = ready_to_add(dweight);
+    float* of_bias = ready_to_add(dbias);
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      const float* mean = values_.floats(saved) + r * 2 * channels;
+      const std::int64_t first = r * rows_ * shape.elements();
+      device_.batch_norm_backward(values_.floats(dy) + first, values_.floats(x) + first, at(weight), mean,
+                                  mean + channels, values_.floats(dx.written) + first, of_weight, of_bias,
+                                  rows_, channels, pixels);
+    }
     add_gradient(dx);
   });
 }

@@ -29,6 +29,8 @@ class ImageLayers final : public Mathematics {
   Form stream_form() const override { return ranks_ > 1 ? Form::shard : Form::whole; }
   Form form_sent(int op) const override;
 
+  std::int64_t picture_rows() const override { return picture_rows_; }
+
   // The images of a micro-batch.
   static Key images(int micro_batch) { return {TensorKind::batch, 0, micro_batch, Form::whole}; }
 
@@ -43,6 +45,7 @@ class ImageLayers final : public Mathematics {
     return bytes_of_floats(rows_of(op_index) * elements_per_row);
   }
   Key input_key(int op_index, int micro_batch) const;
+  std::int64_t input_begin(int op_index) const;
   bool has_input_gradient(int op_index) const { return !op(op_index).inputs.empty(); }
   Key output_key(int op_index, int micro_batch) const {
     return activation(op_index, micro_batch, form_written(op_index));
@@ -76,8 +79,9 @@ class ImageLayers final : public Mathematics {
   void addition_backward(int op_index, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op_index, int micro_batch, std::vector<Step>& steps);
 
-  int ranks_ = 1;             // tensor ranks
-  int rank_ = 0;              // this one's place among them
+  int ranks_ = 1;  // tensor ranks
+  int rank_ = 0;   // this one's place among them
+  std::int64_t picture_rows_;
   std::vector<int> readers_;  // by operator: how many read its output
   RunningStatistics& statistics_;
   std::set<std::pair<int, int>> counted_;  // operators and micro-batches of which something is, and not again

@@ -121,6 +121,9 @@ class Interpreter {
   void check_elements(const Instruction& instruction, std::size_t elements) const;
   // For an instruction's group, its fp32 values narrowed on the way where it says so; the world likewise.
   Communicator* communicator_of(const Instruction& instruction);
+  std::function<std::unique_ptr<Request>()> reduce_rows(const Key& whole, const Key& shard,
+                                                        Communicator& ranks, Reduction op,
+                                                        std::vector<Values::Id>& uses);
   std::function<std::unique_ptr<Request>()> exchange_features(const TensorRef& tensor, Communicator& ranks,
                                                               std::vector<Values::Id>& uses);
   Communicator& world_of(const Instruction& instruction);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/interpreter.h"
 #include "exec/lanes.h"
+#include "exec/requests.h"
 
 namespace orrery::exec {
 
@@ -188,6 +189,28 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   };
 }
 
+// What readers that take rows apart have left in the shard's gradient stays in it.
+std::function<std::unique_ptr<Request>()> Interpreter::reduce_rows(const Key& whole, const Key& shard,
+                                                                   Communicator& ranks, Reduction op,
+                                                                   std::vector<Values::Id>& uses) {
+  const auto part = static_cast<std::size_t>(math_->elements(shard.index, Form::shard));
+  const bool adds = shard.kind == TensorKind::activation_gradient && values_.has(shard);
+  const Values::Id from = values_.use(whole);
+  const Values::Id sum = adds ? values_.change(shard) : Values::Id{-1};
+  // What is to be added has a name that nobody asks for again.
+  const Key apart{TensorKind::saved, shard.index, shard.micro_batch, Form::shard};
+  const Values::Id to = values_.define(adds ? apart : shard, part * sizeof(float));
+  if (adds) values_.forget(apart);
+  uses.insert(uses.end(), {from, to});
+  if (adds) uses.push_back(sum);
+  return [=, this, &ranks]() -> std::unique_ptr<Request> {
+    auto reduced = ranks.reduce_scatter(values_.at(from), values_.at(to), part, DType::fp32, op);
+    if (!adds) return reduced;
+    return std::make_unique<ThenRequest>(
+        std::move(reduced), [=, this] { device_.add(values_.floats(sum), values_.floats(to), part); });
+  };
+}
+
 void Interpreter::compile_collective(const Instruction& instruction, Compiled& compiled,
                                      std::vector<Values::Id>& uses) {
   ORRERY_CHECK(!instruction.writes.empty(), "a collective without a tensor");
@@ -249,16 +272,9 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
       };
       return;
     }
-    case CollectiveKind::reduce_scatter: {
-      const Values::Id from = values_.use(whole);
-      const Values::Id to = values_.define(shard, static_cast<std::size_t>(part) * sizeof(float));
-      uses.insert(uses.end(), {from, to});
-      compiled.start = [=, this] {
-        return communicator->reduce_scatter(values_.at(from), values_.at(to), static_cast<std::size_t>(part),
-                                            DType::fp32, op);
-      };
+    case CollectiveKind::reduce_scatter:
+      compiled.start = reduce_rows(whole, shard, *communicator, op, uses);
       return;
-    }
     case CollectiveKind::all_to_all:
       compiled.start = exchange_features(tensor, *communicator, uses);
       return;

@@ -75,26 +75,30 @@ std::int64_t Interpreter::picture_elements() const {
   return images_ == nullptr ? 0 : internal::picture_shape(plan_.job->workload).elements();
 }
 
-// The pictures where the first operators are, the classes everywhere; tensor ranks share the samples.
+// The pictures where the first operators are, the classes everywhere; tensor ranks share the samples, but for
+// pictures that a split operator reads.
 void Interpreter::compile_load_images(const Instruction& instruction, std::vector<Step>& steps) {
   const auto per_sample = static_cast<std::size_t>(picture_elements());
   const auto rows = static_cast<std::size_t>(math_->rows());
   const bool reads = program_.at.pp == 0;
   const int micro_batch = instruction.micro_batch;
-  const auto into = reads
-                        ? values_.define(ImageLayers::images(micro_batch), rows * per_sample * sizeof(float))
-                        : Values::Id{-1};
+  const auto own = static_cast<std::size_t>(program_.at.tp) * rows;  // this rank's first
+  const auto pictures_read = reads ? static_cast<std::size_t>(math_->picture_rows()) : rows;
+  const std::size_t first = pictures_read > rows ? 0 : own;
+  const auto into =
+      reads ? values_.define(ImageLayers::images(micro_batch), pictures_read * per_sample * sizeof(float))
+            : Values::Id{-1};
   steps.push_back([=, this] {
-    std::vector<float> pictures(rows * per_sample);
-    std::vector<std::int32_t> labels(rows);
-    for (std::size_t i = 0; i < rows; ++i) {
-      const std::int64_t sample =
-          first_sample_ + static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
-          program_.at.tp * static_cast<std::int64_t>(rows) + static_cast<std::int64_t>(i);
+    std::vector<float> pictures(pictures_read * per_sample);
+    std::vector<std::int32_t> labels(pictures_read);
+    for (std::size_t i = 0; i < pictures_read; ++i) {
+      const std::int64_t sample = first_sample_ +
+                                  static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
+                                  static_cast<std::int64_t>(first + i);
       labels[i] = images_->sample(step_, sample, std::span(pictures).subspan(i * per_sample, per_sample));
     }
     if (reads) device_.copy_to_device(values_.at(into), pictures.data(), pictures.size() * sizeof(float));
-    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(), labels.data(),
+    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(), labels.data() + (own - first),
                            rows * sizeof(std::int32_t));
   });
 }

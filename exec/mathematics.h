@@ -45,6 +45,8 @@ class Mathematics {
   void set_loss_factor(float factor) { loss_factor_ = factor; }
   float loss_factor() const { return loss_factor_; }
   std::int64_t rows() const { return rows_; }  // of a micro-batch
+  // Of the images of one: its own, or those of all tensor ranks where a split operator reads them.
+  virtual std::int64_t picture_rows() const { return rows_; }
 
   // What a residual operator adds to the gradient of the stream. Where that is a norm's output (post-norm),
   // the norm's other readers' gradients are summed over tensor ranks, and this one, whole everywhere, is not:

@@ -34,13 +34,20 @@ RunningStatistics::RunningStatistics(const Plan& plan, const Program& program, D
     if (self.kind != OperatorKind::batch_norm || !self.image) continue;
     norms_.push_back(norm_of(self.parameters.front().name));
     mean_of_[op] = tensors_.size();
+    const std::int64_t channels = self.image->input.channels;
+    const bool split = plan.choices.tp > 1 && self.split != TensorSplit::replicated;
+    const std::int64_t own = split ? channels / plan.choices.tp : channels;
     for (const bool variance : {false, true}) {
-      Tensor tensor{norms_.back() + (variance ? ".running_var" : ".running_mean"), self.image->input.channels,
-                    nullptr, false};
+      Tensor tensor{norms_.back() + (variance ? ".running_var" : ".running_mean"),
+                    channels,
+                    split ? program.at.tp * own : 0,
+                    own,
+                    nullptr,
+                    false};
       if (computed.count(op) > 0) {
         const auto count = static_cast<std::size_t>(tensor.elements);
         tensor.data = static_cast<float*>(device.allocate(count * sizeof(float)));
-        tensor.written = program.at.dp == 0;
+        tensor.written = program.at.dp == 0 && (split || program.at.tp == 0);
         device.fill(tensor.data, count, variance ? 1 : 0);
       }
       tensors_.push_back(std::move(tensor));
@@ -65,9 +72,10 @@ std::vector<float> RunningStatistics::values(const Tensor& tensor) const {
   return values;
 }
 
-void RunningStatistics::set(const Tensor& tensor, const std::vector<float>& values) {
+void RunningStatistics::set(const Tensor& tensor, const std::vector<float>& all_channels) {
   if (tensor.data != nullptr)
-    device_.copy_to_device(tensor.data, values.data(), values.size() * sizeof(float));
+    device_.copy_to_device(tensor.data, all_channels.data() + tensor.begin,
+                           static_cast<std::size_t>(tensor.elements) * sizeof(float));
 }
 
 }  // namespace orrery::exec

@@ -13,8 +13,8 @@
 
 namespace orrery::exec {
 
-// Each data-parallel replica keeps its own; the first one's are written, as DistributedDataParallel keeps the
-// buffers of rank 0.
+// Each rank keeps those of its own samples; the first one's are written, as DistributedDataParallel keeps the
+// buffers of rank 0. Norms that tensor ranks split keep the first tensor rank's samples' in every rank.
 class RunningStatistics {
  public:
   // Of the norms that this rank computes; they begin as torch.nn.BatchNorm2d's do.
@@ -30,17 +30,19 @@ class RunningStatistics {
   // Takes in a batch's, as Device::batch_norm_forward leaves them. `samples`: of a channel.
   void update(int op, const float* mean, const float* inverse, std::int64_t samples, float epsilon);
 
-  // One mean or variance, in the device's memory.
+  // One mean or variance, of all channels or of those that this rank has, in the device's memory.
   struct Tensor {
-    std::string name;  // "bn1.running_mean"
+    std::string name;           // "bn1.running_mean"
+    std::int64_t channels = 0;  // of the norm
+    std::int64_t begin = 0;     // this rank's
     std::int64_t elements = 0;
     float* data = nullptr;  // null: not on this rank
     bool written = false;   // from this rank, into files
   };
   // Of the whole network, in the order of its operators; the same names on all ranks.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  std::vector<float> values(const Tensor& tensor) const;
-  void set(const Tensor& tensor, const std::vector<float>& values);
+  std::vector<float> values(const Tensor& tensor) const;  // this rank's
+  void set(const Tensor& tensor, const std::vector<float>& all_channels);
   // The norms' names: "bn1".
   const std::vector<std::string>& norms() const { return norms_; }
 

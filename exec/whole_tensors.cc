@@ -167,7 +167,7 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
   }
   for (const RunningStatistics::Tensor& tensor : statistics.tensors())
     if (model.find(tensor.name) != nullptr)
-      statistics.set(tensor, model.read(found_in(model, tensor.name, {tensor.elements}, plan)));
+      statistics.set(tensor, model.read(found_in(model, tensor.name, {tensor.channels}, plan)));
   for (const std::string& norm : statistics.norms())
     if (const auto* found = model.find(norm + kBatchesTracked))
       statistics.set_batches(model.read_count(*found));
@@ -182,7 +182,7 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
     for (const ParameterTensor* tensor : tensors)
       for (const std::string& name : stored_names(*tensor)) stored.push_back({name, stored_shape(*tensor)});
     for (const RunningStatistics::Tensor& tensor : statistics.tensors())
-      stored.push_back({tensor.name, {tensor.elements}});
+      stored.push_back({tensor.name, {tensor.channels}});
     for (const std::string& norm : statistics.norms())
       stored.push_back({norm + kBatchesTracked, {}, StoredType::i64});
     writer = std::make_unique<SafetensorsWriter>(path, stored);
@@ -217,14 +217,19 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
     std::string bytes;
     if (tensor.written) {
       const std::vector<float> values = statistics.values(tensor);
-      bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      bytes.append(reinterpret_cast<const char*>(&tensor.begin), sizeof(tensor.begin));
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
-    for (const std::string& part : gather_to_root(control, bytes)) {
-      if (part.empty() || !writer) continue;
-      std::vector<float> values(part.size() / sizeof(float));
-      std::memcpy(values.data(), part.data(), part.size());
-      writer->write(values);
+    const std::vector<std::string> all = gather_to_root(control, bytes);
+    if (!writer) continue;
+    std::vector<float> whole(static_cast<std::size_t>(tensor.channels));
+    for (const std::string& part : all) {
+      if (part.empty()) continue;
+      std::int64_t begin = 0;
+      std::memcpy(&begin, part.data(), sizeof(begin));
+      std::memcpy(whole.data() + begin, part.data() + sizeof(begin), part.size() - sizeof(begin));
     }
+    writer->write(whole);
   }
   if (!writer) return;
   for (std::size_t i = 0; i < statistics.norms().size(); ++i) writer->write(statistics.batches());

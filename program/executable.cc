@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "workloads/graph_split.h"
-
 namespace orrery {
 namespace {
 
@@ -98,33 +96,6 @@ Refusal refuses_training(const Plan& plan) {
   return {};
 }
 
-// Of a network on images whose tensor ranks share samples.
-Refusal refuses_split(const Plan& plan) {
-  const Workload& workload = plan.job->workload;
-  if (workload.transformer || plan.choices.tp == 1) return {};
-  const std::vector<Operator>& operators = workload.operators;
-  const auto because = [&](const std::string& why) {
-    return refused(fmt::format("--tp {}: {}", plan.choices.tp, why), "--tp 1");
-  };
-  std::vector<int> split_readers(operators.size(), 0), readers(operators.size(), 0);
-  for (const Operator& op : operators) {
-    const bool split = op.split != TensorSplit::replicated;
-    if (split && op.kind == OperatorKind::batch_norm)
-      return because("the statistics of split " + op.name + " are not executed yet");
-    if (split && op.inputs.empty())
-      return because(op.name + " reads the images, of which a rank has its own");
-    for (const int input : op.inputs) {
-      ++readers[static_cast<std::size_t>(input)];
-      if (op.split == TensorSplit::column && can_be_split(op))
-        ++split_readers[static_cast<std::size_t>(input)];
-    }
-  }
-  for (std::size_t i = 0; i < operators.size(); ++i)
-    if (split_readers[i] > 0 && readers[i] > 1)
-      return because(operators[i].name + " is read by a split operator and by others");
-  return {};
-}
-
 }  // namespace
 
 std::optional<std::string> executor_refuses(const Plan& plan) {
@@ -134,7 +105,6 @@ std::optional<std::string> executor_refuses(const Plan& plan) {
         fmt::format("cannot execute {}: {}", workload.name, unknown),
         "a GPT-2, Llama or BERT style transformer, or a network of convolutions, batch norms, ReLU, "
         "pools, additions and linear layers; `orrery simulate` knows more");
-  if (auto refusal = refuses_split(plan)) return refusal;
   return refuses_training(plan);
 }
 

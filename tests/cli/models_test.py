@@ -89,6 +89,34 @@ class Models(OrreryCase):
         self.assertEqual(set(after), set(statistics))
         self.assertEqual(after[norm + ".num_batches_tracked"], 8 + 3 * 4)
 
+    def test_statistics_of_norms_that_tensor_ranks_split_are_put_together(self):
+        def planned(name, *options):
+            self.done("plan", "resnet20", "localhost", "--gpus", "2", "--global-batch", "16", "--micro-batch", "8",
+                      "--precision", "fp32", "--optimizer", "momentum", "--out", self.folder / name, *options)
+            return self.folder / name
+        plan = planned("tensor", "--tp", "2")
+        # Two products, and so the norm between them, whatever pays here.
+        block = "layer3.1."
+        text = plan.read_text()
+        for product, split in ((block + "conv1", "column"), (block + "conv2", "row")):
+            before, after = text.split(f'name: "{product}"\n')
+            text = f'{before}name: "{product}"\n{after.replace("image {", f"""split: "{split}" image {{""", 1)}'
+        plan.write_text(text)
+        whole, rest, turned = (self.folder / f"{name}.safetensors" for name in ("whole", "rest", "turned"))
+        self.train(plan, 4, "--save", whole)
+        kept = ["--checkpoint-dir", self.folder / "kept"]
+        self.train(plan, 2, *kept, "--checkpoint-every", "2")
+        self.train(plan, 4, *kept, "--restart", "--save", rest)
+        self.assertEqual(rest.read_bytes(), whole.read_bytes())
+        every = statistics_of(whole)
+        self.assertNotIn(0.0, every[block + "bn1.running_mean"])
+        self.assertNotIn(1.0, every[block + "bn1.running_var"])
+        # Ranks that have all channels go on from them: one batch more is a tenth of what follows.
+        self.train(planned("turned", "--dp", "2"), 1, "--init", whole, "--save", turned)
+        for before, after in zip(every[block + "bn1.running_var"], statistics_of(turned)[block + "bn1.running_var"]):
+            self.assertGreater(after, 0.9 * before)
+            self.assertLess(after, 0.9 * before + 0.1 * 20 * before)
+
     def test_images_come_from_files(self):
         folder = self.folder / "cifar"
         folder.mkdir()

@@ -394,18 +394,42 @@ std::vector<PlanCase> image_cases() {
   // Samples shared between tensor ranks: features that stay split between two products, those that go back to
   // their samples, and those of a convolution.
   const auto pair = [] {
-    return split_vgg({{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::row}});
+    return with_splits(tiny_vgg(),
+                       {{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::row}});
   };
   const auto back = [] {
-    return split_vgg({{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::column}});
+    return with_splits(tiny_vgg(),
+                       {{"classifier.0", TensorSplit::column}, {"classifier.2", TensorSplit::column}});
   };
   const auto pixels = [] {
-    return split_vgg({{"features.3", TensorSplit::column},
-                      {"classifier.0", TensorSplit::row},
-                      {"classifier.2", TensorSplit::column}});
+    return with_splits(tiny_vgg(), {{"features.3", TensorSplit::column},
+                                    {"classifier.0", TensorSplit::row},
+                                    {"classifier.2", TensorSplit::column}});
+  };
+  // A block whose input the shortcut reads, too; norms between the two products; the layer that reads images.
+  const auto block = [] {
+    return with_splits(tiny_resnet(),
+                       {{"layer1.0.conv1", TensorSplit::column}, {"layer1.0.conv2", TensorSplit::row}});
+  };
+  const auto shortcut = [] {
+    return with_splits(tiny_resnet(), {{"layer2.0.conv1", TensorSplit::column},
+                                       {"layer2.0.conv2", TensorSplit::column},
+                                       {"layer2.0.downsample.0", TensorSplit::column}});
+  };
+  const auto first = [] {
+    return with_splits(tiny_resnet(), {{"conv1", TensorSplit::column}, {"fc", TensorSplit::column}});
+  };
+  const auto perceptron = [] {
+    return with_splits(tiny_perceptron(), {{"fc1", TensorSplit::column}, {"fc2", TensorSplit::row}});
   };
   const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
   return {
+      net("resnet tp2, a split block", block, sp(choices(2, 1, 1, 8)), Optimizer::momentum),
+      net("resnet tp2, a split shortcut, recompute", shortcut, full(sp(choices(2, 1, 1, 8)))),
+      net("resnet tp2, split images", first, sp(choices(2, 1, 1, 8))),
+      net("resnet tp2 pp2, a split block", block, sp(choices(2, 2, 1, 4))),
+      net("resnet tp2 dp2 zero2, a split shortcut", shortcut, zero(sp(choices(2, 1, 2, 4)), 2)),
+      net("perceptron tp2 dp2", perceptron, sp(choices(2, 1, 2, 2)), Optimizer::momentum),
       net("vgg tp2", pair, sp(choices(2, 1, 1, 4))),
       net("vgg tp2, features returned", back, sp(choices(2, 1, 1, 2)), Optimizer::momentum),
       net("vgg tp2, split pixels, recompute", pixels, full(sp(choices(2, 1, 1, 4)))),
@@ -417,7 +441,7 @@ std::vector<PlanCase> image_cases() {
       net(
           "vgg tp4 dp2",
           [] {
-            return split_vgg({{"classifier.0", TensorSplit::column}});
+            return with_splits(tiny_vgg(), {{"classifier.0", TensorSplit::column}});
           },
           sp(choices(4, 1, 2, 4)), Optimizer::sgd, true),
       net("resnet accumulation recompute", tiny_resnet, full(choices(1, 1, 1, 4))),

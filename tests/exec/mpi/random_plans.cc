@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "program/executable.h"
 #include "test_plans.h"
+#include "workloads/graph_split.h"
 
 namespace orrery::exec::test {
 namespace {
@@ -73,6 +74,19 @@ void draw_model(Draw& draw, PlanCase* c) {
   };
 }
 
+// Some of its products split, by column or by row, where that can stand.
+Workload split_by(Workload workload, const std::vector<int>& wishes) {
+  std::vector<Operator>& operators = workload.operators;
+  for (std::size_t i = 0, next = 0; i < operators.size(); ++i) {
+    if (!can_be_split(operators[i])) continue;
+    const int wish = wishes[next++ % wishes.size()];
+    if (wish > 0) set_split(&operators[i], wish == 1 ? TensorSplit::column : TensorSplit::row);
+  }
+  for (int fault = complete_splits(&operators); fault >= 0; fault = complete_splits(&operators))
+    set_split(&operators[static_cast<std::size_t>(fault)], TensorSplit::replicated);
+  return workload;
+}
+
 // Convolutions of any size, with and without norms, pools and shortcuts, to a few scores.
 void draw_network(Draw& draw, PlanCase* c) {
   struct Block {
@@ -81,13 +95,17 @@ void draw_network(Draw& draw, PlanCase* c) {
   };
   std::vector<Block> blocks(static_cast<std::size_t>(2 + draw.below(3)));
   for (Block& b : blocks)
-    b = {draw.of({4, 6, 9}), draw.of({1, 3, 5}), draw.chance(50), draw.chance(60), draw.chance(40)};
+    b = {c->choices.tp > 1 ? 4 * draw.of({1, 2}) : draw.of({4, 6, 9}), draw.of({1, 3, 5}), draw.chance(50),
+         draw.chance(60), draw.chance(40)};
   // One of them halves the image: a norm over a few pixels would be all rounding.
   const auto smaller = static_cast<std::size_t>(draw.below(static_cast<int>(blocks.size())));
   const int pool = draw.of({0, 2, 3});  // 0: by a stride
+  const int more = c->choices.tp > 1 ? 4 : 2;
   const int side = draw.of({10, 13});
   const bool average = draw.chance(50);
   const int hidden = draw.chance(50) ? 20 : 0;
+  std::vector<int> wishes(12);  // 0: whole, 1: by column, 2: by row
+  for (int& wish : wishes) wish = c->choices.tp > 1 ? draw.of({0, 0, 1, 1, 2}) : 0;
   c->network = [=] {
     internal::GraphBuilder b;
     internal::GraphTensor x{-1, 3, side};
@@ -97,13 +115,13 @@ void draw_network(Draw& draw, PlanCase* c) {
       x = b.conv(p + "conv", x, block.channels, block.kernel, i == smaller && pool == 0 ? 2 : 1, block.bias);
       if (block.norm) x = b.batch_norm(p + "bn", x);
       x = b.relu(p + "relu", x);
-      if (block.shortcut) x = b.basic_block(p, x, block.channels + 2, 1);
+      if (block.shortcut) x = b.basic_block(p, x, block.channels + more, 1);
       if (i == smaller && pool > 0) x = b.max_pool(p + "pool", x, pool, 2);
     }
     if (average) x = b.average_pool("average", x);
     if (hidden > 0) x = b.relu("hidden.relu", b.linear("hidden", x, hidden));
     b.loss(b.linear("scores", x, 10));
-    return b.finish("random-network", "", 0);
+    return split_by(b.finish("random-network", "", 0), wishes);
   };
 }
 
@@ -140,8 +158,9 @@ PlanCase draw_case(Draw& draw, int world) {
   c.optimizer = draw.of({Optimizer::sgd, Optimizer::momentum});
   c.clip = draw.chance(40);
   draw_model(draw, &c);
-  const bool network = x.tp == 1 && x.cp == 1 && draw.chance(40);
+  const bool network = x.cp == 1 && draw.chance(40);
   if (network) {
+    x.sequence_parallel = x.tp > 1;
     draw_network(draw, &c);
     c.learns = false;
     x.ep = 1;

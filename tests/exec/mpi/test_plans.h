@@ -101,9 +101,9 @@ inline Workload tiny_vgg() {
   return b.finish("tiny-vgg", "", 0);
 }
 
-// Its operators of these names split, as pairs, for tensor ranks.
-inline Workload split_vgg(std::initializer_list<std::pair<const char*, TensorSplit>> splits) {
-  Workload workload = tiny_vgg();
+// Its operators of these names split for tensor ranks.
+inline Workload with_splits(Workload workload,
+                            std::initializer_list<std::pair<const char*, TensorSplit>> splits) {
   for (Operator& op : workload.operators)
     for (const auto& [name, split] : splits)
       if (op.name == name) set_split(&op, split);
@@ -146,7 +146,8 @@ inline Plan make_plan(const PlanCase& c) {
 inline PlanCase serial_of(const PlanCase& c) {
   PlanCase serial = c;
   serial.choices = Choices{};
-  serial.choices.micro_batch = c.choices.micro_batch;
+  // Tensor ranks share the samples of a micro-batch of images, and norms go by each rank's own.
+  serial.choices.micro_batch = c.choices.micro_batch / (c.network ? c.choices.tp : 1);
   serial.choices.capacity_factor = c.choices.capacity_factor;  // defined by micro-batch
   serial.replica_batches.clear();
   return serial;
