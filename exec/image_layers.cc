@@ -161,13 +161,13 @@ void ImageLayers::convolution_backward(int index, int micro_batch, bool want_inp
     const Place dweight = gradient_of(*parameters_.find(index, 0), micro_batch, steps);
     const HeldTensor* bias = bias_of(index);
     const Place dbias = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
-    ORRERY_CHECK(bias == nullptr || dbias.first == dweight.first,
-                 "a bias has another history than its weight");
+    // A bias that is not split with its weight is in another bucket, whose sums may begin elsewhere.
+    const bool sets = dweight.first && (bias == nullptr || dbias.first);
     steps.push_back([=, this, adds = adds_bias(index), begin = input_begin(index)] {
-      float* of_bias = adds ? at(dbias) : nullptr;
-      device_.convolution_backward_weight(size, values_.floats(x) + begin, values_.floats(dy), at(dweight),
-                                          of_bias, !dweight.first);
-      if (bias != nullptr && !adds) ready_to_add(dbias);
+      float* of_weight = sets ? at(dweight) : ready_to_add(dweight);
+      float* of_bias = bias == nullptr ? nullptr : sets && adds ? at(dbias) : ready_to_add(dbias);
+      device_.convolution_backward_weight(size, values_.floats(x) + begin, values_.floats(dy), of_weight,
+                                          adds ? of_bias : nullptr, !sets);
     });
   }
   if (!want_input || !has_input_gradient(index)) return;

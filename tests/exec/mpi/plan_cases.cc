@@ -406,6 +406,10 @@ std::vector<PlanCase> image_cases() {
                                     {"classifier.0", TensorSplit::row},
                                     {"classifier.2", TensorSplit::column}});
   };
+  // A sum of parts and its bias, which are in buckets of their own.
+  const auto biased = [] {
+    return with_splits(tiny_vgg(), {{"features.0", TensorSplit::column}, {"features.3", TensorSplit::row}});
+  };
   // A block whose input the shortcut reads, too; norms between the two products; the layer that reads images.
   const auto block = [] {
     return with_splits(tiny_resnet(),
@@ -429,6 +433,8 @@ std::vector<PlanCase> image_cases() {
       net("resnet tp2, split images", first, sp(choices(2, 1, 1, 8))),
       net("resnet tp2 pp2, a split block", block, sp(choices(2, 2, 1, 4))),
       net("resnet tp2 dp2 zero2, a split shortcut", shortcut, zero(sp(choices(2, 1, 2, 4)), 2)),
+      net("vgg tp2 dp2 zero2, split images", biased, zero(sp(choices(2, 1, 2, 2)), 2)),
+      net("vgg tp2, a bias apart", biased, sp(choices(2, 1, 1, 4)), Optimizer::momentum, true),
       net("perceptron tp2 dp2", perceptron, sp(choices(2, 1, 2, 2)), Optimizer::momentum),
       net("vgg tp2", pair, sp(choices(2, 1, 1, 4))),
       net("vgg tp2, features returned", back, sp(choices(2, 1, 1, 2)), Optimizer::momentum),
