@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -60,6 +63,18 @@ void Output::write(const Json& result) const {
   if (json_ != "-") return write_file_atomically(json_, text);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+void check_writable(const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty() || file == "-") return;
+  std::error_code code;
+  const bool special = fs::exists(file, code) && !fs::is_regular_file(file, code);  // written in place
+  const fs::path place = special ? fs::path(file) : fs::absolute(file).parent_path();
+  errno = fs::is_directory(file, code) ? EISDIR : 0;
+  if (errno != 0 || access(place.c_str(), W_OK) != 0)
+    throw UserError(file, 0, std::string("cannot be written: ") + std::strerror(errno),
+                    "expected a writable place");
 }
 
 std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows) {

@@ -23,6 +23,10 @@ class Output {
   std::string json_;
 };
 
+// Throws UserError where `file` cannot be written, so far as that can be told without doing so. Empty and "-"
+// can.
+void check_writable(const std::string& file);
+
 // Columns padded to their widest cell; the first is left-aligned, the others right-aligned.
 std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows);
 

@@ -2,19 +2,20 @@
 #include "planner/whatif.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
 #include "base/suggest.h"
 #include "cli/output.h"
 #include "cli/training_options.h"
 #include "cli/verbs.h"
+#include "cli/whatif_text.h"
 #include "planner/hardware.h"
 
 namespace orrery::cli {
@@ -22,9 +23,7 @@ namespace {
 
 namespace whatif = planner::whatif;
 
-constexpr double kSecondsPerHour = 3600;
 constexpr double kSecondsPerDay = 86400;
-constexpr double kJoulesPerMegawattHour = 3.6e9;
 
 struct Options {
   const CLI::App* verb = nullptr;
@@ -182,179 +181,21 @@ whatif::Goal goal_of(const Options& options, const std::vector<whatif::Point>& p
   return goal;
 }
 
-// What all points have in common, of what a headline says.
-std::string headline(const whatif::Result& result) {
-  std::string text;
-  const auto add_common = [&](auto fact) {
-    const std::string first = fact(*result.points.front().job);
-    const bool common = std::all_of(result.points.begin(), result.points.end(),
-                                    [&](const whatif::Point& point) { return fact(*point.job) == first; });
-    if (common && !first.empty()) text += (text.empty() ? "" : ", ") + first;
-  };
-  add_common([](const Job& job) { return job.workload.name; });
-  add_common([](const Job& job) { return job.cluster.name; });
-  add_common([](const Job& job) { return fmt::format("{} devices", job.cluster.devices()); });
-  add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
-  add_common([](const Job& job) {
-    return job.training.seq_len > 0 ? fmt::format("sequences of {}", job.training.seq_len) : std::string();
-  });
-  add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
-  add_common([](const Job& job) { return std::string(name_of(job.training.optimizer)); });
-  add_common([](const Job& job) { return "runtime " + job.runtime.name; });
-  if (result.goal.asked)
-    text += fmt::format("; to train on {} {}", human_count(result.goal.amount), result.goal.unit());
-  return text + "\n";
-}
-
-std::string amount_or_dash(const std::optional<double>& value, double unit) {
-  return value ? whatif::readable(*value / unit) : "-";
-}
-
-std::string marks_of(const whatif::Result& result, std::size_t i) {
-  std::vector<std::string> marks;
-  const whatif::Verdict& verdict = result.verdict;
-  if (verdict.fastest == i) marks.emplace_back("fastest");
-  if (verdict.cheapest == i) marks.emplace_back("cheapest");
-  if (std::find(verdict.front.begin(), verdict.front.end(), i) != verdict.front.end())
-    marks.emplace_back("front");
-  const bool limited = result.limits.deadline_s || result.limits.budget_usd;
-  if (limited && result.bills[i] && !whatif::meets(*result.bills[i], result.limits))
-    marks.emplace_back("misses");
-  return fmt::format("{}", fmt::join(marks, " "));
-}
-
-// The last column, which a table aligns to the right otherwise.
-void align_left(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows) {
-  std::size_t width = head.back().size();
-  for (const auto& row : rows) width = std::max(width, row.back().size());
-  head.back().resize(width, ' ');
-  for (auto& row : rows) row.back().resize(width, ' ');
-}
-
-std::string points_table(const whatif::Result& result) {
-  const whatif::Goal& goal = result.goal;
-  const std::string per = goal.asked ? "" : fmt::format("/1e9 {}", goal.unit());
-  const auto any = [&](auto known) {
-    return std::any_of(result.bills.begin(), result.bills.end(),
-                       [&](const auto& bill) { return bill && known(*bill); });
-  };
-  const bool priced = any([](const whatif::Bill& bill) { return bill.cost_usd.has_value(); });
-  const bool powered = any([](const whatif::Bill& bill) { return bill.energy_j.has_value(); });
-  std::vector<std::string> head;
-  for (const whatif::Varied& varied : result.varied) head.push_back(varied.key);
-  if (head.empty()) head.emplace_back();
-  for (const std::string& name : {std::string("step"), std::string(goal.in_tokens ? "tokens/s" : "samples/s"),
-                                  std::string("MFU"), (goal.asked ? "days" : "hours") + per})
-    head.push_back(name);
-  if (priced) head.push_back("USD" + per);
-  if (powered) head.push_back("MWh" + per);
-  head.emplace_back("memory");
-  if (!result.efficiency.empty()) head.emplace_back("scaling");
-  head.emplace_back("");
-  head.emplace_back("plan");
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < result.points.size(); ++i) {
-    std::vector<std::string>& row = rows.emplace_back();
-    for (const auto& [key, value] : result.points[i].vary) row.push_back(value);
-    if (row.empty()) row.emplace_back();
-    if (!result.answers[i].best) {
-      row.resize(head.size(), "-");
-      row[head.size() - 2].clear();
-      row.back() = "none";
-      continue;
-    }
-    const whatif::Planned& best = *result.answers[i].best;
-    const whatif::Bill& bill = *result.bills[i];
-    row.push_back(human_seconds(best.figure("step_time_s")));
-    row.push_back(whatif::readable(best.figure(goal.in_tokens ? "tokens_per_s" : "samples_per_s")));
-    row.push_back(fmt::format("{:.1f}%", 100 * best.figure("mfu")));
-    row.push_back(whatif::readable(bill.time_s / (goal.asked ? kSecondsPerDay : kSecondsPerHour)));
-    if (priced) row.push_back(amount_or_dash(bill.cost_usd, 1));
-    if (powered) row.push_back(amount_or_dash(bill.energy_j, kJoulesPerMegawattHour));
-    row.push_back(human_bytes(best.plan.at("memory_bytes").at("total").get<double>()));
-    if (!result.efficiency.empty()) row.push_back(fmt::format("{:.1f}%", 100 * *result.efficiency[i]));
-    row.push_back(marks_of(result, i));
-    row.push_back(best.words);
-  }
-  align_left(head, rows);
-  return table(head, rows);
-}
-
-std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
-  const whatif::Bill& bill = *result.bills[i];
-  std::string text = what;
-  if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += " " + where;
-  text += result.goal.asked ? fmt::format(": {} days", whatif::readable(bill.time_s / kSecondsPerDay))
-                            : fmt::format(": {} hours", whatif::readable(bill.time_s / kSecondsPerHour));
-  text += fmt::format(", {} device hours", whatif::readable(bill.device_hours));
-  if (bill.cost_usd) text += fmt::format(", {} USD", whatif::readable(*bill.cost_usd));
-  if (bill.energy_j)
-    text += fmt::format(", {} MWh", whatif::readable(*bill.energy_j / kJoulesPerMegawattHour));
-  return text + (result.goal.asked ? "" : fmt::format(" for 1e9 {}", result.goal.unit())) + ".\n";
-}
-
-// What is not known of the clusters, each once.
-std::string unknowns(const whatif::Result& result) {
-  std::vector<std::string> unpriced, unpowered;
-  const auto add = [](std::vector<std::string>& names, const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  };
-  for (const whatif::Point& point : result.points) {
-    const Cluster& cluster = point.job->cluster;
-    if (planner::usd_per_s(cluster) <= 0) add(unpriced, cluster.name);
-    if (!planner::states_power(cluster)) add(unpowered, cluster.name);
-  }
-  std::string text;
-  if (!unpriced.empty())
-    text += fmt::format(
-        "No price is stated of {}: no cost (price_usd_per_device_hour in the cluster file, or "
-        "--vary price=USD).\n",
-        fmt::join(unpriced, ", "));
-  if (!unpowered.empty())
-    text += fmt::format("No power is stated of {}: no energy (peak_power_w in the device profile).\n",
-                        fmt::join(unpowered, ", "));
-  return text;
-}
-
-std::string how_sure(const whatif::Result& result) {
-  int planned = 0, proven = 0;
-  double widest = 0;
-  for (const whatif::Answer& answer : result.answers) {
-    if (!answer.best) continue;
-    ++planned;
-    proven += answer.best->proven ? 1 : 0;
-    widest = std::max(widest, answer.best->gap);
-  }
-  std::string text = fmt::format("{} of {} points planned in {}; {} proven best under this model", planned,
-                                 result.points.size(), human_seconds(result.search_s), proven);
-  if (proven < planned) text += fmt::format(", others within {:.1f}% of their bounds", 100 * widest);
-  return text + ".\n";
-}
-
-std::string refusals(const whatif::Result& result) {
-  std::string text;
-  for (std::size_t i = 0; i < result.points.size(); ++i) {
-    if (result.answers[i].best) continue;
-    text += fmt::format("No plan for {}: {}.\n", whatif::describe(result.points[i].vary),
-                        result.answers[i].refusal);
-  }
-  return text;
-}
-
 // Throws NoAnswer where no point answers what was asked.
 void check_answered(const whatif::Result& result) {
   if (result.verdict.fastest) return;
-  const auto where = [&](std::size_t i) {
-    const std::string text = whatif::describe(result.points[i].vary);
-    return text.empty() ? std::string("it") : text;
-  };
+  const std::size_t count = result.points.size();
   const auto nearest = whatif::nearest(result.bills, result.limits);
-  if (!nearest)
-    throw NoAnswer(fmt::format("none of {} points has a plan; {}: {}", result.points.size(), where(0),
-                               result.answers.front().refusal));
-  throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}",
-                             result.points.size(), where(*nearest),
-                             whatif::miss_of(*result.bills[*nearest], result.limits)));
+  if (!nearest) {
+    const std::string& refusal = result.answers.front().refusal;
+    if (count == 1) throw NoAnswer(refusal);
+    throw NoAnswer(fmt::format("none of {} points has a plan; {}: {}", count,
+                               whatif::describe(result.points.front().vary), refusal));
+  }
+  const std::string miss = whatif::miss_of(*result.bills[*nearest], result.limits);
+  if (count == 1) throw NoAnswer("the training " + miss);
+  throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}", count,
+                             whatif::describe(result.points[*nearest].vary), miss));
 }
 
 int run(const Options& options) {
@@ -370,6 +211,9 @@ int run(const Options& options) {
   if (options.deadline_days) limits.deadline_s = *options.deadline_days * kSecondsPerDay;
   limits.budget_usd = options.budget_usd;
   options.training.say_what_is_ignored();
+  check_writable(options.out);  // before minutes of planning
+  check_writable(options.output.file());
+  show_progress("planning", 0, static_cast<int>(all.points.size()));
   const whatif::Result result =
       whatif::ask(std::move(varied), std::move(all.points), goal, limits, options.jobs,
                   [](int done, int total) { show_progress("planning", done, total); });
@@ -377,13 +221,7 @@ int run(const Options& options) {
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
   options.output.write(whatif::to_json(result));
-  options.output.print(headline(result));
-  if (all.shared_batch)
-    options.output.print("Without --global-batch every point has the default of the most devices.\n");
-  options.output.print("\n" + points_table(result) + "\n");
-  if (result.verdict.fastest) options.output.print(sentence(result, "Fastest", *result.verdict.fastest));
-  if (result.verdict.cheapest) options.output.print(sentence(result, "Cheapest", *result.verdict.cheapest));
-  options.output.print(refusals(result) + unknowns(result) + how_sure(result));
+  options.output.print(text_of(result, all.shared_batch));
   if (!options.out.empty()) options.output.print(fmt::format("points written to {}\n", options.out));
   check_answered(result);
   return 0;

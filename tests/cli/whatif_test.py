@@ -111,6 +111,11 @@ class WhatIf(OrreryCase):
         self.assertEqual(result.returncode, 3)
         self.assertIn("none of 2 points has a plan; gpus=1: none of", result.stderr)
         self.assertIn("more than their", result.stderr)
+        self.assertEqual([line.split(":")[0] for line in result.stdout.splitlines()],
+                         ["No plan for gpus=1", "No plan for gpus=2"])
+        alone = self.refused("whatif", "gpt3-175b", "dgx-a100", "--gpus", "1", "--seq-len", "128", "--micro-batch", "1", code=3)
+        self.assertEqual(alone, self.refused("plan", "gpt3-175b", "dgx-a100", "--gpus", "1", "--seq-len", "128", "--micro-batch",
+                                             "1", code=3))
 
     def test_csv_opens(self):
         self.done("whatif", *small_gpt2(), "--vary", "network=1,2", "--vary", "device-memory=0.001,1", "--tokens", "1B", "--out",
@@ -179,7 +184,10 @@ class WhatIf(OrreryCase):
         self.refused("whatif")
 
     def test_a_place_that_cannot_be_written(self):
-        self.refused("whatif", *small_gpt2(), "--out", "/nonexistent/points.csv", says="/nonexistent/points.csv")
+        for option in ("--out", "--json"):
+            for place in ("/nonexistent/points", "/", self.folder):
+                self.refused("whatif", *small_gpt2(), option, place, says=f"{place}: cannot be written")
+        self.done("whatif", *small_gpt2(), "--out", "/dev/null", "--json", "/dev/null")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,213 @@
+// A what-if for people: a row a point, and what of it answers.
+#include "cli/whatif_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/format.h"
+#include "cli/output.h"
+
+namespace orrery::cli {
+namespace {
+
+namespace whatif = planner::whatif;
+
+constexpr double kSecondsPerHour = 3600;
+constexpr double kSecondsPerDay = 86400;
+constexpr double kJoulesPerMegawattHour = 3.6e9;
+
+// What all points have in common, of what a headline says.
+std::string headline(const whatif::Result& result) {
+  std::string text;
+  const auto add_common = [&](auto fact) {
+    const std::string first = fact(*result.points.front().job);
+    const bool common = std::all_of(result.points.begin(), result.points.end(),
+                                    [&](const whatif::Point& point) { return fact(*point.job) == first; });
+    if (common && !first.empty()) text += (text.empty() ? "" : ", ") + first;
+  };
+  add_common([](const Job& job) { return job.workload.name; });
+  add_common([](const Job& job) { return job.cluster.name; });
+  add_common([](const Job& job) { return fmt::format("{} devices", job.cluster.devices()); });
+  add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
+  add_common([](const Job& job) {
+    return job.training.seq_len > 0 ? fmt::format("sequences of {}", job.training.seq_len) : std::string();
+  });
+  add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
+  add_common([](const Job& job) { return std::string(name_of(job.training.optimizer)); });
+  add_common([](const Job& job) { return "runtime " + job.runtime.name; });
+  if (result.goal.asked)
+    text += fmt::format("; to train on {} {}", human_count(result.goal.amount), result.goal.unit());
+  return text + "\n";
+}
+
+std::string marks_of(const whatif::Result& result, std::size_t i) {
+  std::vector<std::string> marks;
+  const whatif::Verdict& verdict = result.verdict;
+  if (verdict.fastest == i) marks.emplace_back("fastest");
+  if (verdict.cheapest == i) marks.emplace_back("cheapest");
+  if (std::find(verdict.front.begin(), verdict.front.end(), i) != verdict.front.end())
+    marks.emplace_back("front");
+  const bool limited = result.limits.deadline_s || result.limits.budget_usd;
+  if (limited && result.bills[i] && !whatif::meets(*result.bills[i], result.limits))
+    marks.emplace_back("misses");
+  return fmt::format("{}", fmt::join(marks, " "));
+}
+
+// The last column, which a table aligns to the right otherwise.
+void align_left(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows) {
+  std::size_t width = head.back().size();
+  for (const auto& row : rows) width = std::max(width, row.back().size());
+  head.back().resize(width, ' ');
+  for (auto& row : rows) row.back().resize(width, ' ');
+}
+
+struct Column {
+  std::string name;
+  std::function<std::string(std::size_t)> cell;  // of a point
+  bool of_plan = true;                           // a point without one has nothing to say
+};
+
+std::vector<Column> columns_of(const whatif::Result& result) {
+  const whatif::Goal& goal = result.goal;
+  const std::string per = goal.asked ? "" : fmt::format("/1e9 {}", goal.unit());
+  std::vector<Column> columns;
+  for (std::size_t k = 0; k < result.varied.size(); ++k)
+    columns.push_back(
+        {result.varied[k].key, [&, k](std::size_t i) { return result.points[i].vary[k].second; }, false});
+  const auto add_plan = [&](const char* name, auto cell) {
+    columns.push_back({name, [&, cell](std::size_t i) { return cell(*result.answers[i].best); }});
+  };
+  const auto add_bill = [&](const std::string& name, auto figure, double unit) {
+    columns.push_back({name + per, [&, figure, unit](std::size_t i) {
+                         const std::optional<double> value = figure(*result.bills[i]);
+                         return value ? whatif::readable(*value / unit) : std::string("-");
+                       }});
+  };
+  const auto add_bill_if_known = [&](const char* name, auto figure, double unit) {
+    if (std::any_of(result.bills.begin(), result.bills.end(),
+                    [&](const auto& bill) { return bill && figure(*bill); }))
+      add_bill(name, figure, unit);
+  };
+  add_plan("step", [](const auto& best) { return human_seconds(best.figure("step_time_s")); });
+  if (goal.in_tokens)
+    add_plan("tokens/s", [](const auto& best) { return whatif::readable(best.figure("tokens_per_s")); });
+  else
+    add_plan("samples/s", [](const auto& best) { return whatif::readable(best.figure("samples_per_s")); });
+  add_plan("MFU", [](const auto& best) { return fmt::format("{:.1f}%", 100 * best.figure("mfu")); });
+  add_bill(
+      goal.asked ? "days" : "hours", [](const auto& bill) { return std::optional(bill.time_s); },
+      goal.asked ? kSecondsPerDay : kSecondsPerHour);
+  add_bill_if_known(
+      "USD", [](const auto& bill) { return bill.cost_usd; }, 1);
+  add_bill_if_known(
+      "MWh", [](const auto& bill) { return bill.energy_j; }, kJoulesPerMegawattHour);
+  add_plan("memory", [](const auto& best) {
+    return human_bytes(best.plan.at("memory_bytes").at("total").template get<double>());
+  });
+  if (!result.efficiency.empty())
+    columns.push_back(
+        {"scaling", [&](std::size_t i) { return fmt::format("{:.1f}%", 100 * *result.efficiency[i]); }});
+  columns.push_back({"", [&](std::size_t i) { return marks_of(result, i); }, false});
+  columns.push_back({"plan",
+                     [&](std::size_t i) {
+                       const std::optional<whatif::Planned>& best = result.answers[i].best;
+                       return best ? best->words : std::string("none");
+                     },
+                     false});
+  return columns;
+}
+
+std::string points_table(const whatif::Result& result) {
+  const std::vector<Column> columns = columns_of(result);
+  std::vector<std::string> head;
+  for (const Column& column : columns) head.push_back(column.name);
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < result.points.size(); ++i) {
+    std::vector<std::string>& row = rows.emplace_back();
+    for (const Column& column : columns)
+      row.push_back(column.of_plan && !result.answers[i].best ? "-" : column.cell(i));
+  }
+  align_left(head, rows);
+  return table(head, rows);
+}
+
+std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
+  const whatif::Bill& bill = *result.bills[i];
+  std::string text = what;
+  if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += " " + where;
+  text += result.goal.asked ? fmt::format(": {} days", whatif::readable(bill.time_s / kSecondsPerDay))
+                            : fmt::format(": {} hours", whatif::readable(bill.time_s / kSecondsPerHour));
+  text += fmt::format(", {} device hours", whatif::readable(bill.device_hours));
+  if (bill.cost_usd) text += fmt::format(", {} USD", whatif::readable(*bill.cost_usd));
+  if (bill.energy_j)
+    text += fmt::format(", {} MWh", whatif::readable(*bill.energy_j / kJoulesPerMegawattHour));
+  return text + (result.goal.asked ? "" : fmt::format(" for 1e9 {}", result.goal.unit())) + ".\n";
+}
+
+// What is not known of the clusters, each once.
+std::string unknowns(const whatif::Result& result) {
+  std::vector<std::string> unpriced, unpowered;
+  const auto add = [](std::vector<std::string>& names, const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const whatif::Point& point : result.points) {
+    const Cluster& cluster = point.job->cluster;
+    if (planner::usd_per_s(cluster) <= 0) add(unpriced, cluster.name);
+    if (!planner::states_power(cluster)) add(unpowered, cluster.name);
+  }
+  std::string text;
+  if (!unpriced.empty())
+    text += fmt::format(
+        "No price is stated of {}: no cost (price_usd_per_device_hour in the cluster file, or "
+        "--vary price=USD).\n",
+        fmt::join(unpriced, ", "));
+  if (!unpowered.empty())
+    text += fmt::format("No power is stated of {}: no energy (peak_power_w in the device profile).\n",
+                        fmt::join(unpowered, ", "));
+  return text;
+}
+
+std::string how_sure(const whatif::Result& result) {
+  int planned = 0, proven = 0;
+  double widest = 0;
+  for (const whatif::Answer& answer : result.answers) {
+    if (!answer.best) continue;
+    ++planned;
+    proven += answer.best->proven ? 1 : 0;
+    widest = std::max(widest, answer.best->gap);
+  }
+  std::string text = fmt::format("{} of {} points planned in {}; {} proven best under this model", planned,
+                                 result.points.size(), human_seconds(result.search_s), proven);
+  if (proven < planned) text += fmt::format(", others within {:.1f}% of their bounds", 100 * widest);
+  return text + ".\n";
+}
+
+std::string refusals(const whatif::Result& result) {
+  std::string text;
+  for (std::size_t i = 0; i < result.points.size(); ++i) {
+    if (result.answers[i].best) continue;
+    const std::string where = whatif::describe(result.points[i].vary);
+    text += fmt::format("No plan{}: {}.\n", where.empty() ? "" : " for " + where, result.answers[i].refusal);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string text_of(const whatif::Result& result, bool shared_batch) {
+  if (!whatif::nearest(result.bills, {}))  // no plan at all; a lone refusal is the error's to say
+    return result.points.size() == 1 ? std::string() : refusals(result);
+  std::string text = headline(result);
+  if (shared_batch) text += "Without --global-batch every point has the default of the most devices.\n";
+  text += "\n" + points_table(result) + "\n";
+  if (result.verdict.fastest) text += sentence(result, "Fastest", *result.verdict.fastest);
+  if (result.verdict.cheapest) text += sentence(result, "Cheapest", *result.verdict.cheapest);
+  return text + refusals(result) + unknowns(result) + how_sure(result);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,13 @@
+// What `orrery whatif` prints.
+#pragma once
+
+#include <string>
+
+#include "planner/whatif.h"
+
+namespace orrery::cli {
+
+// `shared_batch`: some point's global batch is another's default.
+std::string text_of(const planner::whatif::Result& result, bool shared_batch);
+
+}  // namespace orrery::cli
