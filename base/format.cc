@@ -32,6 +32,15 @@ std::string human_seconds(double seconds) {
   return fmt::format("{:.2f} us", seconds * 1e6);
 }
 
+std::string human_duration(double seconds) {
+  constexpr double kHour = 3600;
+  if (seconds >= 2 * 24 * kHour) return fmt::format("{:.2f} days", seconds / 24 / kHour);
+  if (seconds >= 2 * kHour) return fmt::format("{:.2f} hours", seconds / kHour);
+  if (seconds >= 120) return fmt::format("{:.1f} min", seconds / 60);
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  return seconds > 0 ? human_seconds(seconds) : "0 s";
+}
+
 std::string human_rate(double bytes_per_s) {
   return scaled(bytes_per_s, 1000, std::array<std::string_view, 5>{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
 }

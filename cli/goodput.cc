@@ -25,7 +25,7 @@ constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
 struct Options {
   std::string plan;
-  std::optional<double> tokens, samples, steps;
+  std::string tokens, samples, steps;
   double mtbf_device_hours = 0;
   std::optional<double> mtbf_node_hours;
   std::optional<double> checkpoint_bandwidth, checkpoint_s, snapshot_s, read_s;
@@ -42,17 +42,16 @@ struct Options {
 
 std::int64_t steps_of(const Options& options, const Training& training) {
   double steps = 0;
-  if (options.steps) {
-    steps = *options.steps;
+  if (!options.steps.empty()) {
+    steps = parse_amount(options.steps, "--steps");
     if (steps != std::floor(steps))
-      throw UserError(fmt::format("--steps {}", steps), "expected a whole number of steps");
+      throw UserError("--steps " + options.steps, "expected a whole number of steps");
   } else {
-    double samples = options.samples.value_or(0);
-    if (options.tokens) {
-      if (training.seq_len == 0)
-        throw UserError("--tokens: the plan's model has no sequences", "expected --samples or --steps");
-      samples = *options.tokens / training.seq_len;
-    }
+    const bool tokens = !options.tokens.empty();
+    if (tokens && training.seq_len == 0)
+      throw UserError("--tokens: the plan's model has no sequences", "expected --samples or --steps");
+    const double samples = tokens ? parse_amount(options.tokens, "--tokens") / training.seq_len
+                                  : parse_amount(options.samples, "--samples");
     steps = std::ceil(samples / static_cast<double>(training.global_batch));
   }
   if (steps > static_cast<double>(kMostSteps))
@@ -109,7 +108,7 @@ double idle_power_w(const Cluster& cluster) {
 }
 
 void check(const Options& options) {
-  if (options.tokens.has_value() + options.samples.has_value() + options.steps.has_value() != 1)
+  if (!options.tokens.empty() + !options.samples.empty() + !options.steps.empty() != 1)
     throw UserError("how long the run is", "expected one of --tokens, --samples and --steps");
   if (!options.repair_hours && (options.spares || options.elastic))
     throw UserError(options.spares ? "--spares without --repair-hours" : "--elastic without --repair-hours",
@@ -152,20 +151,13 @@ planner::GoodputQuestion question_of(const Options& options, const Plan& plan,
 
 // ---- for people ----
 
-std::string human_duration(double seconds) {
-  if (seconds >= 2 * 24 * kSecondsPerHour) return fmt::format("{:.2f} days", seconds / 24 / kSecondsPerHour);
-  if (seconds >= 2 * kSecondsPerHour) return fmt::format("{:.2f} hours", seconds / kSecondsPerHour);
-  if (seconds >= 120) return fmt::format("{:.1f} min", seconds / 60);
-  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
-  return seconds > 0 ? human_seconds(seconds) : "0 s";
-}
-
 std::string percent(double share) {
   return fmt::format("{:.2f}%", 100 * share);
 }
 
 std::string usd(double amount) {
-  return amount >= 1e6 ? fmt::format("{:.2f} M", amount / 1e6) : fmt::format("{:.0f}", amount);
+  return amount >= 1e6 ? fmt::format("{:.2f} M", amount / 1e6)
+                       : fmt::format("{:.{}f}", amount, amount < 100 ? 2 : 0);
 }
 
 std::string megawatt_hours(double energy_j) {
@@ -299,10 +291,12 @@ CLI::Option* add_figure(CLI::App& verb, const char* name, Value& value, const ch
 }
 
 void add_run_options(CLI::App& verb, Options& options) {
-  add_figure(verb, "--tokens", options.tokens, "TOKENS",
-             "tokens to train on: steps = tokens / batch, rounded up");
-  add_figure(verb, "--samples", options.samples, "SAMPLES", "samples to train on, in the place of --tokens");
-  add_figure(verb, "--steps", options.steps, "N", "steps to train, in the place of --tokens");
+  verb.add_option("--tokens", options.tokens,
+                  "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI")
+      ->type_name("TOKENS");
+  verb.add_option("--samples", options.samples, "samples to train on, in the place of --tokens")
+      ->type_name("SAMPLES");
+  verb.add_option("--steps", options.steps, "steps to train, in the place of --tokens")->type_name("N");
   add_figure(verb, "--mtbf-device-hours", options.mtbf_device_hours, "HOURS",
              "mean time between failures of one device that interrupt the job (exponential)")
       ->required();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "topologies/cluster.h"
 
 namespace orrery::planner {
 namespace {
@@ -134,11 +135,13 @@ int cheapest_spares(const TrainingRun& run) {
     return (run.plan().nodes + spares) / (1 - blocked);  // for each second that the job holds its nodes
   };
   double blocked = load / (1 + load);
-  for (int spares = 0;; ++spares) {  // it falls, then rises: each spare does less than the one before
+  int spares = 0;
+  for (; spares < kMaxNodes; ++spares) {  // it falls, then rises: each spare does less than the one before
     const double next = load * blocked / (spares + 2 + load * blocked);
-    if (node_s(spares + 1, next) >= node_s(spares, blocked)) return spares;
+    if (node_s(spares + 1, next) >= node_s(spares, blocked)) break;
     blocked = next;
   }
+  return spares;
 }
 
 }  // namespace orrery::planner

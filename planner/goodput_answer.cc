@@ -33,8 +33,8 @@ void check_it_ends(const TrainingRun& run, std::int64_t every, double expected_s
   throw NoAnswer(fmt::format(
       "the run does not end: it is interrupted every {} on average, and from one checkpoint to the next it "
       "takes {}, the way back after an interruption {}{}",
-      human_seconds(1 / run.failures_per_s), human_seconds(between_s), human_seconds(run.down_s()),
-      waiting_share(run) > 0.5 ? fmt::format(", a node's repair {}", human_seconds(run.repair_s)) : ""));
+      human_duration(1 / run.failures_per_s), human_duration(between_s), human_duration(run.down_s()),
+      waiting_share(run) > 0.5 ? fmt::format(", a node's repair {}", human_duration(run.repair_s)) : ""));
 }
 
 GoodputFigures figures_of(const GoodputQuestion& question) {
@@ -145,6 +145,7 @@ std::vector<std::pair<std::string, double>> lost_parts(const TimeSpent& spent) {
 Json to_json(const GoodputQuestion& question, const GoodputAnswer& answer) {
   const TrainingRun& run = question.run;
   const GoodputFigures& figures = answer.figures;
+  const double mtti_s = 1 / run.failures_per_s;
   Json lost = Json::object();
   for (const auto& [name, seconds] : lost_parts(figures.statistics.spent)) lost[name] = seconds;
   Json plans = Json::array();
@@ -157,7 +158,7 @@ Json to_json(const GoodputQuestion& question, const GoodputAnswer& answer) {
                {"time_to_train_error_s", figures.statistics.time_error_s},
                {"ideal_s", run.ideal_s()},
                {"interruptions", to_json(figures.statistics.interruptions)},
-               {"mtti_s", 1 / run.failures_per_s},
+               {"mtti_s", mtti_s},
                {"checkpoint_every_steps", figures.every},
                {"checkpoint_s", run.checkpoint.stall_s},
                {"checkpoint_write_s", run.checkpoint.write_s},
@@ -172,7 +173,10 @@ Json to_json(const GoodputQuestion& question, const GoodputAnswer& answer) {
                {"seed", question.seed},
                {"lost_s", lost},
                {"closed_form",
-                {{"goodput", figures.closed_form_goodput}, {"time_to_train_s", figures.closed_form_s}}}};
+                {{"goodput", figures.closed_form_goodput},
+                 {"time_to_train_s", figures.closed_form_s},
+                 {"daly_interval_s", daly_interval_s(run.checkpoint.stall_s, mtti_s)},
+                 {"young_interval_s", young_interval_s(run.checkpoint.stall_s, mtti_s)}}}};
   add_bill(figures, json);
   json["alternatives"] = Json::array();
   for (const Alternative& alternative : answer.alternatives)

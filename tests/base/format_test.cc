@@ -15,3 +15,12 @@ TEST_CASE("sizes are binary, rates are SI") {
   CHECK(human_seconds(0.0123) == "12.30 ms");
   CHECK(human_seconds(5e-6) == "5.00 us");
 }
+
+TEST_CASE("how long a run takes is said in the largest unit of which there are two") {
+  CHECK(human_duration(63.85 * 86400) == "63.85 days");
+  CHECK(human_duration(47.9 * 3600) == "47.90 hours");
+  CHECK(human_duration(119 * 60) == "119.0 min");
+  CHECK(human_duration(90) == "90.00 s");
+  CHECK(human_duration(0.062) == "62.00 ms");
+  CHECK(human_duration(0) == "0 s");
+}

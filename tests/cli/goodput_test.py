@@ -116,7 +116,7 @@ class Goodput(OrreryCase):
         self.refused(*plan, "--steps", "10", says="--mtbf-device-hours")
         hours = ["--mtbf-device-hours", "100"]
         self.refused("goodput", "nowhere", "--steps", "10", *hours, says="nowhere")
-        for steps in ("0", "-1", "1.5", "1e14"):
+        for steps in ("0", "-1", "1.5", "1e14", "nan", "ten"):
             self.refused(*plan, "--steps", steps, *hours, says="steps")
         self.refused(*plan, *hours, says=["--tokens", "--samples", "--steps"])
         self.refused(*plan, *hours, "--steps", "1", "--tokens", "1", says="one of")

@@ -207,6 +207,25 @@ TEST_CASE("an elastic run goes on where another waits, and grows again") {
   CHECK(simulate_runs(elastic, 300, 20, 1).spent.degraded == Approx(0).margin(1e-6));
 }
 
+TEST_CASE("without costs of changing, an elastic run is as fast as the birth-death chain of its nodes") {
+  // A step and its checkpoint are over at once, so nothing is redone and every change comes at once: n nodes
+  // in repair come at rate L (100 - n) / 100 and go at rate n / repair; each state's speed is its nodes'.
+  TrainingRun run = hundred_nodes(400'000'000, kHour);
+  run.plans = {{100, 0.01, 0}};
+  run.repair_s = 4 * kHour;
+  for (int lost = 1; lost <= 40; ++lost) run.plans.push_back({100 - lost, 0.01 * 100 / (100 - lost), 0});
+  double weight = 1, weights = 1, speed = 1;
+  for (int lost = 1; lost <= 40; ++lost) {
+    weight *= (101.0 - lost) / 100 * 4 / lost;
+    weights += weight;
+    speed += weight * (100.0 - lost) / 100;
+  }
+  const RunStatistics statistics = simulate_runs(run, 1, 40, 1);
+  CHECK(statistics.time_s.mean == Approx(run.ideal_s() * weights / speed).epsilon(0.001));
+  CHECK(statistics.spent.rework < 1e-4 * statistics.time_s.mean);
+  CHECK(statistics.spent.checkpoint == Approx(0).margin(1e-3));
+}
+
 TEST_CASE("a run that does not get from one checkpoint to the next is refused at once") {
   TrainingRun run = hundred_nodes(1000, 1);
   run.checkpoint.stall_s = 1000;
