@@ -21,7 +21,7 @@ void check_finite(const Json& value, const std::string& path) {
   if (value.is_number_float())
     ORRERY_CHECK(std::isfinite(value.get<double>()), "result " + path + " is not finite");
   if (value.is_object())
-    for (const auto& [key, item] : value.items()) check_finite(item, path + "." + key);
+    for (const auto& [key, item] : value.items()) check_finite(item, fmt::format("{}.{}", path, key));
   if (value.is_array())
     for (const auto& item : value) check_finite(item, path + "[]");
 }

@@ -1,6 +1,8 @@
 #include "planner/whatif.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 #include "base/csv.h"
 #include "base/error.h"
@@ -105,6 +107,47 @@ TEST_CASE("cheapest and fastest meet what is asked, and the front needs not") {
   CHECK_FALSE(none.cheapest);
   CHECK_FALSE(none.fastest);
   CHECK(none.front == free.front);
+}
+
+TEST_CASE("of random bills the cheapest and the fastest meet every limit, and nothing betters the front") {
+  std::mt19937 random(7);
+  const auto number = [&] { return static_cast<double>(1 + random() % 20); };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::optional<Bill>> bills(1 + random() % 8);
+    for (auto& each : bills)
+      if (random() % 5 > 0) each = bill(number(), number());
+    Limits limits;
+    if (random() % 2 == 0) limits.deadline_s = number();
+    if (random() % 2 == 0) limits.budget_usd = number();
+    const Verdict verdict = judge(bills, limits);
+    const auto betters = [](const Bill& a, const Bill& b) {
+      return a.time_s <= b.time_s && *a.cost_usd <= *b.cost_usd &&
+             (a.time_s < b.time_s || *a.cost_usd < *b.cost_usd);
+    };
+    std::size_t meeting = 0;
+    for (std::size_t i = 0; i < bills.size(); ++i) {
+      if (!bills[i]) continue;
+      const bool in_front = std::find(verdict.front.begin(), verdict.front.end(), i) != verdict.front.end();
+      const bool bettered = std::any_of(
+          bills.begin(), bills.end(), [&](const auto& other) { return other && betters(*other, *bills[i]); });
+      const bool repeated =
+          std::any_of(bills.begin(), bills.begin() + static_cast<int>(i), [&](const auto& other) {
+            return other && other->time_s == bills[i]->time_s && *other->cost_usd == *bills[i]->cost_usd;
+          });
+      CHECK(in_front == (!bettered && !repeated));
+      if (!meets(*bills[i], limits)) continue;
+      ++meeting;
+      CHECK(bills[*verdict.fastest]->time_s <= bills[i]->time_s);
+      CHECK(*bills[*verdict.cheapest]->cost_usd <= *bills[i]->cost_usd);
+    }
+    REQUIRE(verdict.fastest.has_value() == (meeting > 0));
+    REQUIRE(verdict.cheapest.has_value() == (meeting > 0));
+    if (meeting == 0) continue;
+    for (const std::size_t chosen : {*verdict.fastest, *verdict.cheapest}) {
+      CHECK(bills[chosen]->time_s <= limits.deadline_s.value_or(1e9));
+      CHECK(*bills[chosen]->cost_usd <= limits.budget_usd.value_or(1e9));
+    }
+  }
 }
 
 TEST_CASE("without prices there is no cheapest, and the fastest is the front") {
@@ -249,6 +292,15 @@ TEST_CASE("wider hardware is wider where it says so and as it was elsewhere") {
     CHECK(rate(intra, 1) == Approx(2 * rate(cluster, 1)));
     CHECK(rate(intra, far) == rate(cluster, far));
   }
+}
+
+TEST_CASE("a network's own links are as much wider as its ports") {
+  Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  cluster.fabric.kind = FabricKind::star;
+  cluster.fabric.link_bandwidth_bytes_per_s = 5e9;  // the switch's
+  const Cluster wider = with_network_times(cluster, 3);
+  CHECK(Network(cluster).route(0, 8).bandwidth_bytes_per_s == 5e9);
+  CHECK(Network(wider).route(0, 8).bandwidth_bytes_per_s == 15e9);
 }
 
 TEST_CASE("measured messages inside a node take less by their bytes and as long by their latency") {
