@@ -355,6 +355,7 @@ void add_goodput(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1'000'000).description(""))
       ->type_name("N");
   verb->add_option("--seed", options->seed, "of the random failures and repairs (default: 1)")
+      ->check(CLI::NonNegativeNumber.description(""))
       ->type_name("N");
   verb->add_option("--jobs", options->jobs,
                    "processes that simulate an elastic run's plans; the answer is the same whatever it is "

@@ -124,6 +124,7 @@ class Goodput(OrreryCase):
         self.refused(*plan, *hours, "--steps", "10", "--elastic", says="--repair-hours")
         self.refused(*plan, *hours, "--steps", "10", "--checkpoint-every", "0", says="--checkpoint-every")
         self.refused(*plan, *hours, "--steps", "10", "--snapshot-s", "1", says="--checkpoint-async")
+        self.refused(*plan, *hours, "--steps", "10", "--seed", "-1", says="--seed")
 
     def test_what_has_no_end_or_no_smaller_plan_is_answered_with_no(self):
         self.refused("goodput", self.plan, "--steps", "1e6", "--mtbf-device-hours", "0.1", "--restart-s", "1000", code=3,
