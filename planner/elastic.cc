@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -15,6 +16,8 @@
 
 namespace orrery::planner {
 namespace {
+
+constexpr std::size_t kFormsSimulated = 2;
 
 // Nodes that so many replicas fill; 0 where they fill no whole number of them.
 int nodes_of_replicas(const Plan& plan, int replicas) {
@@ -32,21 +35,35 @@ std::vector<std::int64_t> even_batches(const Plan& plan, const Choices& choices)
   return batches;
 }
 
+std::vector<RunningPlan> without_slower_than_smaller(const std::vector<RunningPlan>& plans) {
+  std::vector<RunningPlan> kept;
+  for (auto plan = plans.rbegin(); plan != plans.rend(); ++plan)
+    if (kept.empty() || plan->step_s < kept.back().step_s) kept.push_back(*plan);
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
 std::vector<Choices> choices_with_replicas(const Plan& plan, int replicas) {
   Choices choices = plan.choices;
   choices.dp = replicas;
-  std::vector<Choices> all = {choices};
-  if (choices.schedule != Schedule::one_f_one_b && choices.interleave > 1) {
+  if (choices.hybrid() && replicas * choices.cp % choices.shard_group != 0) choices.shard_group = 0;
+  std::vector<Choices> schedules = {choices};
+  if (choices.interleave > 1) {
     choices.schedule = Schedule::one_f_one_b;
     choices.interleave = 1;
     choices.stage_layers.clear();
-    all.push_back(choices);
+    schedules.push_back(choices);
   }
-  for (Choices& one : all) {
-    one.replica_batches.clear();
-    const std::int64_t share = static_cast<std::int64_t>(replicas) * one.micro_batch;
-    if (plan.job->training.global_batch % share != 0) one.replica_batches = even_batches(plan, one);
-  }
+  std::vector<Choices> all;
+  for (Choices& one : schedules)
+    for (int micro_batch = plan.choices.micro_batch; micro_batch >= 1; --micro_batch) {
+      if (plan.choices.micro_batch % micro_batch != 0) continue;
+      one.micro_batch = micro_batch;
+      one.replica_batches.clear();
+      const std::int64_t share = static_cast<std::int64_t>(replicas) * micro_batch;
+      if (plan.job->training.global_batch % share != 0) one.replica_batches = even_batches(plan, one);
+      all.push_back(one);
+    }
   return all;
 }
 
@@ -60,7 +77,7 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
   }
   auto job = std::make_shared<Job>(*plan.job);
   job->cluster = with_nodes(std::move(job->cluster), nodes);
-  std::vector<Plan> forms;
+  std::vector<std::pair<double, Plan>> found;
   for (const Choices& choices : choices_with_replicas(plan, replicas)) {
     const Plan form{job, choices};
     try {
@@ -71,12 +88,16 @@ std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::strin
     }
     const Memory memory = predict_memory(form);
     if (memory.fits()) {
-      forms.push_back(form);
+      found.emplace_back(estimate_step_seconds(form), form);
     } else {
       refusal = fmt::format("{} replicas need {} of a device's {}", replicas, human_bytes(memory.total),
                             human_bytes(memory.capacity));
     }
   }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Plan> forms;
+  for (std::size_t i = 0; i < found.size() && i < kFormsSimulated; ++i) forms.push_back(found[i].second);
   return forms;
 }
 
@@ -124,7 +145,7 @@ std::vector<RunningPlan> smaller_plans(const Plan& plan, int least_nodes, int jo
       smaller.back() = one;
     }
   }
-  return smaller;
+  return without_slower_than_smaller(smaller);
 }
 
 }  // namespace orrery::planner

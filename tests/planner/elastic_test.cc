@@ -1,5 +1,6 @@
 #include "planner/elastic.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
@@ -91,6 +92,28 @@ TEST_CASE("an interleaved schedule deals in groups of micro-batches, or gives wa
   CHECK(three[0].choices.replica_batches == std::vector<std::int64_t>{14, 14, 12});
   CHECK(three[1].choices.schedule == Schedule::one_f_one_b);
   CHECK(three[1].choices.replica_batches == std::vector<std::int64_t>{14, 13, 13});
+}
+
+TEST_CASE("micro-batches are cut where whole ones cannot be shared evenly") {
+  Choices choices = gpt2_on_four_nodes();
+  choices.micro_batch = 4;
+  const Plan plan{make_job("gpt2", "dgx-a100", 32, 16, 512), choices};  // one micro-batch each
+  std::string refusal;
+  const std::vector<Plan> three = forms_with_replicas(plan, 3, refusal);
+  CHECK(std::any_of(three.begin(), three.end(), [](const Plan& form) {
+    return form.choices.replica_batches == std::vector<std::int64_t>{6, 5, 5} ||
+           form.choices.replica_batches == std::vector<std::int64_t>{6, 6, 4};
+  }));
+}
+
+TEST_CASE("groups of shards that no longer divide the replicas give way to all of them") {
+  Choices choices = gpt2_on_four_nodes();
+  choices.shard_group = 2;
+  const Plan plan{make_job("gpt2", "dgx-a100", 32, 48, 512), choices};
+  std::string refusal;
+  REQUIRE(forms_with_replicas(plan, 3, refusal).size() == 1);
+  CHECK(forms_with_replicas(plan, 3, refusal)[0].choices.shard_group == 0);
+  CHECK(forms_with_replicas(plan, 2, refusal)[0].choices.shard_group == 2);
 }
 
 TEST_CASE("smaller plans are simulated, one a number of nodes, each slower than the one before") {
