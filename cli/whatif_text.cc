@@ -50,8 +50,7 @@ std::string marks_of(const whatif::Result& result, std::size_t i) {
   const whatif::Verdict& verdict = result.verdict;
   if (verdict.fastest == i) marks.emplace_back("fastest");
   if (verdict.cheapest == i) marks.emplace_back("cheapest");
-  if (std::find(verdict.front.begin(), verdict.front.end(), i) != verdict.front.end())
-    marks.emplace_back("front");
+  if (verdict.on_front(i)) marks.emplace_back("front");
   const bool limited = result.limits.deadline_s || result.limits.budget_usd;
   if (limited && result.bills[i] && !whatif::meets(*result.bills[i], result.limits))
     marks.emplace_back("misses");

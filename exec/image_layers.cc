@@ -130,10 +130,7 @@ ImageLayers::InputGradient ImageLayers::input_gradient(int index, int micro_batc
     return result;
   }
   result.sum = values_.change(into);
-  // Of this operator alone: a name that nobody asks for again.
-  const Key own{TensorKind::saved, index, micro_batch, Form::shard};
-  result.written = values_.define(own, bytes(index, per_row));
-  values_.forget(own);
+  result.written = values_.define_unnamed(bytes(index, per_row));
   return result;
 }
 

@@ -197,10 +197,8 @@ std::function<std::unique_ptr<Request>()> Interpreter::reduce_rows(const Key& wh
   const bool adds = shard.kind == TensorKind::activation_gradient && values_.has(shard);
   const Values::Id from = values_.use(whole);
   const Values::Id sum = adds ? values_.change(shard) : Values::Id{-1};
-  // What is to be added has a name that nobody asks for again.
-  const Key apart{TensorKind::saved, shard.index, shard.micro_batch, Form::shard};
-  const Values::Id to = values_.define(adds ? apart : shard, part * sizeof(float));
-  if (adds) values_.forget(apart);
+  const std::size_t bytes = part * sizeof(float);
+  const Values::Id to = adds ? values_.define_unnamed(bytes) : values_.define(shard, bytes);
   uses.insert(uses.end(), {from, to});
   if (adds) uses.push_back(sum);
   return [=, this, &ranks]() -> std::unique_ptr<Request> {

@@ -18,9 +18,8 @@ std::function<std::unique_ptr<Request>()> Interpreter::exchange_features(const T
   const std::int64_t columns = elements / rows;
   const std::int64_t part = columns / n;
   const Values::Id from = values_.use(key(tensor.kind, forward ? Form::features : Form::shard));
-  // By rank: its own features of our samples, or ours of its samples. A name that nobody asks for again.
-  const Values::Id blocks = values_.define(key(TensorKind::saved, Form::features), bytes_of_floats(elements));
-  values_.forget(key(TensorKind::saved, Form::features));
+  // By rank: its own features of our samples, or ours of its samples.
+  const Values::Id blocks = values_.define_unnamed(bytes_of_floats(elements));
   const Values::Id to =
       values_.define(key(tensor.kind, forward ? Form::shard : Form::features), bytes_of_floats(elements));
   uses.insert(uses.end(), {from, blocks, to});

@@ -74,12 +74,17 @@ Values::Binding& Values::binding(const Key& key) {
   return found->second;
 }
 
-Values::Id Values::define(const Key& key, std::size_t bytes) {
+Values::Id Values::define_unnamed(std::size_t bytes) {
   const auto id = static_cast<Id>(values_.size());
   Value value;
   value.bytes = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
   value.first = value.last = position_;
   values_.push_back(value);
+  return id;
+}
+
+Values::Id Values::define(const Key& key, std::size_t bytes) {
+  const Id id = define_unnamed(bytes);
   bindings_[key] = {id, 0};
   return id;
 }

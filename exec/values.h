@@ -41,6 +41,7 @@ class Values {
 
   // Building: the walk through a step, in the order in which it will run.
   Id define(const Key& key, std::size_t bytes);  // a new value; what the key named before is forgotten
+  Id define_unnamed(std::size_t bytes);          // that nobody asks for by a key
   // One whose size is known only when it is written: `provide` gives it memory in every step.
   Id define_dynamic(const Key& key);
   Id use(const Key& key);

@@ -187,49 +187,49 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
       stored.push_back({norm + kBatchesTracked, {}, StoredType::i64});
     writer = std::make_unique<SafetensorsWriter>(path, stored);
   }
-  std::map<const ParameterTensor*, const HeldTensor*> mine;
-  for (const HeldTensor& held : parameters.held()) mine[held.tensor] = &held;
-  for (const ParameterTensor* tensor : tensors) {
+  // Collective. `values`: those of `piece`, which this rank answers for; nothing where the piece is empty.
+  const auto write = [&](const ParameterTensor& tensor, const Piece& piece,
+                         const std::vector<float>& values) {
     std::string bytes;
-    if (const auto held = mine.find(tensor); held != mine.end()) {
-      const Piece piece = piece_of(parameters, *held->second);
-      if (piece.begin < piece.end) {
-        const std::vector<float> values =
-            piece_values(parameters, device, *held->second, piece, Slot::weight);
-        bytes.append(reinterpret_cast<const char*>(&piece), sizeof(piece));
-        bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-      }
-    }
-    const std::vector<std::string> all = gather_to_root(control, bytes);
-    if (!writer) continue;
-    std::vector<float> whole(static_cast<std::size_t>(tensor->elements()));
-    for (const std::string& part : all) {
-      if (part.empty()) continue;
-      Piece piece;
-      std::memcpy(&piece, part.data(), sizeof(piece));
-      std::vector<float> values((part.size() - sizeof(piece)) / sizeof(float));
-      std::memcpy(values.data(), part.data() + sizeof(piece), values.size() * sizeof(float));
-      put_piece(*tensor, piece, values, whole);
-    }
-    writer->write(whole);
-  }
-  for (const RunningStatistics::Tensor& tensor : statistics.tensors()) {
-    std::string bytes;
-    if (tensor.written) {
-      const std::vector<float> values = statistics.values(tensor);
-      bytes.append(reinterpret_cast<const char*>(&tensor.begin), sizeof(tensor.begin));
+    if (piece.begin < piece.end) {
+      bytes.append(reinterpret_cast<const char*>(&piece), sizeof(piece));
       bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
     const std::vector<std::string> all = gather_to_root(control, bytes);
-    if (!writer) continue;
-    std::vector<float> whole(static_cast<std::size_t>(tensor.channels));
+    if (!writer) return;
+    std::vector<float> whole(static_cast<std::size_t>(tensor.elements()));
     for (const std::string& part : all) {
       if (part.empty()) continue;
-      std::int64_t begin = 0;
-      std::memcpy(&begin, part.data(), sizeof(begin));
-      std::memcpy(whole.data() + begin, part.data() + sizeof(begin), part.size() - sizeof(begin));
+      Piece of;
+      std::memcpy(&of, part.data(), sizeof(of));
+      std::vector<float> its((part.size() - sizeof(of)) / sizeof(float));
+      std::memcpy(its.data(), part.data() + sizeof(of), its.size() * sizeof(float));
+      put_piece(tensor, of, its, whole);
     }
     writer->write(whole);
+  };
+  std::map<const ParameterTensor*, const HeldTensor*> mine;
+  for (const HeldTensor& held : parameters.held()) mine[held.tensor] = &held;
+  for (const ParameterTensor* tensor : tensors) {
+    Piece piece;
+    std::vector<float> values;
+    if (const auto held = mine.find(tensor); held != mine.end()) {
+      piece = piece_of(parameters, *held->second);
+      if (piece.begin < piece.end)
+        values = piece_values(parameters, device, *held->second, piece, Slot::weight);
+    }
+    write(*tensor, piece, values);
+  }
+  for (const RunningStatistics::Tensor& statistic : statistics.tensors()) {
+    ParameterTensor tensor;
+    tensor.shape = {statistic.channels};
+    Piece piece;
+    std::vector<float> values;
+    if (statistic.written) {
+      piece = {{}, statistic.begin, statistic.begin + statistic.elements};
+      values = statistics.values(statistic);
+    }
+    write(tensor, piece, values);
   }
   if (!writer) return;
   for (std::size_t i = 0; i < statistics.norms().size(); ++i) writer->write(statistics.batches());

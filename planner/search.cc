@@ -348,6 +348,7 @@ Json pareto_json(const SearchResult& result) {
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
+  if (!options.subsets) return result;
   for (Cluster& alone : alike_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);
     part->cluster = alone;

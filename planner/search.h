@@ -41,6 +41,7 @@ struct SearchOptions {
   double budget_s = 0.4;
   // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
   bool pareto = false;
+  bool subsets = true;  // search the alike parts of a machine of unlike devices by themselves, too
   std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to

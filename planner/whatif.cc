@@ -52,6 +52,7 @@ Answer from_message(const std::string& text) {
 Answer plan_point(const Point& point, int jobs) {
   SearchOptions options = point.options;
   options.jobs = jobs;
+  options.subsets = false;  // the answer does not tell of them
   try {
     const SearchResult result = search(point.job, point.pins, options);
     const Evaluation& best = result.plans.front();
@@ -253,6 +254,10 @@ Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limit
     if (quickest) verdict.front = {*quickest};
   }
   return verdict;
+}
+
+bool Verdict::on_front(std::size_t point) const {
+  return std::find(front.begin(), front.end(), point) != front.end();
 }
 
 std::optional<std::size_t> nearest(const std::vector<std::optional<Bill>>& bills, const Limits& limits) {

@@ -90,6 +90,7 @@ struct Verdict {
   std::optional<std::size_t> cheapest, fastest;  // of those that meet all limits
   // Of time and cost, by rising time, whatever the limits; where no cost is known the fastest.
   std::vector<std::size_t> front;
+  bool on_front(std::size_t point) const;
 };
 // No bill: a point without a plan.
 Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limits);

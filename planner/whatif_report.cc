@@ -1,8 +1,6 @@
 // A what-if as JSON and as CSV.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/csv.h"
 #include "planner/whatif.h"
 
@@ -15,10 +13,6 @@ constexpr double kSecondsPerDay = 86400;
 Json value_json(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_number() ? parsed : Json(text);
-}
-
-bool on_front(const Verdict& verdict, std::size_t index) {
-  return std::find(verdict.front.begin(), verdict.front.end(), index) != verdict.front.end();
 }
 
 void add_bill(Json& point, const Bill& bill, const Goal& goal) {
@@ -90,7 +84,7 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
   if (!result.efficiency.empty()) row.push_back(known(result.efficiency[i]));
   const bool met = result.bills[i] && meets(bill, result.limits);
   for (const bool mark :
-       {met, result.verdict.cheapest == i, result.verdict.fastest == i, on_front(result.verdict, i)})
+       {met, result.verdict.cheapest == i, result.verdict.fastest == i, result.verdict.on_front(i)})
     row.emplace_back(mark ? "1" : "0");
   row.push_back(answer.refusal);
   return row;

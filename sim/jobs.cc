@@ -75,13 +75,7 @@ class Together {
     input.host_waits = [&](const Program& program) {
       return cost_of(cluster, program.rank).host_waits(program);
     };
-    const RuntimeProfile& runtime = jobs.front().plan.job->runtime;
-    if (runtime.communication_efficiency > 0)
-      input.communication_efficiency = runtime.communication_efficiency;
-    input.step_overhead_s = runtime.step_overhead_s;
-    input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
-    input.runtime = runtime;
-    input.expert_exposed = jobs.front().plan.expert_exposed();
+    set_runtime(jobs.front().plan, &input);
     scenario_ = build_scenario(input);
   }
 

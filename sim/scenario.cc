@@ -548,6 +548,16 @@ class Builder {
 
 }  // namespace
 
+void set_runtime(const Plan& plan, ScenarioInput* input) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  if (runtime.communication_efficiency > 0)
+    input->communication_efficiency = runtime.communication_efficiency;
+  input->step_overhead_s = runtime.step_overhead_s;
+  input->micro_batch_overhead_s = runtime.micro_batch_overhead_s;
+  input->runtime = runtime;
+  input->expert_exposed = plan.expert_exposed();
+}
+
 Scenario build_scenario(const ScenarioInput& input) {
   return Builder(input).build();
 }

@@ -155,6 +155,9 @@ struct ScenarioInput {
   bool reduce_flows = true;   // FlowSystem::reduce; tests switch it off
 };
 
+// What the plan's runtime profile says of time that no instruction has.
+void set_runtime(const Plan& plan, ScenarioInput* input);
+
 // Throws InternalError naming rank and instruction where the Programs do not fit together, NoAnswer where a
 // device or a route is dead.
 Scenario build_scenario(const ScenarioInput& input);

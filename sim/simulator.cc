@@ -56,13 +56,7 @@ class Prepared {
       return images.group(group, member, other);
     };
     input.image_of_peer = [&](int rank, int peer, int other) { return images.peer(rank, peer, other); };
-    const RuntimeProfile& runtime = plan.job->runtime;
-    if (runtime.communication_efficiency > 0)
-      input.communication_efficiency = runtime.communication_efficiency;
-    input.step_overhead_s = runtime.step_overhead_s;
-    input.micro_batch_overhead_s = runtime.micro_batch_overhead_s;
-    input.runtime = runtime;
-    input.expert_exposed = plan.expert_exposed();
+    set_runtime(plan, &input);
     input.messages = messages;
     scenario = build_scenario(input);
     steps = steps_of(options);

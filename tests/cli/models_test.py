@@ -39,6 +39,11 @@ class Models(OrreryCase):
         self.done("run", plan, "--steps", steps, "--json", out, *options)
         return json.loads(out.read_text())
 
+    def resnet(self, name, micro_batch, *options):
+        self.done("plan", "resnet20", "localhost", "--gpus", "2", "--global-batch", "16", "--micro-batch", micro_batch,
+                  "--precision", "fp32", "--optimizer", "momentum", "--out", self.folder / name, *options)
+        return self.folder / name
+
     def test_bert_learns_and_its_weights_go_out_and_in(self):
         config = self.folder / "config.json"
         config.write_text(json.dumps(BERT))
@@ -61,11 +66,7 @@ class Models(OrreryCase):
         self.assertIn("synthetic", self.done("run", plan, "--steps", "1"))
 
     def test_running_statistics_are_kept_with_the_weights(self):
-        def planned(name, *options):
-            self.done("plan", "resnet20", "localhost", "--gpus", "2", "--global-batch", "16", "--micro-batch", "4",
-                      "--precision", "fp32", "--optimizer", "momentum", "--out", self.folder / name, *options)
-            return self.folder / name
-        plan = planned("replicas", "--dp", "2")
+        plan = self.resnet("replicas", 4, "--dp", "2")
         whole = self.folder / "whole.safetensors"
         losses = self.train(plan, 4, "--save", whole)["loss"]
         self.assertLess(abs(losses[0] - math.log(10)), 0.6)
@@ -84,17 +85,13 @@ class Models(OrreryCase):
         self.assertNotIn(1.0, statistics[norm + ".running_var"])
         # Another plan goes on with them: a pipeline of one replica, which has the first one's.
         stages = self.folder / "stages.safetensors"
-        self.train(planned("stages", "--pp", "2"), 3, "--init", whole, "--save", stages)
+        self.train(self.resnet("stages", 4, "--pp", "2"), 3, "--init", whole, "--save", stages)
         after = statistics_of(stages)
         self.assertEqual(set(after), set(statistics))
         self.assertEqual(after[norm + ".num_batches_tracked"], 8 + 3 * 4)
 
     def test_statistics_of_norms_that_tensor_ranks_split_are_put_together(self):
-        def planned(name, *options):
-            self.done("plan", "resnet20", "localhost", "--gpus", "2", "--global-batch", "16", "--micro-batch", "8",
-                      "--precision", "fp32", "--optimizer", "momentum", "--out", self.folder / name, *options)
-            return self.folder / name
-        plan = planned("tensor", "--tp", "2")
+        plan = self.resnet("tensor", 8, "--tp", "2")
         # Two products, and so the norm between them, whatever pays here.
         block = "layer3.1."
         text = plan.read_text()
@@ -112,7 +109,7 @@ class Models(OrreryCase):
         self.assertNotIn(0.0, every[block + "bn1.running_mean"])
         self.assertNotIn(1.0, every[block + "bn1.running_var"])
         # Ranks that have all channels go on from them: one batch more is a tenth of what follows.
-        self.train(planned("turned", "--dp", "2"), 1, "--init", whole, "--save", turned)
+        self.train(self.resnet("turned", 8, "--dp", "2"), 1, "--init", whole, "--save", turned)
         for before, after in zip(every[block + "bn1.running_var"], statistics_of(turned)[block + "bn1.running_var"]):
             self.assertGreater(after, 0.9 * before)
             self.assertLess(after, 0.9 * before + 0.1 * 20 * before)

@@ -27,8 +27,6 @@
 namespace orrery::exec::test {
 namespace {
 
-#ifdef ORRERY_TEST_GPU
-#endif
 constexpr std::size_t kLastSteps = 5;    // over which a lossy run's loss is averaged
 constexpr double kLossTolerance = 1e-4;  // in fp32
 
