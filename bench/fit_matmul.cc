@@ -19,8 +19,8 @@
 
 #include "base/csv.h"
 #include "base/file.h"
-#include "program/compute_cost.h"
-#include "topologies/catalog.h"
+#include "cost/compute_cost.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 

@@ -20,9 +20,9 @@
 
 #include "base/csv.h"
 #include "base/error.h"
-#include "planner/evaluation.h"
-#include "planner/published_rows.h"
-#include "planner/published_statistics.h"
+#include "evidence/published_rows.h"
+#include "evidence/published_statistics.h"
+#include "planner/evaluation/evaluation.h"
 
 using namespace orrery;
 using namespace orrery::planner;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/statistics.h"
-#include "exec/clock.h"
+#include "exec/communicators/clock.h"
 
 namespace orrery::exec {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "planner/space.h"
+#include "planner/space/space.h"
 #include "program/runtime_profile.h"
-#include "topologies/catalog.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "base/error.h"
 #include "base/statistics.h"
-#include "exec/clock.h"
-#include "exec/collectives.h"
-#include "exec/interpreter.h"
+#include "exec/communicators/clock.h"
+#include "exec/communicators/collectives.h"
 #include "exec/mpi/mpi_transport.h"
-#include "exec/recorder.h"
-#include "program/lowering.h"
+#include "exec/run/interpreter.h"
+#include "exec/run/recorder.h"
+#include "program/lower/lowering.h"
 #include "program/plan.h"
 
 namespace orrery::exec {

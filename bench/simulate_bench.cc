@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "sim/folding.h"
+#include "sim/scenario/folding.h"
 #include "sim/simulator.h"
-#include "topologies/catalog.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include "cli/history.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "topologies/catalog.h"
-#include "topologies/cluster_file.h"
-#include "topologies/discover.h"
+#include "topologies/readers/catalog.h"
+#include "topologies/readers/cluster_file.h"
+#include "topologies/readers/discover.h"
 
 namespace orrery::cli {
 namespace {

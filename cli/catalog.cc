@@ -1,5 +1,5 @@
 // orrery catalog: what Orrery knows by name.
-#include "topologies/catalog.h"
+#include "topologies/readers/catalog.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "program/runtime_profile.h"
-#include "workloads/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "cli/plan_file.h"
 #include "cli/training_options.h"
 #include "cli/verbs.h"
-#include "program/collective_cost.h"
+#include "cost/collective_cost.h"
 #include "sim/simulator.h"
 
 namespace orrery::cli {

@@ -1,5 +1,5 @@
 // orrery discover: describes this machine as a cluster, or one that its own tools have described.
-#include "topologies/discover.h"
+#include "topologies/readers/discover.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "topologies/catalog.h"
-#include "topologies/cluster_file.h"
-#include "topologies/nccl_xml.h"
-#include "topologies/nvidia_smi.h"
+#include "topologies/readers/catalog.h"
+#include "topologies/readers/cluster_file.h"
+#include "topologies/readers/nccl_xml.h"
+#include "topologies/readers/nvidia_smi.h"
 
 namespace orrery::cli {
 namespace {

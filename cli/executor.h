@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/launcher.h"
+#include "exec/launch/launcher.h"
 #include "topologies/cluster.h"
 
 namespace orrery::cli {

@@ -1,5 +1,5 @@
 // orrery export: a plan in the files of the systems that train by it.
-#include "planner/export.h"
+#include "handover/export.h"
 
 #include <fmt/format.h>
 

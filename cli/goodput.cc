@@ -9,11 +9,11 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "planner/checkpoint_cost.h"
-#include "planner/elastic.h"
-#include "planner/evaluation.h"
-#include "planner/goodput_answer.h"
-#include "planner/search.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/runs/checkpoint_cost.h"
+#include "planner/runs/elastic.h"
+#include "planner/runs/goodput_answer.h"
+#include "planner/search/search.h"
 #include "sim/simulator.h"
 
 namespace orrery::cli {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "planner/refit.h"
+#include "planner/evaluation/refit.h"
 
 namespace orrery::cli {
 

@@ -9,9 +9,9 @@
 #include "cli/plan_file.h"
 #include "cli/training_options.h"
 #include "cli/verbs.h"
-#include "planner/load.h"
-#include "planner/pareto.h"
-#include "planner/search.h"
+#include "planner/evaluation/load.h"
+#include "planner/search/pareto.h"
+#include "planner/search/search.h"
 
 namespace orrery::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "cli/output.h"
-#include "planner/why.h"
+#include "planner/search/why.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
 

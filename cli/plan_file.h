@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "planner/evaluation.h"
-#include "planner/load.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/evaluation/load.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
 

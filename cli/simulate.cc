@@ -9,7 +9,7 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "planner/evaluation.h"
+#include "planner/evaluation/evaluation.h"
 #include "sim/simulator.h"
 
 namespace orrery::cli {

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/output.h"
-#include "topologies/catalog.h"
 #include "topologies/network.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery::cli {
 namespace {

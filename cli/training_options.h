@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "planner/import.h"
-#include "planner/search.h"
+#include "handover/import.h"
+#include "planner/search/search.h"
 #include "program/plan.h"
 
 namespace orrery::cli {

@@ -1,5 +1,5 @@
 // orrery whatif: a plan for each combination of varied options, in time, money and energy.
-#include "planner/whatif.h"
+#include "planner/runs/whatif.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "cli/training_options.h"
 #include "cli/verbs.h"
 #include "cli/whatif_text.h"
-#include "planner/hardware.h"
+#include "planner/evaluation/hardware.h"
 
 namespace orrery::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "planner/whatif.h"
+#include "planner/runs/whatif.h"
 
 namespace orrery::cli {
 

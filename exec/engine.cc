@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #ifdef ORRERY_WITH_CUDA
+#include "exec/communicators/staged_communicator.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/nccl_communicator.h"
-#include "exec/staged_communicator.h"
 #endif
 
 namespace orrery::exec {

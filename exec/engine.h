@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "exec/communicator.h"
-#include "exec/device.h"
+#include "exec/communicators/communicator.h"
+#include "exec/device/device.h"
 #include "program/plan.h"
 
 namespace orrery::exec {

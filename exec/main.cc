@@ -8,13 +8,13 @@
 #include <string>
 
 #include "base/error.h"
-#include "exec/calibrate.h"
-#include "exec/calibrate_network.h"
-#include "exec/collectives.h"
+#include "exec/calibration/calibrate.h"
+#include "exec/calibration/calibrate_network.h"
+#include "exec/communicators/collectives.h"
 #include "exec/engine.h"
 #include "exec/mpi/mpi_transport.h"
-#include "exec/training.h"
-#include "topologies/cluster_file.h"
+#include "exec/run/training.h"
+#include "topologies/readers/cluster_file.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds the house of docs/architecture.md: which folder may include which, where foreign headers may stand, and that
-no program links both SimGrid and MPI.
+"""Holds the house of docs/architecture.md: which room may include which, that a room stays small and is a CMake
+target of its own, where foreign headers may stand, and that no program links both SimGrid and MPI.
 
 usage: check_architecture.py SOURCE_DIR [PROGRAM…]   (programs: built executables whose libraries are looked at)
 """
@@ -9,55 +9,112 @@ import re
 import subprocess
 import sys
 
-MAY_USE = {
-    "base": set(),
-    "proto": {"base"},
-    "topologies": {"base", "proto"},
-    "workloads": {"base", "proto"},
-    "program": {"base", "proto", "topologies", "workloads"},
-    "sim": {"base", "proto", "topologies", "workloads", "program"},
-    "planner": {"base", "proto", "topologies", "workloads", "program", "sim"},
-    "exec": {"base", "proto", "topologies", "workloads", "program"},
-    "cli": {"base", "proto", "topologies", "workloads", "program", "sim", "planner", "exec"},
+# What each room may include: these, and whatever those may. A folder with sources that is not here is a fault.
+ROOMS = {
+    "base": [],
+    "proto": ["base"],
+    "topologies": ["proto"],
+    "topologies/readers": ["topologies"],
+    "workloads": ["proto"],
+    "workloads/readers": ["workloads"],
+    "program": ["topologies", "workloads"],
+    "program/lower": ["program"],
+    "cost": ["program"],
+    "sim/network": ["cost"],
+    "sim/scenario": ["sim/network"],
+    "sim": ["sim/scenario", "program/lower"],
+    "planner/closed_form": ["cost", "program/lower"],
+    "planner/space": ["planner/closed_form"],
+    "planner/evaluation": ["planner/closed_form", "sim"],
+    "planner/search": ["planner/space", "planner/evaluation"],
+    "planner/runs": ["planner/search"],
+    "handover": ["planner/space", "sim/scenario"],
+    "evidence": ["planner/evaluation", "topologies/readers", "workloads/readers"],
+    "exec/launch": ["base"],
+    "exec/device": ["program"],
+    "exec/cpu": ["exec/device"],
+    "exec/communicators": ["cost", "exec/cpu"],
+    "exec/cuda": ["exec/communicators"],
+    "exec/mpi": ["exec/communicators"],
+    "exec/state": ["exec/communicators", "program/lower"],
+    "exec/math": ["exec/state"],
+    "exec/data": ["workloads"],
+    "exec/run": ["exec/math", "exec/data", "topologies/readers"],
+    "exec/calibration": ["exec/run"],
+    "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
+    # orrery links no MPI: of exec/ it sees the launcher alone.
+    "cli": ["planner/runs", "handover", "evidence", "exec/launch", "topologies/readers", "workloads/readers"],
 }
-# Of exec/, cli/ may see only the launcher: orrery links no MPI.
-CLI_MAY_SEE_OF_EXEC = {"exec/launcher.h"}
-FOREIGN = {  # pattern: folders in which it may be included
+MOST_FILES = 30  # headers and sources of a room
+FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"simgrid/|xbt/": {"sim"},
     r"boost/graph/": {"workloads", "planner"},
     r"mpi\.h": {"exec"},
     r"cuda|cublas|cudnn|nccl\.h": {"exec"},
     r"CLI/": {"cli", "exec"},
-    r"onnx/": {"workloads"},
-    r"hwloc": {"topologies"},
-    r"expat": {"topologies"},
+    r"onnx/": {"workloads/readers"},
+    r"hwloc": {"topologies/readers"},
+    r"expat": {"topologies/readers"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
+SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def reachable(room: str) -> set[str]:
+    """The rooms that `room` may include, itself among them."""
+    seen, open_ = {room}, [room]
+    while open_:
+        for below in ROOMS[open_.pop()]:
+            if below not in seen:
+                seen.add(below)
+                open_.append(below)
+    return seen
+
+
+def sources_by_room(root: pathlib.Path) -> dict[str, list[pathlib.Path]]:
+    found: dict[str, list[pathlib.Path]] = {}
+    for top in sorted({room.split("/")[0] for room in ROOMS}):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SOURCES:
+                found.setdefault(str(path.parent.relative_to(root)), []).append(path)
+    return found
+
+
+def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: set[str]) -> list[str]:
+    faults = []
+    for quote, target in INCLUDE.findall(path.read_text()):
+        where = f"{path.relative_to(root)} includes {target}"
+        home = str(pathlib.PurePath(target).parent)
+        if quote == '"' and target.split("/")[0] in {r.split("/")[0] for r in ROOMS} and home not in may_use:
+            faults.append(f"{where}: {room}/ may not use {home}/")
+        if target.endswith(".pb.h") and path.suffix == ".h":
+            faults.append(f"{where}: generated messages stay out of headers")
+        for pattern, homes in FOREIGN.items():
+            if re.match(pattern, target) and not homes & {room, room.split("/")[0]}:
+                faults.append(f"{where}: belongs in {sorted(homes)}")
+    return faults
 
 
 def main() -> int:
     root = pathlib.Path(sys.argv[1])
     faults = []
     seen = 0
-    for folder, allowed in MAY_USE.items():
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
-                continue
-            seen += 1
-            for quote, target in INCLUDE.findall(path.read_text()):
-                top = target.split("/")[0]
-                where = f"{path.relative_to(root)} includes {target}"
-                if quote == '"' and top in MAY_USE and top != folder:
-                    if top not in allowed:
-                        faults.append(f"{where}: {folder}/ may not use {top}/")
-                    elif folder == "cli" and top == "exec" and target not in CLI_MAY_SEE_OF_EXEC:
-                        faults.append(f"{where}: cli/ may see only {sorted(CLI_MAY_SEE_OF_EXEC)} of exec/")
-                if target.endswith(".pb.h") and path.suffix == ".h":
-                    faults.append(f"{where}: generated messages stay out of headers")
-                for pattern, homes in FOREIGN.items():
-                    if re.match(pattern, target) and folder not in homes:
-                        faults.append(f"{where}: belongs in {sorted(homes)}")
+    for room, below in ROOMS.items():
+        if any(room in reachable(other) for other in below):
+            faults.append(f"{room}/ is in a circle")
+    for room, files in sources_by_room(root).items():
+        seen += len(files)
+        if room not in ROOMS:
+            faults.append(f"{room}/ holds sources and is no room of scripts/check_architecture.py")
+            continue
+        if len(files) > MOST_FILES:
+            faults.append(f"{room}/ has {len(files)} files: more than the {MOST_FILES} that one overlooks")
+        if not (root / room / "CMakeLists.txt").exists() and room != "exec/mpi":  # built once for each MPI
+            faults.append(f"{room}/ has no CMakeLists.txt: every room is a target of its own")
+        may_use = reachable(room)
+        for path in files:
+            faults += faults_of_file(path, room, root, may_use)
     if seen < 50:
         faults.append(f"only {seen} source files found under {root}: is it the repository?")
     for program in sys.argv[2:]:
@@ -71,7 +128,7 @@ def main() -> int:
             faults.append("orrery links MPI")
         if name.startswith("orrery-exec") and simgrid:
             faults.append(f"{name} links SimGrid")
-    print("\n".join(faults) or f"{seen} files keep to the arrows")
+    print("\n".join(faults) or f"{seen} files in {len(ROOMS)} rooms keep to the arrows")
     return 1 if faults else 0
 
 

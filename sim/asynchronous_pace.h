@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 

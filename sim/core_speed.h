@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 

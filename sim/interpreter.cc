@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "sim/activities.h"
 #include "sim/asynchronous_pace.h"
-#include "sim/platform.h"
+#include "sim/network/platform.h"
 #include "sim/rank_speeds.h"
 #include "sim/transport.h"
 

@@ -8,13 +8,13 @@
 // or a transfer, starts when everyone has come.
 //
 // With Scenario::single_threaded a rank's one thread issues its instructions in their order, as
-// exec/interpreter.h does: it computes, starts communication and goes on, and waits before work that needs
-// what is not there yet. Between nodes what was started moves beside computation (the kernel sends, and the
-// executor progresses between operators); inside a node ranks copy by hand, so it moves only while none of
-// its ranks computes.
+// exec/run/interpreter.h does: it computes, starts communication and goes on, and waits before work that
+// needs what is not there yet. Between nodes what was started moves beside computation (the kernel sends, and
+// the executor progresses between operators); inside a node ranks copy by hand, so it moves only while none
+// of its ranks computes.
 #pragma once
 
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 #include "sim/trace.h"
 
 namespace orrery::sim {

@@ -5,11 +5,11 @@
 #include <set>
 
 #include "base/error.h"
-#include "program/compute_cost.h"
-#include "program/lowering.h"
+#include "cost/compute_cost.h"
+#include "program/lower/lowering.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "sim/activities.h"
 #include "sim/core_speed.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 

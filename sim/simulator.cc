@@ -7,15 +7,15 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "program/compute_cost.h"
-#include "program/lowering.h"
+#include "cost/compute_cost.h"
+#include "program/lower/lowering.h"
 #include "program/placement.h"
 #include "sim/bytes.h"
-#include "sim/folding.h"
-#include "sim/images.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
-#include "sim/scenario.h"
+#include "sim/scenario/folding.h"
+#include "sim/scenario/images.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 namespace {

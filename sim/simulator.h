@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "program/collective_cost.h"
+#include "cost/collective_cost.h"
 #include "program/plan.h"
 #include "program/timeline.h"
 

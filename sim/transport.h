@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "sim/activities.h"
-#include "sim/constraint_use.h"
-#include "sim/platform.h"
+#include "sim/network/constraint_use.h"
+#include "sim/network/platform.h"
 #include "sim/rank_speeds.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
 

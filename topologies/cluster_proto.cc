@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "proto/cluster.pb.h"
-#include "topologies/catalog.h"
 #include "topologies/cluster.h"
 #include "topologies/communication_defaults.h"
+#include "topologies/device_catalog.h"
 #include "topologies/field_check.h"
 
 namespace orrery {

@@ -1,7 +1,7 @@
 // Attention on the CPU: blocks of queries against all the keys they see, by matrix products.
 #pragma once
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec::cpu {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "exec/compression.h"
 #include "exec/cpu/kernels.h"
+#include "exec/device/compressed.h"
 
 namespace orrery::exec::cpu {
 

@@ -1,4 +1,4 @@
-// Compressed gradients on the CPU; formats as exec/compression.h says.
+// Compressed gradients on the CPU; formats as exec/device/compressed.h says.
 #pragma once
 
 #include <cstddef>

@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec::cpu {
 
-// As exec/device.h says. oneDNN's own layouts and what it needs beside stand in one buffer of the device's
-// memory, which grows to what the largest convolution needs.
+// As exec/device/device.h says. oneDNN's own layouts and what it needs beside stand in one buffer of the
+// device's memory, which grows to what the largest convolution needs.
 class Convolutions {
  public:
   explicit Convolutions(Device& device);

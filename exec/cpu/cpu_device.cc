@@ -19,7 +19,7 @@
 #include "exec/cpu/images.h"
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/narrow.h"
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec {
 namespace {

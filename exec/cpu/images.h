@@ -1,9 +1,9 @@
-// Pools and batch normalisation on the CPU, as exec/device.h says.
+// Pools and batch normalisation on the CPU, as exec/device/device.h says.
 #pragma once
 
 #include <cstdint>
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec::cpu {
 

@@ -1,11 +1,11 @@
 // Vectorised loops of the CPU device. Each is compiled for AVX-512, AVX2 and the baseline, and the loader
-// picks (GCC function multiversioning). Arguments as in exec/device.h.
+// picks (GCC function multiversioning). Arguments as in exec/device/device.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec::cpu {
 

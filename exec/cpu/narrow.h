@@ -9,7 +9,7 @@
 
 namespace orrery::exec::cpu {
 
-// As exec/device.h. `type`: fp16 or bf16.
+// As exec/device/device.h. `type`: fp16 or bf16.
 void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale, bool saturate);
 void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale);
 void round_to(DType type, float* data, std::size_t count);

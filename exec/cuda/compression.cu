@@ -1,10 +1,10 @@
-// Gradients as they travel compressed (exec/compression.h), with what they leave out.
+// Gradients as they travel compressed (exec/device/compressed.h), with what they leave out.
 #include <cstring>
 
-#include "exec/compression.h"
 #include "exec/cuda/block_reduce.h"
 #include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
+#include "exec/device/compressed.h"
 
 namespace orrery::exec::kernels {
 namespace {

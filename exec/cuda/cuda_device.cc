@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "exec/clock.h"
+#include "exec/communicators/clock.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
 

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "exec/cuda/products.h"
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec {
 
 // GPUs that this process can use; 0 where there is no driver.
 int cuda_devices();
 
-// One compute stream; every call returns at once unless exec/device.h says that it synchronises. Memory comes
-// from CUDA's stream-ordered pool, which keeps what is released, so that a training step does not allocate.
+// One compute stream; every call returns at once unless exec/device/device.h says that it synchronises.
+// Memory comes from CUDA's stream-ordered pool, which keeps what is released, so that a training step does
+// not allocate.
 class CudaDevice final : public Device {
  public:
   // columns_bytes: of the columns of images that a convolution multiplies at once.

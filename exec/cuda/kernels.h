@@ -1,5 +1,5 @@
 // The small kernels that no library has in the shape needed here. Each launches on `stream` and returns at
-// once. Shapes and meanings are exec/device.h's; every pointer is device memory.
+// once. Shapes and meanings are exec/device/device.h's; every pointer is device memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 namespace orrery::exec::kernels {
 
@@ -47,7 +47,7 @@ void attention_forward(const float* qkv, float* out, float* statistics, const At
 // `delta`: batch * heads * seq floats of scratch.
 void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
                         float* delta, float* dqkv, const AttentionSize& size, cudaStream_t stream);
-// One block more of an attention under way (exec/device.h); `delta` as above.
+// One block more of an attention under way (exec/device/device.h); `delta` as above.
 void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
                              const float* values, float* out, float* statistics, cudaStream_t stream);
 void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
@@ -76,7 +76,7 @@ void loss_gradient(float* logits, const float* sums, const std::int32_t* targets
                    std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int32_t first,
                    double* loss, cudaStream_t stream);
 
-// ---- Images: `samples` x channels x pixels, as exec/device.h has them ----
+// ---- Images: `samples` x channels x pixels, as exec/device/device.h has them ----
 
 // A convolution's or pool's windows, and how many samples they are on. Elements of the columns fit an int.
 struct Windows {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "exec/communicator.h"
+#include "exec/communicators/communicator.h"
 #include "exec/cuda/cuda_device.h"
 
 namespace orrery::exec {

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "exec/communicator.h"
+#include "exec/communicators/communicator.h"
 
 namespace orrery::exec {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "exec/point_to_point.h"
+#include "exec/communicators/point_to_point.h"
 
 namespace orrery::exec {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mpirun.sh MPI RANKS PROGRAM [ARGUMENT…]: starts a test program as exec/launcher.cc starts the executor.
+# mpirun.sh MPI RANKS PROGRAM [ARGUMENT…]: starts a test program as exec/launch/launcher.cc starts the executor.
 set -euo pipefail
 mpi=$1
 ranks=$2

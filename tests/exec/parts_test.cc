@@ -7,12 +7,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "exec/calibration_fit.h"
-#include "exec/data.h"
-#include "exec/shard.h"
-#include "exec/values.h"
-#include "program/compute_cost.h"
-#include "topologies/catalog.h"
+#include "cost/compute_cost.h"
+#include "exec/calibration/calibration_fit.h"
+#include "exec/data/data.h"
+#include "exec/math/values.h"
+#include "exec/state/shard.h"
+#include "topologies/readers/catalog.h"
 
 namespace orrery::exec {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "tests/fuzz/targets.h"
-#include "tests/workloads/onnx_models.h"
-#include "workloads/catalog.h"
+#include "tests/workloads/readers/onnx_models.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

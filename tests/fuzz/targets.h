@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
-#include "workloads/huggingface.h"
-#include "workloads/onnx.h"
+#include "workloads/readers/huggingface.h"
+#include "workloads/readers/onnx.h"
 #include "workloads/workload.h"
 
 namespace orrery::fuzz {

@@ -3,12 +3,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "program/lowering.h"
+#include "program/lower/lowering.h"
 #include "program/plan.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
-#include "topologies/catalog.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 using namespace orrery;
 

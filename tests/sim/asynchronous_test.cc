@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "program/lowering.h"
+#include "program/lower/lowering.h"
 #include "sim/simulator.h"
 #include "tests/support/hand_programs.h"
 #include "tests/support/small_plans.h"

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "sim/simulator.h"
-#include "topologies/catalog.h"
-#include "topologies/discover.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "topologies/readers/discover.h"
+#include "workloads/readers/catalog.h"
 
 using namespace orrery;
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "sim/simulator.h"
 #include "tests/support/small_plans.h"
-#include "topologies/catalog.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 using namespace orrery::test;

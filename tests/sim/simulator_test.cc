@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "program/compute_cost.h"
-#include "sim/folding.h"
+#include "cost/compute_cost.h"
+#include "sim/scenario/folding.h"
 #include "tests/support/hand_programs.h"
 #include "tests/support/small_plans.h"
-#include "topologies/catalog.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 using namespace orrery::test;

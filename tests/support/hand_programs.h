@@ -7,7 +7,7 @@
 
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace orrery::test {
 

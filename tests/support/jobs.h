@@ -5,8 +5,8 @@
 #include <string>
 
 #include "program/plan.h"
-#include "topologies/catalog.h"
-#include "workloads/catalog.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery::test {
 

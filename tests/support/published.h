@@ -1,7 +1,7 @@
 // The published tables that lie outside the project and are read in place, and which of them tests judge by:
 // those whose content tests/golden/published_tables.txt records. A table that is not recorded, or has changed
 // since, is reported and decides nothing: neither totals nor thresholds nor whether a test passes. After a
-// look at what is new, `ORRERY_UPDATE_GOLDEN=1 build/release/bin/test_planner "[golden]"` records what lies
+// look at what is new, `ORRERY_UPDATE_GOLDEN=1 build/release/bin/test_evidence "[golden]"` records what lies
 // there, and the figures.
 #pragma once
 

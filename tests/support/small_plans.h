@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/lowering.h"
+#include "program/lower/lowering.h"
 #include "program/plan.h"
 
 namespace orrery::test {

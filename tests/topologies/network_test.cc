@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "tests/support/switched_cluster.h"
-#include "topologies/catalog.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
-#include "workloads/catalog.h"
 #include "workloads/linear_order.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
-#include "workloads/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/random.h"
-#include "workloads/catalog.h"
 #include "workloads/layer_graph.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
-#include "workloads/catalog.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {

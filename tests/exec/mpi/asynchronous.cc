@@ -9,16 +9,16 @@
 #include <thread>
 
 #include "equivalence.h"
-#include "exec/collectives.h"
-#include "exec/digest.h"
-#include "exec/gather.h"
-#include "exec/interpreter.h"
-#include "exec/objective.h"
-#include "program/lowering.h"
+#include "exec/communicators/collectives.h"
+#include "exec/communicators/gather.h"
+#include "exec/math/objective.h"
+#include "exec/run/interpreter.h"
+#include "exec/state/digest.h"
+#include "program/lower/lowering.h"
 #include "test_plans.h"
 #ifdef ORRERY_TEST_GPU
+#include "exec/communicators/staged_communicator.h"
 #include "exec/cuda/cuda_device.h"
-#include "exec/staged_communicator.h"
 #endif
 
 namespace orrery::exec::test {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "exec/communicator.h"
+#include "exec/communicators/communicator.h"
 
 namespace orrery::exec::test {
 

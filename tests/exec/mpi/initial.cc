@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "equivalence.h"
-#include "exec/gather.h"
-#include "exec/initial_parameters.h"
-#include "program/lowering.h"
+#include "exec/communicators/gather.h"
+#include "exec/state/initial_parameters.h"
+#include "program/lower/lowering.h"
 #include "test_plans.h"
 
 namespace orrery::exec::test {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "equivalence.h"
-#include "exec/collectives.h"
+#include "exec/communicators/collectives.h"
 #include "exec/mpi/mpi_transport.h"
 #ifdef ORRERY_TEST_GPU
 #include "exec/cuda/cuda_device.h"

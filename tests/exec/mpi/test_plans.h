@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "program/plan.h"
 #include "program/runtime_profile.h"
-#include "topologies/catalog.h"
-#include "workloads/graph_builder.h"
+#include "topologies/readers/catalog.h"
 #include "workloads/graph_split.h"
+#include "workloads/readers/graph_builder.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {

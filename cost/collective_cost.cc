@@ -1,0 +1,120 @@
+#include "cost/collective_cost.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "cost/mpi_model.h"
+#include "cost/nccl_model.h"
+
+namespace orrery {
+namespace {
+
+constexpr std::array<std::pair<Algorithm, std::string_view>, 10> kAlgorithms = {{
+    {Algorithm::ring, "ring"},
+    {Algorithm::tree, "tree"},
+    {Algorithm::nvls, "nvls"},
+    {Algorithm::nvls_tree, "nvls-tree"},
+    {Algorithm::pairwise, "pairwise"},
+    {Algorithm::hierarchical, "hierarchical"},
+    {Algorithm::recursive_doubling, "recursive-doubling"},
+    {Algorithm::direct, "direct"},
+    {Algorithm::pat, "pat"},
+    {Algorithm::binomial, "binomial"},
+}};
+
+}  // namespace
+
+std::string_view name_of(Algorithm algorithm) {
+  for (const auto& [value, name] : kAlgorithms) {
+    if (value == algorithm) return name;
+  }
+  return "unknown";
+}
+
+std::string_view name_of(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::ll:
+      return "LL";
+    case Protocol::ll128:
+      return "LL128";
+    case Protocol::simple:
+      return "Simple";
+    case Protocol::mpi_eager:
+      return "eager";
+    case Protocol::mpi_rendezvous:
+      return "rendezvous";
+  }
+  return "unknown";
+}
+
+Algorithm algorithm_from_name(std::string_view wanted) {
+  std::string known;
+  for (const auto& [value, name] : kAlgorithms) {
+    if (name == wanted) return value;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  throw UserError("unknown collective algorithm '" + std::string(wanted) + "'", "one of auto, " + known);
+}
+
+CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
+                               const Cluster& cluster, const Algorithm* forced) {
+  ORRERY_CHECK(bytes >= 0, "a collective of negative size");
+  if (shape.ranks <= 1) return {};
+  return cluster.communication.library == CommunicationLibrary::mpi
+             ? mpi_collective(kind, bytes, shape, cluster, forced)
+             : nccl_collective(kind, bytes, shape, cluster, forced);
+}
+
+CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
+  ORRERY_CHECK(bytes >= 0, "a transfer of negative size");
+  if (shape.ranks <= 1) return {};
+  return cluster.communication.library == CommunicationLibrary::mpi ? mpi_transfer(bytes, shape, cluster)
+                                                                    : nccl_transfer(bytes, shape, cluster);
+}
+
+double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& cluster) {
+  const CommunicationProfile& profile = cluster.communication;
+  switch (kind) {
+    case LinkKind::device_port:
+    case LinkKind::mesh:
+    case LinkKind::pcie:
+      // Between device and network port, PCIe's rate is already what it gives to data.
+      if (kind == LinkKind::pcie && (node.intra.kind != IntraKind::pcie || node.devices == 1)) return 1;
+      if (profile.library == CommunicationLibrary::mpi) return 1;
+      if (profile.calibrated) return profile.intra_efficiency;
+      return nccl_link_fraction(kind, cluster.profiles[static_cast<std::size_t>(node.profile)].generation);
+    case LinkKind::bridge:
+    case LinkKind::memory:
+      return 1;
+    case LinkKind::nic:
+    case LinkKind::leaf_uplink:
+    case LinkKind::torus:
+    case LinkKind::dragonfly_local:
+    case LinkKind::dragonfly_global:
+      return profile.network_efficiency > 0 ? profile.network_efficiency : 1;
+  }
+  return 1;
+}
+
+double bus_factor(CollectiveKind kind, int ranks) {
+  if (ranks <= 1) return 1;
+  const double n = ranks;
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return 2 * (n - 1) / n;
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+      return (n - 1) / n;
+    case CollectiveKind::broadcast:
+    case CollectiveKind::reduce:
+      return 1;
+  }
+  return 1;
+}
+
+}  // namespace orrery

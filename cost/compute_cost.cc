@@ -1,0 +1,425 @@
+#include "cost/compute_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "program/schedule.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kComputeKinds = 6;
+
+bool is_backward(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_input ||
+         kind == ComputeKind::backward_weight;
+}
+
+// Of the rate of a streaming kernel, what mamba_ssm's Triton kernels of the chunked scan reach: their tiles
+// of 64 x 64 wait for one another's loads. Fitted to Nemotron-H 56B on H100 and Nemotron 3 Nano on B300 and
+// B200 (NVIDIA's recipes, 13 rows); fla-org/flash-linear-attention#50 measured 0.9 TB/s by this count (a
+// 16-bit forward, 131,072 tokens).
+constexpr double kScanShare = 0.25;
+
+double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {
+  for (const VectorModel& model : device.vector) {
+    if (model.operator_name != family) continue;
+    return backward && model.backward_bytes_per_s > 0 ? model.backward_bytes_per_s
+                                                      : model.forward_bytes_per_s;
+  }
+  const double share = family == "scan" ? kScanShare : 1;
+  return share * device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
+}
+
+// The model of the type, or of the type the device computes in in its stead.
+DType supported(DType type, const DeviceProfile& device) {
+  const auto has = [&](DType t) { return device.peak_flops_per_s[static_cast<int>(t)] > 0; };
+  if (has(type)) return type;
+  if (type == DType::fp4 && has(DType::fp8)) return DType::fp8;
+  if (is_narrow(type) && has(DType::bf16)) return DType::bf16;
+  if ((is_narrow(type) || type == DType::bf16) && has(DType::fp16)) return DType::fp16;
+  if (type == DType::fp16 && has(DType::bf16)) return DType::bf16;
+  return DType::fp32;
+}
+
+struct Tile {
+  double m, n;
+};
+// Shapes that cuBLAS's kernels commonly come in. More of them make the model too hopeful: cuBLAS chooses by a
+// heuristic, not by trial (on A100 the median error of shapes left out rises from 4.4% to 5.3% with
+// fourteen).
+constexpr std::array<Tile, 8> kTiles = {
+    {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
+constexpr std::array<double, 9> kSplits = {1, 2, 3, 4, 6, 8, 16, 32, 64};
+// Of more than eight parts each is at least this deep: weight gradients of convolutions, whose k is the
+// pixels of a batch.
+constexpr double kDeepSplit = 8192;
+
+// Seconds of all output tiles, each of depth k, over the multiprocessors.
+double main_loop_seconds(const Product& p, Tile tile, double k, double splits, const MatmulModel& model,
+                         double peak, int multiprocessors) {
+  const double tiles = std::ceil(p.m / tile.m) * std::ceil(p.n / tile.n) * p.count * splits;
+  double slots = tiles;  // tiles and idle multiprocessors of the last wave
+  if (multiprocessors > 0) {
+    const double waves = tiles / multiprocessors;
+    slots = multiprocessors *
+            ((1 - model.wave_overlap) * std::ceil(waves) + model.wave_overlap * std::max(waves, 1.0));
+  }
+  const double efficiency = model.efficiency / (1 + model.tile_penalty * (1 / tile.m + 1 / tile.n));
+  return slots * 2 * tile.m * tile.n * (k + model.half_k) / (efficiency * peak);
+}
+
+double compute_seconds(const Product& p, const MatmulModel& model, double peak, const DeviceProfile& device) {
+  if (!model.tile_choice)
+    return main_loop_seconds(p, {model.tile_m, model.tile_n}, p.k, 1, model, peak, device.multiprocessors);
+  double best = std::numeric_limits<double>::infinity();
+  for (const double splits : kSplits) {
+    const double partial_sums = splits > 1
+                                    ? model.split_overhead_s + 8 * splits * p.count * p.m * p.n /
+                                                                   (3 * device.memory_bandwidth_bytes_per_s)
+                                    : 0;
+    if (partial_sums >= best || (splits > 8 && p.k / splits < kDeepSplit)) break;
+    for (const Tile& tile : kTiles) {
+      const double seconds =
+          main_loop_seconds(p, tile, p.k / splits, splits, model, peak, device.multiprocessors);
+      best = std::min(best, seconds + partial_sums);
+    }
+  }
+  return best;
+}
+
+// Fraction of the rate of aligned operands that a product on tensor units reaches, by the bytes that divide
+// all strides: kernels load 16 bytes a thread where they can, 8 or 4 by asynchronous copies, 2 through
+// registers (NVIDIA, "Matrix Multiplication Background User's Guide", section 3: multiples of 16 bytes).
+// Fractions: from the step times of GPT with 50,257 tokens, unpadded, split 1, 2, 4 and 8 ways on A100
+// (vTrain's single-node rows: what a step takes beyond its layers).
+double alignment_fraction(const Product& p, DType type, const DeviceProfile& device) {
+  if (device.kind != DeviceKind::gpu || type == DType::fp32) return 1;
+  const double bytes = bytes_of(type);
+  const auto divides = [&](double alignment) {
+    return std::fmod(p.n * bytes, alignment) == 0 && std::fmod(p.k * bytes, alignment) == 0;
+  };
+  return divides(16) ? 1 : divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32;
+}
+
+}  // namespace
+
+namespace {
+
+double product_seconds_at(const Product& product, DType precision, const DeviceProfile& device,
+                          double clock) {
+  if (product.m <= 0 || product.n <= 0 || product.k <= 0 || product.count <= 0) return 0;
+  const DType type = supported(precision, device);
+  const MatmulModel& model = device.matmul[static_cast<int>(type)];
+  const double bytes =
+      product.count *
+      ((product.m * product.k * product.left_share + product.k * product.n) * packed_bytes_of(type) +
+       product.m * product.n * product.output_share * bytes_of(storage_type(type)));
+  const double peak = device.peak_flops_per_s[static_cast<int>(type)] * clock;
+  const double compute =
+      compute_seconds(product, model, peak, device) / alignment_fraction(product, type, device);
+  const double reached = model.memory_efficiency > 0 ? model.memory_efficiency : device.memory_efficiency;
+  double memory = bytes / (reached * device.memory_bandwidth_bytes_per_s);
+  if (model.cached_bytes > 0) {
+    const double hit = 1 / (1 + std::pow(bytes / model.cached_bytes, 16));
+    memory *= 1 - hit + hit / model.cached_gain;
+  }
+  const double longer = std::max(compute, memory);
+  const double seconds =
+      model.sharpness > 0
+          ? longer * std::pow(1 + std::pow(std::min(compute, memory) / longer, model.sharpness),
+                              1 / model.sharpness)
+          : longer;
+  return seconds + model.kernel_overhead_s * (product.batched ? 1 : product.count);
+}
+
+}  // namespace
+
+double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+  return product_seconds_at(product, precision, device, device.sustained_clock);
+}
+
+double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
+  const double seconds = product_seconds_at(product, precision, device, 1);
+  if (seconds <= 0) return 0;
+  const double warmed = device.power_loss > 0 ? seconds / (seconds + device.power_ramp_s) : 0;
+  return seconds * (1 + device.power_loss * warmed);
+}
+
+double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
+                         bool backward, const DeviceProfile& device, double head_dim) {
+  if (flops <= 0) return 0;
+  const DType type = supported(product_type(OperatorKind::attention, precision), device);
+  const AttentionModel& model = device.attention[static_cast<int>(type)][fused ? 1 : 0];
+  const double efficiency =
+      backward && model.backward_efficiency > 0 ? model.backward_efficiency : model.forward_efficiency;
+  const double ramp = seq_len > 0 ? seq_len / (seq_len + model.half_sequence) : 1;
+  const double occupied = queries > 0 ? queries / (queries + model.half_queries) : 1;
+  const double width =
+      head_dim > 0 ? (1 + model.half_head_dim / 128) / (1 + model.half_head_dim / head_dim) : 1;
+  return flops / (efficiency * ramp * occupied * width * device.peak_flops_per_s[static_cast<int>(type)] *
+                  device.sustained_clock);
+}
+
+double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {
+  const bool waits = instruction.op == Op::collective &&
+                     (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
+  return waits && ranks > 1 ? runtime.collective_overhead_s : 0;
+}
+
+std::string_view vector_family(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::embedding:
+      return "embedding";
+    case OperatorKind::norm:
+      return "norm";
+    case OperatorKind::attention:
+      return "softmax";
+    case OperatorKind::activation:
+      return "activation";
+    case OperatorKind::residual:
+      return "residual";
+    case OperatorKind::router:
+      return "router";
+    case OperatorKind::dispatch:
+    case OperatorKind::combine:
+      return "dispatch";
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+      return "loss";
+    case OperatorKind::batch_norm:
+      return "batch_norm";
+    case OperatorKind::pool:
+      return "pool";
+    case OperatorKind::elementwise:
+      return "elementwise";
+    case OperatorKind::interaction:
+      return "interaction";
+    case OperatorKind::scan:
+      return "scan";
+    case OperatorKind::linear:
+    case OperatorKind::expert_linear:
+    case OperatorKind::head:
+    case OperatorKind::conv:
+      return "accumulate";
+  }
+  return "elementwise";
+}
+
+double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device) {
+  return bytes <= 0 ? 0 : bytes / rate_of(vector_family(kind), backward, device);
+}
+
+double optimizer_seconds(double bytes, const DeviceProfile& device) {
+  return bytes <= 0 ? 0 : bytes / rate_of("optimizer", false, device);
+}
+
+namespace {
+
+// Fused attention written for earlier devices uses Hopper's tensor units by mma.sync, which reaches 0.62 of
+// what its own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607
+// there, by clock (operators/hardware_microbench.csv).
+double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& device) {
+  return runtime.portable_attention && device.generation == "hopper" ? 0.62 : 1;
+}
+
+// `product_time`(product, type): seconds of one product.
+template <typename ProductTime>
+double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
+                  const DeviceProfile& device, const RuntimeProfile& runtime, ProductTime product_time) {
+  if (compute == ComputeKind::optimizer)
+    return optimizer_seconds(work.vector_bytes, device) / runtime.memory_bound_efficiency;
+  const bool backward = is_backward(compute);
+  double seconds = 0;
+  // A scan's kernels chain small products with exponentials between them, as fused attention does.
+  if (kind == OperatorKind::scan)
+    seconds += attention_seconds(work.attention_flops, 0, 0, shard.precision, true, backward, device,
+                                 work.attention_head_dim) /
+               (runtime.attention_efficiency * attention_generation(runtime, device));
+  // A processor's calibration measures the unfused core as a whole; on a GPU it is its kernels.
+  const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
+  if (kind == OperatorKind::attention && work.attention_flops > 0 && whole_core)
+    seconds +=
+        attention_seconds(work.attention_flops, shard.seq_len, work.attention_queries, shard.precision,
+                          shard.fused_attention, backward, device, work.attention_head_dim) /
+        (runtime.attention_efficiency * (shard.fused_attention ? attention_generation(runtime, device) : 1));
+  if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
+  const DType type = product_type(kind, shard.precision);
+  for (const Product& product : work.products)
+    seconds += product_time(product, type) / runtime.matmul_efficiency;
+  seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
+  if (work.quantize_bytes > 0)
+    seconds += work.quantize_bytes / rate_of("quantize", backward, device) / runtime.memory_bound_efficiency;
+  return seconds;
+}
+
+// Layers repeat their products, and a backward pass those of its halves: each is looked at once.
+class ProductTimes {
+ public:
+  explicit ProductTimes(const DeviceProfile& device) : device_(device) {}
+
+  double operator()(const Product& product, DType type) {
+    for (const Known& known : known_)
+      if (known.type == type && same(known.product, product)) return known.seconds;
+    return known_.emplace_back(product, type, product_seconds(product, type, device_)).seconds;
+  }
+
+ private:
+  struct Known {
+    Known(const Product& of, DType in, double takes) : product(of), type(in), seconds(takes) {}
+    Product product;
+    DType type;
+    double seconds;
+  };
+  static bool same(const Product& a, const Product& b) {
+    return a.m == b.m && a.n == b.n && a.k == b.k && a.count == b.count && a.batched == b.batched &&
+           a.output_bytes == b.output_bytes && a.left_share == b.left_share &&
+           a.output_share == b.output_share;
+  }
+
+  const DeviceProfile& device_;
+  std::vector<Known> known_;
+};
+
+}  // namespace
+
+double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
+                    const DeviceProfile& device, const RuntimeProfile& runtime) {
+  return seconds_of(work, kind, compute, shard, device, runtime, [&](const Product& product, DType type) {
+    return product_seconds(product, type, device);
+  });
+}
+
+double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device) {
+  const std::vector<double>& scale = device.concurrency_scale;
+  if (scale.empty()) return 1;
+  const int busy = std::min(ranks, devices_beside(cluster));
+  return scale[static_cast<std::size_t>(std::clamp(busy, 1, static_cast<int>(scale.size()))) - 1];
+}
+
+ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
+    : plan_(&plan), device_(&device), shard_(shard_of(plan)) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  launch_s_ = device.kind == DeviceKind::gpu
+                  ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
+                  : 0;
+  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device);
+  ProductTimes times(device);
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  seconds_before_.resize(operators.size() + 1);
+  kernels_before_.resize(operators.size() + 1);
+  for (std::size_t i = 0; i < operators.size(); ++i) {
+    for (int k = 0; k < kComputeKinds; ++k) {
+      const auto kind = static_cast<ComputeKind>(k);
+      const OperatorWork work = operator_work(operators[i], kind, shard_, runtime);
+      const double seconds =
+          seconds_of(work, operators[i].kind, kind, shard_, device, runtime,
+                     [&](const Product& product, DType type) { return times(product, type); });
+      seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds;
+      kernels_before_[i + 1][k] = kernels_before_[i][k] + work.kernels;
+    }
+  }
+}
+
+double ComputeCost::operator_seconds(int op, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  return (seconds_before_[op + 1][k] - seconds_before_[op][k]) / keep_;
+}
+
+double ComputeCost::operator_kernels(int op, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  return kernels_before_[op + 1][k] - kernels_before_[op][k];
+}
+
+double ComputeCost::range_seconds(int begin, int end, ComputeKind kind) const {
+  const int k = static_cast<int>(kind);
+  if (end <= begin) return 0;
+  return (seconds_before_[end][k] - seconds_before_[begin][k]) / keep_;
+}
+
+double ComputeCost::host_seconds(const Instruction& instruction) const {
+  switch (instruction.op) {
+    case Op::compute: {
+      if (instruction.compute == ComputeKind::optimizer) return launch_s_;
+      const int k = static_cast<int>(instruction.compute);
+      const double share = is_backward(instruction.compute) ? plan_->job->runtime.backward_launch_share : 1;
+      return share * (kernels_before_[instruction.op_end][k] - kernels_before_[instruction.op_begin][k]) *
+             launch_s_;
+    }
+    case Op::load:
+    case Op::save:
+      return 0;
+    default:
+      return launch_s_;
+  }
+}
+
+std::vector<bool> ComputeCost::host_waits(const Program& program) const {
+  std::vector<bool> waits(program.instructions.size(), false);
+  if (launch_s_ <= 0) return waits;
+  const bool exchanges = pipeline_blocks(*plan_);
+  const bool passes = plan_->job->runtime.synchronous_passes;
+  const auto pass_of = [](const Instruction& i) {
+    return std::pair(i.micro_batch, i.compute == ComputeKind::forward);
+  };
+  std::size_t last = waits.size();  // compute instruction
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    // Megatron-LM before its overlapped pipeline calls torch.cuda.synchronize() after every exchange
+    // (p2p_communication.py: "to protect against race condition when using batch_isend_irecv()").
+    if (exchanges && instruction.op == Op::exchange && instruction.stream == Stream::pipeline_forward)
+      waits[i] = true;
+    if (!passes || instruction.op != Op::compute) continue;
+    if (last < i && pass_of(program.instructions[last]) != pass_of(instruction)) waits[last] = true;
+    last = i;
+  }
+  return waits;
+}
+
+double ComputeCost::update_seconds(double elements) const {
+  const Job& job = *plan_->job;
+  const double traffic =
+      optimizer_traffic_per_parameter(job.training.optimizer, job.training.precision, job.runtime);
+  return optimizer_seconds(elements * traffic, *device_) / job.runtime.memory_bound_efficiency / keep_;
+}
+
+double ComputeCost::seconds(const Program& program, const Instruction& instruction) const {
+  switch (instruction.op) {
+    case Op::compute: {
+      if (instruction.compute != ComputeKind::optimizer) {
+        const double whole = range_seconds(instruction.op_begin, instruction.op_end, instruction.compute);
+        return instruction.block < 0 ? whole
+                                     : whole / plan_->choices.cp;  // one of ring attention's equal blocks
+      }
+      const Choices& c = plan_->choices;
+      const double group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
+      double elements = 0;
+      for (int b = instruction.op_begin; b < instruction.op_end; ++b) {
+        const Bucket& bucket = program.buckets[b];
+        double shards = 1;
+        // With ZeRO each rank updates its share of the bucket.
+        if (c.zero >= 1 && bucket.group >= 0)
+          shards = c.shard_group > 0 ? group : static_cast<double>(program.groups[bucket.group].ranks.size());
+        if (c.has_servers()) shards = c.servers;
+        elements += static_cast<double>(bucket.elements) / shards;
+      }
+      return update_seconds(elements);
+    }
+    case Op::pack:
+    case Op::unpack:
+    case Op::copy:
+      return instruction.bytes / rate_of("copy", false, *device_) / keep_;
+    case Op::collective:
+    case Op::exchange:
+    case Op::load:
+    case Op::save:
+      break;
+  }
+  throw InternalError("compute cost asked for an instruction that computes nothing");
+}
+
+}  // namespace orrery

@@ -1,0 +1,312 @@
+#include "cost/group_shape.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+
+namespace orrery {
+namespace {
+
+// Counts link-disjoint undirected rings through all members by depth-first search over Hamiltonian cycles.
+// Eight devices have 2,520 cycles, so the search is over in microseconds to milliseconds.
+class RingSearch {
+ public:
+  RingSearch(std::vector<int> links, int members) : links_(std::move(links)), members_(members) {}
+
+  // The most rings that there are.
+  std::vector<std::vector<int>> rings() {
+    int bound = links_.empty() ? 0 : degree(0);
+    for (int i = 1; i < members_; ++i) bound = std::min(bound, degree(i));
+    bound /= 2;
+    for (int wanted = bound; wanted > 0; --wanted) {
+      budget_ = kBudget;
+      if (find(wanted)) return found_;
+    }
+    return {};
+  }
+
+ private:
+  // Cycles tried before a number of rings is given up: enough for eight devices of any hybrid mesh built.
+  static constexpr int kBudget = 200'000;
+
+  int& link(int a, int b) { return links_[static_cast<std::size_t>(a) * members_ + b]; }
+  int degree(int a) {
+    int sum = 0;
+    for (int b = 0; b < members_; ++b) sum += link(a, b);
+    return sum;
+  }
+  bool find(int wanted) {
+    if (wanted == 0) return true;
+    std::vector<int> path = {0};
+    return extend(path, 1u, wanted);
+  }
+  bool extend(std::vector<int>& path, unsigned visited, int wanted) {
+    if (--budget_ < 0) return false;
+    const int here = path.back();
+    if (static_cast<int>(path.size()) == members_) {
+      if (link(here, 0) <= 0) return false;
+      take(path, -1);
+      found_.push_back(path);
+      if (find(wanted - 1)) return true;
+      found_.pop_back();
+      take(path, +1);
+      return false;
+    }
+    for (int next = 1; next < members_; ++next) {
+      if ((visited >> next & 1u) != 0 || link(here, next) <= 0) continue;
+      path.push_back(next);
+      if (extend(path, visited | 1u << next, wanted)) return true;
+      path.pop_back();
+    }
+    return false;
+  }
+  void take(const std::vector<int>& path, int change) {
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const int a = path[i];
+      const int b = path[(i + 1) % path.size()];
+      link(a, b) += change;
+      link(b, a) += change;
+    }
+  }
+
+  std::vector<int> links_;
+  int members_;
+  int budget_ = 0;
+  std::vector<std::vector<int>> found_;
+};
+
+struct NodeMembers {
+  std::vector<int> devices;  // distinct, ascending
+  int ranks = 0;
+};
+
+// What the members of one node see of each other.
+struct Inside {
+  PathClass path = PathClass::self;
+  double bandwidth_bytes_per_s = 0;
+  double latency_s = 0;
+  double all_pairs_bandwidth_bytes_per_s = 0;
+  double to_one_bandwidth_bytes_per_s = 0;
+  double bridge_bandwidth_bytes_per_s = 0;
+};
+
+PathClass path_of(IntraKind kind) {
+  switch (kind) {
+    case IntraKind::nvswitch:
+    case IntraKind::nvlink_mesh:
+      return PathClass::nvlink;
+    case IntraKind::pcie:
+      return PathClass::pcie;
+    case IntraKind::shared_memory:
+      return PathClass::shared_memory;
+  }
+  return PathClass::shared_memory;
+}
+
+// Bytes per second that every source sends, when each pair carries as much as any other and the fullest link
+// decides: to all others, or all to the first.
+double shared_rate(const Network& network, const std::vector<int>& devices, bool to_one) {
+  std::map<LinkId, double> seconds;  // of one byte on every pair
+  double fullest = 0;
+  for (const int source : devices) {
+    for (const int destination : devices) {
+      if (source == destination || (to_one && destination != devices.front())) continue;
+      for (const Link& link : network.route(source, destination).links) {
+        double& load = seconds[link.id];
+        load += 1 / link.bandwidth_bytes_per_s;
+        fullest = std::max(fullest, load);
+      }
+    }
+  }
+  return (static_cast<double>(devices.size()) - 1) / fullest;
+}
+
+Inside inside(const Network& network, int node, const NodeMembers& members) {
+  const Cluster& cluster = network.cluster();
+  const NodeType& type = cluster.node_type(node);
+  Inside result;
+  result.path = path_of(type.intra.kind);
+  result.bandwidth_bytes_per_s = type.intra.bandwidth_bytes_per_s;
+  result.latency_s = type.intra.latency_s;
+  std::vector<int> locals;
+  for (const int device : members.devices) locals.push_back(cluster.place(device).local);
+  if (type.intra.kind == IntraKind::nvlink_mesh) {
+    int most = 1;
+    for (int a = 0; a < type.devices; ++a) {
+      int sum = 0;
+      for (int b = 0; b < type.devices; ++b) sum += type.intra.mesh_links[a * type.devices + b];
+      most = std::max(most, sum);
+    }
+    const int links = mesh_ring_links(type.intra.mesh_links, type.devices, locals);
+    if (links > 0) {
+      result.bandwidth_bytes_per_s *= static_cast<double>(links) / most;
+    } else {
+      // No ring over NVLink alone: NCCL goes through a neighbour or PCIe; one link's rate is the better of
+      // the two.
+      result.bandwidth_bytes_per_s /= most;
+    }
+  } else if (type.intra.kind == IntraKind::pcie && type.intra.devices_per_bridge > 0 &&
+             type.intra.bridge_bandwidth_bytes_per_s > 0) {
+    const int per_bridge = type.intra.devices_per_bridge;
+    if (locals.front() / per_bridge != locals.back() / per_bridge) {
+      result.bridge_bandwidth_bytes_per_s = type.intra.bridge_bandwidth_bytes_per_s;
+    }
+  }
+  const bool shares = members.devices.size() > 1 &&
+                      (type.intra.kind == IntraKind::nvlink_mesh || result.bridge_bandwidth_bytes_per_s > 0);
+  result.all_pairs_bandwidth_bytes_per_s =
+      shares ? shared_rate(network, members.devices, /*to_one=*/false) : result.bandwidth_bytes_per_s;
+  result.to_one_bandwidth_bytes_per_s =
+      shares ? shared_rate(network, members.devices, /*to_one=*/true) : result.bandwidth_bytes_per_s;
+  return result;
+}
+
+int port_of(const NodeType& type, int local) {
+  if (!type.nic.of_device.empty()) return type.nic.of_device[local];
+  return static_cast<int>(static_cast<std::int64_t>(local) * type.nic.count / type.devices);
+}
+
+struct Ports {
+  double together_bytes_per_s = 0;
+  double one_bytes_per_s = 0;
+};
+
+Ports ports(const Cluster& cluster, int node, const NodeMembers& members) {
+  const NodeType& type = cluster.node_type(node);
+  std::map<int, int> users;
+  for (const int device : members.devices) ++users[port_of(type, cluster.place(device).local)];
+  Ports result;
+  result.one_bytes_per_s = -1;
+  double alive = 0;
+  for (int port = 0; port < type.nic.count; ++port) {
+    alive += cluster.nic_speed(node, port) > 0 ? 1 : 0;
+  }
+  for (const auto& [port, count] : users) {
+    double rate = type.nic.bandwidth_bytes_per_s * cluster.nic_speed(node, port);
+    // A dead port's traffic goes through the others of the node, which then carry more than their own.
+    if (rate <= 0 && alive > 0) continue;
+    if (type.nic.pcie_bandwidth_bytes_per_s > 0) {
+      rate = std::min(rate, count * type.nic.pcie_bandwidth_bytes_per_s);
+    }
+    result.together_bytes_per_s += rate;
+    const double one =
+        type.nic.pcie_bandwidth_bytes_per_s > 0 ? std::min(rate, type.nic.pcie_bandwidth_bytes_per_s) : rate;
+    result.one_bytes_per_s = result.one_bytes_per_s < 0 ? one : std::min(result.one_bytes_per_s, one);
+  }
+  if (result.together_bytes_per_s <= 0) {
+    for (int port = 0; port < type.nic.count; ++port) {
+      const double rate = type.nic.bandwidth_bytes_per_s * cluster.nic_speed(node, port);
+      result.together_bytes_per_s = std::max(result.together_bytes_per_s, rate);
+    }
+    result.one_bytes_per_s = result.together_bytes_per_s;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> mesh_rings(const std::vector<int>& mesh_links, int devices,
+                                         const std::vector<int>& members) {
+  const int n = static_cast<int>(members.size());
+  if (n < 3) return {};
+  std::vector<int> links(static_cast<std::size_t>(n) * n);
+  for (int a = 0; a < n; ++a) {
+    for (int b = 0; b < n; ++b) {
+      links[static_cast<std::size_t>(a) * n + b] =
+          a == b ? 0 : mesh_links[static_cast<std::size_t>(members[a]) * devices + members[b]];
+    }
+  }
+  return RingSearch(std::move(links), n).rings();
+}
+
+int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members) {
+  if (members.size() < 2) return 0;
+  if (members.size() == 2) return mesh_links[static_cast<std::size_t>(members[0]) * devices + members[1]];
+  return 2 * static_cast<int>(mesh_rings(mesh_links, devices, members).size());
+}
+
+GroupShape group_shape(const Network& network, const std::vector<int>& devices) {
+  ORRERY_CHECK(!devices.empty(), "a group without members");
+  const Cluster& cluster = network.cluster();
+  std::map<int, NodeMembers> nodes;
+  for (const int device : devices) {
+    NodeMembers& members = nodes[cluster.place(device).node];
+    members.devices.push_back(device);
+    ++members.ranks;
+  }
+  GroupShape shape;
+  shape.ranks = static_cast<int>(devices.size());
+  shape.nodes = static_cast<int>(nodes.size());
+  shape.ranks_per_node = 0;
+  shape.min_ranks_per_node = shape.ranks;
+  shape.in_network_reduction = true;
+  bool first = true;
+  for (auto& [node, members] : nodes) {
+    std::sort(members.devices.begin(), members.devices.end());
+    members.devices.erase(std::unique(members.devices.begin(), members.devices.end()), members.devices.end());
+    const NodeType& type = cluster.node_type(node);
+    shape.ranks_per_node = std::max(shape.ranks_per_node, members.ranks);
+    shape.min_ranks_per_node = std::min(shape.min_ranks_per_node, members.ranks);
+    shape.in_network_reduction = shape.in_network_reduction && type.intra.in_network_reduction;
+    const std::string& generation = cluster.profiles[type.profile].generation;
+    shape.generation = first || shape.generation == generation ? generation : std::string();
+    shape.cores_per_node = first ? type.shared_cores : std::min(shape.cores_per_node, type.shared_cores);
+    if (members.ranks > 1) {
+      const Inside here = inside(network, node, members);
+      if (shape.intra == PathClass::self) {
+        shape.intra = here.path;
+        shape.intra_bandwidth_bytes_per_s = here.bandwidth_bytes_per_s;
+      } else {
+        shape.intra = std::max(shape.intra, here.path);
+        shape.intra_bandwidth_bytes_per_s =
+            std::min(shape.intra_bandwidth_bytes_per_s, here.bandwidth_bytes_per_s);
+      }
+      shape.intra_latency_s = std::max(shape.intra_latency_s, here.latency_s);
+      const auto narrowest = [](double old, double now) {
+        return now <= 0 ? old : old <= 0 ? now : std::min(old, now);
+      };
+      shape.all_pairs_bandwidth_bytes_per_s =
+          narrowest(shape.all_pairs_bandwidth_bytes_per_s, here.all_pairs_bandwidth_bytes_per_s);
+      shape.to_one_bandwidth_bytes_per_s =
+          narrowest(shape.to_one_bandwidth_bytes_per_s, here.to_one_bandwidth_bytes_per_s);
+      shape.bridge_bandwidth_bytes_per_s =
+          narrowest(shape.bridge_bandwidth_bytes_per_s, here.bridge_bandwidth_bytes_per_s);
+    }
+    if (shape.nodes > 1) {
+      const Ports here = ports(cluster, node, members);
+      const auto narrowest = [first](double old, double now) { return first ? now : std::min(old, now); };
+      shape.inter_bandwidth_bytes_per_s =
+          narrowest(shape.inter_bandwidth_bytes_per_s, here.together_bytes_per_s);
+      shape.port_bandwidth_bytes_per_s = narrowest(shape.port_bandwidth_bytes_per_s, here.one_bytes_per_s);
+      shape.direct = shape.direct && type.nic.direct;
+    }
+    first = false;
+  }
+  if (shape.nodes == 1) return shape;
+
+  // Neighbours on the ring of nodes. What lies between leaves carries all rails of a node together, except
+  // where every rail has leaves of its own.
+  const double rails =
+      cluster.fabric.kind == FabricKind::rail_fat_tree && shape.port_bandwidth_bytes_per_s > 0
+          ? std::max(1.0, std::round(shape.inter_bandwidth_bytes_per_s / shape.port_bandwidth_bytes_per_s))
+          : 1.0;
+  for (auto it = nodes.begin(); it != nodes.end(); ++it) {
+    const auto next = std::next(it) == nodes.end() ? nodes.begin() : std::next(it);
+    const Route route = network.route(it->second.devices.front(), next->second.devices.front());
+    shape.inter_latency_s = std::max(shape.inter_latency_s, route.latency_s);
+    for (const Link& link : route.links) {
+      if (link.kind == LinkKind::leaf_uplink || link.kind == LinkKind::torus ||
+          link.kind == LinkKind::dragonfly_local || link.kind == LinkKind::dragonfly_global) {
+        shape.inter_bandwidth_bytes_per_s =
+            std::min(shape.inter_bandwidth_bytes_per_s, rails * link.bandwidth_bytes_per_s);
+        shape.port_bandwidth_bytes_per_s =
+            std::min(shape.port_bandwidth_bytes_per_s, link.bandwidth_bytes_per_s);
+      }
+    }
+  }
+  return shape;
+}
+
+}  // namespace orrery

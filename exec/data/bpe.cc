@@ -1,0 +1,208 @@
+#include "exec/data/bpe.h"
+
+#include <fmt/format.h>
+#include <locale.h>
+#include <wctype.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr std::size_t kMaxMerges = 4'000'000;
+
+std::string utf8(char32_t c) {
+  if (c < 0x80) return {static_cast<char>(c)};
+  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+}
+
+// Printable Latin-1 stands for itself; every other byte for the next character from U+0100 on.
+std::array<std::string, 256> byte_spelling() {
+  std::array<std::string, 256> spelled;
+  char32_t next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    spelled[static_cast<std::size_t>(byte)] = utf8(printable ? static_cast<char32_t>(byte) : next++);
+  }
+  return spelled;
+}
+
+// The character at `at` and how many bytes it has; U+FFFD and one byte where there is no UTF-8.
+std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const std::size_t length = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 1;
+  if (length == 1 || first >= 0xF5 || at + length > text.size()) return {0xFFFD, 1};
+  char32_t c = first & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {0xFFFD, 1};
+    c = c << 6 | (byte(i) & 0x3F);
+  }
+  return {c, length};
+}
+
+enum class Kind { letter, digit, space, other };
+
+class Kinds {
+ public:
+  Kinds() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr), freelocale) {}
+  Kind of(char32_t c) const {
+    if (c < 0x80) {
+      if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::letter;
+      if (c >= '0' && c <= '9') return Kind::digit;
+      return c == ' ' || (c >= '\t' && c <= '\r') ? Kind::space : Kind::other;
+    }
+    if (locale_ == nullptr) return Kind::other;
+    const auto wide = static_cast<wint_t>(c);
+    if (c == 0xA0 || c == 0x85 || iswspace_l(wide, locale_.get()) != 0) return Kind::space;
+    if (iswalpha_l(wide, locale_.get()) != 0) return Kind::letter;
+    return iswalnum_l(wide, locale_.get()) != 0 ? Kind::digit : Kind::other;
+  }
+
+ private:
+  std::unique_ptr<std::remove_pointer_t<locale_t>, decltype(&freelocale)> locale_;
+};
+
+// The end of the word that begins at `at`, as
+//   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+std::size_t word_end(std::string_view text, std::size_t at, const Kinds& kinds) {
+  if (text[at] == '\'')
+    for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
+      if (text.substr(at, ending.size()) == ending) return at + ending.size();
+  const auto kind_at = [&](std::size_t i) { return kinds.of(character_at(text, i).first); };
+  std::size_t begin = at;
+  if (text[at] == ' ' && at + 1 < text.size() && kind_at(at + 1) != Kind::space) begin = at + 1;
+  const Kind kind = kind_at(begin);
+  std::size_t end = begin;
+  std::size_t last = begin;  // where the last character begins
+  while (end < text.size() && kind_at(end) == kind) {
+    last = end;
+    end += character_at(text, end).second;
+  }
+  // White space before a word leaves its last character to the word.
+  if (kind == Kind::space && end < text.size() && last > at) return last;
+  return end;
+}
+
+}  // namespace
+
+BpeVocabulary::BpeVocabulary(const std::string& folder) : spelled_(byte_spelling()) {
+  read_vocabulary(folder + "/vocab.json");
+  read_merges(folder + "/merges.txt");
+  for (const std::string& byte : spelled_)
+    if (number_.count(byte) == 0)
+      throw UserError(folder + "/vocab.json", 0, "has no token '" + byte + "'",
+                      "a token for each byte, as GPT-2's has");
+}
+
+void BpeVocabulary::read_vocabulary(const std::string& file) {
+  const std::string text = read_file(file);
+  const Json json = parse_json(text, file);
+  if (!json.is_object()) throw UserError(file, 1, "is no JSON object", "token to number");
+  for (const auto& [token, number] : json.items()) {
+    if (!number.is_number_unsigned() ||
+        number.get<std::uint64_t>() >= static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
+      throw UserError(file, line_of_key(text, token), "a token has no number", "numbers from 0");
+    const auto value = number.get<std::int32_t>();
+    number_[token] = value;
+    if (!token_.emplace(value, token).second)
+      throw UserError(file, line_of_key(text, token), fmt::format("two tokens have number {}", value),
+                      "one each");
+    largest_ = std::max(largest_, value);
+  }
+}
+
+void BpeVocabulary::read_merges(const std::string& file) {
+  const std::string text = read_file(file);
+  int line = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view words(text.data() + at, end - at);
+    at = end + 1;
+    ++line;
+    if (!words.empty() && words.back() == '\r') words.remove_suffix(1);
+    if (words.empty() || (line == 1 && words.rfind("#version", 0) == 0)) continue;
+    const std::size_t blank = words.find(' ');
+    if (blank == 0 || blank == std::string_view::npos || blank + 1 == words.size() ||
+        words.find(' ', blank + 1) != std::string_view::npos)
+      throw UserError(file, line, "is no pair of tokens", "two tokens with a blank between them");
+    if (rank_.size() >= kMaxMerges) throw UserError(file, line, "has too many merges", "at most 4,000,000");
+    const std::string first(words.substr(0, blank));
+    const std::string second(words.substr(blank + 1));
+    if (number_.count(first + second) == 0)
+      throw UserError(file, line, "makes a token that vocab.json does not have",
+                      "a pair of files that belong together");
+    rank_.emplace(std::make_pair(first, second), static_cast<int>(rank_.size()));
+  }
+}
+
+std::vector<std::int32_t> BpeVocabulary::encode_word(const std::string& word) const {
+  std::vector<std::string> parts;
+  for (const char c : word) parts.push_back(spelled_[static_cast<unsigned char>(c)]);
+  while (parts.size() > 1) {
+    auto best = rank_.end();
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto pair = rank_.find({parts[i], parts[i + 1]});
+      if (pair != rank_.end() && (best == rank_.end() || pair->second < best->second)) best = pair;
+    }
+    if (best == rank_.end()) break;
+    std::vector<std::string> merged;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (i + 1 < parts.size() && parts[i] == best->first.first && parts[i + 1] == best->first.second) {
+        merged.push_back(parts[i] + parts[i + 1]);
+        ++i;
+      } else {
+        merged.push_back(parts[i]);
+      }
+    }
+    parts = std::move(merged);
+  }
+  std::vector<std::int32_t> tokens;
+  for (const std::string& part : parts) tokens.push_back(number_.at(part));
+  return tokens;
+}
+
+std::vector<std::int32_t> BpeVocabulary::encode(std::string_view text) const {
+  // Words longer than any that are written: cut, so that one run of letters cannot take quadratic time.
+  constexpr std::size_t kLongest = 1024;
+  const Kinds kinds;
+  std::unordered_map<std::string, std::vector<std::int32_t>> known;
+  std::vector<std::int32_t> tokens;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(word_end(text, at, kinds), at + kLongest);
+    const std::string word(text.substr(at, end - at));
+    auto found = known.find(word);
+    if (found == known.end()) found = known.emplace(word, encode_word(word)).first;
+    tokens.insert(tokens.end(), found->second.begin(), found->second.end());
+    at = end;
+  }
+  return tokens;
+}
+
+std::string BpeVocabulary::decode(const std::vector<std::int32_t>& tokens) const {
+  std::unordered_map<std::string, char> byte_of;
+  for (int byte = 0; byte < 256; ++byte)
+    byte_of[spelled_[static_cast<std::size_t>(byte)]] = static_cast<char>(byte);
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    const auto found = token_.find(token);
+    ORRERY_CHECK(found != token_.end(), "no such token");
+    const std::string& spelled = found->second;
+    for (std::size_t at = 0; at < spelled.size();) {
+      const std::size_t length = character_at(spelled, at).second;
+      const auto byte = byte_of.find(spelled.substr(at, length));
+      if (byte != byte_of.end()) text += byte->second;  // special tokens are spelled in plain characters
+      at += length;
+    }
+  }
+  return text;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,245 @@
+#include "exec/data/image_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "exec/data/epoch.h"
+
+namespace orrery::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kRecordSide = 32;
+constexpr std::int64_t kRecordPixels = kRecordSide * kRecordSide;
+constexpr std::int64_t kRecordBytes = 1 + 3 * kRecordPixels;
+constexpr std::int64_t kRecordClasses = 10;
+constexpr std::int64_t kMaxPictureSide = 1 << 14;
+constexpr std::int64_t kMadeUpImages = 50'000;          // as many as CIFAR-10 has
+constexpr std::uint64_t kImageStream = 0x696D616765;    // "image"
+constexpr std::uint64_t kPatternStream = 0x636C617373;  // "class"
+
+std::vector<fs::path> sorted_entries(const fs::path& folder) {
+  std::error_code code;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+    entries.push_back(at->path());
+  if (code) throw UserError(folder.string(), 0, "cannot be read", "a folder of images");
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool is_record_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.rfind("data_batch_", 0) == 0 && path.extension() == ".bin";
+}
+
+// v / 255 has mean 0.5 and deviation 0.25 or so in photographs.
+float normalised(float value) {
+  return (value / 255.0F - 0.5F) / 0.25F;
+}
+
+}  // namespace
+
+ImageData::ImageData(const std::string& path, const ImageShape& shape, std::int64_t classes,
+                     std::uint64_t seed, std::int64_t samples_per_step)
+    : shape_(shape), classes_(classes), seed_(seed), samples_per_step_(samples_per_step) {
+  if (path.empty()) {
+    images_ = kMadeUpImages;
+    description_ = fmt::format("synthetic images ({} classes of waves and noise)", classes);
+    return;
+  }
+  if (shape.channels != 1 && shape.channels != 3)
+    throw UserError(path, 0, fmt::format("has pictures and the network reads {} channels", shape.channels),
+                    "a network that reads 1 or 3");
+  std::error_code code;
+  if (fs::is_directory(path, code)) {
+    const std::vector<fs::path> entries = sorted_entries(path);
+    if (std::any_of(entries.begin(), entries.end(), is_record_file)) {
+      for (const fs::path& entry : entries)
+        if (is_record_file(entry)) find_records(entry, classes);
+    } else {
+      find_pictures(path, classes);
+    }
+  } else {
+    find_records(path, classes);
+  }
+  description_ = path;
+}
+
+void ImageData::find_records(const fs::path& path, std::int64_t classes) {
+  std::error_code code;
+  const std::uint64_t size = fs::file_size(path, code);
+  if (code) throw UserError(path.string(), 0, "cannot be opened", "CIFAR-10's binary version, or a folder");
+  if (size == 0 || size % kRecordBytes != 0)
+    throw UserError(path.string(), 0, fmt::format("has {} bytes", size),
+                    fmt::format("CIFAR-10's binary version: records of {} bytes", kRecordBytes));
+  if (classes < kRecordClasses)
+    throw UserError(path.string(), 0, fmt::format("has 10 classes and the network {}", classes),
+                    "a network with at least as many");
+  files_.push_back({path, -1, images_});
+  images_ += static_cast<std::int64_t>(size / kRecordBytes);
+}
+
+void ImageData::find_pictures(const fs::path& folder, std::int64_t classes) {
+  std::int32_t label = 0;
+  for (const fs::path& entry : sorted_entries(folder)) {
+    std::error_code code;
+    if (!fs::is_directory(entry, code)) continue;
+    const std::int64_t before = images_;
+    for (const fs::path& file : sorted_entries(entry))
+      if (file.extension() == ".ppm") files_.push_back({file, label, images_++});
+    if (images_ > before) ++label;
+  }
+  if (images_ == 0)
+    throw UserError(folder.string(), 0, "has no pictures",
+                    "data_batch_*.bin of CIFAR-10, or a folder of .ppm files for each class");
+  if (label > classes)
+    throw UserError(folder.string(), 0, fmt::format("has {} classes and the network {}", label, classes),
+                    "a network with at least as many");
+}
+
+std::int32_t ImageData::read_record(const File& file, std::int64_t record, Picture* picture) const {
+  std::ifstream in(file.path, std::ios::binary);
+  in.seekg(record * kRecordBytes);
+  char label = 0;
+  picture->height = picture->width = kRecordSide;
+  picture->colours.resize(static_cast<std::size_t>(3 * kRecordPixels));
+  in.get(label);
+  in.read(reinterpret_cast<char*>(picture->colours.data()), 3 * kRecordPixels);
+  const auto number = static_cast<std::int32_t>(static_cast<unsigned char>(label));
+  if (!in || number >= kRecordClasses)
+    throw UserError(file.path.string(), 0, fmt::format("record {} is damaged", record),
+                    "CIFAR-10's binary version");
+  return number;
+}
+
+void ImageData::read_picture(const File& file, Picture* picture) {
+  const auto fail = [&](const char* what) {
+    throw UserError(file.path.string(), 0, what, "a PPM picture (P6, 255 levels)");
+  };
+  std::ifstream in(file.path, std::ios::binary);
+  std::string magic(2, ' ');
+  if (!in.read(magic.data(), 2) || magic != "P6") fail("is no binary PPM file");
+  const auto number = [&]() -> std::int64_t {
+    std::int64_t value = 0;
+    int digits = 0;
+    for (int c = in.get(); in; c = in.get()) {
+      if (c == '#') {
+        while (in && c != '\n') c = in.get();
+      } else if (std::isdigit(c) != 0) {
+        value = value * 10 + (c - '0');
+        if (++digits > 6) fail("has a header that makes no sense");
+      } else if (digits > 0) {
+        return value;  // one space ends the header
+      }
+    }
+    fail("is cut short");
+    return 0;
+  };
+  picture->width = number();
+  picture->height = number();
+  const std::int64_t levels = number();
+  if (picture->width < 1 || picture->width > kMaxPictureSide || picture->height < 1 ||
+      picture->height > kMaxPictureSide || levels != 255)
+    fail("has a header that makes no sense");
+  const auto pixels = static_cast<std::size_t>(picture->width * picture->height);
+  std::vector<unsigned char> mixed(3 * pixels);
+  if (!in.read(reinterpret_cast<char*>(mixed.data()), static_cast<std::streamsize>(mixed.size())))
+    fail("is cut short");
+  picture->colours.resize(mixed.size());
+  for (std::size_t i = 0; i < pixels; ++i)
+    for (std::size_t c = 0; c < 3; ++c) picture->colours[c * pixels + i] = mixed[3 * i + c];
+}
+
+// Pixels are squares: the middle of pixel i of n lies at (i + 0.5) / n.
+void ImageData::scale(const Picture& picture, std::span<float> image) const {
+  struct Tap {
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+    float share = 0;  // of the high one
+  };
+  const auto taps = [](std::int64_t from, std::int64_t to) {
+    std::vector<Tap> all(static_cast<std::size_t>(to));
+    for (std::int64_t i = 0; i < to; ++i) {
+      const double at = std::clamp(
+          (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0,
+          static_cast<double>(from - 1));
+      const auto low = static_cast<std::int64_t>(at);
+      all[static_cast<std::size_t>(i)] = {low, std::min(low + 1, from - 1),
+                                          static_cast<float>(at - static_cast<double>(low))};
+    }
+    return all;
+  };
+  const std::vector<Tap> rows = taps(picture.height, shape_.height);
+  const std::vector<Tap> columns = taps(picture.width, shape_.width);
+  const auto value = [&](std::int64_t channel, std::int64_t row, std::int64_t column) {
+    return static_cast<float>(
+        picture.colours[static_cast<std::size_t>((channel * picture.height + row) * picture.width + column)]);
+  };
+  std::fill(image.begin(), image.end(), 0.0F);
+  const auto share = 3 / static_cast<float>(shape_.channels);  // colours that make one channel
+  for (std::int64_t colour = 0; colour < 3; ++colour) {
+    auto out =
+        image.begin() + (shape_.channels == 3 ? colour * shape_.height * shape_.width : std::int64_t{0});
+    for (const Tap& r : rows)
+      for (const Tap& c : columns) {
+        const float low =
+            value(colour, r.low, c.low) * (1 - c.share) + value(colour, r.low, c.high) * c.share;
+        const float high =
+            value(colour, r.high, c.low) * (1 - c.share) + value(colour, r.high, c.high) * c.share;
+        *out++ += normalised(low * (1 - r.share) + high * r.share) / share;
+      }
+  }
+}
+
+// Each class has a plane wave of its own in every channel; an image is that and noise as strong.
+std::int32_t ImageData::make_up(std::int64_t number, std::span<float> image) const {
+  const CounterRandom random(seed_ ^ static_cast<std::uint64_t>(number), kImageStream);
+  const auto label = static_cast<std::int32_t>(random.bits(0) % static_cast<std::uint64_t>(classes_));
+  const CounterRandom pattern(seed_, kPatternStream + static_cast<std::uint64_t>(label));
+  std::uint64_t draw = 1;
+  auto out = image.begin();
+  for (std::int64_t channel = 0; channel < shape_.channels; ++channel) {
+    const auto of_pattern = [&](int which) {
+      return pattern.uniform(3 * static_cast<std::uint64_t>(channel) + static_cast<std::uint64_t>(which));
+    };
+    const double across = 6 * of_pattern(0) - 3;  // periods
+    const double down = 6 * of_pattern(1) - 3;
+    const double phase = of_pattern(2);
+    for (std::int64_t r = 0; r < shape_.height; ++r)
+      for (std::int64_t c = 0; c < shape_.width; ++c) {
+        const double turns = phase + across * static_cast<double>(c) / static_cast<double>(shape_.width) +
+                             down * static_cast<double>(r) / static_cast<double>(shape_.height);
+        *out++ =
+            static_cast<float>(std::sin(2 * std::numbers::pi * turns) + 2.4 * (random.uniform(draw++) - 0.5));
+      }
+  }
+  return label;
+}
+
+std::int32_t ImageData::sample(std::int64_t step, std::int64_t index, std::span<float> image) const {
+  const std::int64_t number = step * samples_per_step_ + index;
+  const std::int64_t place = place_in_epoch(seed_, number / images_, number % images_, images_);
+  if (files_.empty()) return make_up(place, image);
+  const auto file = std::prev(std::upper_bound(files_.begin(), files_.end(), place,
+                                               [](std::int64_t at, const File& f) { return at < f.first; }));
+  Picture picture;
+  std::int32_t label = file->label;
+  if (label < 0)
+    label = read_record(*file, place - file->first, &picture);
+  else
+    read_picture(*file, &picture);
+  scale(picture, image);
+  return label;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,320 @@
+#include "exec/launch/launcher.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+extern char** environ;
+
+namespace orrery {
+namespace {
+
+constexpr int kLargestExitCode = 3;  // of an executor that ends by itself (exec/main.cc)
+constexpr int kHydraGaveUp = 255;    // mpiexec.hydra's main returns -1
+constexpr std::array<MpiLibrary, 2> kLibraries = {MpiLibrary::openmpi, MpiLibrary::mpich};
+
+const char* variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// sbatch's own shell has SLURM_PROCID too; only a step of srun has a step number below the special ones.
+bool in_slurm_step() {
+  const char* step = variable("SLURM_STEP_ID");
+  return variable("SLURM_PROCID") != nullptr && step != nullptr &&
+         std::strtoull(step, nullptr, 10) < 0xFFFFFFF0ULL;
+}
+
+std::filesystem::path find_in_path(std::string_view program) {
+  const char* path = variable("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
+  while (true) {
+    const std::size_t colon = rest.find(':');
+    std::filesystem::path candidate =
+        std::filesystem::path(rest.substr(0, colon)) / std::filesystem::path(program);
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (colon == std::string_view::npos) return {};
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+// Debian installs each library's launcher under a name of its own; elsewhere there is one `mpirun`.
+std::filesystem::path mpirun_of(MpiLibrary mpi) {
+  std::filesystem::path found = find_in_path("mpirun." + std::string(name_of(mpi)));
+  if (found.empty() && mpi == MpiLibrary::mpich) found = find_in_path("mpiexec.hydra");
+  if (found.empty()) found = find_in_path("mpirun");
+  return found;
+}
+
+std::filesystem::path executor_path(MpiLibrary mpi) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return self.parent_path() / ("orrery-exec-" + std::string(name_of(mpi)));
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+// "a:2,b:1" from a, a, b: how both libraries name hosts and how many ranks each takes, in the order of the
+// ranks.
+std::string host_list(const std::vector<std::string>& hosts) {
+  std::string list;
+  for (std::size_t i = 0; i < hosts.size();) {
+    std::size_t end = i;
+    while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
+    list += (list.empty() ? "" : ",") + hosts[i] + ":" + std::to_string(end - i);
+    i = end;
+  }
+  return list;
+}
+
+// What waits in a TCP connection's buffers holds up everything behind it: acknowledgements of what comes the
+// other way, and short messages. On slow links the kernel's four megabytes are hundreds of milliseconds.
+// (Pairs that exchange over 100 Mb/s, 4 ranks: steps of 423 and 593 ms with 128 KiB, 522 and 756 ms without a
+// limit.)
+void bound_socket_buffers(double network_bytes_per_s) {
+  constexpr double kSeconds = 0.01;
+  constexpr double kLeast = 64 << 10;
+  constexpr double kMost = 4 << 20;  // the kernel's own limit
+  if (network_bytes_per_s <= 0 || network_bytes_per_s * kSeconds >= kMost) return;
+  const std::string bytes =
+      std::to_string(static_cast<long>(std::max(kLeast, network_bytes_per_s * kSeconds)));
+  setenv("OMPI_MCA_btl_tcp_sndbuf", bytes.c_str(), 0);  // what the user has set stays
+  setenv("OMPI_MCA_btl_tcp_rcvbuf", bytes.c_str(), 0);
+}
+
+// Hydra and UCX wait for ever for a host that falls silent: they ask no connection whether it still is one.
+// libkeepalive, loaded into mpirun and the ranks, makes the kernel ask, every second; three times without an
+// answer end the job.
+void notice_silent_hosts() {
+  constexpr const char* kLibrary = "libkeepalive.so.0";
+  void* found = dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL);
+  if (found == nullptr) {
+    std::fprintf(stderr, "warning: without libkeepalive0 MPICH does not notice a host that falls silent\n");
+    return;
+  }
+  dlclose(found);
+  const char* others = variable("LD_PRELOAD");
+  const std::string preload = others == nullptr ? kLibrary : std::string(kLibrary) + ":" + others;
+  setenv("LD_PRELOAD", preload.c_str(), 1);
+  setenv("KEEPIDLE", "1", 0);  // what the user has set stays
+  setenv("KEEPINTVL", "1", 0);
+  setenv("KEEPCNT", "3", 0);
+}
+
+std::vector<std::string> mpirun_command(const LaunchOptions& options) {
+  const std::filesystem::path mpirun = mpirun_of(options.mpi);
+  if (mpirun.empty())
+    throw UserError("no mpirun in PATH", "the launcher of " + std::string(name_of(options.mpi)));
+  const std::vector<std::string>& hosts = options.placement.hosts;
+  ORRERY_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == options.ranks, "a host for each rank");
+  std::vector<std::string> command = {mpirun.string(), "-np", std::to_string(options.ranks)};
+  const auto append = [&](std::initializer_list<const char*> words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  if (options.mpi == MpiLibrary::openmpi) {
+    if (options.root) append({"--allow-run-as-root"});
+    // Quiet: mpirun would add its own lines to the executor's one.
+    append({"--quiet", "--oversubscribe", "--bind-to", "none"});
+    if (hosts.empty()) {
+      append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
+      if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
+    } else {
+      append({"--host"});
+      command.push_back(host_list(hosts));
+      // Ranks fill the hosts in order; what launch_executor has set must reach the hosts.
+      // A host that dies says nothing: ask every second, give up after three.
+      append({"--mca", "oob_tcp_keepalive_time", "1", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
+              "oob_tcp_keepalive_probes", "3"});
+      append({"--map-by", "slot", "-x", "OPENBLAS_NUM_THREADS", "-x", "OMP_NUM_THREADS"});
+    }
+  } else {
+    append({"-bind-to", "none"});
+    if (!hosts.empty()) {
+      append({"-hosts"});
+      command.push_back(host_list(hosts));
+    }
+  }
+  const std::vector<std::string>& words = options.placement.mpirun_args;
+  command.insert(command.end(), words.begin(), words.end());
+  return command;
+}
+
+// Slurm places the ranks. One that dies must take the others with it: they would wait for it.
+std::vector<std::string> srun_command(const LaunchOptions& options) {
+  const std::filesystem::path srun = find_in_path("srun");
+  if (srun.empty()) throw UserError("no srun in PATH", "Slurm, or --launcher mpirun");
+  return {srun.string(), "-n", std::to_string(options.ranks),
+          options.mpi == MpiLibrary::openmpi ? "--mpi=pmix" : "--mpi=pmi2", "--kill-on-bad-exit=1"};
+}
+
+struct Child {
+  pid_t process = 0;
+  int error = -1;  // its stderr, where it was asked for
+};
+
+Child spawn(std::vector<std::string>& command, bool take_error) {
+  Child child;
+  std::array<int, 2> ends = {-1, -1};
+  if (take_error && pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw InternalError(std::string("cannot make a pipe: ") + std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (take_error) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  const int error = posix_spawn(&child.process, command.front().c_str(), &actions, nullptr,
+                                pointers(command).data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (take_error) close(ends[1]);
+  child.error = ends[0];
+  if (error != 0) throw InternalError("cannot start " + command.front() + ": " + std::strerror(error));
+  return child;
+}
+
+// Hands a job's stderr on, line by line, until it ends; closes it. Whether an executor said what was wrong.
+bool pass_on(int error) {
+  std::FILE* lines = fdopen(error, "r");
+  if (lines == nullptr) return true;
+  bool said = false;
+  char* line = nullptr;
+  std::size_t room = 0;
+  while (getline(&line, &room, lines) >= 0) {
+    const std::string_view text(line);
+    said = said || text.rfind("orrery: ", 0) == 0;
+    // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
+    if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
+    std::fputs(line, stderr);
+  }
+  std::free(line);
+  std::fclose(lines);
+  return said;
+}
+
+}  // namespace
+
+std::string_view name_of(MpiLibrary mpi) {
+  return mpi == MpiLibrary::openmpi ? "openmpi" : "mpich";
+}
+
+MpiLibrary mpi_library_from_name(std::string_view name) {
+  for (const MpiLibrary mpi : kLibraries)
+    if (name == name_of(mpi)) return mpi;
+  throw UserError("--mpi " + std::string(name), "openmpi or mpich");
+}
+
+Launcher launcher_from_name(std::string_view name) {
+  if (name == "mpirun") return Launcher::mpirun;
+  if (name == "srun") return Launcher::srun;
+  throw UserError("--launcher " + std::string(name), "mpirun or srun");
+}
+
+bool under_launcher() {
+  return variable("OMPI_COMM_WORLD_RANK") != nullptr || variable("PMI_RANK") != nullptr ||
+         variable("PMIX_RANK") != nullptr || in_slurm_step();
+}
+
+int launcher_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* value = variable(name)) return std::atoi(value);
+  return in_slurm_step() ? std::atoi(variable("SLURM_PROCID")) : 0;
+}
+
+MpiLibrary detect_mpi_library() {
+  if (variable("OMPI_COMM_WORLD_RANK") != nullptr || variable("PMIX_RANK") != nullptr)
+    return MpiLibrary::openmpi;
+  if (variable("PMI_RANK") != nullptr) return MpiLibrary::mpich;
+  for (const MpiLibrary mpi : kLibraries)
+    if (access(executor_path(mpi).c_str(), X_OK) == 0 && !mpirun_of(mpi).empty()) return mpi;
+  throw UserError("no executor beside this program can be launched",
+                  "orrery-exec-openmpi with mpirun.openmpi, or orrery-exec-mpich with mpirun.mpich");
+}
+
+std::filesystem::path executor_of(MpiLibrary mpi) {
+  std::filesystem::path path = executor_path(mpi);
+  if (access(path.c_str(), X_OK) != 0)
+    throw UserError(path.string() + " is not there",
+                    "a build that found " + std::string(mpi == MpiLibrary::openmpi ? "Open MPI" : "MPICH"));
+  return path;
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  return CPU_COUNT(&cores);
+}
+
+std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,
+                                        const std::vector<std::string>& arguments) {
+  std::vector<std::string> command =
+      options.placement.launcher == Launcher::srun ? srun_command(options) : mpirun_command(options);
+  command.push_back(program.string());
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, int wait_status) {
+  const auto named = [](int signal) {
+    return "signal " + std::to_string(signal) + " (" + strsignal(signal) + ") killed ";
+  };
+  if (WIFSIGNALED(wait_status)) return named(WTERMSIG(wait_status)) + "the launcher";
+  const int code = WEXITSTATUS(wait_status);
+  // Of several ranks srun's code is the largest, which may be of one that it ended itself; Hydra's has the
+  // bits of all of their signals.
+  if (launcher == Launcher::srun && code > 128) return "a rank was killed (srun has said which, and by what)";
+  if (launcher == Launcher::srun || mpi == MpiLibrary::openmpi)
+    return code > 128 ? std::optional(named(code - 128) + "a rank") : std::nullopt;
+  if (code > kLargestExitCode && code != kHydraGaveUp)
+    return "a rank was killed (mpirun has said which, and by what)";
+  return std::nullopt;
+}
+
+int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                    const Placement& placement) {
+  const std::filesystem::path program = executor_of(mpi);
+  // One compute thread a rank; the libraries read these when they are loaded.
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  bound_socket_buffers(placement.network_bytes_per_s);
+  if (under_launcher()) {
+    std::vector<std::string> command = {program.string()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    execv(program.c_str(), pointers(command).data());
+    throw InternalError("cannot start " + program.string() + ": " + std::strerror(errno));
+  }
+  std::vector<std::string> command = launch_command(
+      {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
+      program, arguments);
+  const bool elsewhere = !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
+  if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts();
+  Child child = spawn(command, elsewhere);
+  // On other hosts the launcher may be the only one left to notice: was anything said?
+  const bool explained = elsewhere ? pass_on(child.error) : true;
+  int status = 0;
+  while (waitpid(child.process, &status, 0) < 0)
+    if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
+  if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
+    throw InternalError("the job was ended: " + *killed);
+  if (WEXITSTATUS(status) != 0 && !explained)
+    throw InternalError("the job was ended: " + command.front() + " gave up (exit code " +
+                        std::to_string(WEXITSTATUS(status)) +
+                        ") and no rank said why: a host cannot be reached or has died");
+  return WEXITSTATUS(status);
+}
+
+}  // namespace orrery

@@ -1,0 +1,90 @@
+// The operators of networks on images (ImageOperator of workloads/workload.h) as calls of a Device:
+// convolutions, batch normalisation, ReLU, pools, additions, fully connected layers, softmax cross entropy. A
+// row is a sample.
+//
+// Tensor ranks share a micro-batch's samples (Form::shard). Operators that are split compute all of them,
+// with this rank's part of the weights: by column from all features (Form::whole, gathered) to own ones
+// (Form::features), by row from own features to a part of the sum of all (Form::whole, to be reduced);
+// docs/program.md, "Models that are no transformers".
+#pragma once
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "exec/math/mathematics.h"
+#include "exec/state/running_statistics.h"
+
+namespace orrery::exec {
+
+class ImageLayers final : public Mathematics {
+ public:
+  // Keeps references. `batch` may be filled in later.
+  ImageLayers(const Plan& plan, const Program& program, Parameters& parameters, RunningStatistics& statistics,
+              Device& device, Values& values, const BatchMemory& batch);
+
+  void forward(int op, int micro_batch, std::vector<Step>& steps) override;
+  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps) override;
+  std::int64_t elements(int op, Form form) const override;
+  Form stream_form() const override { return ranks_ > 1 ? Form::shard : Form::whole; }
+  Form form_sent(int op) const override;
+
+  std::int64_t picture_rows() const override { return picture_rows_; }
+
+  // The images of a micro-batch.
+  static Key images(int micro_batch) { return {TensorKind::batch, 0, micro_batch, Form::whole}; }
+
+ private:
+  bool is_split(int op_index) const { return ranks_ > 1 && op(op_index).split != TensorSplit::replicated; }
+  Form form_written(int op_index) const;
+  Form form_read(int op_index) const;
+  std::int64_t rows_of(int op_index) const { return is_split(op_index) ? rows_ * ranks_ : rows_; }
+  ImageOperator image(int op_index) const;
+  WindowSize window(int op_index) const;
+  std::size_t bytes(int op_index, std::int64_t elements_per_row) const {
+    return bytes_of_floats(rows_of(op_index) * elements_per_row);
+  }
+  Key input_key(int op_index, int micro_batch) const;
+  std::int64_t input_begin(int op_index) const;
+  bool has_input_gradient(int op_index) const { return !op(op_index).inputs.empty(); }
+  Key output_key(int op_index, int micro_batch) const {
+    return activation(op_index, micro_batch, form_written(op_index));
+  }
+  Key output_gradient(int op_index, int micro_batch) const {
+    return gradient(op_index, micro_batch, form_written(op_index));
+  }
+  const HeldTensor* bias_of(int op_index) const;
+  bool adds_bias(int op_index) const;
+  // Where an operator's backward pass writes its input's gradient: into it where it is the first, else into a
+  // value of its own, which `add_gradient` adds.
+  struct InputGradient {
+    Values::Id written = -1;
+    Values::Id sum = -1;  // -1: nothing to add to
+    std::size_t elements = 0;
+  };
+  InputGradient input_gradient(int op_index, int micro_batch);
+  void add_gradient(const InputGradient& gradient) const;
+
+  void convolution_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void convolution_backward(int op_index, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void linear_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void linear_backward(int op_index, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void batch_norm_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void batch_norm_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void relu_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void relu_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void pool_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void pool_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void addition_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void addition_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void loss_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+
+  int ranks_ = 1;  // tensor ranks
+  int rank_ = 0;   // this one's place among them
+  std::int64_t picture_rows_;
+  std::vector<int> readers_;  // by operator: how many read its output
+  RunningStatistics& statistics_;
+  std::set<std::pair<int, int>> counted_;  // operators and micro-batches of which something is, and not again
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,284 @@
+#include "exec/math/layers.h"
+
+#include "base/error.h"
+#include "exec/math/ring_attention.h"
+
+namespace orrery::exec {
+
+Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device,
+               Values& values, const BatchMemory& batch)
+    : Mathematics(
+          plan, parameters, device, values, batch,
+          static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / plan.choices.cp),
+      model_(*plan.job->workload.transformer),
+      tp_(plan.choices.tp),
+      tp_rank_(program.at.tp),
+      cp_(plan.choices.cp),
+      cp_rank_(program.at.cp),
+      sequence_parallel_(plan.choices.sequence_parallel && plan.choices.tp > 1) {}
+
+bool Layers::gated(int index) const {
+  return op(index).kind == OperatorKind::activation && model_.gated_ffn;
+}
+
+Form Layers::output_form(int index) const {
+  switch (op(index).kind) {
+    case OperatorKind::norm:
+    case OperatorKind::residual:
+      return stream_form();
+    case OperatorKind::linear:
+    case OperatorKind::activation:
+      return op(index).split == TensorSplit::replicated ? stream_form() : Form::whole;
+    default:
+      return Form::whole;
+  }
+}
+
+bool Layers::stream_is_norm(int residual) const {
+  return op(op(residual).inputs.back()).kind == OperatorKind::norm;
+}
+
+AttentionSize Layers::attention_size() const {
+  return {plan_.choices.micro_batch, plan_.job->training.seq_len / cp_,
+          model_.heads / tp_,        model_.kv_heads / tp_,
+          model_.head_dim,           !model_.bidirectional};
+}
+
+std::vector<Layers::Run> Layers::runs() const {
+  const int seq = plan_.job->training.seq_len;
+  const int batch = plan_.choices.micro_batch;
+  if (cp_ == 1) return {{0, rows_, 0, seq}};
+  const ContextPart part = context_part(seq, cp_, cp_rank_);
+  std::vector<Run> runs;
+  for (int b = 0; b < batch; ++b)
+    for (int i = 0; i < 2; ++i)
+      runs.push_back({(2LL * b + i) * part.length, part.length, part.first[i], part.length});
+  return runs;
+}
+
+std::int64_t Layers::columns_of(int index) const {
+  switch (op(index).kind) {
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      // An operator of another stage is only known by the residual stream that it hands over.
+      return op(index).split == TensorSplit::row ? model_.hidden : linear_of(index).out;
+    case OperatorKind::attention:
+      return static_cast<std::int64_t>(model_.heads / tp_) * model_.head_dim;
+    case OperatorKind::activation:
+      return op(index).output_elements / (op(index).split == TensorSplit::replicated ? 1 : tp_);
+    default:
+      return model_.hidden;
+  }
+}
+
+void Layers::forward(int index, int micro_batch, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::embedding:
+      return embedding_forward(index, micro_batch, steps);
+    case OperatorKind::norm:
+      return norm_forward(index, micro_batch, steps);
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      return linear_forward(index, micro_batch, steps);
+    case OperatorKind::attention:
+      return attention_forward(index, micro_batch, steps);
+    case OperatorKind::activation:
+      return activation_forward(index, micro_batch, steps);
+    case OperatorKind::residual:
+      return residual_forward(index, micro_batch, steps);
+    case OperatorKind::loss_max:
+    case OperatorKind::loss_sum:
+    case OperatorKind::loss:
+      return loss_forward(index, micro_batch, steps);
+    default:
+      throw InternalError("no forward mathematics for " + op(index).name);
+  }
+}
+
+void Layers::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+  switch (op(index).kind) {
+    case OperatorKind::linear:
+    case OperatorKind::head:
+      linear_backward(index, micro_batch, input, weight, steps);
+      break;
+    case OperatorKind::embedding:
+      if (weight) embedding_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::norm:
+      if (input) norm_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::attention:
+      if (input) attention_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::activation:
+      if (input) activation_backward(index, micro_batch, steps);
+      break;
+    case OperatorKind::residual:
+      if (input) residual_backward(index, micro_batch, steps);
+      break;
+    default:
+      break;  // the loss left its gradient in the logits
+  }
+}
+
+void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* weight = parameters_.find(index, 0);
+  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const Form form = stream_form();
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(2 * rows));
+  const Place w = weight_of(*weight);
+  const Place b = weight_or_none(bias);
+  steps.push_back([=, this] {
+    float* mean = values_.floats(saved);
+    device_.norm_forward(model_.norm, values_.floats(x), at(w), at(b), values_.floats(y), mean, mean + rows,
+                         rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
+  });
+}
+
+void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const HeldTensor* weight = parameters_.find(index, 0);
+  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const Form form = stream_form();
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto saved = values_.use({TensorKind::saved, index, micro_batch, form});
+  const Key stream = stream_gradient(index, micro_batch);
+  const bool adds_stream = values_.has(stream);
+  const Key dy_key = gradient(index, micro_batch, form);
+  const auto dy = adds_stream ? values_.change(dy_key) : values_.use(dy_key);
+  if (adds_stream) {
+    const auto share = values_.use(stream);
+    values_.forget(stream);
+    steps.push_back([=, this, count = static_cast<std::size_t>(elements(index, form))] {
+      device_.add(values_.floats(dy), values_.floats(share), count);
+    });
+  }
+  const Key into = gradient(input(index), micro_batch, form);
+  // The residual stream's gradient is there already where the norm stands beside it (pre-norm).
+  const bool accumulate = values_.has(into);
+  const auto dx =
+      accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
+  values_.forget(gradient(index, micro_batch, form));
+  const Place w = weight_of(*weight);
+  const Place dw = gradient_of(*weight, micro_batch, steps);
+  const Place db = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
+  steps.push_back([=, this] {
+    float* mean = values_.floats(saved);
+    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), at(w), mean, mean + rows,
+                          values_.floats(dx), accumulate, ready_to_add(dw), ready_to_add(db), rows,
+                          model_.hidden);
+  });
+}
+
+void Layers::attention_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto out = values_.define(activation(index, micro_batch, Form::whole),
+                                  bytes_of_floats(elements(index, Form::whole)));
+  const AttentionSize size = attention_size();
+  const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
+                                    bytes_of_floats(rows_ * size.heads));
+  steps.push_back([=, this] {
+    device_.attention_forward(size, values_.floats(qkv), values_.floats(out), values_.floats(saved));
+  });
+}
+
+void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
+  const auto out = values_.use(activation(index, micro_batch, Form::whole));
+  const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
+  const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
+  const AttentionSize size = attention_size();
+  const auto dqkv = values_.define(gradient(input(index), micro_batch, Form::whole),
+                                   bytes_of_floats(rows_ * size.qkv_columns()));
+  values_.forget(gradient(index, micro_batch, Form::whole));
+  steps.push_back([=, this] {
+    device_.attention_backward(size, values_.floats(qkv), values_.floats(out), values_.floats(dout),
+                               values_.floats(saved), values_.floats(dqkv));
+  });
+}
+
+void Layers::activation_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  const std::int64_t columns = columns_of(index);
+  const bool gate = gated(index);
+  steps.push_back([=, this] {
+    device_.activation_forward(model_.activation, gate, values_.floats(x), values_.floats(y), rows, columns);
+  });
+}
+
+void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = output_form(index);
+  const std::int64_t rows = rows_of(form);
+  const std::int64_t columns = columns_of(index);
+  const bool gate = gated(index);
+  const auto x = values_.use(activation(input(index), micro_batch, form));
+  const auto dy = values_.use(gradient(index, micro_batch, form));
+  const auto dx = values_.define(gradient(input(index), micro_batch, form),
+                                 bytes_of_floats(rows * columns * (gate ? 2 : 1)));
+  values_.forget(gradient(index, micro_batch, form));
+  steps.push_back([=, this] {
+    device_.activation_backward(model_.activation, gate, values_.floats(x), values_.floats(dy),
+                                values_.floats(dx), rows, columns);
+  });
+}
+
+// The branches' biases wait for it where the products before them are sums over tensor ranks.
+const HeldTensor* Layers::bias_of_branch(int residual, std::size_t branch) const {
+  const Linear linear = linear_of(input(residual, branch));
+  return linear.biases.empty() ? nullptr : linear.biases.front().first;
+}
+
+void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = stream_form();
+  const std::size_t branches = op(index).inputs.size() - 1;
+  auto stream = values_.use(activation(input(index, branches), micro_batch, form));
+  const auto out =
+      values_.define(activation(index, micro_batch, form), bytes_of_floats(elements(index, form)));
+  for (std::size_t i = 0; i < branches; ++i) {
+    const auto branch = values_.use(activation(input(index, i), micro_batch, form));
+    const Place b = weight_or_none(bias_of_branch(index, i));
+    steps.push_back([=, this] {
+      device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
+                               rows_of(form), model_.hidden);
+    });
+    stream = out;
+  }
+}
+
+void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& steps) {
+  const Form form = stream_form();
+  const std::size_t branches = op(index).inputs.size() - 1;
+  const auto dout = values_.use(gradient(index, micro_batch, form));
+  values_.forget(gradient(index, micro_batch, form));
+  // The same gradient goes all ways: one memory, several names. The norm adds to the stream's after the
+  // branches have been run through; where weights are run through later still, these keep their own.
+  const int stream = input(index, branches);
+  values_.alias(
+      stream_is_norm(index) ? stream_gradient(stream, micro_batch) : gradient(stream, micro_batch, form),
+      dout);
+  for (std::size_t i = 0; i < branches; ++i) {
+    const Key branch = gradient(input(index, i), micro_batch, form);
+    if (plan_.choices.schedule == Schedule::zero_bubble) {
+      const std::size_t bytes = bytes_of_floats(elements(index, form));
+      const auto copy = values_.define(branch, bytes);
+      steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
+    } else {
+      values_.alias(branch, dout);
+    }
+    const HeldTensor* bias = bias_of_branch(index, i);
+    if (bias == nullptr) continue;
+    const Place db = gradient_of(*bias, micro_batch, steps);
+    steps.push_back([=, this] {
+      device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,
+                            model_.hidden);
+    });
+  }
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,95 @@
+// A transformer's operators as calls of a Device: each forward and backward becomes a step that knows its
+// tensors' places. Models of the GPT-2, Llama and BERT families (norms before or after; learned or rotary
+// positions; segments; grouped queries; plain or gated MLP; layer or RMS norm; biases or none; tied or untied
+// head).
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "exec/math/mathematics.h"
+#include "program/program.h"
+
+namespace orrery::exec {
+
+class Layers final : public Mathematics {
+ public:
+  // Keeps references. `batch` may be filled in later.
+  Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device, Values& values,
+         const BatchMemory& batch);
+
+  void forward(int op, int micro_batch, std::vector<Step>& steps) override;
+  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps) override;
+  std::int64_t elements(int op, Form form) const override { return rows_of(form) * columns_of(op); }
+  Form stream_form() const override { return sequence_parallel_ ? Form::shard : Form::whole; }
+  AttentionSize attention_size() const;
+  std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
+
+ private:
+  // One product of a linear operator: several tensors that stand side by side in memory count as one.
+  struct Product {
+    const HeldTensor* weight = nullptr;
+    std::vector<const HeldTensor*> tensors;
+    bool out_by_in = false;  // as torch.nn.Linear stores it; else in x out, as GPT-2 does
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    std::int64_t column = 0;  // of the output where it begins
+  };
+  struct Linear {
+    std::vector<Product> products;
+    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;  // and the column of the output
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+  };
+
+  Linear linear_of(int op) const;
+  bool gated(int op) const;
+  std::int64_t columns_of(int op) const;
+  Form output_form(int op) const;
+  // Runs of rows whose positions follow each other: sequences, or a context rank's parts of them.
+  struct Run {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    int position = 0;
+    int seq = 0;  // rows of one sequence
+  };
+  std::vector<Run> runs() const;
+  // Rows of one segment (token type) that follow each other: a sample's first half is segment 0, its second
+  // half segment 1.
+  struct SegmentRun {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    int segment = 0;
+  };
+  std::vector<SegmentRun> segment_runs() const;
+  void rotate(float* qkv, bool inverse) const;
+  int find_back(int op, OperatorKind kind) const;
+  // Post-norm: see Mathematics::stream_gradient.
+  bool stream_is_norm(int residual) const;
+  std::int32_t vocabulary_first(const HeldTensor& table) const;
+  std::int32_t vocabulary_count(const HeldTensor& table) const;  // without padding
+
+  void embedding_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void embedding_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void norm_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void norm_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void linear_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void linear_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  void attention_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void attention_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void activation_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void activation_backward(int op, int micro_batch, std::vector<Step>& steps);
+  const HeldTensor* bias_of_branch(int residual, std::size_t branch) const;
+  void residual_forward(int op, int micro_batch, std::vector<Step>& steps);
+  void residual_backward(int op, int micro_batch, std::vector<Step>& steps);
+  void loss_forward(int op, int micro_batch, std::vector<Step>& steps);
+
+  const Transformer& model_;
+  int tp_;
+  int tp_rank_;
+  int cp_;
+  int cp_rank_;
+  bool sequence_parallel_;
+};
+
+}  // namespace orrery::exec

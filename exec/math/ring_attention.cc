@@ -1,0 +1,178 @@
+#include "exec/math/ring_attention.h"
+
+#include "base/error.h"
+#include "exec/communicators/requests.h"
+
+namespace orrery::exec {
+
+ContextPart context_part(int seq_len, int cp, int position) {
+  const int length = seq_len / (2 * cp);
+  return {{position * length, (2 * cp - 1 - position) * length}, length};
+}
+
+RingAttention::RingAttention(const Plan& plan, const Program& program, const Layers& layers, Device& device,
+                             Values& values)
+    : operators_(plan.job->workload.operators),
+      layers_(layers),
+      device_(device),
+      values_(values),
+      size_(layers.attention_size()),
+      cp_(plan.choices.cp),
+      position_(program.at.cp) {}
+
+int RingAttention::input(int op) const {
+  return operators_[static_cast<std::size_t>(op)].inputs.front();
+}
+
+// Of the sequence's 2 cp parts, position p holds p and 2 cp - 1 - p. Under a causal mask keys of an earlier
+// position's first part are before all of this one's queries and its second part after them; all keys of a
+// later position are between this one's two parts of queries.
+AttentionBlock RingAttention::block_of(int block) const {
+  const int other = (position_ - block + cp_) % cp_;
+  AttentionBlock result{size_, 0, size_.seq};
+  if (!size_.causal) return result;
+  if (other < position_)
+    result.keys = size_.seq / 2;
+  else
+    result.query_begin = size_.seq / 2;
+  return result;
+}
+
+std::int64_t RingAttention::message_elements() const {
+  return layers_.rows() * 2 * size_.kv_heads * size_.head_dim;
+}
+
+void RingAttention::extract(float* message, const float* fused) const {
+  const std::int64_t columns = static_cast<std::int64_t>(size_.kv_heads) * size_.head_dim;
+  const std::int64_t stride = size_.qkv_columns();
+  const float* keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
+  device_.copy_matrix(message, columns, keys, stride, layers_.rows(), columns);
+  device_.copy_matrix(message + message_elements() / 2, columns, keys + columns, stride, layers_.rows(),
+                      columns);
+}
+
+void RingAttention::insert(const float* message, float* fused) const {
+  const std::int64_t columns = static_cast<std::int64_t>(size_.kv_heads) * size_.head_dim;
+  const std::int64_t stride = size_.qkv_columns();
+  float* keys = fused + static_cast<std::int64_t>(size_.heads) * size_.head_dim;
+  device_.copy_matrix(keys, stride, message, columns, layers_.rows(), columns);
+  device_.copy_matrix(keys + columns, stride, message + message_elements() / 2, columns, layers_.rows(),
+                      columns);
+}
+
+void RingAttention::forward(int op, int micro_batch, int block, std::vector<Step>& steps) {
+  const auto qkv = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
+  const Key out_key = key(TensorKind::activation, op, micro_batch, -1);
+  const Key saved_key = key(TensorKind::saved, op, micro_batch, -1);
+  if (block == 0) {
+    const auto rows = static_cast<std::size_t>(layers_.rows());
+    const auto heads = static_cast<std::size_t>(size_.heads);
+    const auto out =
+        values_.define(out_key, rows * heads * static_cast<std::size_t>(size_.head_dim) * sizeof(float));
+    const auto saved = values_.define(saved_key, rows * heads * sizeof(float));
+    steps.push_back([=, this] {
+      device_.attention_forward(size_, values_.floats(qkv), values_.floats(out), values_.floats(saved));
+    });
+    return;
+  }
+  const auto out = values_.change(out_key);
+  const auto saved = values_.change(saved_key);
+  const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
+  const AttentionBlock part = block_of(block);
+  steps.push_back([=, this] {
+    device_.attention_block_forward(part, values_.floats(qkv), values_.floats(message), values_part(message),
+                                    values_.floats(out), values_.floats(saved));
+  });
+}
+
+void RingAttention::backward(int op, int micro_batch, int block, std::vector<Step>& steps) {
+  const auto qkv = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
+  const auto out = values_.use(key(TensorKind::activation, op, micro_batch, -1));
+  const auto saved = values_.use(key(TensorKind::saved, op, micro_batch, -1));
+  const Key dout_key = key(TensorKind::activation_gradient, op, micro_batch, -1);
+  const auto dout = values_.use(dout_key);
+  const Key dqkv_key = key(TensorKind::activation_gradient, input(op), micro_batch, -1);
+  const auto share = values_.define(key(TensorKind::key_value_gradient, op, micro_batch, block),
+                                    static_cast<std::size_t>(message_elements()) * sizeof(float));
+  if (block == cp_ - 1) values_.forget(dout_key);
+  if (block == 0) {
+    const auto dqkv =
+        values_.define(dqkv_key, static_cast<std::size_t>(layers_.rows()) *
+                                     static_cast<std::size_t>(size_.qkv_columns()) * sizeof(float));
+    steps.push_back([=, this] {
+      device_.attention_backward(size_, values_.floats(qkv), values_.floats(out), values_.floats(dout),
+                                 values_.floats(saved), values_.floats(dqkv));
+      extract(values_.floats(share), values_.floats(dqkv));
+    });
+    return;
+  }
+  const auto dqkv = values_.change(dqkv_key);
+  const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
+  const AttentionBlock part = block_of(block);
+  steps.push_back([=, this] {
+    device_.attention_block_backward(part, values_.floats(qkv), values_.floats(message), values_part(message),
+                                     values_.floats(out), values_.floats(dout), values_.floats(saved),
+                                     values_.floats(dqkv), values_.floats(share), values_part(share));
+  });
+}
+
+std::function<std::unique_ptr<Request>()> RingAttention::start(const Instruction& instruction,
+                                                               Communicator& world, Values::Id sent,
+                                                               Values::Id received) const {
+  const std::size_t bytes = static_cast<std::size_t>(message_elements()) * sizeof(float);
+  return [=, this, transfers = instruction.transfers, &world] {
+    std::vector<MessageSpec> messages;
+    for (const Transfer& transfer : transfers)
+      messages.push_back(
+          {transfer.peer, values_.at(transfer.send ? sent : received), bytes, transfer.tag, transfer.send});
+    return world.exchange(messages);
+  };
+}
+
+std::function<std::unique_ptr<Request>()> RingAttention::exchange(const Instruction& instruction,
+                                                                  Communicator& world,
+                                                                  std::vector<Values::Id>& uses) {
+  const TensorRef tensor = instruction.transfers.front().tensor;
+  const int op = tensor.index;
+  const int micro_batch = tensor.micro_batch;
+  const int block = instruction.block;
+  const auto bytes = static_cast<std::size_t>(message_elements()) * sizeof(float);
+  if (tensor.kind == TensorKind::key_value) {
+    const auto received = values_.define(key(tensor.kind, op, micro_batch, block + 1), bytes);
+    if (block > 0) {
+      const auto sent = values_.use(key(tensor.kind, op, micro_batch, block));
+      uses.insert(uses.end(), {sent, received});
+      return start(instruction, world, sent, received);
+    }
+    const auto fused = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
+    const auto sent = values_.define(key(tensor.kind, op, micro_batch, 0), bytes);
+    uses.insert(uses.end(), {fused, sent, received});
+    return [this, begin = start(instruction, world, sent, received), fused, sent] {
+      extract(values_.floats(sent), values_.floats(fused));
+      return begin();
+    };
+  }
+  ORRERY_CHECK(tensor.kind == TensorKind::key_value_gradient, "an exchange of another tensor in a ring");
+  const auto sent = values_.use(key(tensor.kind, op, micro_batch, block));
+  const auto received = values_.define(key(tensor.kind, op, micro_batch, cp_ + block + 1), bytes);
+  uses.insert(uses.end(), {sent, received});
+  auto begin = start(instruction, world, sent, received);
+  if (block > 0) {
+    const auto before = values_.use(key(tensor.kind, op, micro_batch, cp_ + block));
+    uses.push_back(before);
+    begin = [this, begin, sent, before, elements = static_cast<std::size_t>(message_elements())] {
+      device_.add(values_.floats(sent), values_.floats(before), elements);
+      return begin();
+    };
+  }
+  if (block < cp_ - 1) return begin;
+  // The whole gradient of this rank's own keys and values is back.
+  const auto dqkv = values_.change(key(TensorKind::activation_gradient, input(op), micro_batch, -1));
+  uses.push_back(dqkv);
+  return [this, begin, received, dqkv]() -> std::unique_ptr<Request> {
+    return std::make_unique<ThenRequest>(
+        begin(), [=, this] { insert(values_.floats(received), values_.floats(dqkv)); });
+  };
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,59 @@
+// Attention over sequences that a context group shares (docs/program.md, context parallelism): block by block
+// as keys and values come round.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "exec/communicators/communicator.h"
+#include "exec/device/device.h"
+#include "exec/math/layers.h"
+#include "exec/math/values.h"
+#include "program/program.h"
+
+namespace orrery::exec {
+
+// Positions of a sequence that this rank holds: two runs of equal length.
+struct ContextPart {
+  int first[2] = {0, 0};
+  int length = 0;
+};
+ContextPart context_part(int seq_len, int cp, int position);
+
+class RingAttention {
+ public:
+  // Keeps references.
+  RingAttention(const Plan& plan, const Program& program, const Layers& layers, Device& device,
+                Values& values);
+
+  void forward(int op, int micro_batch, int block, std::vector<Step>& steps);
+  void backward(int op, int micro_batch, int block, std::vector<Step>& steps);
+
+  // The exchange of a block's keys and values or of their gradients. `uses` gets the values that it holds.
+  std::function<std::unique_ptr<Request>()> exchange(const Instruction& instruction, Communicator& world,
+                                                     std::vector<Values::Id>& uses);
+
+ private:
+  int input(int op) const;
+  AttentionBlock block_of(int block) const;
+  std::int64_t message_elements() const;  // all keys of the rank's rows, then all values
+  float* values_part(Values::Id message) const { return values_.floats(message) + message_elements() / 2; }
+  Key key(TensorKind kind, int op, int micro_batch, int block) const {
+    return {kind, op, micro_batch, Form::whole, block};
+  }
+  // Between the columns of a fused tensor (queries | keys | values) and a message.
+  void extract(float* message, const float* fused) const;
+  void insert(const float* message, float* fused) const;
+  std::function<std::unique_ptr<Request>()> start(const Instruction& instruction, Communicator& world,
+                                                  Values::Id sent, Values::Id received) const;
+
+  const std::vector<Operator>& operators_;
+  const Layers& layers_;
+  Device& device_;
+  Values& values_;
+  AttentionSize size_;
+  int cp_;
+  int position_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,106 @@
+// The interpreter's input: which samples, and which of their tokens, a rank loads.
+#include <algorithm>
+#include <span>
+
+#include "exec/math/image_layers.h"
+#include "exec/math/objective.h"
+#include "exec/math/ring_attention.h"
+#include "exec/run/interpreter.h"
+#include "workloads/image_operator.h"
+
+namespace orrery::exec {
+
+// A whole sample of the global batch, as the model's objective wants it.
+void Interpreter::load_whole_sample(std::int64_t sample, std::span<std::int32_t> tokens,
+                                    std::span<std::int32_t> targets) const {
+  text_->sample(step_, sample, tokens, targets);
+  if (plan_.job->workload.transformer->mlm_head)
+    hide_tokens(*plan_.job, step_, sample, text_->largest_token() + 1, tokens, targets);
+}
+
+// This rank's rows of a sample: all, or its two parts of the sequence.
+void Interpreter::load_sample(std::int64_t sample, std::span<std::int32_t> tokens,
+                              std::span<std::int32_t> targets) const {
+  const Choices& choices = plan_.choices;
+  if (choices.cp == 1) {
+    load_whole_sample(sample, tokens, targets);
+    return;
+  }
+  const auto seq = static_cast<std::size_t>(plan_.job->training.seq_len);
+  std::vector<std::int32_t> all_tokens(seq);
+  std::vector<std::int32_t> all_targets(seq);
+  load_whole_sample(sample, all_tokens, all_targets);
+  const ContextPart part = context_part(plan_.job->training.seq_len, choices.cp, program_.at.cp);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto from = static_cast<std::size_t>(part.first[i]);
+    const auto length = static_cast<std::size_t>(part.length);
+    std::copy_n(all_tokens.begin() + static_cast<std::ptrdiff_t>(from), length,
+                tokens.begin() + static_cast<std::ptrdiff_t>(i * length));
+    std::copy_n(all_targets.begin() + static_cast<std::ptrdiff_t>(from), length,
+                targets.begin() + static_cast<std::ptrdiff_t>(i * length));
+  }
+}
+
+void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>& steps) {
+  // Samples are read when their micro-batch is loaded, here from the page cache.
+  if (instruction.writes.front().kind == TensorKind::next_batch) return;
+  const int micro_batch = instruction.micro_batch;
+  if (one_process()) {
+    compile_load_for_all(instruction, steps);
+    return;
+  }
+  if (images_ != nullptr) {
+    compile_load_images(instruction, steps);
+    return;
+  }
+  steps.push_back([this, micro_batch] {
+    const auto rows = static_cast<std::size_t>(math_->rows());
+    const auto per_sample = rows / static_cast<std::size_t>(plan_.choices.micro_batch);
+    std::vector<std::int32_t> tokens(rows);
+    std::vector<std::int32_t> targets(rows);
+    for (int i = 0; i < plan_.choices.micro_batch; ++i) {
+      const std::int64_t sample =
+          first_sample_ + static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch + i;
+      const std::size_t at = static_cast<std::size_t>(i) * per_sample;
+      load_sample(sample, std::span(tokens).subspan(at, per_sample),
+                  std::span(targets).subspan(at, per_sample));
+    }
+    const std::int64_t offset = micro_batch * math_->rows();
+    device_.copy_to_device(batch_.tokens + offset, tokens.data(), rows * sizeof(std::int32_t));
+    device_.copy_to_device(batch_.targets + offset, targets.data(), rows * sizeof(std::int32_t));
+  });
+}
+
+std::int64_t Interpreter::picture_elements() const {
+  return images_ == nullptr ? 0 : internal::picture_shape(plan_.job->workload).elements();
+}
+
+// The pictures where the first operators are, the classes everywhere; tensor ranks share the samples, but for
+// pictures that a split operator reads.
+void Interpreter::compile_load_images(const Instruction& instruction, std::vector<Step>& steps) {
+  const auto per_sample = static_cast<std::size_t>(picture_elements());
+  const auto rows = static_cast<std::size_t>(math_->rows());
+  const bool reads = program_.at.pp == 0;
+  const int micro_batch = instruction.micro_batch;
+  const auto own = static_cast<std::size_t>(program_.at.tp) * rows;  // this rank's first
+  const auto pictures_read = reads ? static_cast<std::size_t>(math_->picture_rows()) : rows;
+  const std::size_t first = pictures_read > rows ? 0 : own;
+  const auto into =
+      reads ? values_.define(ImageLayers::images(micro_batch), pictures_read * per_sample * sizeof(float))
+            : Values::Id{-1};
+  steps.push_back([=, this] {
+    std::vector<float> pictures(pictures_read * per_sample);
+    std::vector<std::int32_t> labels(pictures_read);
+    for (std::size_t i = 0; i < pictures_read; ++i) {
+      const std::int64_t sample = first_sample_ +
+                                  static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
+                                  static_cast<std::int64_t>(first + i);
+      labels[i] = images_->sample(step_, sample, std::span(pictures).subspan(i * per_sample, per_sample));
+    }
+    if (reads) device_.copy_to_device(values_.at(into), pictures.data(), pictures.size() * sizeof(float));
+    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(), labels.data() + (own - first),
+                           rows * sizeof(std::int32_t));
+  });
+}
+
+}  // namespace orrery::exec

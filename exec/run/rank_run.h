@@ -1,0 +1,68 @@
+// What one rank trains, and what it notes of that for rank 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exec/run/asynchronous_servers.h"
+#include "exec/run/interpreter.h"
+#include "exec/run/recorder.h"
+#include "exec/state/learning_rate.h"
+#include "program/plan.h"
+#include "program/timeline.h"
+
+namespace orrery::exec {
+
+// Figures of a whole run.
+struct RankReport {
+  double begin_s = 0;  // of the first step, on rank 0's clock
+  std::int64_t first_step = 0;
+  double flops = 0;            // of one step's computations
+  double allocated_bytes = 0;  // on the device, at most
+  double context_bytes = 0;    // the process before it allocated anything: code, MPI, libraries
+  double resident_bytes = 0;   // at most
+  Staleness staleness;
+};
+
+// All times on rank 0's clock.
+struct RankNotes {
+  RankReport report;
+  std::vector<double> loss;           // by step, of this rank's samples
+  std::vector<double> begins_s;       // by step, where something else than training came before it; else 0
+  std::vector<double> ends_s;         // of what it trained: steps, or an asynchronous worker's batches
+  std::vector<TimelineEvent> events;  // of the last KeptSteps::kMost of these
+};
+std::string packed(const RankNotes& notes);
+RankNotes unpacked(std::string_view bytes);
+
+class RankRun {
+ public:
+  // Steps [first_step, end_step) are to be trained. `offset`: see clock_offset(). Keeps references.
+  RankRun(const Plan& plan, Interpreter& interpreter, const LearningRate& rate, std::int64_t first_step,
+          std::int64_t end_step, double offset);
+
+  double now_s() const;  // on rank 0's clock
+
+  // Steps [begin, end); between two calls there was something else than training.
+  void train(std::int64_t begin, std::int64_t end);
+
+  RankNotes notes(const RankReport& report) const;
+
+ private:
+  void train_with_servers(std::int64_t begin, std::int64_t end);
+  double rate_of(std::int64_t step) const;
+  void note(std::int64_t step);
+
+  const Plan& plan_;
+  Interpreter& interpreter_;
+  const LearningRate& rate_;
+  double plain_rate_;
+  std::int64_t first_step_;
+  double offset_;
+  std::vector<double> loss_, begins_s_, ends_s_;  // as RankNotes has them
+  KeptSteps kept_;
+};
+
+}  // namespace orrery::exec

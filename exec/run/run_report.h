@@ -1,0 +1,56 @@
+// What all ranks have noted, on rank 0: the run's times, losses and timeline, and the report of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "exec/run/rank_run.h"
+#include "exec/state/digest.h"
+#include "program/plan.h"
+#include "program/program.h"
+#include "program/timeline.h"
+
+namespace orrery::exec {
+
+// All times since the first step began.
+struct Merged {
+  std::vector<RankReport> ranks;
+  std::vector<std::int64_t> batches;  // by rank, that it trained: steps, or an asynchronous worker's batches
+  std::vector<double> loss;           // by step
+  std::vector<double> step_ends_s;    // by step, of the last rank
+  std::vector<double> step_begins_s;  // where something (a checkpoint) came before it; else 0
+  Timeline timeline;                  // of the last KeptSteps::kMost steps
+};
+
+// `notes`: of every rank, in their order.
+Merged merge(const Plan& plan, const std::vector<RankNotes>& notes);
+
+// Of the steps that count: all but the first, which touches fresh memory, where there are several.
+std::vector<double> step_times(const Merged& merged);
+
+// Mean busy seconds of one step, by kind, of each rank.
+std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
+                                                        const std::vector<Program>& programs);
+
+// How it was run.
+struct RunFacts {
+  std::string backend;
+  std::string library;
+  std::string device;
+  std::string data;
+};
+Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
+            const std::map<std::string, TensorDigest>& digest, const RunFacts& facts);
+
+// `paces` were measured before and after each step, or before and after all of them; `times` are of the last
+// steps.
+Json pace_report(std::vector<double> times, const std::vector<double>& paces);
+
+void print_summary(const Json& report);
+
+std::string serialized(const Timeline& timeline);  // as a proto::Timeline of the real clock
+
+}  // namespace orrery::exec

@@ -1,0 +1,43 @@
+// A whole run: so many steps of a plan, measured and reported.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "exec/communicators/communicator.h"
+#include "exec/data/data.h"
+#include "exec/device/device.h"
+#include "exec/state/learning_rate.h"
+#include "program/plan.h"
+
+namespace orrery::exec {
+
+struct TrainingOptions {
+  std::int64_t steps = 10;  // of the whole training: a restart runs what is left of them
+  std::string data;  // text, or images (exec/data/image_data.h); empty: kDefaultText, or synthetic images
+  LearningRate learning_rate;
+  std::string vocabulary;        // folder of a GPT-2 vocabulary; empty: a token is a byte
+  std::string json;              // file, "-" for stdout, empty for none
+  std::string timeline;          // file of a binary proto::Timeline
+  std::string trace;             // file of a Chrome trace
+  std::string backend = "auto";  // see exec/engine.h
+  std::string library;           // of the communicator, for the report
+  std::string checkpoint_folder;
+  std::int64_t checkpoint_every = 0;  // steps; 0: never
+  bool restart = false;               // from the newest checkpoint in the folder, where there is one
+  std::string init;                   // safetensors to start from; empty: seeded
+  std::string save;                   // safetensors to write at the end; empty: none
+  bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
+};
+
+// What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor
+// cannot train, or the data or the options are wrong. Throws UserError.
+void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options);
+
+// Collective over all ranks. `world` carries what is in the device's memory; `control`, over the same ranks,
+// carries clocks and reports from host memory, and is the same object where the device's memory is the
+// host's. Rank 0 writes the files and prints. Throws UserError and NoAnswer as the parts do.
+void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
+           const TrainingOptions& options);
+
+}  // namespace orrery::exec

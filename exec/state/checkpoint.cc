@@ -1,0 +1,376 @@
+#include "exec/state/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "exec/communicators/gather.h"
+#include "exec/state/whole_tensors.h"
+
+namespace orrery::exec {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kPrefix = "step-";
+constexpr const char* kPartial = ".partial";
+constexpr int kFormat = 1;
+constexpr std::size_t kKept = 2;  // the newest and the one before it
+
+// FNV-1a over 64-bit words: finds damage, not forgery.
+class CheckSum {
+ public:
+  void add(std::span<const float> values) {
+    const auto* words = reinterpret_cast<const unsigned char*>(values.data());
+    for (std::size_t at = 0; at + sizeof(std::uint32_t) <= values.size_bytes(); at += sizeof(std::uint32_t)) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, words + at, sizeof(word));
+      sum_ = (sum_ ^ word) * 0x100000001B3ULL;
+    }
+  }
+  std::string text() const { return fmt::format("{:016x}", sum_); }
+
+ private:
+  std::uint64_t sum_ = 0xCBF29CE484222325ULL;
+};
+
+[[noreturn]] void cannot_write(const fs::path& path) {
+  throw UserError(path.string(), 0, fmt::format("cannot be written: {}", std::strerror(errno)),
+                  "a folder that every rank can write, with room");
+}
+
+void sync_path(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) cannot_write(path);
+  const int failed = ::fsync(file);
+  ::close(file);
+  if (failed != 0) cannot_write(path);
+}
+
+std::string file_name(int rank) {
+  return fmt::format("rank-{:05d}.bin", rank);
+}
+
+fs::path path_of(const std::string& folder, std::int64_t steps) {
+  return fs::path(folder) / fmt::format("{}{:08d}", kPrefix, steps);
+}
+
+std::int64_t elements_of(const std::vector<LeftOut>& left_out) {
+  std::int64_t elements = 0;
+  for (const LeftOut& bucket : left_out) elements += bucket.elements;
+  return elements;
+}
+
+// Tells layouts apart: what stands where in this rank's buckets. FNV-1a.
+std::string layout_of(const Parameters& parameters) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  const auto add = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001B3ULL;
+  };
+  const ShardPlace& place = parameters.place();
+  for (const int part : {place.tp, place.tp_rank, place.ep, place.ep_rank, place.etp, place.etp_rank})
+    add(part);
+  for (int bucket = 0; bucket < parameters.buckets(); ++bucket) add(parameters.elements(bucket));
+  for (const HeldTensor& held : parameters.held()) {
+    add(static_cast<std::int64_t>(hash_of(held.name())));
+    add(held.bucket);
+    add(held.offset);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+// This rank's pieces into its file, and behind them what compression left out; what the manifest says of it.
+Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state, Device& device) {
+  const Parameters& parameters = state.parameters;
+  std::FILE* file = std::fopen(path.c_str(), "wbe");
+  if (file == nullptr) cannot_write(path);
+  CheckSum sum;
+  std::uint64_t offset = 0;
+  const auto write = [&](const std::vector<float>& values) {
+    if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
+      std::fclose(file);
+      cannot_write(path);
+    }
+    sum.add(values);
+    offset += values.size() * sizeof(float);
+  };
+  Json pieces = Json::array();
+  const auto describe = [&](const std::string& name, Slot slot, const Piece& piece, std::size_t elements) {
+    pieces.push_back({{"tensor", name},
+                      {"slot", name_of(slot)},
+                      {"tp", piece.place.tp},
+                      {"tp_rank", piece.place.tp_rank},
+                      {"ep", piece.place.ep},
+                      {"ep_rank", piece.place.ep_rank},
+                      {"etp", piece.place.etp},
+                      {"etp_rank", piece.place.etp_rank},
+                      {"begin", piece.begin},
+                      {"end", piece.end},
+                      {"offset", offset - elements * sizeof(float)}});
+  };
+  for (const HeldTensor& held : parameters.held()) {
+    const Piece piece = piece_of(parameters, held);
+    if (piece.begin == piece.end) continue;
+    for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s) {
+      const std::vector<float> values = piece_values(parameters, device, held, piece, kSlots[s]);
+      write(values);
+      describe(held.name(), kSlots[s], piece, values.size());
+    }
+  }
+  for (const RunningStatistics::Tensor& tensor : state.statistics.tensors()) {
+    if (!tensor.written) continue;
+    write(state.statistics.values(tensor));
+    describe(tensor.name, Slot::weight, {{}, tensor.begin, tensor.begin + tensor.elements},
+             static_cast<std::size_t>(tensor.elements));
+  }
+  const std::uint64_t left_out_offset = offset;
+  for (const LeftOut& bucket : state.left_out) {
+    std::vector<float> values(static_cast<std::size_t>(bucket.elements));
+    device.copy_to_host(values.data(), bucket.data, values.size() * sizeof(float));
+    write(values);
+  }
+  const bool failed = std::fflush(file) != 0 || ::fsync(::fileno(file)) != 0;
+  if (std::fclose(file) != 0 || failed) cannot_write(path);
+  Json result = {
+      {"file", path.filename().string()}, {"bytes", offset}, {"check_sum", sum.text()}, {"pieces", pieces}};
+  if (!state.left_out.empty())
+    result["left_out"] = {{"layout", layout_of(parameters)},
+                          {"offset", left_out_offset},
+                          {"elements", elements_of(state.left_out)}};
+  return result;
+}
+
+// The steps of a finished checkpoint's folder name; nothing for any other name.
+std::optional<std::int64_t> steps_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::string digits = name.substr(std::min(name.size(), std::strlen(kPrefix)));
+  if (name.rfind(kPrefix, 0) != 0 || digits.empty() || digits.size() > 15 ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  return std::stoll(digits);
+}
+
+std::vector<std::pair<std::int64_t, fs::path>> finished_in(const std::string& folder) {
+  std::vector<std::pair<std::int64_t, fs::path>> found;
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+    if (const auto steps = steps_of(at->path())) found.emplace_back(*steps, at->path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool complete(const fs::path& checkpoint) {
+  try {
+    const Json manifest = read_json(checkpoint / kManifest);
+    for (const Json& file : manifest.at("files"))
+      if (fs::file_size(checkpoint / file.at("file").get<std::string>()) !=
+          file.at("bytes").get<std::uint64_t>())
+        return false;
+    return true;
+  } catch (const std::exception&) {  // whatever is wrong with it: an older one may be sound
+    return false;
+  }
+}
+
+struct StoredPiece {
+  fs::path file;
+  std::uint64_t offset = 0;
+  Piece piece;
+};
+
+using PieceIndex =
+    std::map<std::pair<std::string, std::string>, std::vector<StoredPiece>>;  // by tensor and slot
+
+PieceIndex index_of(const Json& manifest, const fs::path& checkpoint) {
+  PieceIndex index;
+  for (const Json& file : manifest.at("files"))
+    for (const Json& entry : file.at("pieces")) {
+      StoredPiece stored;
+      stored.file = checkpoint / file.at("file").get<std::string>();
+      stored.offset = entry.at("offset").get<std::uint64_t>();
+      stored.piece.place = {entry.at("tp").get<int>(), entry.at("tp_rank").get<int>(),
+                            entry.at("ep").get<int>(), entry.at("ep_rank").get<int>(),
+                            entry.value("etp", 1),     entry.value("etp_rank", 0)};
+      stored.piece.begin = entry.at("begin").get<std::int64_t>();
+      stored.piece.end = entry.at("end").get<std::int64_t>();
+      index[{entry.at("tensor").get<std::string>(), entry.at("slot").get<std::string>()}].push_back(stored);
+    }
+  return index;
+}
+
+void verify(const Json& manifest, const fs::path& checkpoint) {
+  std::vector<float> values(1 << 20);
+  for (const Json& file : manifest.at("files")) {
+    const fs::path path = checkpoint / file.at("file").get<std::string>();
+    std::ifstream in(path, std::ios::binary);
+    CheckSum sum;
+    while (in.read(reinterpret_cast<char*>(values.data()),
+                   static_cast<std::streamsize>(values.size() * sizeof(float))) ||
+           in.gcount() > 0)
+      sum.add({values.data(), static_cast<std::size_t>(in.gcount()) / sizeof(float)});
+    if (sum.text() != file.at("check_sum").get<std::string>())
+      throw UserError(path.string(), 0, "is damaged: its check sum differs", "the file as it was written");
+  }
+}
+
+bool sound(const ShardPlace& place) {
+  const auto among = [](int rank, int ranks) { return rank >= 0 && rank < ranks; };
+  return among(place.tp_rank, place.tp) && among(place.ep_rank, place.ep) && among(place.etp_rank, place.etp);
+}
+
+// Elements that no piece covers keep what `whole` holds; how many were covered.
+std::int64_t read_whole(const std::vector<StoredPiece>& pieces, const ParameterTensor& tensor,
+                        std::span<float> whole) {
+  std::int64_t covered = 0;
+  for (const StoredPiece& stored : pieces) {
+    const std::int64_t count = stored.piece.end - stored.piece.begin;
+    std::ifstream in(stored.file, std::ios::binary);
+    in.seekg(static_cast<std::streamoff>(stored.offset));
+    std::vector<float> values(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
+    if (count < 0 || !sound(stored.piece.place) ||
+        !in.read(reinterpret_cast<char*>(values.data()), count * static_cast<std::streamsize>(sizeof(float))))
+      throw UserError(stored.file.string(), 0, "does not hold what the manifest says",
+                      "the file as it was written");
+    covered += put_piece(tensor, stored.piece, values, whole);
+  }
+  return covered;
+}
+
+// Where the same rank of the same world, with the same buckets, wrote it.
+void read_left_out(const Json& manifest, const fs::path& checkpoint, const Plan& plan,
+                   const Parameters& parameters, const std::vector<LeftOut>& left_out, Device& device,
+                   int rank) {
+  const Json& files = manifest.at("files");
+  if (left_out.empty() || files.size() != static_cast<std::size_t>(plan.choices.world())) return;
+  const Json& file = files.at(static_cast<std::size_t>(rank));
+  if (!file.contains("left_out")) return;
+  const Json& stored = file.at("left_out");
+  if (stored.at("layout").get<std::string>() != layout_of(parameters) ||
+      stored.at("elements").get<std::int64_t>() != elements_of(left_out))
+    return;
+  const fs::path path = checkpoint / file.at("file").get<std::string>();
+  std::ifstream in(path, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(stored.at("offset").get<std::uint64_t>()));
+  for (const LeftOut& bucket : left_out) {
+    std::vector<float> values(static_cast<std::size_t>(bucket.elements));
+    if (!in.read(reinterpret_cast<char*>(values.data()),
+                 static_cast<std::streamsize>(values.size() * sizeof(float))))
+      throw UserError(path.string(), 0, "does not hold what the manifest says", "the file as it was written");
+    device.copy_to_device(bucket.data, values.data(), values.size() * sizeof(float));
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
+                     const KeptState& state, Device& device, Communicator& control) {
+  const fs::path finished = path_of(folder, counts.steps);
+  const fs::path partial = finished.string() + kPartial;
+  std::error_code code;
+  if (control.rank() == 0) {
+    fs::remove_all(partial, code);  // of an interrupted run
+    if (!fs::create_directories(partial, code)) {
+      errno = code.value();
+      cannot_write(partial);
+    }
+  }
+  control.barrier();
+  const Json mine = write_pieces(partial / file_name(control.rank()), plan, state, device);
+  const std::vector<std::string> all = gather_to_root(control, mine.dump());
+  if (control.rank() == 0) {
+    Json manifest = {{"format", kFormat},
+                     {"steps", counts.steps},
+                     {"updates", counts.updates},
+                     {"loss_scale", counts.scaler.scale()},
+                     {"finite_steps", counts.scaler.good()},
+                     {"batches", state.statistics.batches()},
+                     {"workload", plan.job->workload.name},
+                     {"optimizer", name_of(plan.job->training.optimizer)},
+                     {"seed", plan.job->training.seed},
+                     {"files", Json::array()}};
+    for (const std::string& file : all) manifest["files"].push_back(Json::parse(file));
+    write_file_atomically(partial / kManifest, manifest.dump());
+    sync_path(partial / kManifest);
+    sync_path(partial);
+    fs::remove_all(finished, code);  // the same steps once more, after a restart
+    fs::rename(partial, finished, code);
+    if (code) {
+      errno = code.value();
+      cannot_write(finished);
+    }
+    sync_path(folder);
+    auto old = finished_in(folder);
+    for (std::size_t i = 0; i + kKept < old.size(); ++i) fs::remove_all(old[i].second, code);
+  }
+  control.barrier();
+}
+
+std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control) {
+  std::string steps;
+  if (control.rank() == 0) {
+    const auto found = finished_in(folder);
+    for (auto at = found.rbegin(); at != found.rend() && steps.empty(); ++at)
+      if (complete(at->second)) steps = std::to_string(at->first);
+  }
+  steps = broadcast_from_root(control, steps);
+  if (steps.empty()) return std::nullopt;
+  const std::int64_t number = std::stoll(steps);
+  return CheckpointFound{path_of(folder, number).string(), number};
+}
+
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
+                               Device& device, int rank) {
+  const fs::path manifest_file = fs::path(found.path) / kManifest;
+  try {
+    const Json manifest = read_json(manifest_file);
+    if (manifest.at("format").get<int>() != kFormat)
+      throw UserError(manifest_file.string(), 0, "is of another format", fmt::format("format {}", kFormat));
+    const auto optimizer = manifest.at("optimizer").get<std::string>();
+    if (optimizer_from_name(optimizer) != plan.job->training.optimizer)
+      throw UserError(manifest_file.string(), 0, "was trained with " + optimizer,
+                      std::string(name_of(plan.job->training.optimizer)) + ", as the plan says");
+    verify(manifest, found.path);
+    const PieceIndex index = index_of(manifest, found.path);
+    const auto whole_of = [&](const std::string& name, Slot slot, const ParameterTensor& tensor) {
+      const auto pieces = index.find({name, std::string(name_of(slot))});
+      if (pieces == index.end())
+        throw UserError(manifest_file.string(), 0, "has no tensor '" + name + "'",
+                        "a checkpoint of " + plan.job->workload.name);
+      std::vector<float> whole(static_cast<std::size_t>(tensor.elements()));
+      if (read_whole(pieces->second, tensor, whole) != tensor.elements())
+        throw UserError(manifest_file.string(), 0, "holds tensor '" + name + "' in another size",
+                        "a checkpoint of " + plan.job->workload.name);
+      return whole;
+    };
+    for (const HeldTensor& held : state.parameters.held())
+      for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s)
+        set_from_whole(state.parameters, device, held, kSlots[s],
+                       whole_of(held.name(), kSlots[s], *held.tensor));
+    for (const RunningStatistics::Tensor& statistic : state.statistics.tensors()) {
+      ParameterTensor tensor;
+      tensor.shape = {statistic.channels};
+      state.statistics.set(statistic, whole_of(statistic.name, Slot::weight, tensor));
+    }
+    state.statistics.set_batches(manifest.at("batches").get<std::int64_t>());
+    read_left_out(manifest, found.path, plan, state.parameters, state.left_out, device, rank);
+    return {found.steps, manifest.at("updates").get<std::int64_t>(),
+            LossScaler(manifest.at("loss_scale").get<float>(), manifest.at("finite_steps").get<int>())};
+  } catch (const Json::exception& error) {
+    throw UserError(manifest_file.string(), 0, "is no manifest", "the file as it was written");
+  }
+}
+
+}  // namespace orrery::exec

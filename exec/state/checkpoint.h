@@ -1,0 +1,61 @@
+// Checkpoints: a training run on disk, from which it goes on under the same plan or another.
+//
+//   FOLDER/step-00000010/          after ten steps; the name appears when everything in it is written and on
+//   disk
+//     rank-00000.bin, …            what each rank answers for: weights and optimizer state, piece after piece
+//     manifest.json                which piece of which tensor lies where, and each file's size and check sum
+//
+// Data needs no state of its own: a sample is drawn by (seed, step, index).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/communicators/communicator.h"
+#include "exec/device/device.h"
+#include "exec/state/compression.h"
+#include "exec/state/loss_scaler.h"
+#include "exec/state/parameters.h"
+#include "exec/state/running_statistics.h"
+#include "program/plan.h"
+
+namespace orrery::exec {
+
+// What is counted beside the tensors.
+struct TrainingCounts {
+  std::int64_t steps = 0;
+  std::int64_t updates = 0;  // steps whose gradients were applied: all, but for fp16's overflows
+  LossScaler scaler;
+};
+
+// The tensors, in the device's memory.
+struct KeptState {
+  Parameters& parameters;
+  RunningStatistics& statistics;
+  std::vector<LeftOut> left_out;  // of compressed gradients, so far
+};
+
+// Writes the state after `counts.steps` steps and takes older checkpoints than the one before it away.
+// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
+void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
+                     const KeptState& state, Device& device, Communicator& control);
+
+struct CheckpointFound {
+  std::string path;
+  std::int64_t steps = 0;
+};
+
+// The newest checkpoint in `folder` whose manifest and files are there in full; what an interrupted run left
+// behind does not count. The same on all ranks: rank 0 looks. Collective.
+std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control);
+
+// Sets weights, optimizer state and running statistics from a checkpoint of any plan of the same model, and
+// what was left out where the plan that wrote it has the same buckets on the same ranks (else it stays as it
+// is). Optimizer state that it does not have (it was trained by another optimizer) is an error. Throws
+// UserError naming what does not fit or is damaged.
+TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
+                               Device& device, int rank);
+
+}  // namespace orrery::exec

@@ -1,0 +1,39 @@
+// Handing a plan over to the systems that people train with: the exact flags, files, environment and launch
+// line.
+//
+// Keys follow Megatron-LM core 0.20.0, DeepSpeed 0.19.6, torchtitan v0.2.2 (the last with TOML) and Horovod
+// 0.28; lists with their sources: shared notes "peers", section 4. Whatever the target cannot express stands
+// as a comment in the launch script, so that nothing is lost silently.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+enum class ExportTarget { megatron, deepspeed, torchtitan, horovod, chakra, simgrid };
+
+// Throws UserError on an unknown name, listing the known ones.
+ExportTarget export_target_from_name(std::string_view name);
+
+struct ExportedFile {
+  std::string name;  // "launch.sh", "ds_config.json", …
+  std::string content;
+  bool binary = false;
+};
+
+struct ExportOptions {
+  bool all_ranks = false;  // chakra: every rank's trace also above 64 ranks
+};
+
+// The first file is what a person runs. Throws UserError when the workload is no transformer and the target
+// needs one (Megatron, torchtitan), and when chakra or simgrid cannot express the plan or its cluster.
+// chakra: execution traces of MLCommons, one a rank (above 64 ranks of one rank of each class of like ranks,
+// sim/scenario/folding.h), and the communicator groups. simgrid: the plan's cluster as a platform file.
+std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target,
+                                      const ExportOptions& options = {});
+
+}  // namespace orrery::planner

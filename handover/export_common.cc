@@ -1,0 +1,130 @@
+#include "handover/export_common.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace orrery::planner {
+
+ExportTarget export_target_from_name(std::string_view name) {
+  if (name == "megatron") return ExportTarget::megatron;
+  if (name == "deepspeed") return ExportTarget::deepspeed;
+  if (name == "torchtitan") return ExportTarget::torchtitan;
+  if (name == "horovod") return ExportTarget::horovod;
+  if (name == "chakra") return ExportTarget::chakra;
+  if (name == "simgrid") return ExportTarget::simgrid;
+  throw UserError(fmt::format("--to {}: unknown target", name),
+                  "expected megatron, deepspeed, torchtitan, horovod, chakra or simgrid");
+}
+
+std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, const ExportOptions& options) {
+  switch (target) {
+    case ExportTarget::megatron:
+      return export_megatron(plan);
+    case ExportTarget::deepspeed:
+      return export_deepspeed(plan);
+    case ExportTarget::torchtitan:
+      return export_torchtitan(plan);
+    case ExportTarget::horovod:
+      return export_horovod(plan);
+    case ExportTarget::chakra:
+      return export_chakra(plan, options);
+    case ExportTarget::simgrid:
+      return export_simgrid(plan);
+  }
+  throw InternalError("unknown export target");
+}
+
+int ranks_per_node(const Plan& plan) {
+  return std::min(plan.job->cluster.groups.front().node.devices, plan.choices.world());
+}
+
+int nodes_used(const Plan& plan) {
+  return (plan.choices.world() + ranks_per_node(plan) - 1) / ranks_per_node(plan);
+}
+
+std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes) {
+  const Choices& c = plan.choices;
+  const Training& t = plan.job->training;
+  std::string text = "#!/usr/bin/env bash\n";
+  text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
+                      plan.job->cluster.name, target);
+  text += fmt::format(
+      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {} micro-batches of {}; global batch {}, sequence {}.\n",
+      c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len);
+  for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
+  return text + "set -euo pipefail\n";
+}
+
+std::string nccl_environment(const Plan& plan) {
+  const Cluster& cluster = plan.job->cluster;
+  if (cluster.communication.library != CommunicationLibrary::nccl) return {};
+  std::string text;
+  // Megatron's arguments check: overlap of tensor-parallel communication relies on one hardware queue before
+  // Blackwell.
+  const std::string& generation =
+      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].generation;
+  if ((plan.choices.tp > 1 || plan.choices.cp > 1) && plan.choices.zero < 2 && generation != "blackwell")
+    text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  const NodeType& node = cluster.groups.front().node;
+  if (nodes_used(plan) > 1) {
+    if (cluster.fabric.transport == Transport::tcp) text += "export NCCL_IB_DISABLE=1  # plain Ethernet\n";
+    if (cluster.fabric.kind == FabricKind::rail_fat_tree)
+      text += "export NCCL_CROSS_NIC=0  # rails: a ring stays on its port\n";
+    if (node.nic.direct) text += "export NCCL_NET_GDR_LEVEL=PHB\n";
+  }
+  if (node.intra.in_network_reduction) text += "export NCCL_NVLS_ENABLE=1\n";
+  return text;
+}
+
+std::string torchrun_line(const Plan& plan) {
+  const int nodes = nodes_used(plan);
+  if (nodes == 1) return fmt::format("torchrun --standalone --nproc-per-node={} \\\n", ranks_per_node(plan));
+  return fmt::format(
+      "torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d "
+      "--rdzv-endpoint=\"${{MASTER_ADDR:?host:port of the first "
+      "node}}\" --rdzv-id=\"${{JOB_ID:-orrery}}\" \\\n",
+      nodes, ranks_per_node(plan));
+}
+
+std::vector<int> layers_by_virtual_stage(const Plan& plan) {
+  std::vector<int> layers;
+  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
+    for (int stage = 0; stage < plan.choices.pp; ++stage) {
+      const LayerRange range = layers_of(plan, stage, chunk);
+      layers.push_back(range.end - range.begin);
+    }
+  }
+  return layers;
+}
+
+const Transformer& transformer_for(const Plan& plan, std::string_view target) {
+  if (!plan.job->workload.transformer)
+    throw UserError(fmt::format("{} cannot be exported to {}", plan.job->workload.name, target),
+                    "expected a transformer");
+  return *plan.job->workload.transformer;
+}
+
+std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target) {
+  const Choices& c = plan.choices;
+  std::vector<std::string> notes;
+  if (c.sync != Sync::all_reduce)
+    notes.push_back(
+        fmt::format("{} has no '{}' synchronisation; this launches all-reduce", target, name_of(c.sync)));
+  if (c.grad_compression == Compression::int8 || c.grad_compression == Compression::topk)
+    notes.push_back(fmt::format("{} cannot compress gradients by {}", target, name_of(c.grad_compression)));
+  if (!c.replica_batches.empty())
+    notes.push_back(fmt::format("{} gives every replica the same share; the plan's are {}", target,
+                                fmt::join(c.replica_batches, ", ")));
+  constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                               Dimension::pp};
+  if (c.order != kUsual && target != "Megatron-LM")
+    notes.push_back(fmt::format("{} lays ranks out its own way; the plan's order is innermost {}", target,
+                                name_of(c.order.front())));
+  return notes;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,34 @@
+// What the exporters share: the launch line, NCCL's variables, comments.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "handover/export.h"
+
+namespace orrery::planner {
+
+std::vector<ExportedFile> export_megatron(const Plan& plan);
+std::vector<ExportedFile> export_deepspeed(const Plan& plan);
+std::vector<ExportedFile> export_torchtitan(const Plan& plan);
+std::vector<ExportedFile> export_horovod(const Plan& plan);
+std::vector<ExportedFile> export_chakra(const Plan& plan, const ExportOptions& options);
+std::vector<ExportedFile> export_simgrid(const Plan& plan);
+
+// "#!/usr/bin/env bash", what the plan is and what it was predicted for, one comment a line of `notes`.
+std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes);
+// `export NAME=value` lines for the NCCL variables that matter on this cluster; empty on processors.
+std::string nccl_environment(const Plan& plan);
+// torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".
+std::string torchrun_line(const Plan& plan);
+// Devices of one node that the plan uses.
+int ranks_per_node(const Plan& plan);
+int nodes_used(const Plan& plan);
+// Layers of every (stage, chunk) in model order: chunk 0 of all stages, then chunk 1, …
+std::vector<int> layers_by_virtual_stage(const Plan& plan);
+// The transformer, or a UserError that says that `target` trains transformers only.
+const Transformer& transformer_for(const Plan& plan, std::string_view target);
+// Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.
+std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target);
+
+}  // namespace orrery::planner

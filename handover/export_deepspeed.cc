@@ -1,0 +1,116 @@
+// DeepSpeed 0.19.6: its JSON, the launch line, and for pipelines the PipelineModule that the JSON cannot
+// carry.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "handover/export_common.h"
+
+namespace orrery::planner {
+namespace {
+
+Json optimizer_json(const Training& t) {
+  const char* type = t.optimizer == Optimizer::adam    ? "Adam"
+                     : t.optimizer == Optimizer::adamw ? "AdamW"
+                                                       : "SGD";
+  Json params = Json::object();
+  if (t.learning_rate > 0) params["lr"] = t.learning_rate;
+  if (t.optimizer == Optimizer::momentum) params["momentum"] = 0.9;
+  return {{"type", type}, {"params", params}};
+}
+
+Json zero_json(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const double bucket_bytes = plan.bucket_bytes();
+  Json zero = {{"stage", c.zero}, {"contiguous_gradients", true}, {"overlap_comm", c.overlap_grad_reduce}};
+  if (bucket_bytes > 0) {  // DeepSpeed counts elements
+    const long long elements = std::llround(bucket_bytes / bytes_of(plan.gradient_type()));
+    zero["reduce_bucket_size"] = elements;
+    zero["allgather_bucket_size"] = elements;
+  }
+  if (c.zero == 3 && c.hybrid()) zero["mics_shard_size"] = c.shard_group;
+  return zero;
+}
+
+}  // namespace
+
+std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const Training& t = plan.job->training;
+  std::vector<std::string> notes = notes_on_rare_choices(plan, "DeepSpeed");
+  Json config = {{"train_batch_size", t.global_batch},
+                 {"train_micro_batch_size_per_gpu", c.micro_batch},
+                 {"gradient_accumulation_steps", plan.micro_batches()},
+                 {"gradient_clipping", plan.job->runtime.clip_gradients ? 1.0 : 0.0},
+                 {"optimizer", optimizer_json(t)},
+                 {"fp16", {{"enabled", t.precision == DType::fp16}}},
+                 {"bf16", {{"enabled", t.precision == DType::bf16 || is_narrow(t.precision)}}},
+                 {"zero_optimization", zero_json(plan)},
+                 {"wall_clock_breakdown", false}};
+  if (c.grad_compression == Compression::fp16)
+    config["communication_data_type"] = "fp16";
+  else if (plan.job->runtime.fp32_gradients)
+    config["communication_data_type"] = "fp32";
+  if (c.cp > 1) {
+    config["sequence_parallel_size"] = c.cp;
+    notes.emplace_back("DeepSpeed splits sequences by Ulysses (all-to-all), the plan by ring attention");
+  }
+  if (c.tp > 1) {
+    config["tensor_parallel"] = {{"autotp_size", c.tp}};
+    if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");
+  }
+  if (c.ep > 1 || c.etp > 1)
+    config["expert_parallel"] = {
+        {"enabled", true}, {"autoep_size", c.ep}, {"expert_tensor_parallel_size", c.etp}};
+  if (c.recompute != Recompute::none) {
+    config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", false}};
+    notes.push_back(
+        fmt::format("call deepspeed.checkpointing.checkpoint on {} in the model: the JSON only configures it",
+                    c.recompute == Recompute::full ? "each layer" : "the attention core"));
+  }
+  if (is_narrow(t.precision))
+    notes.emplace_back(fmt::format("{} needs Transformer Engine modules in the model; the JSON runs bf16",
+                                   name_of(t.precision)));
+
+  std::vector<ExportedFile> files;
+  if (c.pp > 1) {
+    notes.emplace_back(
+        "pipeline.stages in the JSON is never read by the engine: pipeline.py builds the PipelineModule");
+    if (c.schedule != Schedule::one_f_one_b)
+      notes.emplace_back("DeepSpeed runs 1F1B whatever the plan's schedule");
+    if (c.zero >= 2) notes.emplace_back("DeepSpeed's pipeline engine takes ZeRO-1 at most");
+  }
+  std::string script = script_head(plan, "DeepSpeed 0.19.6", notes) + nccl_environment(plan);
+  script += "# hostfile: one line a node, \"HOST slots=" + std::to_string(ranks_per_node(plan)) + "\"\n";
+  script += fmt::format("deepspeed --hostfile \"${{HOSTFILE:-hostfile}}\" --num_nodes {} --num_gpus {} \\\n",
+                        nodes_used(plan), ranks_per_node(plan));
+  script += "  \"${TRAIN:?your training script}\" --deepspeed_config ds_config.json \"$@\"\n";
+  files.push_back({"launch.sh", script});
+  files.push_back({"ds_config.json", config.dump(2) + "\n"});
+  if (c.pp > 1) {
+    std::vector<int> first;  // first layer of each stage, and the end
+    int at = 0;
+    for (int n : layers_by_virtual_stage(plan)) {
+      first.push_back(at);
+      at += n;
+    }
+    first.push_back(at);
+    files.push_back(
+        {"pipeline.py",
+         fmt::format("# Stage boundaries of the plan, in transformer layers: {}.\n"
+                     "# With layers = [embedding, *blocks, head], even cuts come from "
+                     "partition_method=\"type:Block\";\n"
+                     "# for uneven cuts subclass PipelineModule and set self.parts in _partition_layers.\n"
+                     "from deepspeed.pipe import PipelineModule\n\n\n"
+                     "def pipeline(layers, loss_fn):\n"
+                     "    return PipelineModule(layers=layers, num_stages={}, loss_fn=loss_fn,\n"
+                     "                          partition_method=\"type:Block\",\n"
+                     "                          activation_checkpoint_interval={})\n",
+                     fmt::join(first, ", "), c.pp, c.recompute == Recompute::full ? 1 : 0)});
+  }
+  return files;
+}
+
+}  // namespace orrery::planner

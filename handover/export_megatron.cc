@@ -1,0 +1,215 @@
+// Megatron-LM core 0.20.0: one torchrun line.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/dtype.h"
+#include "handover/export_common.h"
+
+namespace orrery::planner {
+namespace {
+
+class Flags {
+ public:
+  void add(std::string flag) { lines_.push_back(std::move(flag)); }
+  template <class Value>
+  void add(std::string_view flag, const Value& value) {
+    lines_.push_back(fmt::format("{} {}", flag, value));
+  }
+  std::string text() const {
+    std::string out;
+    for (std::size_t i = 0; i < lines_.size(); ++i)
+      out += "  " + lines_[i] + (i + 1 < lines_.size() ? " \\\n" : "\n");
+    return out;
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
+  const Training& t = plan.job->training;
+  flags.add("--num-layers", m.layers);
+  flags.add("--hidden-size", m.hidden);
+  flags.add("--ffn-hidden-size", m.ffn_hidden);
+  flags.add("--num-attention-heads", m.heads);
+  if (m.kv_heads != m.heads && !m.mla) {
+    flags.add("--group-query-attention");
+    flags.add("--num-query-groups", m.kv_heads);
+  }
+  if (!m.mla && m.head_dim * m.heads != m.hidden) flags.add("--kv-channels", m.head_dim);
+  flags.add("--seq-length", t.seq_len);
+  flags.add("--max-position-embeddings", std::max(m.max_positions, t.seq_len));
+  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute" : "rope");
+  if (!m.learned_positions) flags.add("--rotary-base", static_cast<long>(m.rope_theta));
+  flags.add("--normalization", m.norm == NormKind::rms_norm ? "RMSNorm" : "LayerNorm");
+  flags.add("--norm-epsilon", m.norm_epsilon);
+  if (m.gated_ffn) flags.add("--swiglu");
+  if (!m.linear_bias) flags.add("--disable-bias-linear");
+  if (m.qkv_bias && !m.linear_bias) flags.add("--add-qkv-bias");
+  if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
+  flags.add("--vocab-size", m.vocab);
+  if (m.sliding_window > 0) flags.add(fmt::format("--window-size '({},0)'", m.sliding_window));
+  if (m.multi_token_layers > 0) flags.add("--mtp-num-layers", m.multi_token_layers);
+  if (m.mla) {
+    flags.add("--multi-latent-attention");
+    if (m.mla->q_lora_rank > 0) flags.add("--q-lora-rank", m.mla->q_lora_rank);
+    flags.add("--kv-lora-rank", m.mla->kv_lora_rank);
+    flags.add("--qk-head-dim", m.mla->qk_nope_head_dim);
+    flags.add("--qk-pos-emb-head-dim", m.mla->qk_rope_head_dim);
+    flags.add("--v-head-dim", m.mla->v_head_dim);
+  }
+  if (!m.moe) return;
+  flags.add("--num-experts", m.moe->experts);
+  flags.add("--moe-router-topk", m.moe->experts_per_token);
+  flags.add("--moe-ffn-hidden-size", m.moe->expert_ffn_hidden);
+  if (m.moe->shared_ffn_hidden > 0)
+    flags.add("--moe-shared-expert-intermediate-size", m.moe->shared_ffn_hidden);
+  if (m.moe->first_dense_layers > 0)
+    flags.add(fmt::format("--moe-layer-freq '([0]*{}+[1]*{})'", m.moe->first_dense_layers,
+                          m.layers - m.moe->first_dense_layers));
+  else if (m.moe->layer_period > 1)
+    flags.add("--moe-layer-freq", m.moe->layer_period);
+  flags.add("--moe-token-dispatcher-type alltoall");
+  flags.add("--moe-grouped-gemm");
+  if (plan.choices.capacity_factor > 0)
+    flags.add("--moe-expert-capacity-factor", plan.choices.capacity_factor);
+}
+
+// "Ett|(ttt|)*6ttL": embedding, decoder layers and loss of each virtual stage, in model order.
+std::string layout_of(const Plan& plan) {
+  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  std::string layout;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (i > 0) layout += '|';
+    if (i == 0) layout += 'E';
+    if (layers[i] > 1)
+      layout += fmt::format("t*{}", layers[i]);
+    else
+      layout += std::string(static_cast<std::size_t>(layers[i]), 't');
+    if (i + 1 == layers.size()) layout += 'L';
+  }
+  return layout;
+}
+
+void pipeline_flags(const Plan& plan, Flags& flags) {
+  const Choices& c = plan.choices;
+  flags.add("--pipeline-model-parallel-size", c.pp);
+  if (c.pp == 1) return;
+  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  const bool even = std::all_of(layers.begin(), layers.end(), [&](int n) { return n == layers.front(); });
+  if (!even)
+    flags.add(fmt::format("--pipeline-model-parallel-layout '{}'", layout_of(plan)));
+  else if (c.interleave > 1)
+    flags.add("--num-virtual-stages-per-pipeline-rank", c.interleave);
+}
+
+void sharding_flags(const Plan& plan, Flags& flags) {
+  const Choices& c = plan.choices;
+  if (c.zero >= 2) {
+    flags.add("--use-megatron-fsdp");
+    flags.add("--data-parallel-sharding-strategy", c.zero == 2 ? "optim_grads" : "optim_grads_params");
+    flags.add("--ckpt-format fsdp_dtensor");
+  }
+  if (c.zero >= 1) flags.add("--use-distributed-optimizer");
+  if (c.zero >= 1 && c.hybrid())
+    flags.add("--num-distributed-optimizer-instances", c.dp * c.cp / c.shard_group);
+  if (c.overlap_grad_reduce) flags.add("--overlap-grad-reduce");
+  if (c.zero >= 1 && c.overlap_grad_reduce && plan.job->runtime.overlap_param_gather)
+    flags.add("--overlap-param-gather");
+  const double bucket_bytes = plan.bucket_bytes();
+  const int width = bytes_of(plan.gradient_type());
+  if (bucket_bytes > 0) flags.add("--ddp-bucket-size", std::llround(bucket_bytes / width));  // in elements
+  if (plan.job->runtime.fp32_gradients)
+    flags.add("--accumulate-allreduce-grads-in-fp32");
+  else if (plan.job->training.precision == DType::bf16)
+    flags.add("--grad-reduce-in-bf16");
+}
+
+void recompute_flags(const Plan& plan, Flags& flags) {
+  const Choices& c = plan.choices;
+  if (c.recompute == Recompute::selective) {
+    flags.add("--recompute-granularity selective");
+    flags.add("--recompute-modules core_attn");
+  }
+  if (c.recompute != Recompute::full) return;
+  flags.add("--recompute-granularity full");
+  flags.add("--recompute-method", c.recompute_layers > 0 ? "block" : "uniform");
+  flags.add("--recompute-num-layers", c.recompute_layers > 0 ? c.recompute_layers : 1);
+}
+
+void precision_flags(const Training& t, Flags& flags) {
+  if (t.precision == DType::bf16) flags.add("--bf16");
+  if (t.precision == DType::fp16) flags.add("--fp16");
+  if (t.precision == DType::fp8) {
+    flags.add("--bf16");
+    flags.add("--fp8-format hybrid");
+  }
+  if (t.precision == DType::fp4) {
+    flags.add("--bf16");
+    flags.add("--fp4-format e2m1");
+  }
+}
+
+}  // namespace
+
+std::vector<ExportedFile> export_megatron(const Plan& plan) {
+  const Transformer& model = transformer_for(plan, "Megatron-LM");
+  const Choices& c = plan.choices;
+  const Training& t = plan.job->training;
+  std::vector<std::string> notes = notes_on_rare_choices(plan, "Megatron-LM");
+  if (c.schedule == Schedule::gpipe && c.pp > 1)
+    notes.emplace_back("Megatron-LM has no GPipe schedule; this runs 1F1B");
+  if (c.schedule == Schedule::zero_bubble && c.pp > 1)
+    notes.emplace_back("Megatron-LM core has no zero-bubble schedule; this runs 1F1B");
+  if (model.moe && c.tp > 1 && !c.sequence_parallel)
+    notes.emplace_back("Megatron-LM trains experts under tensor parallelism with --sequence-parallel only");
+  if (c.grad_compression == Compression::fp16)
+    notes.emplace_back("fp16 gradient compression is expressed as the reduction's type only");
+  if (t.precision == DType::tf32)
+    notes.emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");
+
+  Flags flags;
+  flags.add("--tensor-model-parallel-size", c.tp);
+  if (c.sequence_parallel && c.tp > 1) flags.add("--sequence-parallel");
+  pipeline_flags(plan, flags);
+  if (c.cp > 1) {
+    flags.add("--context-parallel-size", c.cp);
+    flags.add("--cp-comm-type p2p");
+  }
+  if (model.moe) {
+    flags.add("--expert-model-parallel-size", c.ep);
+    flags.add("--expert-tensor-parallel-size", c.etp);
+  }
+  constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
+                                               Dimension::pp};
+  constexpr std::array<Dimension, 5> kPipelineFirst = {Dimension::tp, Dimension::cp, Dimension::ep,
+                                                       Dimension::pp, Dimension::dp};
+  if (c.order == kPipelineFirst)
+    flags.add("--use-tp-pp-dp-mapping");
+  else if (c.order != kUsual)
+    notes.emplace_back(
+        "Megatron-LM offers the orders tp-cp-ep-dp-pp and tp-cp-ep-pp-dp; this takes the first");
+  flags.add("--micro-batch-size", c.micro_batch);
+  flags.add("--global-batch-size", t.global_batch);
+  sharding_flags(plan, flags);
+  recompute_flags(plan, flags);
+  precision_flags(t, flags);
+  flags.add("--optimizer",
+            t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
+  flags.add("--attention-backend", t.fused_attention ? "flash" : "unfused");
+  model_flags(plan, model, flags);
+  flags.add("--clip-grad", plan.job->runtime.clip_gradients ? "1.0" : "0.0");
+  flags.add("--log-throughput");
+  flags.add("\"$@\"");  // data, tokenizer, learning rate, steps
+
+  std::string script = script_head(plan, "Megatron-LM core 0.20.0", notes) + nccl_environment(plan);
+  script +=
+      "# Give data, tokenizer, learning rate and length of the run as arguments, e.g. --mock-data "
+      "--train-iters 50 --lr 1e-4\n";
+  script += torchrun_line(plan) + "  pretrain_gpt.py \\\n" + flags.text();
+  return {{"launch.sh", script}};
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,132 @@
+// torchtitan v0.2.2 (the last release configured by TOML) and PyTorch's pipeline schedule CSV.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "handover/export_common.h"
+#include "program/schedule.h"
+
+namespace orrery::planner {
+namespace {
+
+std::string schedule_name(const Choices& c) {
+  switch (c.schedule) {
+    case Schedule::gpipe:
+      return "GPipe";
+    case Schedule::one_f_one_b:
+      return "1F1B";
+    case Schedule::interleaved:
+      return "Interleaved1F1B";
+    case Schedule::zero_bubble:
+      return "1F1B";  // replaced by the CSV
+  }
+  return "1F1B";
+}
+
+// One row a rank, cells in order: <virtual stage><F|B|I|W><micro-batch>.
+std::string schedule_csv(const Plan& plan) {
+  const Choices& c = plan.choices;
+  std::string csv;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    std::string row;
+    for (const Slot& slot :
+         schedule_slots(c.schedule, stage, c.pp, c.interleave, static_cast<int>(plan.micro_batches()))) {
+      const char letter = slot.kind == SlotKind::forward          ? 'F'
+                          : slot.kind == SlotKind::backward       ? 'B'
+                          : slot.kind == SlotKind::backward_input ? 'I'
+                                                                  : 'W';
+      if (!row.empty()) row += ',';
+      row += fmt::format("{}{}{}", slot.chunk * c.pp + stage, letter, slot.micro_batch);
+    }
+    csv += row + "\n";
+  }
+  return csv;
+}
+
+std::string module_names(const Plan& plan) {
+  const std::vector<int> layers = layers_by_virtual_stage(plan);
+  std::string text = "[\n";
+  int next = 0;
+  for (std::size_t part = 0; part < layers.size(); ++part) {
+    std::string names;
+    const auto add = [&](const std::string& name) { names += (names.empty() ? "\"" : ", \"") + name + "\""; };
+    if (part == 0) add("tok_embeddings");
+    for (int i = 0; i < layers[part]; ++i) add(fmt::format("layers.{}", next++));
+    if (part + 1 == layers.size()) {
+      add("norm");
+      add("output");
+    }
+    text += "  [" + names + "],\n";
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
+  const Transformer& model = transformer_for(plan, "torchtitan");
+  const Choices& c = plan.choices;
+  const Training& t = plan.job->training;
+  std::vector<std::string> notes = notes_on_rare_choices(plan, "torchtitan");
+  notes.emplace_back("torchtitan dropped TOML on 2026-02-23: check out tag v0.2.2");
+  if (c.zero == 1)
+    notes.emplace_back("torchtitan has no ZeRO-1; FSDP without resharding (ZeRO-2) stands in for it");
+  if (c.sequence_parallel && c.tp == 1)
+    notes.emplace_back("sequence parallelism is part of tensor parallelism");
+  if (c.recompute == Recompute::full && c.recompute_layers > 0)
+    notes.emplace_back(
+        "full recomputation of the first layers only is not expressible; all layers are recomputed");
+
+  const int shards = c.zero == 0 ? 1 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp) : c.dp;
+  std::string toml = fmt::format("# {} on {}: written by orrery export, for torchtitan v0.2.2.\n",
+                                 plan.job->workload.name, plan.job->cluster.name);
+  toml += fmt::format(
+      "[model]\nname = \"{}\"\nflavor = \"debugmodel\"  # set the flavor whose sizes are: {} layers, hidden "
+      "{}, {} heads\n",
+      model.moe ? "llama4" : "llama3", model.layers, model.hidden, model.heads);
+  if (t.precision == DType::fp8) toml += "converters = [\"float8\"]\n";
+  toml += fmt::format(
+      "\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\nmax_norm = {}\n",
+      c.pp > 1 ? t.global_batch / c.dp : c.micro_batch, t.global_batch, t.seq_len,
+      plan.job->runtime.clip_gradients ? "1.0" : "inf");
+  toml += fmt::format("mixed_precision_param = \"{}\"\nmixed_precision_reduce = \"{}\"\n",
+                      t.precision == DType::fp32 || t.precision == DType::tf32 ? "float32" : "bfloat16",
+                      plan.job->runtime.fp32_gradients ? "float32" : "bfloat16");
+  if (t.precision == DType::fp4) notes.emplace_back("torchtitan has no fp4 training; this runs bf16");
+  if (t.precision == DType::fp16) notes.emplace_back("torchtitan trains in bf16, not fp16");
+  toml += fmt::format(
+      "\n[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n"
+      "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = {}\ncontext_parallel_degree = {}\n"
+      "pipeline_parallel_degree = {}\n",
+      c.dp / shards, shards, c.zero == 3 ? "always" : "never", c.tp, c.cp, c.pp);
+  if (model.moe) {
+    toml += fmt::format("expert_parallel_degree = {}\nexpert_tensor_parallel_degree = {}\n", c.ep, c.etp);
+    if (c.etp > 1 && c.etp != c.tp)
+      notes.push_back(fmt::format(
+          "torchtitan takes an expert_tensor_parallel_degree of 1 or {}, that of tensor parallelism", c.tp));
+  }
+  std::vector<ExportedFile> extra;
+  if (c.pp > 1) {
+    toml += fmt::format("pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n",
+                        schedule_name(c), c.micro_batch);
+    toml += "module_fqns_per_model_part = " + module_names(plan) + "\n";
+    if (c.schedule == Schedule::zero_bubble) {
+      toml += "pipeline_parallel_schedule_csv = \"schedule.csv\"\n";
+      extra.push_back({"schedule.csv", schedule_csv(plan)});
+    }
+  }
+  toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", name_of(c.recompute));
+  if (c.recompute == Recompute::selective) toml += "selective_ac_option = \"op\"\n";
+  toml += fmt::format("\n[optimizer]\nname = \"{}\"\n", t.optimizer == Optimizer::adam ? "Adam" : "AdamW");
+  if (t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum)
+    notes.emplace_back("torchtitan has no SGD; this trains with AdamW");
+  if (t.learning_rate > 0) toml += fmt::format("lr = {}\n", t.learning_rate);
+
+  std::string script = script_head(plan, "torchtitan v0.2.2", notes) + nccl_environment(plan);
+  script += torchrun_line(plan) + "  -m torchtitan.train --job.config_file train.toml \"$@\"\n";
+  std::vector<ExportedFile> files = {{"launch.sh", script}, {"train.toml", toml}};
+  files.insert(files.end(), extra.begin(), extra.end());
+  return files;
+}
+
+}  // namespace orrery::planner

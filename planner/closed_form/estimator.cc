@@ -1,0 +1,529 @@
+#include "planner/closed_form/estimator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/compute_cost.h"
+#include "planner/closed_form/figures.h"
+#include "planner/closed_form/unlike.h"
+#include "program/operator_work.h"
+#include "program/placement.h"
+#include "program/schedule.h"
+#include "workloads/layer_graph.h"
+
+namespace orrery::planner {
+namespace {
+
+bool same_frame(const Choices& a, const Choices& b) {
+  return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
+         a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
+         a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
+         a.capacity_factor == b.capacity_factor && a.stage_layers == b.stage_layers;
+}
+
+bool same_stages(const Choices& a, const Choices& b) {
+  return a.recompute == b.recompute && a.recompute_layers == b.recompute_layers && same_frame(a, b);
+}
+
+// By how much a device of a node computes faster than plans assume, were all its neighbours idle.
+double haste_of(const Cluster& cluster) {
+  double haste = 1;
+  for (const DeviceProfile& profile : cluster.profiles) {
+    const auto& scale = profile.concurrency_scale;
+    if (scale.empty()) continue;
+    const double most = *std::max_element(scale.begin(), scale.end());
+    haste = std::max(haste, most / kept_speed(cluster.devices(), cluster, profile));
+  }
+  return haste;
+}
+
+}  // namespace
+
+Estimator::Estimator(std::shared_ptr<const Job> job)
+    : job_(std::move(job)),
+      sums_(job_),
+      geometries_(job_),
+      cuts_(job_, sums_.parts(), geometries_.uniform()),
+      gradients_(job_, sums_.parts(), geometries_),
+      optimizer_bytes_(
+          optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime)),
+      haste_(haste_of(job_->cluster)),
+      shared_cores_(job_->cluster),
+      by_hand_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
+               job_->cluster.nodes() == 1) {
+  const std::vector<int>& twin = sums_.parts().twin;
+  for (int part = 0; part < sums_.parts().count(); ++part)
+    if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
+  if (!job_->workload.transformer) crossing_ = crossing_operators(job_->workload);
+}
+
+const Estimator::Frame& Estimator::frame(const Choices& c) {
+  if (frame_.valid && same_frame(frame_.choices, c)) return frame_;
+  frame_.choices = c;
+  frame_.valid = true;
+  stages_.valid = least_.valid = false;
+  frame_.geometry = &geometries_.of(c);
+  frame_.cut = &cuts_.of(c);
+  frame_.shapes_key = inner_shapes_key(frame_.geometry->shapes);
+  frame_.alone_key = inner_shapes_key(frame_.geometry->alone);
+  frame_.hops.clear();
+  frame_.hops_least.clear();
+  frame_.ports_s = 0;
+  if (c.pp == 1) return frame_;
+  if (!crossing_.empty()) {
+    hops_of_graph(c, &frame_);
+    return frame_;
+  }
+  const Plan plan{job_, c};
+  const Shard shard = shard_of(plan);
+  // Few ways are unlike: those of equal shapes cost the same for equal bytes.
+  std::uint64_t last_key = 0;
+  double last_bytes = -1;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    // Of the boundary behind the stage's first chunk; from the last stage nothing is sent unless it has more.
+    const int boundary = frame_.cut->part(stage, 0).end;
+    const double bytes =
+        stage + 1 == c.pp && c.interleave == 1
+            ? last_bytes
+            : output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
+    const std::uint64_t key = frame_.geometry->hop_keys[stage];
+    const bool same = stage > 0 && bytes == last_bytes && key == last_key;
+    last_bytes = bytes;
+    last_key = key;
+    if (same) {
+      frame_.hops.push_back(frame_.hops.back());
+      frame_.hops_least.push_back(frame_.hops_least.back());
+      continue;
+    }
+    frame_.hops.push_back(transfer_s(bytes, frame_.geometry->hops[stage], *job_));
+    frame_.hops_least.push_back(transfer_s(bytes, frame_.geometry->alone_hops[stage], *job_));
+  }
+  frame_.ports_s = ports_seconds(c, *frame_.geometry, last_bytes);
+  return frame_;
+}
+
+// Of a transformer, whose stages all send as much.
+double Estimator::ports_seconds(const Choices& c, const Geometry& geometry, double bytes) const {
+  double messages = 0;
+  for (std::size_t stage = 0; stage < geometry.on_first_node.size(); ++stage) {
+    const std::size_t before = stage > 0 ? stage - 1 : geometry.alone_hops.size() - 1;
+    // Round the ring from the last stage to the first goes what is not of the last chunk.
+    const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : c.interleave - 1;
+    const int back = stage > 0 ? c.interleave : c.interleave - 1;
+    messages += geometry.on_first_node[stage] * ((geometry.alone_hops[stage].nodes > 1 ? on : 0) +
+                                                 (geometry.alone_hops[before].nodes > 1 ? back : 0));
+  }
+  const NodeType& node = job_->cluster.groups.front().node;
+  const double rate =
+      node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
+  return rate > 0 ? messages * bytes / rate : 0;
+}
+
+// Layers that are unlike put out unlike amounts, and several tensors may cross a cut.
+void Estimator::hops_of_graph(const Choices& c, Frame* frame) const {
+  const Plan plan{job_, c};
+  const Shard shard = shard_of(plan);
+  for (int stage = 0; stage < c.pp; ++stage) {
+    double mean = 0, first_least = 0;
+    const int chunks = stage + 1 < c.pp ? c.interleave : c.interleave - 1;  // that send to the next stage
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      double all = 0, largest = 0;
+      // Part p of the model is layer p - 1 (layer_kinds.h).
+      for (const int op : crossing_[static_cast<std::size_t>(frame->cut->part(stage, chunk).end) - 1]) {
+        const double bytes = output_bytes(job_->workload.operators[static_cast<std::size_t>(op)], shard);
+        all += bytes;
+        largest = std::max(largest, bytes);
+      }
+      mean += transfer_s(all, frame->geometry->hops[stage], *job_) / chunks;
+      // Messages travel side by side: none is faster than by itself.
+      if (chunk == 0) first_least = transfer_s(largest, frame->geometry->alone_hops[stage], *job_);
+    }
+    frame->hops.push_back(mean);
+    frame->hops_least.push_back(first_least);
+  }
+}
+
+const LayerSums& Estimator::sums_of(const Choices& c, const Frame& frame, const DeviceKindAt& kind) {
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  return sums_.of(c, partly ? Recompute::none : c.recompute, frame.geometry->shapes, frame.shapes_key, kind);
+}
+
+Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
+                                             std::uint64_t key, int stage, const DeviceKindAt& kind) {
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
+  const LayerSums* again = partly ? &sums_.of(c, Recompute::full, shapes, key, kind) : nullptr;
+  const int head = sums_.parts().count() - 1;
+  StageTimes times;
+  int left = c.recompute_layers;
+  for (int chunk = 0; chunk < c.interleave; ++chunk) {
+    const auto [begin, end] = frame.cut->part(stage, chunk);
+    const double forward = own.forward[end] - own.forward[begin];
+    times.forward += forward;
+    times.forward_busy += forward - own.forward_tail[end - 1];
+    times.forward_compute += own.forward_compute[end] - own.forward_compute[begin];
+    double backward = own.backward[end] - own.backward[begin];
+    double compute = own.backward_compute[end] - own.backward_compute[begin];
+    double backward_host = own.backward_host[end] - own.backward_host[begin];
+    double recomputed = 0;
+    if (again != nullptr) {
+      const int from = std::max(begin, 1);
+      const int to = std::min({from + left, end, head});
+      if (to > from) {
+        left -= to - from;
+        // A layer that is run again begins with computing, not with what the next waits for.
+        if (to < end) recomputed -= own.backward_tail[to];
+        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
+                         own.backward_host[from];
+        compute += again->backward_compute[to] - again->backward_compute[from] - own.backward_compute[to] +
+                   own.backward_compute[from];
+      }
+    }
+    backward += recomputed;
+    times.backward += backward;
+    times.backward_compute += compute;
+    times.forward_host += own.forward_host[end] - own.forward_host[begin];
+    times.backward_host += backward_host;
+    // No kernel ends before it is issued: the longest way is the host's up to some part and the device's from
+    // there on. In a run of equal parts it changes over at one end.
+    double forward_issued = forward, backward_issued = backward;
+    if (!own.host_leads) {
+      for (const int part : runs_) {
+        if (part <= begin || part >= end) continue;
+        forward_issued = std::max(forward_issued, own.forward_host[part] - own.forward_host[begin] +
+                                                      own.forward[end] - own.forward[part]);
+        backward_issued =
+            std::max(backward_issued, own.backward_host[end] - own.backward_host[part] + own.backward[part] -
+                                          own.backward[begin] + recomputed);
+      }
+      forward_issued = std::max(forward_issued, own.forward_host[end] - own.forward_host[begin]);
+      backward_issued = std::max(backward_issued, backward_host);
+    }
+    times.forward_issued += forward_issued;
+    times.backward_issued += backward_issued;
+    times.backward_busy += backward - own.backward_tail[begin];
+    if (chunk == 0) {
+      times.first_forward = forward;
+      times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
+      times.first_backward = backward;
+      times.first_backward_compute = compute;
+      const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
+      const int to = std::min(end, head);
+      times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
+    }
+  }
+  return times;
+}
+
+void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Stages* stages) {
+  if (stages->valid && same_stages(stages->of, c)) return;
+  stages->valid = true;
+  stages->of = c;
+  stages->times.clear();
+  stages->kinds.clear();
+  const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
+  const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const int twin = frame.cut->twin[stage];
+    if (twin != stage) {
+      stages->times.push_back(stages->times[twin]);
+      stages->kinds.push_back(stages->kinds[twin]);
+      continue;
+    }
+    const auto& kinds = frame.geometry->kinds[stage];
+    StageTimes slowest;
+    stages->kinds.push_back(kinds.front());
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+      StageTimes one = stage_times(c, frame, shapes, key, stage, kinds[k]);
+      if (k > 0 && alone) {
+        // The way through the stage may lead over its fastest devices, and of these the one that computes
+        // most gains most where it is faster than assumed.
+        one.first_forward = slowest.first_forward = std::min(one.first_forward, slowest.first_forward);
+        one.first_forward_compute = slowest.first_forward_compute =
+            std::max(one.first_forward_compute, slowest.first_forward_compute);
+        one.first_backward = slowest.first_backward = std::min(one.first_backward, slowest.first_backward);
+        one.first_backward_compute = slowest.first_backward_compute =
+            std::max(one.first_backward_compute, slowest.first_backward_compute);
+        one.backward_of_layers = slowest.backward_of_layers =
+            std::min(one.backward_of_layers, slowest.backward_of_layers);
+      }
+      if (k > 0 && one.forward + one.backward <= slowest.forward + slowest.backward) continue;
+      slowest = one;
+      stages->kinds.back() = kinds[k];
+    }
+    stages->times.push_back(slowest);
+  }
+}
+
+double Estimator::optimizer_s(double elements, const DeviceKindAt& kind) const {
+  const DeviceProfile& device = job_->cluster.profiles[kind.profile];
+  return optimizer_seconds(elements * optimizer_bytes_, device) / job_->runtime.memory_bound_efficiency /
+         kept_speed(job_->cluster.devices(), job_->cluster, device) / kind.speed;
+}
+
+double Estimator::reading_s(const Plan& plan, const Frame& frame) const {
+  if (job_->training.sample_bytes == 0) return 0;
+  double rate = 0;
+  for (const NodeGroup& group : job_->cluster.groups)
+    rate = std::max(rate, group.node.storage_read_bytes_per_s);
+  const bool one_process = plan.choices.sync == Sync::single_process;
+  const int readers = one_process ? 1 : frame.geometry->first_stage_on_node;
+  const auto most =
+      std::max_element(plan.choices.replica_batches.begin(), plan.choices.replica_batches.end());
+  const auto replica = static_cast<int>(most - plan.choices.replica_batches.begin());
+  const bool even = plan.choices.replica_batches.empty();
+  return plan.read_ahead_bytes(even ? 0 : replica) * readers / rate;
+}
+
+Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
+                                    const DeviceKindAt& kind) {
+  const Choices& c = plan.choices;
+  const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
+  Ending ending;
+  // ZeRO-3 keeps shards; gathered beside the next step's forward passes, parameters cost nothing here.
+  const bool gathers = c.zero >= 1 && c.zero <= 2 && !job_->runtime.overlap_param_gather;
+  ending.gather = gathers || c.has_servers() ? all.gather_s : 0;
+  if (!all.steps.empty()) {
+    if (!c.overlap_grad_reduce) {
+      // From ZeRO-2 on, what each micro-batch reduces stands between the passes.
+      ending.reduce = all.rest_s.front() - (c.zero >= 2 ? all.total_s : 0);
+    } else {
+      const LayerSums& own = sums_of(c, frame, kind);
+      const int begin = frame.cut->part(stage, 0).begin;
+      // On the data stream, from the end of the last backward pass: each bucket and those behind it.
+      const auto after = [&](std::size_t i) {
+        const Reductions::Step& step = all.steps[i];
+        const double ready =
+            step.chunk > 0 ? -times.first_backward : own.backward[begin] - own.backward[step.part];
+        return ready + all.rest_s[i];
+      };
+      // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
+      // and those where a chunk begins decide. Layers that are not are looked at one by one.
+      const std::size_t count = all.steps.size();
+      if (frame.cut->alike || c.pp == 1) {
+        ending.reduce = std::max({ending.reduce, after(0), after(count - 1)});
+        for (std::size_t i = 1; i < count; i += std::max<std::size_t>(1, count / 8))
+          ending.reduce = std::max(ending.reduce, after(i));
+      } else {
+        for (std::size_t i = 0; i < count; ++i) ending.reduce = std::max(ending.reduce, after(i));
+      }
+    }
+  }
+  ending.reduce += all.last_s;
+  ending.optimizer = optimizer_s(all.owned, kind);
+  return ending;
+}
+
+double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
+                               double m) {
+  slots_.clear();
+  double through = 0;  // one micro-batch, there and back
+  double hops = 0;     // there and back
+  double busiest = 0, busiest_forward = 0, busiest_backward = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& t = stages[stage];
+    const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
+    slots_.push_back({t.forward_busy + t.backward_busy, t.forward + t.backward, hop});
+    hops += 2 * hop;
+    through += t.forward + t.backward + 2 * hop;
+    busiest = std::max(busiest, t.forward_busy + t.backward_busy);
+    busiest_forward = std::max({busiest_forward, t.forward_busy, hop});
+    busiest_backward = std::max({busiest_backward, t.backward_busy, hop});
+  }
+  switch (c.schedule) {
+    case Schedule::gpipe:
+      return through + (m - 1) * (busiest_forward + busiest_backward);
+    case Schedule::one_f_one_b:
+      if (c.pp == 1)
+        return stages[0].forward + stages[0].backward +
+               (m - 1) * (stages[0].forward + stages[0].backward_busy);
+      return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
+    case Schedule::interleaved: {
+      // Each stage's work, and the way through the first chunks of the others and back.
+      const StageTimes& last = stages.back();
+      return m * busiest + (through - hops - last.forward - last.backward) / c.interleave + hops;
+    }
+    case Schedule::zero_bubble: {
+      double weights = 0;
+      for (const StageTimes& t : stages) weights = std::max(weights, t.backward_busy / 2);
+      return through + (m - 1) * period_1f1b_s(slots_) - (c.pp - 1) * weights;
+    }
+  }
+  return 0;
+}
+
+double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
+                                  const std::vector<StageTimes>** stages) {
+  const Choices& c = plan.choices;
+  // Where the host waits for every pass it starts each with the device; else it runs ahead of it through the
+  // whole step.
+  const bool host_waits = pipeline_blocks(plan) || job_->runtime.synchronous_passes;
+  const bool paced = c.zero >= 2 && c.dp * c.cp > 1;
+  if (host_waits || paced) {
+    paced_ = **stages;
+    for (StageTimes& t : paced_) {
+      if (!host_waits) break;
+      t.forward_busy += t.forward_issued - t.forward;
+      t.backward_busy += t.backward_issued - t.backward;
+      t.forward = t.forward_issued;
+      t.backward = t.backward_issued;
+    }
+    if (paced) pace(plan, own, &paced_);
+    *stages = &paced_;
+  }
+  double body =
+      std::max(body_seconds(c, own, **stages, m), m * own.ports_s) + m * job_->runtime.micro_batch_overhead_s;
+  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages);
+  if (!host_waits) {
+    // The host's way through the step: all that it issues, and what the device still has to do then.
+    double earlier = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const StageTimes& t = (**stages)[stage];
+      const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
+      const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
+      body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
+      earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
+    }
+  }
+  return body;
+}
+
+StepTimes Estimator::times(const Choices& c, const Bound& least) {
+  const Plan plan{job_, c};
+  const Frame& own = frame(c);
+  const auto m = static_cast<double>(plan.micro_batches());
+  StepTimes result;
+  result.lower_bound_s = least.step_s;
+  all_stages(c, own, /*alone=*/false, &stages_);
+  const std::vector<StageTimes>* stages = &stages_.times;
+  double body = 0;
+  if (own.geometry->replicas.empty()) {
+    body = replica_seconds(plan, own, m, &stages);
+    for (const StageTimes& t : stages_.times)
+      result.compute_s += m * (t.forward_compute + t.backward_compute) / c.pp;
+  } else {
+    // Unlike devices: each replica at its own pace; the last to finish decides.
+    of_replicas_.clear();
+    std::vector<double> most;
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      std::vector<StageTimes>& times = of_replicas_.emplace_back();
+      most.push_back(0);
+      double samples = 0;
+      for (const int member : replicas.members) {
+        const auto share = static_cast<double>(plan.micro_batches_of(member));
+        most.back() = std::max(most.back(), share);
+        samples += share;
+      }
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const Standing& at = replicas.stages[stage];
+        times.push_back(stage_times(c, own, at.shapes, at.key, stage, at.kind));
+        result.compute_s +=
+            samples * (times.back().forward_compute + times.back().backward_compute) / (c.dp * c.pp);
+      }
+    }
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < of_replicas_.size(); ++i) {
+      const std::vector<StageTimes>* of = &of_replicas_[i];
+      const double seconds = replica_seconds(plan, own, most[i], &of);
+      if (seconds > body) last = i;
+      body = std::max(body, seconds);
+    }
+    stages = &of_replicas_[last];
+    replica_seconds(plan, own, most[last], &stages);
+  }
+  endings_.clear();
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const int twin = own.cut->twin[stage];
+    const StageTimes& t = (*stages)[stage];
+    endings_.push_back(twin != stage ? endings_[twin] : ending(plan, own, stage, t, stages_.kinds[stage]));
+    result.compute_s += endings_[stage].optimizer / c.pp;
+  }
+  // Gradients, clipping, optimizer, parameters. Later stages are done earlier.
+  double reduced = body;
+  double done = body;
+  const bool clips = job_->runtime.clip_gradients && c.world() > 1;
+  const auto step_back = [&](int stage) {
+    return (*stages)[stage].first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
+  };
+  double earlier = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    reduced = std::max(reduced, body - earlier + endings_[stage].reduce);
+    earlier += step_back(stage);
+  }
+  earlier = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const double ready = clips ? reduced : body - earlier + endings_[stage].reduce;
+    done = std::max(done, ready + endings_[stage].optimizer + endings_[stage].gather);
+    earlier += step_back(stage);
+  }
+  done = std::max(done, reading_s(plan, own));
+  result.estimate_s = std::max(done + job_->runtime.step_overhead_s, result.lower_bound_s);
+  return result;
+}
+
+std::uint64_t Estimator::buckets_key(const Choices& c) {
+  return gradients_.buckets_key({job_, c}, *frame(c).cut);
+}
+
+double Estimator::stage_compute_s(const Choices& c, int stage) {
+  all_stages(c, frame(c), /*alone=*/false, &stages_);
+  return stages_.times[stage].forward_compute + stages_.times[stage].backward_compute;
+}
+
+std::vector<std::int64_t> Estimator::shares_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  const std::int64_t batch = job_->training.global_batch;
+  if (own.geometry->replicas.size() < 2 || batch % c.micro_batch != 0) return {};
+  std::vector<double> seconds(static_cast<std::size_t>(c.dp));
+  for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+    double slowest = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const Standing& at = replicas.stages[stage];
+      const StageTimes t = stage_times(c, own, at.shapes, at.key, stage, at.kind);
+      slowest = std::max(slowest, t.forward_busy + t.backward_busy);
+    }
+    for (const int member : replicas.members) seconds[static_cast<std::size_t>(member)] = slowest;
+  }
+  const int unit = c.schedule == Schedule::interleaved ? c.pp : 1;
+  std::vector<std::int64_t> shares = balanced_shares(seconds, batch / c.micro_batch, unit);
+  if (std::all_of(shares.begin(), shares.end(), [&](auto share) { return share == shares.front(); }))
+    return {};
+  for (std::int64_t& share : shares) share *= c.micro_batch;
+  return shares;
+}
+
+std::vector<int> Estimator::cut_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  if (own.geometry->replicas.empty() || c.pp == 1 || c.interleave > 1) return {};
+  const int layers = job_->workload.layers;
+  std::vector<std::vector<double>> seconds;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    std::vector<double> slowest(static_cast<std::size_t>(layers) + 1, 0);
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      const Standing& at = replicas.stages[stage];
+      const LayerSums& sums = sums_.of(c, c.recompute, at.shapes, at.key, at.kind);
+      const auto until = [&](std::size_t part) { return sums.forward[part] + sums.backward[part]; };
+      std::vector<double> own_sums = {0};
+      for (int layer = 1; layer <= layers; ++layer) {
+        // What stands before the first layer and after the last belongs to it.
+        const std::size_t end =
+            layer == layers ? sums.forward.size() - 1 : static_cast<std::size_t>(layer) + 1;
+        own_sums.push_back(until(end));
+      }
+      if (own_sums.back() > slowest.back()) slowest = std::move(own_sums);
+    }
+    seconds.push_back(std::move(slowest));
+  }
+  return cut_by_stage_times(seconds);
+}
+
+double estimate_step_seconds(const Plan& plan) {
+  return Estimator(plan.job).times(plan.choices).estimate_s;
+}
+
+double lower_bound_step_seconds(const Plan& plan) {
+  return Estimator(plan.job).times(plan.choices).lower_bound_s;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,160 @@
+// The closed form: what a step takes, from the layers' times, the schedule's formula and the collectives on
+// an idle network; and a bound that no simulation goes below. Tables of what plans share (layer_sums.h,
+// geometry.h, gradients.h, cuts.h) are filled at first use: the thousandth plan of a job costs a fraction of
+// a microsecond, most of all when plans that share much are asked for one after another.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "planner/closed_form/cuts.h"
+#include "planner/closed_form/geometry.h"
+#include "planner/closed_form/gradients.h"
+#include "planner/closed_form/layer_sums.h"
+#include "planner/closed_form/pipeline_cut.h"
+#include "planner/closed_form/shared_cores.h"
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+struct StepTimes {
+  double estimate_s = 0;     // unbiased: orders plans
+  double lower_bound_s = 0;  // never above the simulated step: prunes
+  double compute_s = 0;      // the compute stream busy, mean over the stages
+};
+
+// No simulation of a plan takes less of either.
+struct Bound {
+  double step_s = 0;
+  double compute_s = 0;  // the compute stream busy, mean over the stages; 0 where devices are unlike
+};
+
+class Estimator {
+ public:
+  explicit Estimator(std::shared_ptr<const Job> job);
+  Estimator(const Estimator&) = delete;
+
+  // The choices must have passed check_plan.
+  StepTimes times(const Choices& choices) { return times(choices, lower_bound(choices)); }
+  // The same where the bound is known.
+  StepTimes times(const Choices& choices, const Bound& least);
+  // The lower bound alone, cheaper.
+  Bound lower_bound(const Choices& choices);
+  double lower_bound_s(const Choices& choices) { return lower_bound(choices).step_s; }
+  // A bound of all plans that differ from `choices` in zero, shard_group, overlap_grad_reduce, bucket_bytes,
+  // grad_compression and sync only: nothing of data parallelism is counted.
+  Bound layout_bound(const Choices& choices);
+  double layout_bound_s(const Choices& choices) { return layout_bound(choices).step_s; }
+
+  // Plans with equal keys reduce equal buckets: their Programs differ in nothing but the number in
+  // `bucket_bytes`.
+  std::uint64_t buckets_key(const Choices& choices);
+  // Where devices are unlike: how much of the batch each replica (dp coordinate) takes, and how many layers
+  // each stage, so that all are done at about the same time (unlike.h), by what their devices compute and
+  // what their tensor, context and expert groups take. Empty where an even division is that, or none can be
+  // had. Both heed the other as it stands in `choices`.
+  std::vector<std::int64_t> shares_by_speed(const Choices& choices);
+  std::vector<int> cut_by_speed(const Choices& choices);
+  // Of the parts (layer_kinds.h) that stage `stage` holds, one micro-batch: seconds that its devices compute.
+  double stage_compute_s(const Choices& choices, int stage);
+
+ private:
+  // Of one stage and one micro-batch, all its chunks together.
+  struct StageTimes {
+    double forward = 0, backward = 0;            // until the output can be sent
+    double forward_busy = 0, backward_busy = 0;  // until the next micro-batch may start
+    double forward_compute = 0, backward_compute = 0;
+    double forward_host = 0, backward_host = 0;  // the host issuing them
+    // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
+    double forward_issued = 0, backward_issued = 0;
+    // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
+    double first_forward = 0, first_backward = 0, backward_of_layers = 0;
+    double first_forward_compute = 0, first_backward_compute = 0;
+  };
+  struct Stages {
+    Choices of;
+    bool valid = false;
+    std::vector<StageTimes> times;
+    std::vector<DeviceKindAt> kinds;  // the slowest of each stage, whose times these are
+  };
+  // What follows a stage's last backward pass.
+  struct Ending {
+    double reduce = 0;  // until all its gradients are reduced
+    double optimizer = 0;
+    double gather = 0;  // of the updated parameters
+  };
+  // The tables that plans of one layout, micro-batch and cut share.
+  struct Frame {
+    Choices choices;  // that it was made for
+    bool valid = false;
+    const Geometry* geometry = nullptr;
+    const Cut* cut = nullptr;
+    std::uint64_t shapes_key = 0, alone_key = 0;
+    std::vector<double> hops, hops_least;  // after each stage; with several chunks a mean, and the first's
+    // Seconds that all ports of the first node are busy with what its stages send for one micro-batch; 0
+    // where that is not known.
+    double ports_s = 0;
+  };
+
+  const Frame& frame(const Choices& choices);
+  void hops_of_graph(const Choices& choices, Frame* frame) const;
+  double ports_seconds(const Choices& choices, const Geometry& geometry, double bytes) const;
+  // Times of all stages on their slowest kind of device; `alone`: for the bound.
+  void all_stages(const Choices& choices, const Frame& frame, bool alone, Stages* stages);
+  // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.
+  const LayerSums& sums_of(const Choices& choices, const Frame& frame, const DeviceKindAt& kind);
+  StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
+                         std::uint64_t shapes_key, int stage, const DeviceKindAt& kind);
+  // Until a replica with these stages has run m micro-batches, the host issuing them; *stages becomes what
+  // they take where the host or data parallelism's traffic sets the pace.
+  double replica_seconds(const Plan& plan, const Frame& frame, double m,
+                         const std::vector<StageTimes>** stages);
+  // gather_pace.cc. Of `zero` 2 and 3: data's traffic sets the pace where it takes longer than the
+  // computation beside it.
+  void pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages);
+  // ZeRO-3, layer by layer: by how much a micro-batch's forward and backward passes through a stage are
+  // longer than their computation.
+  std::pair<double, double> waits_for_layers(const Plan& plan, const Frame& frame, int stage,
+                                             const Reductions& all);
+  // By how much the first micro-batch is late because parameters are still being gathered.
+  double gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages);
+  double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
+                      double micro_batches);
+  Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
+                const DeviceKindAt& kind);
+  double optimizer_s(double elements, const DeviceKindAt& kind) const;
+  // The next step's samples from the nodes' storage; where nodes are unlike, of the rank that reads most at
+  // the fastest node's rate.
+  double reading_s(const Plan& plan, const Frame& frame) const;
+  Bound bound(const Plan& plan, const Frame& frame, bool with_data);
+  // Of data parallelism on one rank of a stage, never more than a simulation takes.
+  struct DataLeast {
+    double between = 0;  // reductions that stand between the passes
+    double after = 0;    // reductions that follow the last pass
+    double optimizer = 0;
+    double gather = 0;  // of the updated parameters, at the end
+    double beside = 0;  // all else of its data stream
+  };
+  DataLeast data_least(const Plan& plan, const Frame& frame, int stage, double micro_batches);
+
+  std::shared_ptr<const Job> job_;
+  LayerSumsTable sums_;
+  Geometries geometries_;
+  Cuts cuts_;
+  Gradients gradients_;
+  std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
+  double optimizer_bytes_ = 0;              // that an update moves for each parameter
+  std::vector<int> runs_;                   // first parts of the runs of equal parts of the model
+  double haste_ = 1;  // by how much a device may be faster than assumed, its neighbours being idle
+  SharedCores shared_cores_;
+  bool by_hand_ = false;  // all communication is the ranks' own copying: who copies does not compute
+  Frame frame_;
+  Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
+  std::vector<StageTimes> paced_;
+  std::vector<std::vector<StageTimes>> of_replicas_;
+  std::vector<Ending> endings_;
+  std::vector<PipelineSlot> slots_;
+};
+
+}  // namespace orrery::planner

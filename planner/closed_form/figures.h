@@ -1,0 +1,32 @@
+// A plan's figures without a simulation: memory, FLOPs, and the step's time in closed form.
+#pragma once
+
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+struct Memory {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0, total = 0, capacity = 0;
+  double transient = 0;  // the part of `activations` that exists for a moment: gradients, the loss
+  double allocated = 0;  // what a framework's allocator counts as allocated, at its peak
+  double reserved = 0;   // what it took from the device for that
+  int stage = 0;         // whose device is the fullest
+  bool fits() const { return total <= capacity; }
+};
+// Of the fullest device. allocated = weights + gradients + optimizer + activations + buffers; reserved =
+// allocated * (1 + allocator margin); total = reserved + context. Activations: Korthikanti et al., arXiv
+// 2205.05198, times the schedule's micro-batches in flight; docs/accuracy.md says what else counts.
+Memory predict_memory(const Plan& plan);
+Memory predict_memory_of_stage(const Plan& plan, int stage);
+
+// Closed form, unbiased: orders plans. Microseconds to evaluate.
+double estimate_step_seconds(const Plan& plan);
+// Admissible: never above the simulated time. Prunes.
+double lower_bound_step_seconds(const Plan& plan);
+
+// FLOPs of the model in one step over the whole cluster: causal attention counted once, no recomputation.
+double model_flops(const Plan& plan);
+// With recomputation: what the devices really execute.
+double hardware_flops(const Plan& plan);
+
+}  // namespace orrery::planner

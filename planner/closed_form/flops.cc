@@ -1,0 +1,46 @@
+#include <algorithm>
+
+#include "planner/closed_form/figures.h"
+#include "program/operator_work.h"
+
+namespace orrery::planner {
+
+double model_flops(const Plan& plan) {
+  const Training& training = plan.job->training;
+  return 3 * plan.job->workload.forward_flops_per_sample(training.seq_len) *
+         static_cast<double>(training.global_batch);
+}
+
+double hardware_flops(const Plan& plan) {
+  const Job& job = *plan.job;
+  const Choices& c = plan.choices;
+  double again = 0;  // forward FLOPs of one sample that are computed twice
+  if (c.recompute != Recompute::none) {
+    Shard sample;
+    sample.samples = 1;
+    sample.seq_len = job.training.seq_len;
+    sample.rows = std::max(1, job.training.seq_len);
+    sample.precision = job.training.precision;
+    sample.fused_attention = job.training.fused_attention;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      int before = 0;  // layers of the stage's earlier chunks
+      for (int chunk = 0; chunk < c.interleave; ++chunk) {
+        const LayerRange layers = layers_of(plan, stage, chunk);
+        const LayerRange range = operators_of(plan, stage, chunk);
+        for (int i = range.begin; i < range.end; ++i) {
+          const Operator& op = job.workload.operators[i];
+          if (op.layer < 0 || op.layer >= job.workload.layers) continue;
+          const bool full =
+              c.recompute == Recompute::full &&
+              (c.recompute_layers == 0 || before + op.layer - layers.begin < c.recompute_layers);
+          const bool core = c.recompute == Recompute::selective && op.kind == OperatorKind::attention;
+          if (full || core) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
+        }
+        before += layers.end - layers.begin;
+      }
+    }
+  }
+  return model_flops(plan) + again * static_cast<double>(job.training.global_batch);
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,159 @@
+// What waiting for parameters costs where their owners are spread over the replicas: in every pass with
+// ZeRO-3, in the first forward pass of a step with ZeRO 1 and 2 where the runtime gathers beside it.
+#include <algorithm>
+#include <tuple>
+
+#include "planner/closed_form/estimator.h"
+
+namespace orrery::planner {
+namespace {
+
+// A layer's turn in a pass.
+struct Turn {
+  double work_s = 0;
+  double gather_s = 0;  // before it; 0: its parameters are there
+  double reduce_s = 0;  // of its gradients, after it
+};
+
+// Of the first turn from `begin` on that needs one; 0: none does.
+double first_gather(const std::vector<Turn>& turns, std::size_t begin = 0) {
+  for (std::size_t i = begin; i < turns.size(); ++i)
+    if (turns[i].gather_s > 0) return turns[i].gather_s;
+  return 0;
+}
+
+// Forward and backward passes of a chunk one after the other, as zero.cc has them: the gathering of the
+// next layer that needs one is issued where a layer that needed one begins, after the layer before that.
+class LayerStreams {
+ public:
+  explicit LayerStreams(bool overlap_reduce) : overlap_reduce_(overlap_reduce) {}
+
+  // Seconds that the pass takes. `next_s`: gathering of the first turn after it that needs one.
+  double run(const std::vector<Turn>& turns, double next_s) {
+    const double begin_s = compute_s_;
+    double reduced_s = 0;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      if (turns[i].gather_s > 0) {
+        const double there_s = gathered_s_;
+        const double here_s = first_gather(turns, i + 1);
+        data_s_ = std::max(data_s_, compute_s_) + (here_s > 0 ? here_s : next_s);
+        gathered_s_ = data_s_;
+        compute_s_ = std::max(compute_s_, there_s);
+      }
+      compute_s_ += turns[i].work_s;
+      if (overlap_reduce_) {
+        if (turns[i].reduce_s > 0) data_s_ = std::max(data_s_, compute_s_) + turns[i].reduce_s;
+      } else {
+        reduced_s += turns[i].reduce_s;
+      }
+    }
+    if (reduced_s > 0) compute_s_ = data_s_ = std::max(data_s_, compute_s_) + reduced_s;
+    return compute_s_ - begin_s;
+  }
+
+ private:
+  bool overlap_reduce_;
+  double compute_s_ = 0, data_s_ = 0;  // until when the streams are busy
+  double gathered_s_ = 0;              // of what was issued last
+};
+
+}  // namespace
+
+std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Frame& frame, int stage,
+                                                      const Reductions& all) {
+  const Choices& c = plan.choices;
+  const DeviceKindAt& kind = stages_.kinds[stage];
+  const LayerSums& own = sums_of(c, frame, kind);
+  const auto parts = static_cast<std::size_t>(sums_.parts().count());
+  std::vector<double> gathers(parts, 0), reductions(parts, 0);
+  for (const Reductions::Step& step : all.steps) {
+    gathers[step.part] += step.gather_s;
+    reductions[step.part] += step.seconds;
+  }
+  std::pair<double, double> waits;
+  for (int chunk = 0; chunk < c.interleave; ++chunk) {
+    const auto [begin, end] = frame.cut->part(stage, chunk);
+    std::vector<Turn> forward, backward;
+    double forward_s = 0, backward_s = 0;
+    for (int part = begin; part < end; ++part) {
+      // The layer that one pass ends with is there for the next, unless that is another chunk's.
+      const bool there = part == begin && c.interleave == 1;
+      const double work_s = own.forward[part + 1] - own.forward[part];
+      forward.push_back({work_s, there ? 0 : gathers[part], 0});
+      forward_s += work_s;
+    }
+    for (int part = end - 1; part >= begin; --part) {
+      const double work_s = own.backward[part + 1] - own.backward[part];
+      backward.push_back({work_s, part == end - 1 ? 0 : gathers[part], reductions[part]});
+      backward_s += work_s;
+    }
+    LayerStreams streams(c.overlap_grad_reduce);
+    const double forward_gather_s = first_gather(forward);
+    const double backward_gather_s = first_gather(backward);
+    std::pair<double, double> steady;
+    for (int round = 0; round < 2; ++round)
+      steady = {streams.run(forward, backward_gather_s > 0 ? backward_gather_s : forward_gather_s),
+                streams.run(backward, forward_gather_s > 0 ? forward_gather_s : backward_gather_s)};
+    waits.first += steady.first - forward_s;
+    waits.second += steady.second - backward_s;
+  }
+  return waits;
+}
+
+void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
+  const Choices& c = plan.choices;
+  for (const int stage : frame.cut->distinct) {
+    const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
+    StageTimes& t = (*stages)[stage];
+    double forward = 0, backward = 0;
+    if (c.zero == 3 && !frame.cut->alike) {
+      std::tie(forward, backward) = waits_for_layers(plan, frame, stage, all);
+    } else {
+      const double gather = c.zero == 3 ? all.gather_s : 0;
+      forward = std::max(0.0, gather - t.forward_busy);
+      backward = std::max(0.0, gather - t.backward_busy);
+      if (c.overlap_grad_reduce) {
+        // What one pass leaves of its reductions may go on beside the next.
+        backward = std::max(backward, 2 * gather + all.total_s - t.forward_busy - t.backward_busy - forward);
+      } else {
+        backward += all.total_s;
+      }
+    }
+    t.forward += forward;
+    t.forward_busy += forward;
+    t.backward += backward;
+    t.backward_busy += backward;
+    t.first_forward += forward / c.interleave;
+    t.first_backward += backward / c.interleave;
+  }
+  for (int stage = 0; stage < c.pp; ++stage)
+    if (frame.cut->twin[stage] != stage) (*stages)[stage] = (*stages)[frame.cut->twin[stage]];
+}
+
+double Estimator::gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages) {
+  const Choices& c = plan.choices;
+  double delay = 0;
+  double arrival = 0;  // of the first micro-batch, were nothing late
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& t = stages[stage];
+    if (frame.cut->twin[stage] == stage) {
+      const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
+      const LayerSums& own = sums_of(c, frame, stages_.kinds[stage]);
+      // Where layers are alike, gathering and computing both run evenly between a chunk's first and last.
+      const std::size_t step = frame.cut->alike ? std::max<std::size_t>(1, all.uses.size() / 8) : 1;
+      const auto late = [&](const Reductions::Use& use) {
+        const int begin = frame.cut->part(stage, use.chunk).begin;
+        double before = arrival + own.forward[use.part] - own.forward[begin];
+        // Of each earlier chunk every stage has had a micro-batch.
+        if (use.chunk > 0) before += use.chunk * c.pp * t.forward / c.interleave;
+        return use.gathered_s - before;
+      };
+      for (std::size_t i = 0; i < all.uses.size(); i += step) delay = std::max(delay, late(all.uses[i]));
+      if (!all.uses.empty()) delay = std::max(delay, late(all.uses.back()));
+    }
+    arrival += t.first_forward + (stage + 1 < c.pp ? frame.hops[stage] : 0);
+  }
+  return delay;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,260 @@
+#include "planner/closed_form/geometry.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "planner/closed_form/layer_sums.h"
+#include "program/placement.h"
+
+namespace orrery::planner {
+namespace {
+
+std::uint64_t layout_key(const Choices& c) {
+  std::uint64_t key = mixed(0, static_cast<std::uint64_t>(c.tp) << 32 | static_cast<std::uint32_t>(c.pp));
+  key = mixed(key, static_cast<std::uint64_t>(c.dp) << 32 | static_cast<std::uint32_t>(c.cp));
+  key = mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
+  std::uint64_t order = c.sequence_parallel ? 1 : 0;
+  for (const Dimension dimension : c.order) order = order * 8 + static_cast<std::uint64_t>(dimension);
+  return mixed(key, order);
+}
+
+}  // namespace
+
+int smallest_node(const Cluster& cluster) {
+  int devices = cluster.groups.front().node.devices;
+  for (const NodeGroup& group : cluster.groups) devices = std::min(devices, group.node.devices);
+  return std::min(devices, cluster.devices());
+}
+
+Geometries::Geometries(std::shared_ptr<const Job> job)
+    : job_(std::move(job)),
+      network_(job_->cluster),
+      uniform_(job_->cluster.groups.size() == 1 && job_->cluster.overrides.empty()) {}
+
+GroupShape Geometries::shape_of(const std::vector<int>& ranks) {
+  const int devices = job_->cluster.devices();
+  std::vector<int> on;
+  on.reserve(ranks.size());
+  std::uint64_t key = ranks.size();
+  for (const int rank : ranks) {
+    on.push_back(rank % devices);
+    key = mixed(key, static_cast<std::uint64_t>(on.back()));
+  }
+  const auto [entry, fresh] = known_.try_emplace(key);
+  if (fresh) entry->second = group_shape(network_, on);
+  return entry->second;
+}
+
+// Ports that the devices of a node share are shared by all groups of one kind at work at once: with ranks of
+// other groups between two members of one, that many groups leave the node together.
+GroupShape Geometries::with_shared_ports(GroupShape shape, int at_once) const {
+  const NodeType& node = job_->cluster.groups.front().node;
+  const int groups_of_node = at_once > 0 ? at_once : node.devices / std::max(1, shape.ranks_per_node);
+  if (shape.nodes <= 1 || groups_of_node <= 1 || shape.inter_bandwidth_bytes_per_s <= 0) return shape;
+  const double all = node.nic.bandwidth_bytes_per_s * node.nic.count;
+  shape.inter_bandwidth_bytes_per_s *=
+      std::min(1.0, all / (shape.inter_bandwidth_bytes_per_s * groups_of_node));
+  return shape;
+}
+
+// Devices between a rank and the one of the next stage at the same coordinates.
+int Geometries::stage_stride(const Choices& c) {
+  int stride = 1;
+  for (const Dimension dimension : c.order) {
+    if (dimension == Dimension::pp) break;
+    stride *= dimension == Dimension::tp   ? c.tp
+              : dimension == Dimension::cp ? c.cp
+              : dimension == Dimension::dp ? c.dp
+                                           : 1;
+  }
+  return stride;
+}
+
+// Beyond the smallest switch, ways between nodes differ: only where all nodes are alike from everywhere does
+// a group moved by whole nodes stay as it was.
+bool Geometries::nodes_alike() const {
+  const FabricKind kind = job_->cluster.fabric.kind;
+  return uniform_ &&
+         (kind == FabricKind::star || kind == FabricKind::fat_tree || kind == FabricKind::rail_fat_tree);
+}
+
+bool Geometries::aligned(const Choices& c) const {
+  if (!uniform_ || c.pp == 1) return uniform_;
+  return nodes_alike() && stage_stride(c) % job_->cluster.groups.front().node.devices == 0;
+}
+
+// Whether all tensor groups, or so many neighbours of them, have rank 0's shape wherever they sit: blocks of
+// a node behind one switch.
+bool Geometries::tensor_everywhere_alike(const Choices& c, int ranks) const {
+  const NodeType& node = job_->cluster.groups.front().node;
+  return uniform_ && c.order[0] == Dimension::tp && node.devices % c.tp == 0 &&
+         (node.intra.kind == IntraKind::nvswitch || node.intra.kind == IntraKind::shared_memory ||
+          node.devices == ranks);
+}
+
+void Geometries::fill(const Choices& c, Geometry& geometry) {
+  const Plan plan{job_, c};
+  std::vector<Group> groups = {tensor_group(plan, 0), data_group(plan, 0), context_group(plan, 0)};
+  if (c.ep > 1 || c.sequence_parallel) groups.push_back(expert_data_group(plan, 0));
+  if (c.ep > 1) groups.push_back(expert_group(plan, 0));
+  if (c.etp > 1) groups.push_back(expert_tensor_group(plan, 0));
+  geometry.aligned = aligned(c);
+  const auto tensor_alike = [&](GroupKind kind) {
+    return (kind == GroupKind::tensor && tensor_everywhere_alike(c, c.tp)) ||
+           (kind == GroupKind::expert_tensor && tensor_everywhere_alike(c, c.etp));
+  };
+  // The least that anything on this fabric takes: between neighbours under one switch.
+  double least_latency_s = -1;
+  if (uniform_ && job_->cluster.nodes() > 1) {
+    const int next = job_->cluster.groups.front().node.devices;
+    least_latency_s = shape_of({0, next}).inter_latency_s;
+  }
+  const auto unhindered = [&](GroupShape shape) {
+    if (shape.nodes > 1 && least_latency_s >= 0) {
+      shape.inter_latency_s = std::min(shape.inter_latency_s, least_latency_s);
+      const Nic& nic = job_->cluster.groups.front().node.nic;
+      shape.inter_bandwidth_bytes_per_s =
+          std::max(shape.inter_bandwidth_bytes_per_s,
+                   std::min(nic.count, shape.ranks_per_node) * nic.bandwidth_bytes_per_s);
+    }
+    return shape;
+  };
+  // Whether the group around the rank of each stage that stands there as rank 0 does in the first has rank
+  // 0's shape. Moved by whole nodes it has: the unlike moves within a node are looked at.
+  const int on_node = job_->cluster.groups.front().node.devices;
+  const int stride = stage_stride(c);
+  const auto same_in_all_stages = [&](const Group& group, const GroupShape& shape) {
+    if (geometry.aligned) return true;
+    if (!nodes_alike()) return false;
+    const std::uint64_t key = shape_key(unhindered(shape));
+    std::set<int> moves = {0};
+    for (int stage = 1; stage < c.pp; ++stage) {
+      if (!moves.insert(stage * stride % on_node).second) continue;
+      std::vector<int> moved = group.ranks;
+      for (int& rank : moved) rank += stage * stride;
+      if (shape_key(unhindered(shape_of(moved))) != key) return false;
+    }
+    return true;
+  };
+  for (const Group& group : groups) {
+    if (group.ranks.size() <= 1) continue;
+    const GroupShape shape = shape_of(group.ranks);
+    geometry.shapes[group.kind] = with_shared_ports(shape);
+    const bool same = same_in_all_stages(group, shape);
+    const bool data = group.kind == GroupKind::data || group.kind == GroupKind::expert_data;
+    if (same || data || tensor_alike(group.kind)) geometry.alone[group.kind] = unhindered(shape);
+    if (data && same) geometry.data_alike.push_back(group.kind);
+  }
+  // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
+  // ports.
+  std::vector<int> on_first_node(static_cast<std::size_t>(c.pp), 0);
+  for (int rank = 0; rank < std::min(c.world(), on_node); ++rank)
+    ++on_first_node[static_cast<std::size_t>(coordinates_of(plan, rank).pp)];
+  const int of_stage = on_first_node.front();
+  if (uniform_) {
+    geometry.first_stage_on_node = of_stage;
+    geometry.on_first_node = std::move(on_first_node);
+  }
+  Coordinates at = coordinates_of(plan, 0);
+  for (int stage = 0; stage < c.pp && c.pp > 1; ++stage) {
+    at.pp = stage;
+    const int from = rank_of(plan, at);
+    at.pp = (stage + 1) % c.pp;
+    geometry.alone_hops.push_back(shape_of({from, rank_of(plan, at)}));
+    geometry.hops.push_back(with_shared_ports(geometry.alone_hops.back(), of_stage));
+    geometry.hop_keys.push_back(
+        mixed(shape_key(geometry.hops.back()), shape_key(geometry.alone_hops.back())));
+  }
+  if (c.pp > 1) geometry.shapes[GroupKind::embedding] = geometry.hops.back();
+  geometry.kinds.resize(static_cast<std::size_t>(c.pp));
+  if (uniform_) {
+    for (auto& kinds : geometry.kinds) kinds.push_back({job_->cluster.groups.front().node.profile, 1.0});
+    return;
+  }
+  std::vector<std::set<DeviceKindAt>> seen(static_cast<std::size_t>(c.pp));
+  for (int rank = 0; rank < c.world(); ++rank) {
+    const int device = device_of(plan, rank);
+    const int profile = job_->cluster.groups[job_->cluster.place(device).group].node.profile;
+    seen[coordinates_of(plan, rank).pp].insert({profile, job_->cluster.device_speed(device)});
+  }
+  for (int stage = 0; stage < c.pp; ++stage)
+    geometry.kinds[stage].assign(seen[stage].begin(), seen[stage].end());
+  fill_replicas(plan, geometry);
+}
+
+void Geometries::fill_replicas(const Plan& plan, Geometry& geometry) {
+  const Choices& c = plan.choices;
+  const auto kind_of = [&](int rank) {
+    const int device = device_of(plan, rank);
+    return DeviceKindAt{job_->cluster.groups[job_->cluster.place(device).group].node.profile,
+                        job_->cluster.device_speed(device)};
+  };
+  const auto rate_of = [&](const DeviceKindAt& kind) {
+    return job_->cluster.profiles[kind.profile].peak(job_->training.precision) * kind.speed;
+  };
+  std::map<std::vector<std::uint64_t>, std::size_t> known;
+  for (int replica = 0; replica < c.dp; ++replica) {
+    std::vector<Standing> stages;
+    std::vector<std::uint64_t> key;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      Coordinates at;
+      at.pp = stage;
+      at.dp = replica;
+      const int first = rank_of(plan, at);
+      Standing standing;
+      standing.kind = kind_of(first);
+      for (at.cp = 0; at.cp < c.cp; ++at.cp) {
+        for (at.tp = 0; at.tp < c.tp; ++at.tp) {
+          const DeviceKindAt kind = kind_of(rank_of(plan, at));
+          if (rate_of(kind) < rate_of(standing.kind)) standing.kind = kind;
+        }
+      }
+      std::vector<Group> groups = {tensor_group(plan, first), context_group(plan, first)};
+      if (c.ep > 1) groups.push_back(expert_group(plan, first));
+      if (c.etp > 1) groups.push_back(expert_tensor_group(plan, first));
+      for (const Group& group : groups)
+        if (group.ranks.size() > 1) standing.shapes[group.kind] = with_shared_ports(shape_of(group.ranks));
+      standing.key = inner_shapes_key(standing.shapes);
+      key.push_back(standing.key);
+      key.push_back(static_cast<std::uint64_t>(standing.kind.profile));
+      key.push_back(std::bit_cast<std::uint64_t>(standing.kind.speed));
+      stages.push_back(std::move(standing));
+    }
+    const auto [entry, fresh] = known.try_emplace(std::move(key), geometry.replicas.size());
+    if (fresh) geometry.replicas.push_back({std::move(stages), {}});
+    geometry.replicas[entry->second].members.push_back(replica);
+  }
+}
+
+const Geometry& Geometries::of(const Choices& c) {
+  const std::uint64_t key = layout_key(c);
+  if (last_ != nullptr && last_key_ == key) return *last_;
+  const auto [entry, fresh] = index_.try_emplace(key, static_cast<int>(all_.size()));
+  if (fresh) {
+    all_.emplace_back();
+    all_.back().id = entry->second;
+    fill(c, all_.back());
+  }
+  last_key_ = key;
+  last_ = &all_[entry->second];
+  return *last_;
+}
+
+const Geometry::Sharded& Geometries::sharded(const Choices& c, const Geometry& geometry) {
+  const std::uint64_t key =
+      mixed(static_cast<std::uint64_t>(geometry.id), static_cast<std::uint64_t>(c.shard_group));
+  const auto [entry, fresh] = sharded_.try_emplace(key);
+  if (fresh) {
+    const Plan plan{job_, c};
+    Geometry::Sharded& shapes = entry->second;
+    shapes.shard_alone = shape_of(shard_group(plan, 0).ranks);
+    shapes.replicate_alone = shape_of(replicate_group(plan, 0).ranks);
+    shapes.shard = with_shared_ports(shapes.shard_alone);
+    shapes.replicate = with_shared_ports(shapes.replicate_alone);
+  }
+  return entry->second;
+}
+
+}  // namespace orrery::planner

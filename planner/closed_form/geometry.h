@@ -1,0 +1,108 @@
+// Where the ranks of a layout sit on the machine: the shapes of rank 0's groups, the ways between pipeline
+// stages, the devices that each stage runs on. Looked up once for each layout and shared by all its plans.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "planner/closed_form/layer_times.h"
+#include "program/plan.h"
+#include "topologies/network.h"
+
+namespace orrery::planner {
+
+// One kind of device at one speed.
+struct DeviceKindAt {
+  int profile = 0;
+  double speed = 1;
+  auto operator<=>(const DeviceKindAt&) const = default;
+};
+
+// Where the ranks of one stage of one replica stand.
+struct Standing {
+  DeviceKindAt kind;      // the slowest of their devices
+  GroupShapes shapes;     // of the groups inside a layer
+  std::uint64_t key = 0;  // of what the shapes say
+};
+
+// Devices of the cluster's smallest node.
+int smallest_node(const Cluster& cluster);
+
+struct Geometry {
+  int id = 0;
+  // Of rank 0's groups; ports that several groups of a node use at once are shared between them.
+  GroupShapes shapes;
+  // The same with every group alone on the network: nothing is faster. The groups inside a layer only where
+  // those of every stage have rank 0's shape (around the rank that stands in its stage as rank 0 in the
+  // first: one rank of each stage, sending to one another, is what bounds look at); the data groups are rank
+  // 0's own.
+  GroupShapes alone;
+  std::vector<GroupKind> data_alike;  // of the data groups, those that have that shape in every stage
+  // Every stage stands on the machine as stage 0 does, moved by whole nodes: its groups have these shapes.
+  bool aligned = false;
+  std::vector<GroupShape> hops;  // from stage i to stage i + 1, and from the last to the first
+  std::vector<GroupShape> alone_hops;
+  std::vector<std::uint64_t> hop_keys;  // of both shapes of a hop: where equal, messages cost the same
+  std::vector<std::vector<DeviceKindAt>> kinds;  // of the devices of each stage
+  int first_stage_on_node = 1;     // ranks of the first stage on one node, where all devices are alike
+  std::vector<int> on_first_node;  // ranks of each stage on the first node, where all devices are alike
+  // Where devices are unlike: which replicas (their dp coordinates) stand alike, stage by stage. Empty where
+  // all devices are alike.
+  struct Replicas {
+    std::vector<Standing> stages;
+    std::vector<int> members;
+  };
+  std::vector<Replicas> replicas;
+  // The groups of ZeRO shards of the given size and of the copies of a shard; empty where not asked for.
+  struct Sharded {
+    GroupShape shard, replicate, shard_alone, replicate_alone;
+  };
+};
+
+class Geometries {
+ public:
+  explicit Geometries(std::shared_ptr<const Job> job);
+  Geometries(const Geometries&) = delete;
+
+  // The choices must have passed check_plan. The reference stays valid.
+  const Geometry& of(const Choices& choices);
+  const Geometry::Sharded& sharded(const Choices& choices, const Geometry& geometry);
+  // One kind of device everywhere, nothing degraded.
+  bool uniform() const { return uniform_; }
+
+ private:
+  GroupShape shape_of(const std::vector<int>& ranks);
+  // `at_once`: groups of a node at work at the same time; 0: all of them.
+  GroupShape with_shared_ports(GroupShape shape, int at_once = 0) const;
+  static int stage_stride(const Choices& choices);
+  bool nodes_alike() const;
+  bool aligned(const Choices& choices) const;
+  bool tensor_everywhere_alike(const Choices& choices, int ranks) const;
+  void fill(const Choices& choices, Geometry& geometry);
+  void fill_replicas(const Plan& plan, Geometry& geometry);
+
+  std::shared_ptr<const Job> job_;
+  Network network_;
+  bool uniform_ = true;
+  std::deque<Geometry> all_;
+  std::unordered_map<std::uint64_t, int> index_;         // of layouts
+  std::unordered_map<std::uint64_t, GroupShape> known_;  // of lists of devices
+  std::unordered_map<std::uint64_t, Geometry::Sharded> sharded_;
+  std::uint64_t last_key_ = 0;
+  const Geometry* last_ = nullptr;
+};
+
+// A running 64-bit hash (SplitMix64's finaliser, as in base/random.h): unlike inputs differ but for a chance
+// of 2^-64 a pair.
+constexpr std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
+  std::uint64_t z = (seed * 0xD1342543DE82EF95ULL + 0x9E3779B97F4A7C15ULL) ^ value;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,288 @@
+#include "planner/closed_form/gradients.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+#include <string>
+
+#include "planner/closed_form/layer_sums.h"
+#include "program/lower/lowering.h"
+#include "program/operator_work.h"
+
+namespace orrery::planner {
+namespace {
+
+std::uint64_t pair_of(int a, int b) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 | static_cast<std::uint32_t>(b);
+}
+
+// Puts them in order; each has its own gathering, and then all before it too.
+void add_up(std::vector<Reductions::Use>& uses) {
+  std::stable_sort(uses.begin(), uses.end(), [](const Reductions::Use& a, const Reductions::Use& b) {
+    return std::pair(a.chunk, a.part) < std::pair(b.chunk, b.part);
+  });
+  for (std::size_t i = 1; i < uses.size(); ++i) uses[i].gathered_s += uses[i - 1].gathered_s;
+}
+
+// Experts that see other tokens than the rest of the layer are reduced over a group of their own.
+bool apart(const Choices& c) {
+  return c.ep > 1 || c.sequence_parallel;
+}
+
+}  // namespace
+
+Gradients::Gradients(std::shared_ptr<const Job> job, const LayerParts& parts, Geometries& geometries)
+    : job_(std::move(job)), parts_(parts), geometries_(geometries) {}
+
+const std::vector<Gradients::Slice>& Gradients::slices(const Choices& c) {
+  const auto [entry, fresh] =
+      slices_.try_emplace(mixed(pair_of(c.tp, c.ep), static_cast<std::uint64_t>(c.etp)));
+  if (!fresh) return entry->second;
+  Shard shard;
+  shard.tp = c.tp;
+  shard.ep = c.ep;
+  shard.etp = c.etp;
+  std::set<std::string> owners;
+  for (const Operator& op : job_->workload.operators)
+    for (const ParameterTensor& tensor : op.parameters)
+      if (!tensor.tied_to.empty()) owners.insert(tensor.tied_to);
+  Operator single;
+  for (int part = 0; part < parts_.count(); ++part) {
+    for (int i = parts_.begin[part]; i < parts_.begin[part + 1]; ++i) {
+      single.kind = job_->workload.operators[i].kind;
+      const bool graph = !job_->workload.transformer && c.tp > 1;
+      // Buckets fill from the last operator to the first, with an operator's parameters in their order: the
+      // list is read from its end.
+      const std::vector<ParameterTensor>& parameters = job_->workload.operators[i].parameters;
+      for (auto at = parameters.rbegin(); at != parameters.rend(); ++at) {
+        const ParameterTensor& tensor = *at;
+        single.parameters.assign(1, tensor);
+        single.parameters[0].tied_to.clear();
+        // What tensor ranks of a general graph hold whole is reduced over them too, as experts are.
+        const bool everywhere = graph && tensor.split_dim < 0;
+        entry->second.push_back({part, static_cast<double>(local_parameters(single, shard)),
+                                 tensor.expert || everywhere, !tensor.tied_to.empty(),
+                                 !tensor.tied_to.empty() || owners.count(tensor.name) != 0,
+                                 !tensor.expert && tensor.split_dim < 0 && !everywhere});
+      }
+    }
+  }
+  return entry->second;
+}
+
+const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, int stage) {
+  const Choices& c = plan.choices;
+  const bool by_layer = c.zero == 3;
+  const double limit = by_layer ? 0 : plan.bucket_bytes();
+  std::uint64_t key = mixed(pair_of(c.tp, c.ep), pair_of(c.etp, cut.id));
+  key = mixed(key, pair_of(stage, by_layer ? 2 : apart(c) ? 1 : 0));
+  key = mixed(key, by_layer && apart(c) ? 1 : 0);
+  key = mixed(key, std::bit_cast<std::uint64_t>(limit));
+  const auto [entry, fresh] = buckets_.try_emplace(key);
+  Buckets& result = entry->second;
+  if (!fresh) return result;
+  const std::vector<Slice>& all = slices(c);
+  const double element_bytes = bytes_of(plan.gradient_type());
+  const auto at_part = [&](int part) {
+    return std::partition_point(all.begin(), all.end(),
+                                [&](const Slice& slice) { return slice.part < part; }) -
+           all.begin();
+  };
+  for (int chunk = cut.chunks - 1; chunk >= 0; --chunk) {
+    const LayerRange parts = cut.part(stage, chunk);
+    const auto begin = at_part(parts.begin);
+    const auto end = at_part(parts.end);
+    for (const bool expert : {false, true}) {
+      if (expert && !apart(c)) continue;
+      Bucket open;
+      open.chunk = chunk;
+      open.expert = expert;
+      const auto close = [&] {
+        if (open.elements > 0) result.buckets.push_back(open);
+        open.elements = 0;
+        open.first_part = false;
+      };
+      for (auto i = end - 1; i >= begin; --i) {
+        const Slice& slice = all[i];
+        if (by_layer && open.elements > 0 && open.part != slice.part) close();
+        if ((slice.expert && apart(c)) != expert) continue;
+        if (slice.alias && cut.stages == 1) continue;
+        if (slice.tied && cut.stages > 1) {
+          result.tied += slice.elements;
+          continue;
+        }
+        if (slice.partial) result.replicated += slice.elements;
+        if (limit > 0 && open.elements > 0 && (open.elements + slice.elements) * element_bytes > limit)
+          close();
+        open.elements += slice.elements;
+        open.part = slice.part;
+        open.first_part = open.first_part || i == 0;
+      }
+      close();
+    }
+  }
+  return result;
+}
+
+std::uint64_t Gradients::buckets_key(const Plan& plan, const Cut& cut) {
+  std::uint64_t key = 3;
+  for (const int stage : cut.distinct) {
+    for (const Bucket& bucket : buckets(plan, cut, stage).buckets)
+      key = mixed(key, std::bit_cast<std::uint64_t>(bucket.elements));
+    key = mixed(key, 0);
+  }
+  return key;
+}
+
+bool Gradients::one_bucket(const Plan& plan, const Cut& cut) {
+  return std::all_of(cut.distinct.begin(), cut.distinct.end(),
+                     [&](int stage) { return buckets(plan, cut, stage).buckets.size() <= 1; });
+}
+
+void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage,
+                     Reductions& result) {
+  const Choices& c = plan.choices;
+  const Buckets& all = buckets(plan, cut, stage);
+  const double gradient_bytes = bytes_of(plan.gradient_type());
+  const double weight_bytes = bytes_of(plan.parameter_type());
+  const Geometry::Sharded* sharded = c.hybrid() ? &geometries_.sharded(c, geometry) : nullptr;
+  struct Shapes {
+    const GroupShape* shared = nullptr;
+    const GroupShape* alone = nullptr;
+    std::uint64_t shared_key = 0, alone_key = 0;
+  };
+  // Alone on the network, rank 0's groups are real groups of the simulation; other stages' may stand
+  // otherwise.
+  const auto known = [&](GroupKind kind) {
+    return stage == 0 || std::find(geometry.data_alike.begin(), geometry.data_alike.end(), kind) !=
+                             geometry.data_alike.end();
+  };
+  const auto find_shapes = [&](bool expert) -> Shapes {
+    if (!expert && c.hybrid())
+      return {&sharded->shard, stage == 0 || geometry.aligned ? &sharded->shard_alone : nullptr};
+    const auto kind = expert ? GroupKind::expert_data : GroupKind::data;
+    const auto at = geometry.shapes.find(kind);
+    if (at == geometry.shapes.end()) return {};
+    const auto alone = geometry.alone.find(kind);
+    return {&at->second, known(kind) && alone != geometry.alone.end() ? &alone->second : nullptr};
+  };
+  std::array<Shapes, 2> found = {find_shapes(false), find_shapes(true)};
+  for (Shapes& shapes : found) {
+    if (shapes.shared != nullptr) shapes.shared_key = shape_key(*shapes.shared);
+    if (shapes.alone != nullptr) shapes.alone_key = shape_key(*shapes.alone);
+  }
+  const auto shapes_of = [&](bool expert) -> const Shapes& { return found[expert ? 1 : 0]; };
+  const auto cost = [&](CollectiveKind kind, double bytes, const GroupShape& shape, std::uint64_t shape_of) {
+    if (shape.ranks <= 1 || bytes <= 0) return 0.0;
+    const std::uint64_t key =
+        mixed(mixed(shape_of, static_cast<std::uint64_t>(kind)), std::bit_cast<std::uint64_t>(bytes));
+    const auto [known, unknown] = collectives_.try_emplace(key, 0.0);
+    if (unknown) known->second = collective_s(kind, bytes, shape, *job_);
+    return known->second;
+  };
+  const CollectiveKind reduce = c.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
+  const bool plain = c.sync == Sync::all_reduce && c.grad_compression == Compression::none;
+  // Layers of one kind have buckets of one size: their costs are looked up once.
+  double last_elements = -1, last_reduce = 0, last_gather = 0, last_across = 0, last_least = 0,
+         last_gather_least = 0;
+  bool last_expert = false;
+  for (const Bucket& bucket : all.buckets) {
+    const Shapes& shapes = shapes_of(bucket.expert);
+    const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
+    result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
+    if (shapes.shared == nullptr) continue;
+    if (bucket.elements != last_elements || bucket.expert != last_expert) {
+      last_elements = bucket.elements;
+      last_expert = bucket.expert;
+      last_across = last_least = last_gather = last_gather_least = 0;
+      const double bytes = bucket.elements * gradient_bytes;
+      if (c.grad_compression == Compression::fp16) {
+        last_reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
+      } else if (c.grad_compression != Compression::none) {
+        last_reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
+                           *shapes.shared, shapes.shared_key);
+      } else if (c.has_servers()) {
+        // Gradients meet at the servers' ports, and leave through the workers'; parameters the other way.
+        // Who serves keeps its own slice.
+        const double servers = c.servers;
+        const double leaving = servers < members ? 1 : (members - 1) / members;
+        const double busiest = std::max((members - 1) / servers, leaving);
+        const double port = shapes.shared->nodes > 1 ? shapes.shared->port_bandwidth_bytes_per_s
+                                                     : shapes.shared->to_one_bandwidth_bytes_per_s;
+        last_reduce = port > 0 ? bytes * busiest / port : 0;
+        last_gather = port > 0 ? bucket.elements * weight_bytes * busiest / port : 0;
+      } else {
+        last_reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
+      }
+      if (c.hybrid() && !bucket.expert)
+        last_across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate,
+                           shape_key(sharded->replicate));
+      if (c.zero >= 1)
+        last_gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
+                           shapes.shared_key);
+      if (plain && shapes.alone != nullptr) {
+        last_least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
+        if (c.zero >= 1)
+          last_gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.alone,
+                                   shapes.alone_key);
+      }
+    }
+    result.steps.push_back({last_reduce, last_across, last_gather, bucket.part, bucket.chunk});
+    result.total_s += last_reduce;
+    result.gather_s += last_gather;
+    result.widest_layer_s = std::max(result.widest_layer_s, last_gather);
+    result.total_least_s += last_least;
+    result.gather_least_s += last_gather_least;
+    if (bucket.first_part) result.final_least_s = last_least;
+  }
+  result.rest_s.assign(result.steps.size() + 1, 0);
+  for (std::size_t i = result.steps.size(); i-- > 0;)
+    result.rest_s[i] = result.rest_s[i + 1] + result.steps[i].seconds + result.steps[i].across_s;
+  const bool beside_forward = (c.zero == 1 || c.zero == 2) && job_->runtime.overlap_param_gather;
+  if (beside_forward)
+    for (const Reductions::Step& step : result.steps)
+      result.uses.push_back({step.chunk, step.part, step.gather_s});
+  if (all.tied > 0) {
+    // Shared by the first and the last stage: summed over both, then reduced like any other.
+    result.last_s +=
+        cost(CollectiveKind::all_reduce, all.tied * gradient_bytes, geometry.shapes.at(GroupKind::embedding),
+             shape_key(geometry.shapes.at(GroupKind::embedding)));
+    const Shapes& shapes = shapes_of(false);
+    result.owned += all.tied / (c.zero >= 1 && shapes.shared != nullptr ? shapes.shared->ranks : 1);
+    if (shapes.shared != nullptr) {
+      result.last_s += cost(reduce, all.tied * gradient_bytes, *shapes.shared, shapes.shared_key);
+      if (c.zero >= 1) {
+        const double gather =
+            cost(CollectiveKind::all_gather, all.tied * weight_bytes, *shapes.shared, shapes.shared_key);
+        result.gather_s += gather;
+        if (beside_forward)
+          result.uses.push_back(stage == 0 ? Reductions::Use{0, cut.part(0, 0).begin, gather}
+                                           : Reductions::Use{cut.chunks - 1, parts_.count() - 1, gather});
+      }
+    }
+  }
+  add_up(result.uses);
+  const auto tensor = geometry.shapes.find(GroupKind::tensor);
+  if (c.sequence_parallel && tensor != geometry.shapes.end()) {
+    const GroupShape* shape = shapes_of(false).shared;
+    const double shards = c.zero >= 1 && shape != nullptr ? shape->ranks : 1;
+    result.last_s += cost(CollectiveKind::all_reduce, all.replicated / shards * gradient_bytes,
+                          tensor->second, shape_key(tensor->second));
+  }
+}
+
+const Reductions& Gradients::of(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage) {
+  const Choices& c = plan.choices;
+  std::uint64_t key =
+      mixed(pair_of(geometry.id, cut.id), pair_of(stage, c.zero * 2 + (c.sequence_parallel ? 1 : 0)));
+  key = mixed(key, pair_of(c.etp, c.shard_group));
+  key = mixed(key, pair_of(static_cast<int>(c.sync) * 8 + static_cast<int>(c.grad_compression), c.servers));
+  if (c.grad_compression == Compression::topk) key = mixed(key, std::bit_cast<std::uint64_t>(c.topk_ratio));
+  if (c.zero < 3) key = mixed(key, std::bit_cast<std::uint64_t>(plan.bucket_bytes()));
+  const auto [entry, fresh] = reductions_.try_emplace(key);
+  if (fresh) fill(plan, geometry, cut, stage, entry->second);
+  return entry->second;
+}
+
+}  // namespace orrery::planner

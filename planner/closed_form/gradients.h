@@ -1,0 +1,89 @@
+// Data parallelism's traffic in closed form: which gradients a stage reduces together, and what their
+// reduction, the gathering of parameters and the optimizer's share come to.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "planner/closed_form/cuts.h"
+#include "planner/closed_form/geometry.h"
+
+namespace orrery::planner {
+
+// Of one stage of one plan, whatever the micro-batch.
+struct Reductions {
+  struct Step {  // one bucket, in the order of completion
+    double seconds = 0;
+    double across_s = 0;  // hybrid sharding: the sum over the copies of a shard, at the last micro-batch
+    double gather_s = 0;  // of its parameters
+    int part = 0;         // whose backward pass completes it
+    int chunk = 0;
+  };
+  // A bucket's parameters that are gathered beside the next forward pass, in the order of use.
+  struct Use {
+    int chunk = 0;
+    int part = 0;           // the first that waits for them: the last that the backward pass completes
+    double gathered_s = 0;  // when they are there, alone on the data stream from the step's beginning
+  };
+  std::vector<Step> steps;
+  std::vector<Use> uses;
+  std::vector<double> rest_s;  // of the steps from the i-th on
+  double total_s = 0;          // without across_s
+  double last_s = 0;           // tied and partial gradients, after the others
+  double gather_s = 0;         // of all parameters
+  double owned = 0;            // elements that the rank updates
+  double widest_layer_s = 0;   // ZeRO-3: gather of the layer that takes longest
+  // Never above what a simulation takes; 0 where that cannot be said.
+  double total_least_s = 0, gather_least_s = 0, final_least_s = 0;
+};
+
+class Gradients {
+ public:
+  Gradients(std::shared_ptr<const Job> job, const LayerParts& parts, Geometries& geometries);
+  Gradients(const Gradients&) = delete;
+
+  const Reductions& of(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage);
+
+  // Sizes in bytes of the buckets of a stage: plans with equal sizes reduce alike.
+  std::uint64_t buckets_key(const Plan& plan, const Cut& cut);
+  // Whether no stage has more than one: reduced beside the backward pass or after it is then the same.
+  bool one_bucket(const Plan& plan, const Cut& cut);
+
+ private:
+  // A parameter on one rank.
+  struct Slice {
+    int part = 0;
+    double elements = 0;
+    bool expert = false;
+    bool alias = false;    // tied to another operator's
+    bool tied = false;     // alias, or the one that an alias is tied to
+    bool partial = false;  // of whole rows: its gradient is a part of a sum under sequence parallelism
+  };
+  struct Bucket {
+    double elements = 0;
+    int part = 0;
+    int chunk = 0;
+    bool expert = false;
+    bool first_part = false;  // holds what the last instruction of the backward pass writes
+  };
+  struct Buckets {
+    std::vector<Bucket> buckets;  // in the order of their completion
+    double tied = 0;              // elements shared with another stage
+    double replicated = 0;        // elements whose gradients are partial under sequence parallelism
+  };
+  const std::vector<Slice>& slices(const Choices& choices);
+  const Buckets& buckets(const Plan& plan, const Cut& cut, int stage);
+  void fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage, Reductions& result);
+
+  std::shared_ptr<const Job> job_;
+  const LayerParts& parts_;
+  Geometries& geometries_;
+  std::unordered_map<std::uint64_t, std::vector<Slice>> slices_;  // in the order of the operators
+  std::unordered_map<std::uint64_t, Buckets> buckets_;
+  std::unordered_map<std::uint64_t, Reductions> reductions_;
+  std::unordered_map<std::uint64_t, double> collectives_;
+};
+
+}  // namespace orrery::planner

@@ -1,0 +1,221 @@
+#include "planner/closed_form/layer_times.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <unordered_map>
+
+#include "cost/compute_cost.h"
+#include "program/lower/lowering.h"
+#include "program/placement.h"
+
+namespace orrery::planner {
+namespace {
+
+double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeProfile& runtime) {
+  const double rate = plan.bandwidth_bytes_per_s * runtime.communication_efficiency;
+  return plan.latency_s + (rate > 0 ? bytes / rate : 0);
+}
+
+struct Track {
+  double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
+  bool used = false;
+};
+
+// Laying the instructions of a Program on its streams, each as early as it may start.
+class Layout {
+ public:
+  Layout(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes)
+      : job_(job), sketch_(sketch), program_(*sketch.program), shapes_(shapes) {}
+
+  std::vector<LayerTime> run() {
+    std::array<std::vector<Track>, 2> tracks;  // forward, backward
+    for (auto& track : tracks) track.resize(static_cast<std::size_t>(sketch_.parts));
+    std::array<double, kStreamCount> free{};
+    std::vector<double> ends;
+    ends.reserve(program_.instructions.size());
+    std::array<double, 2> last{};  // the end of each direction, communication included
+    int direction = 0;
+    Track* current = nullptr;  // issued to; what stands before the first layer counts with it
+    double issued_s = 0;
+    bool ending = false;  // the optimizer, and what follows it, is of no layer
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      double start = free[static_cast<std::size_t>(instruction.stream)];
+      for (const std::uint32_t before : instruction.after) start = std::max(start, ends[before]);
+      const double duration = sketch_.work_s[i] + communication_seconds(instruction);
+      const double end = start + duration;
+      ends.push_back(end);
+      free[static_cast<std::size_t>(instruction.stream)] = end;
+      const int part = sketch_.part[i];
+      if (part >= 0) {
+        direction = instruction.compute == ComputeKind::forward ? 0 : 1;
+        Track& track = tracks[direction][part];
+        track.begin_s = track.used ? std::min(track.begin_s, start) : start;
+        track.end_s = std::max(track.end_s, end);
+        track.compute_s += duration;
+        track.used = true;
+        current = &track;
+      }
+      ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
+      if (!ending) issued_s += sketch_.host_s[i];
+      if (current != nullptr) {
+        current->host_s += issued_s;
+        issued_s = 0;
+      }
+      if (part >= 0 || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
+        last[direction] = std::max(last[direction], end);
+    }
+    std::vector<LayerTime> times(static_cast<std::size_t>(sketch_.parts));
+    const auto fill = [&](int direction_of, PassTime LayerTime::*pass, int from, int to, int step) {
+      double next_begin = last[direction_of];
+      for (int i = from; i != to; i -= step) {  // from the last to run, towards the first
+        const Track& track = tracks[direction_of][i];
+        if (!track.used) continue;
+        PassTime& time = times[i].*pass;
+        time.serial_s = next_begin - track.begin_s;
+        time.tail_s = std::max(0.0, next_begin - track.end_s);
+        time.compute_s = track.compute_s;
+        time.host_s = track.host_s;
+        next_begin = track.begin_s;
+      }
+    };
+    fill(0, &LayerTime::forward, sketch_.parts - 1, -1, 1);
+    fill(1, &LayerTime::backward, 0, sketch_.parts, -1);
+    return times;
+  }
+
+ private:
+  double communication_seconds(const Instruction& instruction) const {
+    if (instruction.op == Op::collective && instruction.group >= 0) {
+      const auto shape = shapes_.find(program_.groups[instruction.group].kind);
+      if (shape == shapes_.end()) return 0;
+      const double seconds =
+          collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
+      return exposed_share(instruction, sketch_.expert_exposed) * seconds +
+             waiting_seconds(instruction, shape->second.ranks, job_.runtime);
+    }
+    if (instruction.op == Op::exchange) {
+      const auto shape = shapes_.find(GroupKind::context);
+      double bytes = 0;
+      for (const Transfer& transfer : instruction.transfers)
+        if (transfer.send) bytes = std::max(bytes, transfer.bytes);
+      if (shape == shapes_.end() || bytes == 0) return 0;
+      return transfer_s(sketch_.scale * bytes, shape->second, job_);
+    }
+    return 0;
+  }
+
+  const Job& job_;
+  const LayerSketch& sketch_;
+  const Program& program_;
+  const GroupShapes& shapes_;
+};
+
+}  // namespace
+
+ModelSketch::ModelSketch(const Workload& whole) : parts_(layer_parts(whole)) {
+  if (!whole.transformer) {
+    workload_ = whole;
+    for (int part = 0; part < parts_.count(); ++part) stand_in_.push_back(part);
+    second_ = stand_in_;
+    return;
+  }
+  workload_.name = whole.name;
+  workload_.transformer = whole.transformer;
+  workload_.default_seq_len = whole.default_seq_len;
+  int parts = 0;
+  const auto append = [&](int part) {
+    std::unordered_map<int, int> moved;  // operators: index in the whole model to index in the sketch
+    for (int i = parts_.begin[part]; i < parts_.begin[part + 1]; ++i) {
+      Operator op = whole.operators[i];
+      op.layer = parts - 1;
+      const int here = static_cast<int>(workload_.operators.size());
+      for (int& input : op.inputs) {
+        // A layer reads its predecessor's last operator: in the sketch that is the operator just before.
+        const auto at = moved.find(input);
+        input = at != moved.end() ? at->second : workload_.operators.empty() ? -1 : begin_ - 1;
+      }
+      moved[i] = here;
+      workload_.operators.push_back(std::move(op));
+    }
+    begin_ = static_cast<int>(workload_.operators.size());
+    return parts++;
+  };
+  for (int part = 0; part < parts_.count(); ++part) {
+    if (parts_.twin[part] < part) {
+      stand_in_.push_back(stand_in_[parts_.twin[part]]);
+      second_.push_back(second_[parts_.twin[part]]);
+      continue;
+    }
+    stand_in_.push_back(append(part));
+    const bool edge = part == 0 || part == parts_.count() - 1;
+    second_.push_back(edge ? stand_in_.back() : append(part));
+  }
+  workload_.layers = parts - 2;
+  workload_.transformer->layers = workload_.layers;
+}
+
+Choices sketch_choices(const Job& job, const Choices& choices) {
+  Choices c = choices;
+  if (job.workload.transformer) c.micro_batch = 1;
+  c.pp = 1;
+  c.schedule = Schedule::one_f_one_b;
+  c.interleave = 1;
+  c.stage_layers.clear();
+  c.replica_batches.clear();
+  c.shard_group = 0;
+  c.sync = Sync::all_reduce;
+  c.grad_compression = Compression::none;
+  c.recompute_layers = 0;
+  c.zero = 0;
+  // Enough replicas for the collectives inside a layer (experts), no more: groups are lists.
+  c.dp = 1;
+  while (expert_ranks(c) % c.ep != 0) ++c.dp;
+  return c;
+}
+
+std::shared_ptr<const Program> lower_layers(const std::shared_ptr<Job>& job, const Choices& choices) {
+  job->training.global_batch = static_cast<std::int64_t>(choices.micro_batch) * choices.dp;
+  return std::make_shared<const Program>(lower({job, choices}, 0));
+}
+
+LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::shared_ptr<Job>& job,
+                          const Choices& choices, const DeviceProfile& device, double speed) {
+  // As many devices compute beside this one as in the whole plan.
+  Plan whole{job, sketch_choices(*job, choices)};
+  LayerSketch sketch;
+  sketch.scale = static_cast<double>(choices.micro_batch) / whole.choices.micro_batch;
+  whole.choices.micro_batch = choices.micro_batch;
+  whole.choices.dp = std::max(1, job->cluster.devices() / (choices.tp * choices.cp));
+  const ComputeCost cost(whole, device);
+  sketch.parts = job->workload.layers + 2;
+  sketch.expert_exposed = whole.expert_exposed();
+  for (const Instruction& instruction : program->instructions) {
+    const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
+                       instruction.op == Op::unpack || instruction.op == Op::copy;
+    sketch.host_s.push_back(cost.host_seconds(instruction));
+    sketch.work_s.push_back(works ? cost.seconds(*program, instruction) / speed : 0);
+    const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
+    sketch.part.push_back(
+        layered
+            ? std::clamp(job->workload.operators[instruction.op_begin].layer, -1, job->workload.layers) + 1
+            : -1);
+  }
+  sketch.program = std::move(program);
+  return sketch;
+}
+
+std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, const GroupShapes& shapes) {
+  return Layout(job, sketch, shapes).run();
+}
+
+double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_collective(kind, bytes, shape, job.cluster), bytes, job.runtime);
+}
+
+double transfer_s(double bytes, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_transfer(bytes, shape, job.cluster), bytes, job.runtime);
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,207 @@
+#include "planner/evaluation/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "planner/closed_form/graph_cuts.h"
+#include "planner/evaluation/load.h"
+#include "workloads/graph_split.h"
+
+namespace orrery::planner {
+namespace {
+
+// A loss is worth naming as the bound from this share of the step on.
+constexpr double kNotableLoss = 0.2;
+
+Json order_json(const Choices& choices) {
+  Json names = Json::array();
+  for (const Dimension dimension : choices.order) names.push_back(name_of(dimension));
+  return names;
+}
+
+// The layers of each stage (chunk by chunk when interleaved), whether they were given or follow from an even
+// cut.
+Json stage_layers_json(const Plan& plan) {
+  Json layers = Json::array();
+  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
+    for (int stage = 0; stage < plan.stages(); ++stage) {
+      const LayerRange range = layers_of(plan, stage, chunk);
+      layers.push_back(range.end - range.begin);
+    }
+  }
+  return layers;
+}
+
+bool calibrated(const Cluster& cluster) {
+  return std::all_of(cluster.groups.begin(), cluster.groups.end(),
+                     [&](const NodeGroup& group) { return cluster.profiles[group.node.profile].calibrated; });
+}
+
+}  // namespace
+
+Evaluation evaluate(Plan plan) {
+  check_plan(plan);
+  Evaluation evaluation;
+  evaluation.memory = predict_memory(plan);
+  evaluation.estimate_s = estimate_step_seconds(plan);
+  evaluation.plan = std::move(plan);
+  return evaluation;
+}
+
+Throughput throughput(const Evaluation& evaluation) {
+  const Job& job = *evaluation.plan.job;
+  const double step_s = evaluation.step_time_s();
+  if (step_s <= 0) return {};
+  double peak = 0;
+  for (const NodeGroup& group : job.cluster.groups)
+    peak += job.cluster.profiles[group.node.profile].peak(job.training.precision) * group.node.devices *
+            group.count;
+  Throughput rate;
+  rate.samples_per_s = static_cast<double>(job.training.global_batch) / step_s;
+  rate.tokens_per_s = rate.samples_per_s * job.training.seq_len;
+  const double flops_per_s = model_flops(evaluation.plan) / step_s;
+  rate.model_tflops_per_gpu = flops_per_s / evaluation.plan.choices.world() * 1e-12;
+  rate.mfu = peak > 0 ? flops_per_s / peak : 0;
+  rate.hfu = peak > 0 ? hardware_flops(evaluation.plan) / step_s / peak : 0;
+  return rate;
+}
+
+std::vector<std::pair<std::string, double>> parts_of(const Breakdown& b) {
+  return {{"compute", b.compute},
+          {"recompute", b.recompute},
+          {"tensor_comm", b.tensor_comm},
+          {"data_comm", b.data_comm},
+          {"pipeline_comm", b.pipeline_comm},
+          {"expert_comm", b.expert_comm},
+          {"context_comm", b.context_comm},
+          {"bubble", b.bubble},
+          {"optimizer", b.optimizer},
+          {"input", b.input},
+          {"other", b.other}};
+}
+
+std::string bound_by(const Evaluation& evaluation) {
+  if (!evaluation.simulation) return "";
+  const Breakdown& breakdown = evaluation.simulation->breakdown;
+  const double total = breakdown.total();
+  if (total <= 0) return "";
+  const auto parts = parts_of(breakdown);
+  // The first is useful compute; the largest of the others is what is lost to most.
+  const auto loss = std::max_element(parts.begin() + 1, parts.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& shown = loss->second >= kNotableLoss * total ? *loss : parts.front();
+  return fmt::format("{} {:.0f}%", shown.first, 100 * shown.second / total);
+}
+
+std::string describe(const Plan& plan) {
+  const Choices& c = plan.choices;
+  std::string text = fmt::format("TP {} x PP {} x DP {}", c.tp, c.pp, c.dp);
+  if (c.cp > 1) text += fmt::format(" x CP {}", c.cp);
+  if (c.ep > 1) text += fmt::format(", EP {}", c.ep);
+  if (c.etp > 1) text += fmt::format(", ETP {}", c.etp);
+  text += fmt::format(", micro-batch {}", c.micro_batch);
+  if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
+  if (c.interleave > 1) text += fmt::format(" {}", c.interleave);
+  if (c.recompute == Recompute::full && c.recompute_layers > 0)
+    text += fmt::format(", full recomputation of {} layers a stage", c.recompute_layers);
+  else if (c.recompute != Recompute::none)
+    text += fmt::format(", {} recomputation", name_of(c.recompute));
+  if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
+  if (c.zero > 0 && c.hybrid()) text += fmt::format(" in groups of {}", c.shard_group);
+  if (const auto split = split_operators(plan.job->workload); c.tp > 1 && !split.empty())
+    text += fmt::format(", {} operator{} split", split.size(), split.size() == 1 ? "" : "s");
+  else if (c.sequence_parallel)
+    text += ", sequence parallel";
+  if (c.grad_compression != Compression::none)
+    text += fmt::format(", {} gradients", name_of(c.grad_compression));
+  const bool servers = c.sync == Sync::parameter_server || c.sync == Sync::async_parameter_server;
+  if (servers)
+    text +=
+        fmt::format(", {} {}parameter server{}", c.servers,
+                    c.sync == Sync::async_parameter_server ? "asynchronous " : "", c.servers == 1 ? "" : "s");
+  if (c.staleness > 0)
+    text += fmt::format(", at most {} step{} ahead", c.staleness, c.staleness == 1 ? "" : "s");
+  if (!servers && c.sync != Sync::all_reduce) text += fmt::format(", {}", name_of(c.sync));
+  if (!c.replica_batches.empty()) {
+    const auto [least, most] = std::minmax_element(c.replica_batches.begin(), c.replica_batches.end());
+    text += fmt::format(", {} to {} samples a replica", *least, *most);
+  }
+  if (c.pp > 1 && !c.stage_layers.empty()) {
+    const auto [least, most] = std::minmax_element(c.stage_layers.begin(), c.stage_layers.end());
+    if (*most - *least > 1) text += fmt::format(", {} to {} layers a stage", *least, *most);
+  }
+  return text;
+}
+
+Json to_json(const Evaluation& evaluation) {
+  const Plan& plan = evaluation.plan;
+  const Choices& c = plan.choices;
+  const Memory& m = evaluation.memory;
+  const Throughput rate = throughput(evaluation);
+  Json json = {{"tp", c.tp},
+               {"pp", c.pp},
+               {"dp", c.dp},
+               {"cp", c.cp},
+               {"ep", c.ep},
+               {"etp", c.etp},
+               {"micro_batch", c.micro_batch},
+               {"micro_batches", plan.micro_batches()},
+               {"schedule", name_of(c.schedule)},
+               {"interleave", c.interleave},
+               {"zero", c.zero},
+               {"shard_group", c.shard_group},
+               {"recompute", name_of(c.recompute)},
+               {"recompute_layers", c.recompute_layers},
+               {"stage_layers", stage_layers_json(plan)},
+               {"order", order_json(c)},
+               {"replica_batches", c.replica_batches},
+               {"sequence_parallel", c.sequence_parallel},
+               {"overlap_grad_reduce", c.overlap_grad_reduce},
+               {"bucket_bytes", c.bucket_bytes > 0 ? c.bucket_bytes : plan.job->runtime.bucket_bytes},
+               {"grad_compression", name_of(c.grad_compression)},
+               {"topk_ratio", c.topk_ratio},
+               {"sync", name_of(c.sync)},
+               {"servers", c.servers},
+               {"staleness", c.staleness},
+               {"capacity_factor", c.capacity_factor},
+               {"step_time_s", evaluation.step_time_s()},
+               {"samples_per_s", rate.samples_per_s},
+               {"tokens_per_s", rate.tokens_per_s},
+               {"model_flops", model_flops(plan)},
+               {"model_tflops_per_gpu", rate.model_tflops_per_gpu},
+               {"mfu", rate.mfu},
+               {"hfu", rate.hfu},
+               {"memory_bytes",
+                {{"total", m.total},
+                 {"weights", m.weights},
+                 {"gradients", m.gradients},
+                 {"optimizer", m.optimizer},
+                 {"activations", m.activations},
+                 {"buffers", m.buffers},
+                 {"capacity", m.capacity},
+                 {"stage", m.stage}}}};
+  Json breakdown = Json::object();
+  Json busy = Json::object();
+  if (evaluation.simulation) {
+    for (const auto& [name, seconds] : parts_of(evaluation.simulation->breakdown)) breakdown[name] = seconds;
+    for (const auto& [name, seconds] : evaluation.simulation->busy_s) busy[name] = seconds;
+  }
+  if (!plan.job->workload.transformer) {
+    Json split = Json::array();
+    for (const int index : c.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
+      const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(index)];
+      split.push_back({{"operator", op.name}, {"split", op.split == TensorSplit::row ? "row" : "column"}});
+    }
+    json["tensor_split"] = split;
+    json["cut_excess"] = cut_excess(plan);
+  }
+  json["breakdown_s"] = breakdown;
+  json["busy_s"] = busy;
+  json["profile"] = calibrated(plan.job->cluster) ? "calibrated" : "datasheet";
+  json["estimate_s"] = evaluation.estimate_s;
+  if (evaluation.simulation) json["load"] = to_json(load_of(evaluation));
+  return json;
+}
+
+}  // namespace orrery::planner

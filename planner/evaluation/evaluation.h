@@ -1,0 +1,49 @@
+// A plan's predicted figures: memory, closed-form time, simulated time. The contract's JSON of one plan.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "planner/closed_form/figures.h"
+#include "program/plan.h"
+#include "sim/simulator.h"
+
+namespace orrery::planner {
+
+struct Evaluation {
+  Plan plan;
+  Memory memory;
+  double estimate_s = 0;
+  std::optional<sim::Simulation> simulation;
+  double step_time_s() const { return simulation ? simulation->step_time_s : estimate_s; }
+};
+
+// Memory and closed form of a plan; not simulated. Throws UserError where check_plan does.
+Evaluation evaluate(Plan plan);
+
+// Rates that follow from the step time.
+struct Throughput {
+  double samples_per_s = 0;
+  double tokens_per_s = 0;  // 0 for models without sequences
+  double model_tflops_per_gpu = 0;
+  double mfu = 0;  // of the dense datasheet peak at the training precision, summed over the devices
+  double hfu = 0;  // the same with recomputation counted
+};
+Throughput throughput(const Evaluation& evaluation);
+
+// The parts of a breakdown with their names, in the contract's order.
+std::vector<std::pair<std::string, double>> parts_of(const Breakdown& breakdown);
+// What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%".
+std::string bound_by(const Evaluation& evaluation);
+// What distinguishes a plan, for people: "TP 8 x PP 4 x DP 32, micro-batch 1, interleaved 3, full
+// recomputation".
+std::string describe(const Plan& plan);
+
+// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`. Beyond them `load`
+// (load.h) where the plan was simulated.
+Json to_json(const Evaluation& evaluation);
+
+}  // namespace orrery::planner

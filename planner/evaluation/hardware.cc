@@ -1,0 +1,76 @@
+#include "planner/evaluation/hardware.h"
+
+#include <algorithm>
+
+namespace orrery::planner {
+
+Cluster with_network_times(Cluster cluster, double times) {
+  for (NodeGroup& group : cluster.groups) {
+    NodeType& node = group.node;
+    node.nic.bandwidth_bytes_per_s *= times;
+    node.nic.pcie_bandwidth_bytes_per_s *= times;
+    if (node.intra.kind == IntraKind::pcie && node.devices == 1) node.intra.bandwidth_bytes_per_s *= times;
+  }
+  cluster.fabric.link_bandwidth_bytes_per_s *= times;
+  cluster.fabric.global_bandwidth_bytes_per_s *= times;
+  return cluster;
+}
+
+Cluster with_intra_node_times(Cluster cluster, double times) {
+  for (NodeGroup& group : cluster.groups) {
+    group.node.intra.bandwidth_bytes_per_s *= times;
+    group.node.intra.bridge_bandwidth_bytes_per_s *= times;
+  }
+  CommunicationProfile& library = cluster.communication;
+  library.point_to_point_bytes_per_s *= times;
+  const auto quicker = [&](double& seconds) {
+    const double latency_s = std::min(seconds, library.point_to_point_latency_s);
+    seconds = latency_s + (seconds - latency_s) / times;
+  };
+  for (MessageTime& message : library.message_times) {
+    quicker(message.one_way_s);
+    quicker(message.exchange_s);
+  }
+  return cluster;
+}
+
+Cluster with_device_memory_times(Cluster cluster, double times) {
+  for (DeviceProfile& device : cluster.profiles) device.memory_bytes *= times;
+  return cluster;
+}
+
+Cluster with_device_speed_times(Cluster cluster, double times) {
+  for (DeviceProfile& device : cluster.profiles) slow_down(device, 1 / times);
+  return cluster;
+}
+
+Cluster with_price(Cluster cluster, double usd_per_device_hour) {
+  for (NodeGroup& group : cluster.groups) group.node.price_usd_per_device_hour = usd_per_device_hour;
+  return cluster;
+}
+
+void slow_down(DeviceProfile& device, double factor) {
+  for (double& peak : device.peak_flops_per_s) peak /= factor;
+  device.memory_bandwidth_bytes_per_s /= factor;
+  for (MatmulModel& model : device.matmul) model.kernel_overhead_s *= factor;
+  for (VectorModel& model : device.vector) {
+    model.forward_bytes_per_s /= factor;
+    model.backward_bytes_per_s /= factor;
+  }
+  device.reference_s *= factor;
+}
+
+const std::vector<HardwareKey>& hardware_keys() {
+  constexpr double kLeast = 1e-3, kMost = 1e3;  // beyond that no figure of a profile means anything
+  static const std::vector<HardwareKey> keys = {
+      {"network", "bandwidth between nodes, times", kLeast, kMost, with_network_times},
+      {"intra-node", "bandwidth inside a node, times", kLeast, kMost, with_intra_node_times},
+      {"device-memory", "memory of a device, times", kLeast, kMost, with_device_memory_times},
+      {"device-speed", "arithmetic and memory bandwidth of a device, times", kLeast, kMost,
+       with_device_speed_times},
+      {"price", "USD a device hour", 1e-6, 1e6, with_price},
+  };
+  return keys;
+}
+
+}  // namespace orrery::planner

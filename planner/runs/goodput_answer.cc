@@ -1,0 +1,187 @@
+#include "planner/runs/goodput_answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "base/format.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr int kFewSpares = 8;
+
+double energy_j(const GoodputQuestion& question, const RunStatistics& statistics) {
+  const TrainingRun& run = question.run;
+  const double nodes = run.plan().nodes;
+  double idle_node_s = statistics.time_s.mean * (nodes + run.spares);
+  double energy = 0;
+  for (std::size_t p = 0; p < run.plans.size(); ++p) {
+    const double working_s = statistics.working_s[p];
+    energy += working_s / run.plans[p].step_s * run.plans[p].energy_j;
+    idle_node_s -= working_s * run.plans[p].nodes;
+  }
+  return energy + idle_node_s * question.idle_power_w / nodes;
+}
+
+void check_it_ends(const TrainingRun& run, std::int64_t every, double expected_s) {
+  if (expected_s <= kHopeless * run.ideal_s()) return;
+  const double between_s = static_cast<double>(every) * run.plan().step_s + run.checkpoint.stall_s;
+  throw NoAnswer(fmt::format(
+      "the run does not end: it is interrupted every {} on average, and from one checkpoint to the next it "
+      "takes {}, the way back after an interruption {}{}",
+      human_duration(1 / run.failures_per_s), human_duration(between_s), human_duration(run.down_s()),
+      waiting_share(run) > 0.5 ? fmt::format(", a node's repair {}", human_duration(run.repair_s)) : ""));
+}
+
+GoodputFigures figures_of(const GoodputQuestion& question) {
+  const TrainingRun& run = question.run;
+  GoodputFigures figures;
+  figures.every = question.every > 0 ? std::min(question.every, run.steps) : best_interval(run);
+  figures.spares = run.spares;
+  const bool elastic = run.plans.size() > 1;
+  figures.closed_form_s =
+      elastic ? expected_active_s(run, figures.every) : expected_run_s(run, figures.every);
+  check_it_ends(run, figures.every, figures.closed_form_s);
+  figures.statistics = simulate_runs(run, figures.every, question.runs, question.seed);
+  const double time_s = figures.statistics.time_s.mean;
+  figures.goodput = run.ideal_s() / time_s;
+  figures.closed_form_goodput = run.ideal_s() / figures.closed_form_s;
+  if (question.usd_per_s > 0)
+    figures.cost_usd = question.usd_per_s * time_s * (1 + static_cast<double>(run.spares) / run.plan().nodes);
+  if (question.idle_power_w > 0) figures.energy_j = energy_j(question, figures.statistics);
+  return figures;
+}
+
+GoodputQuestion with_storage_twice_as_fast(GoodputQuestion question) {
+  CheckpointTimes& checkpoint = question.run.checkpoint;
+  if (!question.checkpoints_beside) checkpoint.stall_s /= 2;
+  checkpoint.write_s /= 2;
+  checkpoint.read_s /= 2;
+  return question;
+}
+
+// None, the cheapest, and all up to two more than there are; of many only those near.
+std::set<int> other_spares(int spares, int cheapest) {
+  std::set<int> others = {0, spares + 1, spares + 2, cheapest};
+  for (int n = std::max(0, spares - kFewSpares); n < spares; ++n) others.insert(n);
+  others.erase(spares);
+  return others;
+}
+
+void add(std::vector<Alternative>& alternatives, const std::string& key, const std::string& change,
+         const GoodputQuestion& question) {
+  try {
+    alternatives.push_back({key, change, figures_of(question)});
+  } catch (const NoAnswer&) {  // it does not end: nothing to choose
+  }
+}
+
+Json to_json(const Distribution& distribution) {
+  return {{"mean", distribution.mean},
+          {"p5", distribution.p5},
+          {"p50", distribution.p50},
+          {"p95", distribution.p95}};
+}
+
+void add_bill(const GoodputFigures& figures, Json& json) {
+  if (figures.cost_usd) json["cost_usd"] = *figures.cost_usd;
+  if (figures.energy_j) json["energy_j"] = *figures.energy_j;
+}
+
+Json to_json(const Alternative& alternative) {
+  const GoodputFigures& figures = alternative.figures;
+  Json json = {{"key", alternative.key},
+               {"change", alternative.change},
+               {"checkpoint_every_steps", figures.every},
+               {"spares", figures.spares},
+               {"goodput", figures.goodput},
+               {"time_to_train_s", figures.statistics.time_s.mean},
+               {"closed_form_s", figures.closed_form_s}};
+  add_bill(figures, json);
+  return json;
+}
+
+}  // namespace
+
+GoodputAnswer answer(const GoodputQuestion& question) {
+  GoodputAnswer result{figures_of(question), {}};
+  const std::int64_t every = result.figures.every;
+  GoodputQuestion other = question;
+  if (every > 1) {
+    other.every = every / 2;
+    add(result.alternatives, "checkpoint_interval_halved", "checkpoints twice as often", other);
+  }
+  if (every < question.run.steps) {
+    other.every = std::min(2 * every, question.run.steps);
+    add(result.alternatives, "checkpoint_interval_doubled", "checkpoints half as often", other);
+  }
+  add(result.alternatives, "storage_bandwidth_x2", "storage twice as fast",
+      with_storage_twice_as_fast(question));
+  if (question.run.repair_s > 0) {
+    for (const int spares : other_spares(question.run.spares, cheapest_spares(question.run))) {
+      other = question;
+      other.run.spares = spares;
+      add(result.alternatives, fmt::format("spares_{}", spares),
+          fmt::format("{} spare node{}", spares, spares == 1 ? "" : "s"), other);
+    }
+  }
+  if (question.run.plans.size() > 1) {
+    other = question;
+    other.run.plans.resize(1);
+    add(result.alternatives, "not_elastic", "waiting instead of going on with fewer replicas", other);
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, double>> lost_parts(const TimeSpent& spent) {
+  return {{"checkpoint", spent.checkpoint}, {"rework", spent.rework}, {"detect", spent.detect},
+          {"restart", spent.restart},       {"wait", spent.wait},     {"degraded", spent.degraded}};
+}
+
+Json to_json(const GoodputQuestion& question, const GoodputAnswer& answer) {
+  const TrainingRun& run = question.run;
+  const GoodputFigures& figures = answer.figures;
+  const double mtti_s = 1 / run.failures_per_s;
+  Json lost = Json::object();
+  for (const auto& [name, seconds] : lost_parts(figures.statistics.spent)) lost[name] = seconds;
+  Json plans = Json::array();
+  for (const RunningPlan& plan : run.plans)
+    plans.push_back({{"nodes", plan.nodes}, {"step_time_s", plan.step_s}});
+  Json json = {{"goodput", figures.goodput},
+               {"steps", run.steps},
+               {"step_time_s", run.plan().step_s},
+               {"time_to_train_s", to_json(figures.statistics.time_s)},
+               {"time_to_train_error_s", figures.statistics.time_error_s},
+               {"ideal_s", run.ideal_s()},
+               {"interruptions", to_json(figures.statistics.interruptions)},
+               {"mtti_s", mtti_s},
+               {"checkpoint_every_steps", figures.every},
+               {"checkpoint_s", run.checkpoint.stall_s},
+               {"checkpoint_write_s", run.checkpoint.write_s},
+               {"checkpoint_read_s", run.checkpoint.read_s},
+               {"detect_s", run.detect_s},
+               {"restart_s", run.restart_s},
+               {"spares", run.spares},
+               {"repair_s", run.repair_s},
+               {"cheapest_spares", cheapest_spares(run)},
+               {"plans", plans},
+               {"runs", question.runs},
+               {"seed", question.seed},
+               {"lost_s", lost},
+               {"closed_form",
+                {{"goodput", figures.closed_form_goodput},
+                 {"time_to_train_s", figures.closed_form_s},
+                 {"daly_interval_s", daly_interval_s(run.checkpoint.stall_s, mtti_s)},
+                 {"young_interval_s", young_interval_s(run.checkpoint.stall_s, mtti_s)}}}};
+  add_bill(figures, json);
+  json["alternatives"] = Json::array();
+  for (const Alternative& alternative : answer.alternatives)
+    json["alternatives"].push_back(to_json(alternative));
+  return json;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,302 @@
+#include "planner/runs/whatif.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <tuple>
+
+#include "base/error.h"
+#include "planner/search/pareto.h"
+#include "sim/isolate.h"
+
+namespace orrery::planner::whatif {
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+constexpr double kSecondsPerDay = 86400;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::string trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
+}
+
+// What a child hands back.
+Json to_message(const Answer& answer) {
+  if (!answer.best) return {{"refusal", answer.refusal}, {"contradiction", answer.contradiction}};
+  const Planned& best = *answer.best;
+  return {{"plan", best.plan},         {"words", best.words},
+          {"energy_j", best.energy_j}, {"candidates", best.candidates},
+          {"proven", best.proven},     {"gap", best.gap}};
+}
+
+Answer from_message(const std::string& text) {
+  Json message = Json::parse(text);
+  if (message.contains("refusal"))
+    return {{}, message["refusal"].get<std::string>(), message["contradiction"].get<bool>()};
+  Planned best;
+  best.plan = std::move(message["plan"]);
+  best.words = message["words"].get<std::string>();
+  best.energy_j = message["energy_j"].get<double>();
+  best.candidates = message["candidates"].get<std::int64_t>();
+  best.proven = message["proven"].get<bool>();
+  best.gap = message["gap"].get<double>();
+  return {std::move(best), "", false};
+}
+
+Answer plan_point(const Point& point, int jobs) {
+  SearchOptions options = point.options;
+  options.jobs = jobs;
+  options.subsets = false;  // the answer does not tell of them
+  try {
+    const SearchResult result = search(point.job, point.pins, options);
+    const Evaluation& best = result.plans.front();
+    return {Planned{planner::to_json(best), planner::describe(best.plan), best.simulation->energy_j,
+                    result.candidates, result.proven, result.gap},
+            "", false};
+  } catch (const UserError& error) {
+    return {{}, error.what(), true};
+  } catch (const NoAnswer& answer) {
+    return {{}, answer.what(), false};
+  }
+}
+
+// By how much of the limit a bill exceeds it; at most 0 where it does not.
+double excess(double value, double limit) {
+  return value / limit - 1;
+}
+
+double worst_excess(const Bill& bill, const Limits& limits) {
+  double worst = -1;
+  if (limits.deadline_s) worst = std::max(worst, excess(bill.time_s, *limits.deadline_s));
+  if (limits.budget_usd)
+    worst = std::max(worst, excess(bill.cost_usd.value_or(kInfinity), *limits.budget_usd));
+  return worst;
+}
+
+// The index whose `value` is least, among those with a bill that meets the limits and has one.
+template <typename Value>
+std::optional<std::size_t> least(const std::vector<std::optional<Bill>>& bills, const Limits& limits,
+                                 Value value) {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < bills.size(); ++i) {
+    if (!bills[i] || !meets(*bills[i], limits)) continue;
+    if (!best || value(*bills[i]) < value(*bills[*best])) best = i;
+  }
+  return best;
+}
+
+std::vector<std::size_t> front_of(const std::vector<std::optional<Bill>>& bills) {
+  std::vector<std::size_t> priced;
+  std::vector<Figures> figures;
+  for (std::size_t i = 0; i < bills.size(); ++i) {
+    if (!bills[i] || !bills[i]->cost_usd) continue;
+    priced.push_back(i);
+    Figures& point = figures.emplace_back();
+    point.step_s = bills[i]->time_s;
+    point.cost_usd = *bills[i]->cost_usd;
+  }
+  std::vector<std::size_t> front = pareto_front(figures);
+  for (std::size_t& index : front) index = priced[index];
+  return front;
+}
+
+double rate_per_device(const Point& point, const Planned& best) {
+  const bool tokens = point.job->training.seq_len > 0;
+  return best.figure(tokens ? "tokens_per_s" : "samples_per_s") / point.job->cluster.devices();
+}
+
+std::vector<std::optional<double>> scaling_efficiency(const std::vector<Point>& points,
+                                                      const std::vector<Answer>& answers) {
+  std::vector<std::optional<double>> efficiency(points.size());
+  double first = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (!answers[i].best) continue;
+    const double rate = rate_per_device(points[i], *answers[i].best);
+    if (first == 0) first = rate;
+    efficiency[i] = rate / first;
+  }
+  return efficiency;
+}
+
+void check_goal(const std::vector<Point>& points, const Goal& goal, const Limits& limits) {
+  for (const Point& point : points)
+    if (goal.in_tokens && point.job->training.seq_len == 0)
+      throw UserError(fmt::format("--tokens does not apply to {}", point.job->workload.name),
+                      "the model has no sequences; expected --samples");
+  const bool priced = std::any_of(points.begin(), points.end(),
+                                  [](const Point& point) { return usd_per_s(point.job->cluster) > 0; });
+  if (limits.budget_usd && !priced)
+    throw UserError(fmt::format("--budget-usd: {} states no price", points.front().job->cluster.name),
+                    "expected price_usd_per_device_hour in the cluster file, or --vary price=USD");
+}
+
+void check_any_sound(const std::vector<Point>& points, const std::vector<Answer>& answers) {
+  if (std::any_of(answers.begin(), answers.end(), [](const Answer& a) { return !a.contradiction; })) return;
+  const std::string where = describe(points.front().vary);
+  throw UserError(where.empty() ? answers.front().refusal : where + ": " + answers.front().refusal);
+}
+
+}  // namespace
+
+std::string readable(double number) {
+  const double size = std::abs(number);
+  const int digits = size == 0 ? 0 : std::clamp(2 - static_cast<int>(std::floor(std::log10(size))), 0, 12);
+  std::string text = fmt::format("{:.{}f}", number, digits);
+  const auto point = std::min(text.find('.'), text.size());
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = point; at > first + 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+Varied parse_varied(std::string_view text) {
+  const auto refuse = [&](std::string_view what) {
+    return UserError(fmt::format("--vary {} {}", text, what), "expected KEY=V1,V2,…");
+  };
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos) throw refuse("has no values");
+  Varied varied;
+  varied.key = trimmed(text.substr(0, equals));
+  if (varied.key.rfind("--", 0) == 0) varied.key.erase(0, 2);
+  if (varied.key.empty()) throw refuse("names no option");
+  std::string_view rest = text.substr(equals + 1);
+  const char separator = rest.find(';') != std::string_view::npos ? ';' : ',';
+  for (bool more = true; more;) {
+    const auto end = rest.find(separator);
+    more = end != std::string_view::npos;
+    std::string value = trimmed(rest.substr(0, end));
+    if (value.empty()) throw refuse("has an empty value");
+    if (std::find(varied.values.begin(), varied.values.end(), value) != varied.values.end())
+      throw refuse(fmt::format("has {} twice", value));
+    varied.values.push_back(std::move(value));
+    if (more) rest.remove_prefix(end + 1);
+  }
+  return varied;
+}
+
+std::vector<Combination> combinations(const std::vector<Varied>& varied) {
+  std::vector<Combination> all(1);
+  for (std::size_t k = 0; k < varied.size(); ++k) {
+    const std::string& key = varied[k].key;
+    if (std::any_of(varied.begin(), varied.begin() + static_cast<std::ptrdiff_t>(k),
+                    [&](const Varied& before) { return before.key == key; }))
+      throw UserError(fmt::format("--vary {} is given twice", key), "expected all its values in one list");
+    if (all.size() * varied[k].values.size() > kMostPoints)
+      throw UserError(fmt::format("--vary asks for more than {} combinations", kMostPoints),
+                      "each is planned; expected fewer values");
+    std::vector<Combination> longer;
+    for (const Combination& combination : all) {
+      for (const std::string& value : varied[k].values) {
+        longer.push_back(combination);
+        longer.back().emplace_back(key, value);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+std::string describe(const Combination& combination) {
+  std::string text;
+  for (const auto& [key, value] : combination)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, value);
+  return text;
+}
+
+std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress) {
+  if (jobs <= 0) jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Most of a search is one process's listing and ordering of plans: points side by side use the processors
+  // better than the simulations of one.
+  const int count = static_cast<int>(points.size());
+  const int of_each = std::max(1, jobs / std::max(1, count));
+  const std::vector<std::string> messages = sim::run_isolated_all(
+      count, jobs,
+      [&](int i) { return to_message(plan_point(points[static_cast<std::size_t>(i)], of_each)).dump(); },
+      progress);
+  std::vector<Answer> answers;
+  for (const std::string& message : messages) answers.push_back(from_message(message));
+  return answers;
+}
+
+Bill bill_of(const Job& job, double step_s, double step_energy_j, const Goal& goal) {
+  const double per_step =
+      static_cast<double>(job.training.global_batch) * (goal.in_tokens ? job.training.seq_len : 1);
+  Bill bill;
+  bill.steps = goal.amount / per_step;
+  if (goal.asked) bill.steps = std::ceil(bill.steps);
+  bill.time_s = bill.steps * step_s;
+  bill.device_hours = bill.time_s * job.cluster.devices() / kSecondsPerHour;
+  if (const double price = usd_per_s(job.cluster); price > 0) bill.cost_usd = price * bill.time_s;
+  if (states_power(job.cluster)) bill.energy_j = bill.steps * step_energy_j;
+  return bill;
+}
+
+bool meets(const Bill& bill, const Limits& limits) {
+  return worst_excess(bill, limits) <= 0;
+}
+
+Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limits) {
+  const auto cost = [](const Bill& bill) { return bill.cost_usd.value_or(kInfinity); };
+  Verdict verdict;
+  verdict.fastest =
+      least(bills, limits, [&](const Bill& bill) { return std::make_tuple(bill.time_s, cost(bill)); });
+  verdict.cheapest =
+      least(bills, limits, [&](const Bill& bill) { return std::make_tuple(cost(bill), bill.time_s); });
+  if (verdict.cheapest && !bills[*verdict.cheapest]->cost_usd) verdict.cheapest.reset();
+  verdict.front = front_of(bills);
+  if (verdict.front.empty()) {
+    const auto quickest = least(bills, {}, [](const Bill& bill) { return bill.time_s; });
+    if (quickest) verdict.front = {*quickest};
+  }
+  return verdict;
+}
+
+bool Verdict::on_front(std::size_t point) const {
+  return std::find(front.begin(), front.end(), point) != front.end();
+}
+
+std::optional<std::size_t> nearest(const std::vector<std::optional<Bill>>& bills, const Limits& limits) {
+  return least(bills, {}, [&](const Bill& bill) { return worst_excess(bill, limits); });
+}
+
+std::string miss_of(const Bill& bill, const Limits& limits) {
+  std::string text;
+  if (limits.deadline_s && bill.time_s > *limits.deadline_s)
+    text = fmt::format("takes {} days, {} days ({:.1f}%) too long", readable(bill.time_s / kSecondsPerDay),
+                       readable((bill.time_s - *limits.deadline_s) / kSecondsPerDay),
+                       100 * excess(bill.time_s, *limits.deadline_s));
+  if (!limits.budget_usd || meets(bill, {{}, limits.budget_usd})) return text;
+  if (!text.empty()) text += " and ";
+  if (!bill.cost_usd) return text + "has no price";
+  return text + fmt::format("costs {} USD, {} USD ({:.1f}%) too much", readable(*bill.cost_usd),
+                            readable(*bill.cost_usd - *limits.budget_usd),
+                            100 * excess(*bill.cost_usd, *limits.budget_usd));
+}
+
+Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal, const Limits& limits,
+           int jobs, const Progress& progress) {
+  check_goal(points, goal, limits);
+  const auto start = std::chrono::steady_clock::now();
+  Result result{std::move(varied), std::move(points), {}, goal, limits, {}, {}, {}, 0};
+  result.answers = plan_points(result.points, jobs, progress);
+  result.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  check_any_sound(result.points, result.answers);
+  for (std::size_t i = 0; i < result.points.size(); ++i) {
+    const std::optional<Planned>& best = result.answers[i].best;
+    result.bills.emplace_back();
+    if (best)
+      result.bills.back() = bill_of(*result.points[i].job, best->figure("step_time_s"), best->energy_j, goal);
+  }
+  const auto several = std::count_if(result.varied.begin(), result.varied.end(),
+                                     [](const Varied& v) { return v.values.size() > 1; });
+  if (several == 1) result.efficiency = scaling_efficiency(result.points, result.answers);
+  result.verdict = judge(result.bills, limits);
+  return result;
+}
+
+}  // namespace orrery::planner::whatif

@@ -1,0 +1,127 @@
+// What if: a plan for each combination of varied options, and what training to a given amount takes with each
+// in time, money and energy.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "planner/search/search.h"
+
+namespace orrery::planner::whatif {
+
+constexpr std::size_t kMostPoints = 1000;
+
+struct Varied {
+  std::string key;
+  std::vector<std::string> values;
+};
+// "KEY=V1,V2,…"; where there is a ';' it separates instead, for values with commas of their own. Throws
+// UserError on what is no such text, an empty value and a value twice.
+Varied parse_varied(std::string_view text);
+
+using Combination = std::vector<std::pair<std::string, std::string>>;  // key, value
+// All of them, the first key's value changing slowest; the empty one where nothing is varied. Throws
+// UserError where a key is varied twice or there are more than kMostPoints.
+std::vector<Combination> combinations(const std::vector<Varied>& varied);
+std::string describe(const Combination& combination);  // "nodes=64, network=2"
+
+// A combination, ready to be searched.
+struct Point {
+  Combination vary;
+  std::shared_ptr<const Job> job;
+  Pins pins;
+  SearchOptions options;
+};
+
+// The search's best plan.
+struct Planned {
+  Json plan;            // the contract's fields of one plan
+  std::string words;    // planner::describe of it
+  double energy_j = 0;  // of one step
+  std::int64_t candidates = 0;
+  bool proven = false;
+  double gap = 0;
+  double figure(const char* field) const { return plan.at(field).get<double>(); }
+};
+struct Answer {
+  std::optional<Planned> best;
+  std::string refusal;         // where there is none: why
+  bool contradiction = false;  // the refusal is a UserError's: the pins contradict each other or the job
+};
+using Progress = std::function<void(int done, int total)>;
+// The search of each, in order, `jobs` processes at a time (0: as many as processors); the same whatever it
+// is.
+std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress = {});
+
+// What is trained: tokens or samples. Nothing asked: a billion, which need not be whole steps.
+struct Goal {
+  bool in_tokens = false;
+  double amount = 1e9;
+  bool asked = false;
+  std::string_view unit() const { return in_tokens ? "tokens" : "samples"; }
+};
+
+// Of the whole goal.
+struct Bill {
+  double steps = 0;
+  double time_s = 0;
+  double device_hours = 0;
+  std::optional<double> cost_usd;  // where the cluster states its price
+  std::optional<double> energy_j;  // and its power
+};
+// `step_energy_j`: of a step, counted where all devices state their power.
+Bill bill_of(const Job& job, double step_s, double step_energy_j, const Goal& goal);
+
+struct Limits {
+  std::optional<double> deadline_s, budget_usd;
+};
+// A cost that is not known meets no budget.
+bool meets(const Bill& bill, const Limits& limits);
+
+// Indices of points.
+struct Verdict {
+  std::optional<std::size_t> cheapest, fastest;  // of those that meet all limits
+  // Of time and cost, by rising time, whatever the limits; where no cost is known the fastest.
+  std::vector<std::size_t> front;
+  bool on_front(std::size_t point) const;
+};
+// No bill: a point without a plan.
+Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limits);
+// The point that is nearest to all limits, by the larger of the shares by which it misses them; none where no
+// point has a bill.
+std::optional<std::size_t> nearest(const std::vector<std::optional<Bill>>& bills, const Limits& limits);
+// "takes 34.2 days, 4.20 days (14.0%) too long".
+std::string miss_of(const Bill& bill, const Limits& limits);
+
+struct Result {
+  std::vector<Varied> varied;
+  std::vector<Point> points;
+  std::vector<Answer> answers;
+  Goal goal;
+  Limits limits;
+  std::vector<std::optional<Bill>> bills;
+  // Tokens (or samples) a second and device beside those of the first point that has a plan. Empty unless
+  // exactly one key has several values.
+  std::vector<std::optional<double>> efficiency;
+  Verdict verdict;
+  double search_s = 0;
+};
+// Throws UserError where the goal is in tokens and a model has no sequences, a budget is set and no cluster
+// states its price, or the pins of every point contradict each other or the job.
+Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal, const Limits& limits,
+           int jobs, const Progress& progress = {});
+
+// At least three digits that count, thousands apart: "1,400,685", "33.2", "0.0123".
+std::string readable(double number);
+
+Json to_json(const Result& result);
+std::string to_csv(const Result& result);
+
+}  // namespace orrery::planner::whatif

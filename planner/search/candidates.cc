@@ -1,0 +1,231 @@
+#include "planner/search/candidates.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
+
+#include "base/error.h"
+#include "planner/closed_form/memory_model.h"
+
+namespace orrery::planner {
+namespace {
+
+class Gathering {
+ public:
+  Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator)
+      : job_(job), objective_(objective), kept_(kept), estimator_(estimator), memory_model_(job) {
+    result_.cut_bound = std::numeric_limits<double>::infinity();
+  }
+
+  void add(Family&& family) {
+    result_.count += family.count();
+    // The first of the recomputations computes least: whatever the lists, no plan of the family is faster.
+    const double bound = layout_value(family.core);
+    order_.push_back({bound, static_cast<std::int32_t>(families_.size())});
+    families_.push_back(std::move(family));
+  }
+
+  // Best first: once a family's bound is beyond the threshold, so are all that follow.
+  Candidates finish() {
+    std::stable_sort(order_.begin(), order_.end(),
+                     [](const Ordered& a, const Ordered& b) { return a.bound < b.bound; });
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      if (order_[i].bound > threshold()) {
+        result_.cut_bound = std::min(result_.cut_bound, order_[i].bound);
+        for (; i < order_.size(); ++i) result_.cut += families_[order_[i].family].count();
+        break;
+      }
+      look_into(order_[i].family);
+    }
+    take_worth();
+    return std::move(result_);
+  }
+
+ private:
+  struct Ordered {
+    double bound = 0;
+    std::int32_t family = 0;
+  };
+  // A plan of a family, by its places in the lists.
+  struct Leaf {
+    std::int32_t family = 0;
+    std::int16_t recomputed = 0, sharding = 0, overlap = 0, bucket = 0;
+    double memory_bytes = 0;
+    StepTimes times;
+    double expected = 0, bound = 0;
+  };
+
+  // By how much a bound must exceed the kept-th best expectation to be hopeless: what the estimate may be off
+  // by. What is cut is remembered with its bound, so the answer's gap holds whatever this is.
+  static constexpr double kHopeless = 1.05;
+
+  double value(double step_s, double compute_s, double memory_bytes) const {
+    return objective_value(objective_, *job_, step_s, compute_s, memory_bytes);
+  }
+
+  // A bound of all plans that differ in what concerns data parallelism only.
+  double layout_value(const Choices& choices) {
+    const Bound bound = estimator_.layout_bound(choices);
+    return value(bound.step_s, bound.compute_s, 0);
+  }
+
+  // Small spaces are looked at whole: there the search goes on until it is exhaustive.
+  double threshold() const {
+    return result_.count <= static_cast<std::int64_t>(kWorth) ||
+                   best_.size() < static_cast<std::size_t>(kept_)
+               ? std::numeric_limits<double>::infinity()
+               : best_.top() * kHopeless;
+  }
+
+  void look_into(std::int32_t index) {
+    const Family& family = families_[index];
+    const auto shardings = static_cast<int>(family.shardings->size());
+    choices_ = family.core;
+    for (int r = 0; r < static_cast<int>(family.recomputes->size()); ++r) {
+      choices_.recompute = (*family.recomputes)[r].kind;
+      choices_.recompute_layers = (*family.recomputes)[r].layers;
+      const bool timed = objective_ != Objective::memory;
+      const double layout_bound = timed ? layout_value(choices_) : 0;
+      if (layout_bound > threshold()) {
+        result_.cut += family.count() / static_cast<std::int64_t>(family.recomputes->size());
+        result_.cut_bound = std::min(result_.cut_bound, layout_bound);
+        continue;
+      }
+      for (int s = 0; s < shardings; ++s) {
+        choices_.zero = (*family.shardings)[s].zero;
+        choices_.shard_group = (*family.shardings)[s].group;
+        std::int64_t leaves = 0;
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o)
+          for (std::size_t b = 0; b < family.buckets->size(); ++b)
+            if (family.distinct(choices_.zero, o, b)) ++leaves;
+        const Memory memory = memory_model_.predict(choices_);
+        if (!memory.fits()) {
+          result_.unfit += leaves;
+          too_large(memory);
+          continue;
+        }
+        result_.feasible += leaves;
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
+          choices_.overlap_grad_reduce = (*family.overlaps)[o];
+          for (std::size_t b = 0; b < family.buckets->size(); ++b) {
+            if (!family.distinct(choices_.zero, o, b)) continue;
+            choices_.bucket_bytes = (*family.buckets)[b].bytes;
+            add_leaf({index,
+                      static_cast<std::int16_t>(r),
+                      static_cast<std::int16_t>(s),
+                      static_cast<std::int16_t>(o),
+                      static_cast<std::int16_t>(b),
+                      memory.total,
+                      {},
+                      0,
+                      0});
+          }
+        }
+        choices_.overlap_grad_reduce = family.overlaps->front();
+        choices_.bucket_bytes = family.buckets->front().bytes;
+      }
+    }
+  }
+
+  void add_leaf(Leaf&& leaf) {
+    const Bound bound = estimator_.lower_bound(choices_);
+    leaf.bound = value(bound.step_s, bound.compute_s, leaf.memory_bytes);
+    if (leaf.bound > threshold()) {
+      result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
+      return;
+    }
+    leaf.times = estimator_.times(choices_, bound);
+    leaf.expected = value(leaf.times.estimate_s, leaf.times.compute_s, leaf.memory_bytes);
+    best_.push(leaf.expected);
+    if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
+    leaves_.push_back(leaf);
+    if (leaves_.size() >= 4 * kWorth) prune();
+  }
+
+  static bool before(const Leaf& a, const Leaf& b) {
+    if (a.expected != b.expected) return a.expected < b.expected;
+    if (a.times.estimate_s != b.times.estimate_s) return a.times.estimate_s < b.times.estimate_s;
+    if (a.family != b.family) return a.family < b.family;
+    return std::tie(a.recomputed, a.sharding, a.overlap, a.bucket) <
+           std::tie(b.recomputed, b.sharding, b.overlap, b.bucket);
+  }
+
+  // Keeps the most promising.
+  void prune() {
+    if (leaves_.size() <= kWorth) return;
+    std::nth_element(leaves_.begin(), leaves_.begin() + kWorth, leaves_.end(), before);
+    for (std::size_t i = kWorth; i < leaves_.size(); ++i)
+      result_.cut_bound = std::min(result_.cut_bound, leaves_[i].bound);
+    leaves_.resize(kWorth);
+  }
+
+  void take_worth() {
+    prune();
+    std::sort(leaves_.begin(), leaves_.end(), before);
+    const double limit = threshold();
+    for (const Leaf& leaf : leaves_) {
+      if (leaf.bound > limit) {
+        result_.cut_bound = std::min(result_.cut_bound, leaf.bound);
+        continue;
+      }
+      const Family& family = families_[leaf.family];
+      result_.worth.push_back(
+          {family.plan((*family.recomputes)[leaf.recomputed], (*family.shardings)[leaf.sharding],
+                       (*family.overlaps)[leaf.overlap], (*family.buckets)[leaf.bucket].bytes),
+           leaf.memory_bytes, leaf.times, leaf.expected, leaf.bound});
+    }
+  }
+
+  void too_large(const Memory& memory) {
+    const double missing = memory.total - memory.capacity;
+    if (!result_.smallest || missing < least_short_) {
+      least_short_ = missing;
+      result_.smallest = Candidate{choices_, memory.total, {}, 0, 0};
+      result_.smallest_memory = memory;
+    }
+    if (memory.total > memory.capacity * (1 + kMoreMemory)) return;
+    if (result_.nearly && estimator_.lower_bound_s(choices_) >= result_.nearly->times.estimate_s) return;
+    Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};
+    if (!result_.nearly || candidate.times.estimate_s < result_.nearly->times.estimate_s)
+      result_.nearly = std::move(candidate);
+  }
+
+  std::shared_ptr<const Job> job_;
+  Objective objective_;
+  int kept_;
+  Estimator& estimator_;
+  MemoryModel memory_model_;
+  Candidates result_;
+  std::vector<Family> families_;
+  std::vector<Ordered> order_;
+  std::vector<Leaf> leaves_;
+  Choices choices_;  // of the plan being looked at
+  double least_short_ = 0;
+  std::priority_queue<double> best_;  // the kept-th best expectation on top
+};
+
+}  // namespace
+
+Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
+                  Estimator& estimator) {
+  Gathering gathering(job, objective, kept, estimator);
+  for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
+  return gathering.finish();
+}
+
+std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                             Estimator& estimator,
+                                             const std::function<bool(const Choices&)>& wanted) {
+  std::vector<BoundedFamily> families;
+  for_each_family(job, pins, [&](Family&& family) {
+    if (!wanted(family.core)) return;
+    const double bound_s = estimator.layout_bound_s(family.core);
+    families.push_back({bound_s, std::move(family)});
+  });
+  std::stable_sort(families.begin(), families.end(),
+                   [](const BoundedFamily& a, const BoundedFamily& b) { return a.bound_s < b.bound_s; });
+  return families;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,58 @@
+// The plans of a space with their cheap figures: memory, closed form, lower bound.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planner/closed_form/estimator.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/search/search.h"
+#include "planner/space/space.h"
+
+namespace orrery::planner {
+
+struct Candidate {
+  Choices choices;
+  double memory_bytes = 0;
+  StepTimes times;
+  double expected = 0;  // objective by the estimate
+  double bound = 0;     // objective by the lower bound
+};
+
+struct Candidates {
+  std::int64_t count = 0;     // plans with distinct Programs
+  std::int64_t cut = 0;       // of these, never looked at one by one: their bound is above the threshold
+  std::int64_t unfit = 0;     // that do not fit in memory
+  std::int64_t feasible = 0;  // that fit, and whose time was estimated or bounded
+  // Of these, the ones worth ordering, at most kWorth: a plan whose bound is kHopeless times the `kept`-th
+  // best expectation is cut.
+  std::vector<Candidate> worth;
+  double cut_bound = 0;               // least bound of all fitting plans that are not in `worth`
+  std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
+  Memory smallest_memory;
+  std::optional<Candidate> nearly;  // the fastest, by its estimate, of those within kMoreMemory of fitting
+};
+constexpr std::size_t kWorth = 4096;
+constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitivities
+
+// Throws UserError where for_each_plan does.
+Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
+                  Estimator& estimator);
+
+struct BoundedFamily {
+  double bound_s = 0;  // of its fastest plan, data parallelism aside
+  Family family;
+};
+// The families whose cores are `wanted`, those with the least bounds first, else in the order of the space.
+// Throws UserError where for_each_family does.
+std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& job, const Pins& pins,
+                                             Estimator& estimator,
+                                             const std::function<bool(const Choices&)>& wanted);
+
+// Why nothing fits, for NoAnswer: what is short, by how much, where, and the nearest change that would fit.
+std::string nothing_fits(const std::shared_ptr<const Job>& job, const Pins& pins,
+                         const Candidates& candidates);
+
+}  // namespace orrery::planner

@@ -1,0 +1,100 @@
+// The search: enumerate, cut by memory, order by the closed form, simulate the best, rank.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/evaluation/evaluation.h"
+#include "planner/search/system_kind.h"
+#include "planner/space/pins.h"
+
+namespace orrery::planner {
+
+enum class Objective { step_time, cost, energy, memory };
+
+struct SearchOptions {
+  Objective objective = Objective::step_time;
+  int top = 10;  // plans to report
+  int jobs = 0;  // processes; 0: the processors of this machine
+  // Simulated work after which no further batch is started; the answer then says its gap. In seconds of a
+  // nominal core (kNominalEventsPerSecond), not of the clock, so that the answer is the same on every
+  // machine.
+  double budget_s = 0.4;
+  // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
+  bool pareto = false;
+  bool subsets = true;  // search the alike parts of a machine of unlike devices by themselves, too
+  std::function<void(int done, int total)> progress;  // simulations; may be empty
+};
+// Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
+// 680,000, shared notes).
+constexpr double kNominalEventsPerSecond = 500e3;
+// What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).
+constexpr double kNominalSecondsPerRank = 20e-6;
+// And for each pair of an all-to-all (measured with experts on 256 ranks: 0.3 s).
+constexpr double kNominalSecondsPerPair = 5e-6;
+
+// A part of a machine of unlike devices by itself (subsets.h), for comparison.
+struct Subset {
+  Cluster cluster;
+  std::optional<Evaluation> best;  // the search's best plan on it; none where none can be had
+  std::string refusal;             // why there is none
+};
+
+// What a change of hardware would save of the best plan's step, by the closed form, with the most promising
+// plans on either machine; one that only looks faster than the best now is taken to be as fast as it.
+struct Sensitivity {
+  std::string key;     // "inter_node_bandwidth_x2" "intra_node_bandwidth_x2" "memory_plus_10_percent"
+  std::string change;  // for people
+  double saves = 0;    // of the step
+};
+
+struct SearchResult {
+  std::vector<Evaluation> plans;  // best first, at most `top`, each simulated
+  std::int64_t candidates = 0;    // plans with distinct Programs
+  std::int64_t feasible = 0;      // that fit in memory
+  std::int64_t simulated = 0;
+  bool proven = false;  // best under this model: no candidate's lower bound is below the best simulated
+  double gap = 0;       // (best - least lower bound of the rest) / best; 0 when proven
+  double search_s = 0;
+  std::vector<Sensitivity> sensitivities;
+  std::string why;  // three sentences, from numbers, and one on the kinds of systems
+  std::vector<System>
+      systems;  // the best plan of each kind; empty where one device or a pin of `sync` leaves one
+  std::vector<Subset> subsets;  // of unlike devices: what each alike part does alone
+  // The front of what was simulated, by rising step time: no simulated plan is better in one of step time,
+  // cost, energy and memory and no worse in the others.
+  std::vector<Evaluation> pareto;
+  // With SearchOptions::pareto: how many plans the front was chosen from by the closed form, how many of
+  // those were on its front, how many of these were simulated, and the least step time that a plan of a
+  // layout not looked into may have (infinity: all were).
+  std::int64_t pareto_looked_into = 0, pareto_front = 0, pareto_simulated = 0;
+  double pareto_beyond_s = 0;
+};
+
+// Throws NoAnswer when no plan fits (what is short, by how much, the nearest change that would fit) and
+// UserError when the pins contradict each other or the job.
+SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options);
+
+std::string_view name_of(Objective objective);  // "step-time" "cost" "energy" "memory"
+// What the objective counts, of one step: seconds, USD, joules, bytes. `compute_s`: the devices' mean busy
+// time. Throws UserError where the cluster states no price or no power.
+double objective_value(Objective objective, const Job& job, double step_s, double compute_s,
+                       double memory_bytes);
+// Of a simulated plan.
+double objective_value(Objective objective, const Evaluation& evaluation);
+
+// USD a second of the whole cluster; 0 where it states no price of some node.
+double usd_per_s(const Cluster& cluster);
+// Whether all device profiles state their power.
+bool states_power(const Cluster& cluster);
+
+// What is trained, on what and how: `workload`, `cluster`, `devices`, `training`, …
+Json job_json(const Job& job);
+// The contract's JSON of `plan`.
+Json to_json(const Job& job, const SearchResult& result);
+
+}  // namespace orrery::planner

@@ -1,0 +1,318 @@
+#include "planner/search/systems.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "planner/closed_form/memory_model.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr std::array<SystemKind, 4> kKinds = {SystemKind::all_reduce, SystemKind::sharded,
+                                              SystemKind::three_d, SystemKind::async_servers};
+
+std::string_view spoken(SystemKind kind) {
+  switch (kind) {
+    case SystemKind::all_reduce:
+      return "all-reduce data parallelism (Horovod, DDP)";
+    case SystemKind::sharded:
+      return "sharded data parallelism (FSDP, DeepSpeed ZeRO)";
+    case SystemKind::three_d:
+      return "3-D parallelism (Megatron-LM)";
+    case SystemKind::async_servers:
+      return "asynchronous parameter servers";
+  }
+  return "";
+}
+
+// The pins that leave nothing but data parallelism; empty where the user's own forbid it.
+std::optional<Pins> flat(Pins pins) {
+  for (std::optional<int>* pin : {&pins.tp, &pins.pp, &pins.cp, &pins.ep, &pins.etp}) {
+    if (pin->value_or(1) != 1) return {};
+    *pin = 1;
+  }
+  if (pins.sync.value_or(Sync::all_reduce) != Sync::all_reduce) return {};
+  return pins;
+}
+
+// What one device lacks, were the job split over all devices' data parallelism alone, however the batch
+// divides: whole or sharded states, one sample at a time, everything recomputed.
+double shortage(const std::shared_ptr<const Job>& job, int zero) {
+  Choices choices;
+  choices.dp = job->cluster.devices();
+  choices.zero = choices.dp > 1 ? zero : 0;
+  choices.recompute = Recompute::full;
+  const Memory memory = MemoryModel(job).predict(choices);
+  return std::max(0.0, memory.total - memory.capacity);
+}
+
+class BestOfKind {
+ public:
+  BestOfKind(const std::shared_ptr<const Job>& job, SystemKind kind, Estimator& estimator)
+      : job_(job), kind_(kind), estimator_(estimator), memory_(job) {}
+
+  // Families best bound first, until none can be below the best estimate.
+  System find(const Pins& pins) {
+    System system;
+    system.kind = kind_;
+    std::vector<BoundedFamily> families;
+    try {
+      families = families_by_bound(job_, pins, estimator_, [this](Choices core) {
+        core.zero = 0;
+        return (system_kind_of(core) == SystemKind::three_d) == (kind_ == SystemKind::three_d);
+      });
+    } catch (const UserError& error) {
+      system.refusal = error.what();
+    }
+    for (const auto& [bound_s, family] : families) {
+      if (bound_s >= best_s_) break;
+      look_into(family);
+    }
+    system.choices = best_;
+    if (!best_) {
+      system.short_bytes = least_short_ < std::numeric_limits<double>::infinity() ? least_short_ : 0;
+      if (system.refusal.empty() && system.short_bytes == 0) system.refusal = "the pins leave none";
+    }
+    return system;
+  }
+
+ private:
+  void look_into(const Family& family) {
+    for (const Recomputed& recomputed : *family.recomputes) {
+      for (const Sharding& sharding : *family.shardings) {
+        Choices choices =
+            family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
+        if (system_kind_of(choices) != kind_) continue;
+        const Memory memory = memory_.predict(choices);
+        if (!memory.fits()) {
+          least_short_ = std::min(least_short_, memory.total - memory.capacity);
+          continue;
+        }
+        for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
+          for (std::size_t b = 0; b < family.buckets->size(); ++b) {
+            if (!family.distinct(sharding.zero, o, b)) continue;
+            choices.overlap_grad_reduce = (*family.overlaps)[o];
+            choices.bucket_bytes = (*family.buckets)[b].bytes;
+            const Bound least = estimator_.lower_bound(choices);
+            if (least.step_s >= best_s_) continue;
+            const double estimate_s = estimator_.times(choices, least).estimate_s;
+            if (estimate_s >= best_s_) continue;
+            best_s_ = estimate_s;
+            best_ = choices;
+          }
+        }
+      }
+    }
+  }
+
+  std::shared_ptr<const Job> job_;
+  SystemKind kind_;
+  Estimator& estimator_;
+  MemoryModel memory_;
+  double best_s_ = std::numeric_limits<double>::infinity();
+  std::optional<Choices> best_;
+  double least_short_ = std::numeric_limits<double>::infinity();
+};
+
+// Seconds of a step in which a node's ports carry what workers and servers beside them exchange with other
+// nodes: every worker sends its gradients to all servers and receives all parameters, every server the
+// reverse, so that (1 - devices / world) of both goes out and comes in for each device. On one node the
+// devices' own links carry all but a rank's own share.
+double server_traffic_s(const Job& job, const Plan& plan) {
+  const double world = job.cluster.devices();
+  const double bytes = static_cast<double>(job.workload.parameters()) *
+                       (bytes_of(plan.gradient_type()) + bytes_of(plan.parameter_type()));
+  double most = 0;
+  for (const NodeGroup& group : job.cluster.groups) {
+    const NodeType& node = group.node;
+    const bool alone = job.cluster.nodes() == 1;
+    const double rate =
+        alone ? node.intra.bandwidth_bytes_per_s : node.nic.count * node.nic.bandwidth_bytes_per_s;
+    const double out = alone ? bytes * (1 - 1 / world) : node.devices * bytes * (1 - node.devices / world);
+    if (rate > 0) most = std::max(most, out / rate);
+  }
+  return most;
+}
+
+// Of the whole batch, nobody waiting for anybody: each kind of node takes the share that it is fast enough
+// for.
+double unhindered_s(const std::shared_ptr<const Job>& job, const Choices& choices, Estimator& estimator) {
+  if (job->cluster.groups.size() == 1) return estimator.layout_bound_s(choices);
+  double rate = 0;
+  for (const NodeGroup& group : job->cluster.groups) {
+    auto alike = std::make_shared<Job>(*job);
+    for (NodeGroup& other : alike->cluster.groups) other.node.profile = group.node.profile;
+    rate += group.count * group.node.devices / Estimator(alike).layout_bound_s(choices);
+  }
+  return job->cluster.devices() / rate;
+}
+
+// The least that a step (as many samples as the batch has) takes with asynchronous servers: a bound in
+// closed form, with the servers' states spread over all devices as with ZeRO-1.
+System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator) {
+  System system;
+  system.kind = SystemKind::async_servers;
+  std::optional<Pins> alone = flat(pins);
+  const int world = job->cluster.devices();
+  if (!alone || (pins.zero && *pins.zero != 0) || world == 1) {
+    system.refusal = world == 1 ? "one device needs no servers" : "the pins leave none";
+    return system;
+  }
+  alone->zero = 0;
+  alone->overlap_grad_reduce = true;
+  alone->bucket_bytes = 0;
+  MemoryModel memory(job);
+  double least_short = std::numeric_limits<double>::infinity();
+  double best_s = std::numeric_limits<double>::infinity();
+  try {
+    for_each_plan(job, *alone, [&](const Choices& choices) {
+      if (!choices.replica_batches.empty()) return;  // anybody may draw a share
+      Choices spread = choices;
+      spread.zero = 1;
+      const Memory needs = memory.predict(spread);
+      if (!needs.fits()) {
+        least_short = std::min(least_short, needs.total - needs.capacity);
+        return;
+      }
+      const double compute_s = unhindered_s(job, choices, estimator);
+      if (compute_s >= best_s) return;
+      best_s = compute_s;
+      system.choices = choices;
+      system.choices->sync = Sync::async_parameter_server;
+      system.choices->servers = choices.dp;
+      system.choices->staleness = pins.staleness.value_or(0);
+    });
+  } catch (const UserError& error) {
+    system.refusal = error.what();
+    system.short_bytes = shortage(job, 1);
+    return system;
+  }
+  if (!system.choices) {
+    system.short_bytes = least_short;
+    return system;
+  }
+  const double traffic_s = server_traffic_s(*job, Plan{job, *system.choices});
+  system.bound_s = std::max(best_s, traffic_s);
+  system.bound_by = traffic_s > best_s ? "traffic" : "computation";
+  return system;
+}
+
+std::string short_refusal(const std::string& refusal) {
+  const auto bracket = refusal.find(" (expected");
+  return bracket == std::string::npos ? refusal : refusal.substr(0, bracket);
+}
+
+}  // namespace
+
+std::string_view name_of(SystemKind kind) {
+  switch (kind) {
+    case SystemKind::all_reduce:
+      return "all-reduce";
+    case SystemKind::sharded:
+      return "sharded";
+    case SystemKind::three_d:
+      return "3d";
+    case SystemKind::async_servers:
+      return "async-parameter-server";
+  }
+  return "unknown";
+}
+
+SystemKind system_kind_of(const Choices& c) {
+  if (c.asynchronous()) return SystemKind::async_servers;
+  if (c.tp * c.pp * c.cp * c.ep > 1) return SystemKind::three_d;
+  return c.zero > 0 ? SystemKind::sharded : SystemKind::all_reduce;
+}
+
+std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& pins,
+                            const Candidates& candidates, Estimator& estimator) {
+  std::vector<System> found;
+  for (const SystemKind kind : kKinds) {
+    if (kind == SystemKind::async_servers) {
+      found.push_back(servers(job, pins, estimator));
+      continue;
+    }
+    System system;
+    system.kind = kind;
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : candidates.worth) {
+      if (system_kind_of(candidate.choices) != kind || candidate.times.estimate_s >= best_s) continue;
+      best_s = candidate.times.estimate_s;
+      system.choices = candidate.choices;
+    }
+    if (system.choices) {
+      found.push_back(std::move(system));
+      continue;
+    }
+    std::optional<Pins> own = kind == SystemKind::three_d ? std::optional<Pins>(pins) : flat(pins);
+    const int zero = pins.zero.value_or(kind == SystemKind::sharded ? 1 : 0);
+    if (kind == SystemKind::all_reduce && own) own->zero = 0;
+    if (!own || (kind != SystemKind::three_d && (zero > 0) != (kind == SystemKind::sharded))) {
+      system.refusal = "the pins leave none";
+      found.push_back(std::move(system));
+      continue;
+    }
+    found.push_back(BestOfKind(job, kind, estimator).find(*own));
+    // Where the batch or a pin stands in the way, memory may as well: the weightier reason.
+    if (kind != SystemKind::three_d && !found.back().choices && found.back().short_bytes == 0)
+      found.back().short_bytes = shortage(job, kind == SystemKind::sharded ? 3 : 0);
+  }
+  return found;
+}
+
+std::string which_suits(const std::vector<System>& systems, const Evaluation& best) {
+  const SystemKind suits = system_kind_of(best.plan.choices);
+  std::string others, lacking;
+  for (const System& system : systems) {
+    if (system.kind == suits) continue;
+    if (!system.step_time_s && system.bound_s == 0) {
+      lacking += lacking.empty() ? "" : "; ";
+      if (system.short_bytes > 0)
+        lacking += fmt::format("{} would need {} more on a device", spoken(system.kind),
+                               human_bytes(system.short_bytes));
+      else
+        lacking += fmt::format("no {}: {}", spoken(system.kind), short_refusal(system.refusal));
+      continue;
+    }
+    others += others.empty() ? ", against " : ", ";
+    if (!system.step_time_s)
+      others += fmt::format("at least {} with {} ({} alone, closed form) and stale gradients",
+                            human_seconds(system.bound_s), spoken(system.kind), system.bound_by);
+    else if (system.kind == SystemKind::async_servers)
+      others += fmt::format("{} for as many samples with {}, whose stale gradients may need more steps",
+                            human_seconds(*system.step_time_s), spoken(system.kind));
+    else
+      others += fmt::format("{} with {}", human_seconds(*system.step_time_s), spoken(system.kind));
+  }
+  return fmt::format("Of the kinds of systems {} suits: {} a step{}{}{}.", spoken(suits),
+                     human_seconds(best.step_time_s()), others, lacking.empty() ? "" : "; ", lacking);
+}
+
+Json to_json(const std::vector<System>& systems, const Evaluation& best) {
+  const SystemKind suits = system_kind_of(best.plan.choices);
+  Json list = Json::array();
+  for (const System& system : systems) {
+    Json json = {{"kind", name_of(system.kind)}, {"suits", system.kind == suits}};
+    if (system.step_time_s) json["step_time_s"] = *system.step_time_s;
+    if (system.bound_s > 0) {
+      json["bound_s"] = system.bound_s;
+      json["bound_by"] = system.bound_by;
+    }
+    if (system.choices && (system.step_time_s || system.bound_s > 0)) {
+      json["plan"] = describe(Plan{best.plan.job, *system.choices});
+    }
+    if (system.short_bytes > 0) json["short_bytes"] = system.short_bytes;
+    if (!system.step_time_s && system.bound_s == 0) {
+      json["refusal"] = system.short_bytes > 0 ? "does not fit in memory" : system.refusal;
+    }
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+}  // namespace orrery::planner

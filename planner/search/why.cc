@@ -1,0 +1,177 @@
+#include "planner/search/why.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "base/format.h"
+#include "planner/evaluation/hardware.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr double kWorthSaying = 0.005;  // of the step: what is smaller is not worth a sentence
+
+std::string_view spoken(std::string_view part) {
+  if (part == "compute") return "compute";
+  if (part == "recompute") return "recomputation";
+  if (part == "tensor_comm") return "tensor-parallel communication";
+  if (part == "data_comm") return "gradient and parameter communication";
+  if (part == "pipeline_comm") return "pipeline transfers";
+  if (part == "expert_comm") return "expert all-to-all";
+  if (part == "context_comm") return "context-parallel communication";
+  if (part == "bubble") return "pipeline bubble";
+  if (part == "optimizer") return "the optimizer";
+  if (part == "input") return "input";
+  return "other work";
+}
+
+std::vector<std::pair<std::string, double>> parts_by_size(const Breakdown& breakdown) {
+  auto parts = parts_of(breakdown);
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return parts;
+}
+
+std::string what_bounds(const Evaluation& best) {
+  const Breakdown& breakdown = best.simulation->breakdown;
+  const double total = breakdown.total();
+  std::string shares;
+  int named = 0;
+  for (const auto& [name, seconds] : parts_by_size(breakdown)) {
+    if (named == 3 || seconds < 0.01 * total) break;
+    shares += fmt::format("{}{:.0f}% {}", named == 0 ? "" : ", ", 100 * seconds / total, spoken(name));
+    ++named;
+  }
+  return fmt::format("{} takes {} a step: {}; its fullest device (stage {}) holds {} of {}.",
+                     describe(best.plan), human_seconds(best.step_time_s()), shares, best.memory.stage,
+                     human_bytes(best.memory.total), human_bytes(best.memory.capacity));
+}
+
+// In what two plans differ that `describe` says the same of.
+std::string difference(const Choices& best, const Choices& other) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (best.overlap_grad_reduce != other.overlap_grad_reduce)
+    add(other.overlap_grad_reduce ? "its reduction overlapped" : "its reduction not overlapped");
+  if (best.bucket_bytes != other.bucket_bytes)
+    add(other.bucket_bytes > 0 ? "buckets of " + human_bytes(other.bucket_bytes) : "the runtime's buckets");
+  if (best.order != other.order) add("another order on the machine");
+  if (best.stage_layers != other.stage_layers) add("another cut");
+  return text;
+}
+
+std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other) {
+  const Loss loss = loss_against(best, other);
+  const auto before = parts_of(best.simulation->breakdown);
+  const auto after = parts_of(other.simulation->breakdown);
+  std::size_t better = 0;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (after[i].second - before[i].second < after[better].second - before[better].second) better = i;
+  const std::string name = describe(other.plan);
+  std::string text = fmt::format("The runner-up, {}, ",
+                                 name != describe(best.plan)
+                                     ? name
+                                     : "the same with " + difference(best.plan.choices, other.plan.choices));
+  if (std::abs(loss.seconds) < 1e-4 * best.step_time_s()) return text + "takes as long.";
+  text += loss.seconds > 0
+              ? fmt::format("loses {} ({:.1f}%)", human_seconds(loss.seconds),
+                            100 * loss.seconds / best.step_time_s())
+              : fmt::format("is {} faster, but not better by the objective", human_seconds(-loss.seconds));
+  const double less = before[better].second - after[better].second;
+  if (loss.part_s > 0) text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
+  if (less > kWorthSaying * best.step_time_s())
+    text += fmt::format("{} {} less {}", loss.part_s > 0 ? "," : ":", human_seconds(less),
+                        spoken(before[better].first));
+  return text + ".";
+}
+
+// Plans beside the best one that a change of hardware may make the best.
+constexpr std::size_t kPromising = 32;
+
+// A plan, and by how much the closed form flatters it: it would be the best one, and is not.
+struct Promising {
+  Choices choices;
+  double flattered = 1;
+};
+
+double least_estimate_s(Estimator& estimator, const std::vector<Promising>& plans) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Promising& plan : plans)
+    least = std::min(least, plan.flattered * estimator.times(plan.choices).estimate_s);
+  return least;
+}
+
+std::string what_would_help(const std::vector<Sensitivity>& changes) {
+  std::string text;
+  for (const Sensitivity& change : changes)
+    text += fmt::format(
+        "{}{} would save {}", text.empty() ? "" : ", ", change.change,
+        change.saves < kWorthSaying ? std::string("nothing") : fmt::format("{:.1f}%", 100 * change.saves));
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text + " (closed form).";
+}
+
+}  // namespace
+
+Loss loss_against(const Evaluation& best, const Evaluation& other) {
+  const auto before = parts_of(best.simulation->breakdown);
+  const auto after = parts_of(other.simulation->breakdown);
+  Loss loss{other.step_time_s() - best.step_time_s(), before.front().first, 0};
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const double more = after[i].second - before[i].second;
+    if (more <= loss.part_s) continue;
+    loss.part = before[i].first;
+    loss.part_s = more;
+  }
+  return loss;
+}
+
+std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator) {
+  const Cluster& cluster = best.job->cluster;
+  const double now_s = estimator.times(best.choices).estimate_s;
+  std::vector<Promising> plans = {{best.choices}};
+  for (std::size_t i = 0; i < std::min(kPromising, candidates.worth.size()); ++i) {
+    const Candidate& other = candidates.worth[i];
+    plans.push_back({other.choices, std::max(1.0, now_s / other.times.estimate_s)});
+  }
+  std::vector<Sensitivity> changes;
+  const auto add = [&](const char* key, const char* change, const Cluster& changed) {
+    auto job = std::make_shared<Job>(*best.job);
+    job->cluster = changed;
+    Estimator on_it(job);
+    changes.push_back({key, change, 1 - least_estimate_s(on_it, plans) / now_s});
+  };
+  if (cluster.nodes() > 1)
+    add("inter_node_bandwidth_x2", "twice the bandwidth between nodes", with_network_times(cluster, 2));
+  add("intra_node_bandwidth_x2", "twice the bandwidth inside a node", with_intra_node_times(cluster, 2));
+  // The fastest plan that 10% more memory would let in.
+  Sensitivity memory{"memory_plus_10_percent", "10% more memory", 0};
+  if (candidates.nearly) memory.saves = 1 - candidates.nearly->times.estimate_s / now_s;
+  if (memory.saves > 0)
+    memory.change += fmt::format(" ({})", describe(Plan{best.job, candidates.nearly->choices}));
+  changes.push_back(std::move(memory));
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const Sensitivity& a, const Sensitivity& b) { return a.saves > b.saves; });
+  return changes;
+}
+
+std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sensitivity>& changes) {
+  // The next plan of another kind: one that only recomputes a layer more says little.
+  const auto other = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Evaluation& evaluation) {
+    const Choices& a = ranked.front().plan.choices;
+    const Choices& b = evaluation.plan.choices;
+    return std::tie(a.tp, a.pp, a.dp, a.cp, a.ep) != std::tie(b.tp, b.pp, b.dp, b.cp, b.ep) ||
+           a.schedule != b.schedule || a.micro_batch != b.micro_batch;
+  });
+  const Evaluation* runner_up = other != ranked.end() ? &*other : ranked.size() > 1 ? &ranked[1] : nullptr;
+  std::string text = what_bounds(ranked.front());
+  text += runner_up != nullptr ? " " + what_runner_up_loses(ranked[0], *runner_up)
+                               : " No other plan was simulated.";
+  return text + " " + what_would_help(changes);
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,55 @@
+// Which layouts and which kinds of plans a job admits: what check_plan refuses, and on this machine what the
+// executor cannot train.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "planner/space/pins.h"
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+class Admission {
+ public:
+  // `fixed`: what is the same in all plans.
+  Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices fixed);
+
+  // Whether check_plan lets this *kind* of plan pass: asked once for each combination of forms, because the
+  // answer depends on the forms and refusing by exception is slow.
+  bool supported(const Choices& choices);
+  // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
+  bool plausible(const Choices& choices);
+
+  // An uneven division of the batch that the schedule admits, whatever the devices' speed; empty: none.
+  std::vector<std::int64_t> some_shares(const Choices& choices) const;
+  // Tensor ranks of a general graph do so always (workloads/graph_split.h).
+  bool shares_samples(const Choices& c) const { return !job_->workload.transformer && c.tp > 1; }
+
+  // On this machine a plan is there to be run: what the executor cannot train is not proposed, unless it can
+  // train nothing of what the pins leave.
+  bool only_executable() const { return local_; }
+  void admit_what_cannot_be_run();
+
+  // Nothing is left: says why, in the words of the first check that refused what came furthest.
+  [[noreturn]] void refuse() const;
+
+ private:
+  bool accepted(const Choices& choices, int depth);
+
+  std::shared_ptr<const Job> job_;
+  const Pins& pins_;
+  Choices fixed_;
+  bool local_ = false;
+  std::unordered_map<std::uint32_t, bool> supported_;
+  std::map<std::array<int, 5>, bool> plausible_;
+  std::string refusal_;
+  int refusal_depth_ = 0;
+};
+
+}  // namespace orrery::planner

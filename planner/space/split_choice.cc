@@ -1,0 +1,179 @@
+#include "planner/space/split_choice.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "cost/compute_cost.h"
+#include "planner/closed_form/geometry.h"
+#include "planner/closed_form/layer_times.h"
+#include "planner/space/space.h"
+#include "program/operator_work.h"
+#include "workloads/graph_split.h"
+
+namespace orrery::planner {
+namespace {
+
+// A product or table, by itself or with the product that takes its features.
+struct Candidate {
+  int column = -1;
+  int row = -1;  // -1: features go back to their samples
+  double gain_s = 0;
+};
+
+class SplitCosts {
+ public:
+  SplitCosts(const std::shared_ptr<const Job>& job, int tp)
+      : job_(*job), tp_(tp), world_(job->cluster.devices()), geometries_(job) {
+    Choices split;
+    split.tp = tp;
+    split.dp = world_ / tp;
+    split.sequence_parallel = true;
+    shapes_ = geometries_.of(split).shapes;
+    Choices whole;
+    whole.dp = world_;
+    data_ = geometries_.of(whole).shapes;
+    parameters_ = static_cast<double>(job_.workload.parameters());
+    for (const Operator& op : job_.workload.operators)
+      if (op.kind == OperatorKind::embedding) tables_ += static_cast<double>(op.output_elements);
+    samples_ = static_cast<double>(job_.training.global_batch) * tp / world_;
+    element_ = bytes_of(Plan{job, {}}.activation_type());
+    gradient_ = bytes_of(Plan{job, {}}.gradient_type());
+    update_ = optimizer_traffic_per_parameter(job_.training.optimizer, job_.training.precision, job_.runtime);
+  }
+
+  double gain_s(const Operator& column, const Operator* row) const {
+    double weights = static_cast<double>(column.parameter_count());
+    if (row != nullptr) weights += static_cast<double>(row->parameter_count());
+    const double in =
+        column.inputs.empty()
+            ? 0
+            : samples_ * element_ *
+                  static_cast<double>(job_.workload.operators[static_cast<std::size_t>(column.inputs.front())]
+                                          .output_elements);
+    double paid = 2 * tensor_s(CollectiveKind::all_gather, in) + tensor_s(CollectiveKind::reduce_scatter, in);
+    if (row == nullptr) {
+      // Tables go in one exchange: each pays for its bytes alone.
+      const double out = samples_ * element_ * static_cast<double>(column.output_elements) / tp_;
+      const double beside = column.kind == OperatorKind::embedding ? tables_ * samples_ * element_ / tp_ : 0;
+      paid += 2 * (tensor_s(CollectiveKind::all_to_all, beside + out) -
+                   tensor_s(CollectiveKind::all_to_all, beside));
+    } else {
+      const double out = samples_ * element_ * static_cast<double>(row->output_elements);
+      paid += tensor_s(CollectiveKind::reduce_scatter, out) + tensor_s(CollectiveKind::all_gather, out);
+    }
+    const double saved = reduce_s(weights, data_) - reduce_s(weights / tp_, shapes_) +
+                         optimizer_seconds(weights * (1 - 1.0 / tp_) * update_,
+                                           job_.cluster.profiles[job_.cluster.groups.front().node.profile]);
+    return saved - paid;
+  }
+
+ private:
+  double seconds(CollectiveKind kind, double bytes, GroupKind group, const GroupShapes& shapes) const {
+    const auto shape = shapes.find(group);
+    if (shape == shapes.end() || bytes <= 0) return 0;
+    return collective_s(kind, bytes, shape->second, job_);
+  }
+  double tensor_s(CollectiveKind kind, double bytes) const {
+    return seconds(kind, bytes, GroupKind::tensor, shapes_);
+  }
+  // Beside all other gradients, with which it shares buckets and their latency.
+  double reduce_s(double elements, const GroupShapes& shapes) const {
+    const double all = parameters_ * gradient_;
+    return seconds(CollectiveKind::all_reduce, all, GroupKind::data, shapes) -
+           seconds(CollectiveKind::all_reduce, all - elements * gradient_, GroupKind::data, shapes);
+  }
+
+  const Job& job_;
+  int tp_;
+  int world_;
+  Geometries geometries_;
+  GroupShapes shapes_, data_;
+  double samples_ = 0, element_ = 0, gradient_ = 0, update_ = 0;
+  double parameters_ = 0;  // of the model
+  double tables_ = 0;      // elements that all tables put out for a sample
+};
+
+bool divides(const Operator& op, TensorSplit split, int tp) {
+  const std::int64_t features = op.kind == OperatorKind::embedding ? op.output_elements
+                                : split == TensorSplit::row        ? op.matmuls.front().k
+                                                                   : op.matmuls.front().n;
+  return features % tp == 0;
+}
+
+// The only product that takes the features of `column`, through operators that keep them apart; -1: none.
+int follower(const std::vector<Operator>& operators, const std::vector<std::vector<int>>& readers,
+             int column) {
+  int at = column;
+  while (readers[static_cast<std::size_t>(at)].size() == 1) {
+    at = readers[static_cast<std::size_t>(at)].front();
+    const Operator& op = operators[static_cast<std::size_t>(at)];
+    if (can_be_split(op)) return op.kind == OperatorKind::embedding ? -1 : at;
+    if (!keeps_features_apart(op.kind) || op.inputs.size() != 1) return -1;
+  }
+  return -1;
+}
+
+// The candidates to split at this degree, in the operators' order; `least`: at least one, whatever it costs.
+std::vector<Candidate> chosen(const std::shared_ptr<const Job>& job, int tp, bool least) {
+  const std::vector<Operator>& operators = job->workload.operators;
+  std::vector<std::vector<int>> readers(operators.size());
+  for (std::size_t i = 0; i < operators.size(); ++i)
+    for (const int input : operators[i].inputs)
+      readers[static_cast<std::size_t>(input)].push_back(static_cast<int>(i));
+  const SplitCosts costs(job, tp);
+  std::vector<Candidate> picked;
+  Candidate best;
+  best.gain_s = -std::numeric_limits<double>::infinity();
+  std::vector<bool> taken(operators.size(), false);
+  for (std::size_t i = 0; i < operators.size(); ++i) {
+    const Operator& op = operators[i];
+    if (taken[i] || !can_be_split(op) || !divides(op, TensorSplit::column, tp)) continue;
+    Candidate own{static_cast<int>(i), -1, costs.gain_s(op, nullptr)};
+    const int next = op.kind == OperatorKind::embedding ? -1 : follower(operators, readers, own.column);
+    if (next >= 0 && divides(operators[static_cast<std::size_t>(next)], TensorSplit::row, tp)) {
+      const Operator& after = operators[static_cast<std::size_t>(next)];
+      const Candidate pair{own.column, next, costs.gain_s(op, &after)};
+      if (pair.gain_s > std::max(own.gain_s, 0.0) + std::max(costs.gain_s(after, nullptr), 0.0)) own = pair;
+      if (pair.gain_s > best.gain_s) best = pair;
+    }
+    if (own.gain_s > best.gain_s) best = own;
+    if (own.gain_s <= 0) continue;
+    picked.push_back(own);
+    if (own.row >= 0) taken[static_cast<std::size_t>(own.row)] = true;
+  }
+  if (picked.empty() && least && best.column >= 0) picked.push_back(best);
+  return picked;
+}
+
+}  // namespace
+
+std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, const Pins& pins) {
+  const int world = job->cluster.devices();
+  if (job->workload.transformer || world == 1 || !split_operators(job->workload).empty()) return job;
+  std::vector<int> degrees = divisors(world);
+  if (pins.tp) degrees = {*pins.tp};
+  std::vector<Candidate> best;
+  double most = 0;
+  for (const int tp : degrees) {
+    // A sample at least for each rank.
+    if (tp <= 1 || world % tp != 0 || job->training.global_batch % world != 0) continue;
+    std::vector<Candidate> here = chosen(job, tp, pins.tp.has_value());
+    double gain = 0;
+    for (const Candidate& candidate : here) gain += candidate.gain_s;
+    if (here.empty() || (gain <= most && !pins.tp)) continue;
+    most = gain;
+    best = std::move(here);
+  }
+  if (best.empty()) return job;
+  auto marked = std::make_shared<Job>(*job);
+  std::vector<Operator>& operators = marked->workload.operators;
+  for (const Candidate& candidate : best) {
+    set_split(&operators[static_cast<std::size_t>(candidate.column)], TensorSplit::column);
+    if (candidate.row >= 0) set_split(&operators[static_cast<std::size_t>(candidate.row)], TensorSplit::row);
+  }
+  ORRERY_CHECK(complete_splits(&operators) < 0, "splits that the planner chose do not go together");
+  return marked;
+}
+
+}  // namespace orrery::planner

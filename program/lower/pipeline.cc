@@ -1,0 +1,301 @@
+// The step's body: the pipeline schedule's slots, each a stamped pass, with what crosses stage boundaries
+// around it and the gradients' reduction hung on the last of them.
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/lower/workbench.h"
+#include "program/placement.h"
+#include "program/schedule.h"
+
+namespace orrery::internal {
+namespace {
+
+struct Boundary {
+  std::vector<int> operators;  // whose outputs cross it
+  int peer = -1;
+  int upstream_chunk = 0;  // chunk on the earlier side: numbers the messages
+};
+
+class ScheduleRun {
+ public:
+  explicit ScheduleRun(Lowering& lowering) : lowering_(lowering), parameters_(lowering) {
+    const Choices& choices = lowering_.choices();
+    slots_ = schedule_slots(choices.schedule, at().pp, choices.pp, choices.interleave,
+                            static_cast<int>(lowering_.plan().micro_batches_of(at().dp)));
+    received_.assign(slots_.size(), -1);
+    reduced_.assign(lowering_.program.buckets.size(), -1);
+    last_backward_.assign(static_cast<std::size_t>(choices.interleave), -1);
+    std::size_t size = 64;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].kind != SlotKind::forward)
+        last_backward_[static_cast<std::size_t>(slots_[i].chunk)] = static_cast<int>(i);
+      size += pass_of(slots_[i]).patterns.size() + 4;
+      parameters_.plan_uses(static_cast<int>(i), pass_of(slots_[i]));
+    }
+    for (const Chunk& chunk : lowering_.chunks) {
+      incoming_.push_back(boundary(chunk, /*incoming=*/true));
+      outgoing_.push_back(boundary(chunk, /*incoming=*/false));
+    }
+    lowering_.program.instructions.reserve(size + 2 * reduced_.size());
+  }
+
+  std::vector<std::int64_t> run() {
+    read_ahead();
+    parameters_.start();
+    if (pipeline_blocks(lowering_.plan())) return run_blocking();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      receive(i);
+      if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
+      std::vector<std::uint32_t> ends = run_slot(i);
+      if (slots_[i].kind != SlotKind::backward_weight) send(slots_[i], std::move(ends));
+    }
+    return std::move(reduced_);
+  }
+
+ private:
+  std::vector<std::int64_t> run_blocking() {
+    exchange_blocking(nullptr, slots_.data(), {});
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      std::vector<std::uint32_t> ends = run_slot(i);
+      exchange_blocking(&slots_[i], i + 1 < slots_.size() ? &slots_[i + 1] : nullptr, std::move(ends));
+    }
+    return std::move(reduced_);
+  }
+
+  void exchange_blocking(const Slot* done, const Slot* next, std::vector<std::uint32_t> after) {
+    Instruction together;
+    const auto append = [&](const Slot& slot, bool send) {
+      const bool backward = slot.kind != SlotKind::forward;
+      const Boundary& boundary =
+          (backward == send ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)];
+      if (boundary.peer < 0) return;
+      Instruction part = exchange(boundary, send, backward, slot.micro_batch);
+      if (together.transfers.empty()) {
+        together = std::move(part);
+        return;
+      }
+      together.bytes += part.bytes;
+      together.transfers.insert(together.transfers.end(), part.transfers.begin(), part.transfers.end());
+      together.reads.insert(together.reads.end(), part.reads.begin(), part.reads.end());
+      together.writes.insert(together.writes.end(), part.writes.begin(), part.writes.end());
+    };
+    if (done != nullptr) append(*done, /*send=*/true);
+    if (next != nullptr) append(*next, /*send=*/false);
+    if (together.transfers.empty()) return;
+    together.stream = Stream::pipeline_forward;
+    together.after = std::move(after);
+    carried_.push_back(lowering_.emit(std::move(together)));
+  }
+
+  const Coordinates& at() const { return lowering_.program.at; }
+  const Chunk& chunk_of(const Slot& slot) const {
+    return lowering_.chunks[static_cast<std::size_t>(slot.chunk)];
+  }
+
+  const Pass& pass_of(const Slot& slot) const {
+    const Chunk& chunk = chunk_of(slot);
+    switch (slot.kind) {
+      case SlotKind::forward:
+        return chunk.forward;
+      case SlotKind::backward_weight:
+        return chunk.backward_weight;
+      case SlotKind::backward:
+      case SlotKind::backward_input:
+        break;
+    }
+    return chunk.backward;
+  }
+
+  Boundary boundary(const Chunk& chunk, bool incoming) const {
+    Boundary result;
+    if (incoming ? chunk.first : chunk.last) return result;
+    const int cut = incoming ? chunk.operators.begin : chunk.operators.end;
+    for (int i = 0; i < cut; ++i) {
+      if (lowering_.use(i).last_consumer >= cut) result.operators.push_back(i);
+    }
+    const int stages = lowering_.choices().pp;
+    Coordinates other = at();
+    other.pp = (at().pp + (incoming ? stages - 1 : 1)) % stages;
+    result.peer = rank_of(lowering_.plan(), other);
+    result.upstream_chunk = incoming && at().pp == 0 ? chunk.index - 1 : chunk.index;
+    return result;
+  }
+
+  // One message for each tensor that crosses.
+  Instruction exchange(const Boundary& boundary, bool send, bool backward, int micro_batch) const {
+    Instruction instruction;
+    instruction.op = Op::exchange;
+    instruction.stream = backward ? (send ? Stream::pipeline_backward : Stream::pipeline_backward_receive)
+                                  : (send ? Stream::pipeline_forward : Stream::pipeline_forward_receive);
+    instruction.micro_batch = micro_batch;
+    instruction.dtype = lowering_.plan().activation_type();
+    const auto crossing = static_cast<int>(boundary.operators.size());
+    instruction.transfers.reserve(boundary.operators.size());
+    for (int j = 0; j < crossing; ++j) {
+      const int op = boundary.operators[static_cast<std::size_t>(j)];
+      const TensorRef tensor{backward ? TensorKind::activation_gradient : TensorKind::activation, op,
+                             micro_batch};
+      const int message =
+          2 * (micro_batch * lowering_.choices().interleave + boundary.upstream_chunk) + (backward ? 1 : 0);
+      const double bytes = output_bytes(lowering_.op(op), lowering_.shard());
+      instruction.transfers.push_back({boundary.peer, bytes, message * crossing + j, send, tensor});
+      instruction.bytes += bytes;
+      (send ? instruction.reads : instruction.writes).push_back(tensor);
+    }
+    return instruction;
+  }
+
+  void receive(std::size_t index) {
+    const Slot& slot = slots_[index];
+    if (slot.kind == SlotKind::backward_weight || received_[index] >= 0) return;
+    const bool backward = slot.kind != SlotKind::forward;
+    const Boundary& boundary = (backward ? outgoing_ : incoming_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.peer < 0) return;
+    received_[index] = lowering_.emit(exchange(boundary, /*send=*/false, backward, slot.micro_batch));
+  }
+
+  void send(const Slot& slot, std::vector<std::uint32_t> after) {
+    const bool backward = slot.kind != SlotKind::forward;
+    const Boundary& boundary = (backward ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.peer < 0) return;
+    Instruction instruction = exchange(boundary, /*send=*/true, backward, slot.micro_batch);
+    instruction.after = std::move(after);
+    lowering_.emit(std::move(instruction));
+  }
+
+  // What the first stage will load in the next step, from the node's storage. Nothing in this step waits for
+  // it but its end: this step's loads have a stream of their own.
+  void read_ahead() {
+    const double bytes = lowering_.plan().read_ahead_bytes(at().dp);
+    if (bytes <= 0 || at().pp > 0 || (has_one_process(lowering_) && at().dp > 0)) return;
+    Instruction instruction;
+    instruction.op = Op::load;
+    instruction.stream = Stream::storage;
+    instruction.bytes = bytes;
+    instruction.writes.push_back({TensorKind::next_batch, 0, -1});
+    lowering_.emit(std::move(instruction));
+  }
+
+  // The micro-batch's tokens on the first stage, its labels on the last.
+  std::int64_t load(const Chunk& chunk, int micro_batch) {
+    if (!chunk.first && !chunk.last) return -1;
+    Instruction instruction;
+    instruction.op = Op::load;
+    instruction.stream = Stream::input;
+    instruction.micro_batch = micro_batch;
+    instruction.dtype = DType::int32;
+    if (lowering_.plan().job->workload.transformer && lowering_.plan().job->training.sample_bytes == 0) {
+      instruction.bytes =
+          lowering_.shard().rows * bytes_of(DType::int32) * (chunk.first && chunk.last ? 2 : 1);
+    }
+    instruction.writes.push_back({TensorKind::batch, 0, micro_batch});
+    return lowering_.emit(std::move(instruction));
+  }
+
+  std::vector<std::uint32_t> run_slot(std::size_t index) {
+    const Slot& slot = slots_[index];
+    std::vector<std::uint32_t> entry;
+    if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
+    if (slot.kind == SlotKind::forward) {
+      const bool one_process = has_one_process(lowering_);
+      std::int64_t loaded = -1;
+      if (!one_process || at().dp == 0) loaded = load(chunk_of(slot), slot.micro_batch);
+      if (one_process) {
+        entry = replicate(lowering_, slot.micro_batch, loaded);
+      } else if (loaded >= 0) {
+        entry.push_back(static_cast<std::uint32_t>(loaded));
+      }
+    }
+    entry.insert(entry.end(), carried_.begin(), carried_.end());
+    carried_.clear();
+    std::vector<std::uint32_t> ends = stamp(static_cast<int>(index), entry);
+    if (slot.kind == SlotKind::forward && has_one_process(lowering_))
+      gather_loss(lowering_, slot.micro_batch);
+    return ends;
+  }
+
+  // Emits the slot's pass for its micro-batch; returns the instructions that end it.
+  std::vector<std::uint32_t> stamp(int slot_index, const std::vector<std::uint32_t>& entry) {
+    const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
+    const Pass& pass = pass_of(slot);
+    const bool overlap = lowering_.choices().overlap_grad_reduce;
+    emitted_.clear();
+    for (std::size_t i = 0; i < pass.patterns.size(); ++i) {
+      const Pattern& pattern = pass.patterns[i];
+      Instruction instruction = pattern.instruction;
+      instruction.micro_batch = slot.micro_batch;
+      for (auto* list : {&instruction.reads, &instruction.writes}) {
+        for (TensorRef& tensor : *list) {
+          if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = slot.micro_batch;
+        }
+      }
+      for (Transfer& transfer : instruction.transfers) {
+        transfer.tag += slot.micro_batch * pattern.tag_stride;
+        transfer.tensor.micro_batch = slot.micro_batch;
+      }
+      instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
+      for (const int other : pattern.after) {
+        instruction.after.push_back(emitted_[static_cast<std::size_t>(other)]);
+      }
+      if (pattern.at_entry) {
+        instruction.after.insert(instruction.after.end(), entry.begin(), entry.end());
+        // Communication that opens a pass works on what earlier computations left behind.
+        if (instruction.stream != Stream::compute && lowering_.has_compute()) {
+          instruction.after.push_back(lowering_.last_compute());
+        }
+      }
+      if (!pattern.needs.empty()) parameters_.before(slot_index, static_cast<int>(i), &instruction.after);
+      std::sort(instruction.after.begin(), instruction.after.end());
+      const std::uint32_t index = lowering_.emit(std::move(instruction));
+      emitted_.push_back(index);
+      if (overlap) {
+        for (const int bucket : pattern.completes) reduce(bucket, slot_index, index);
+      }
+    }
+    if (!overlap) {
+      for (const Pattern& pattern : pass.patterns) {
+        for (const int bucket : pattern.completes) {
+          if (!reduces_every_micro_batch(lowering_, bucket)) continue;
+          reduce(bucket, slot_index, lowering_.last_compute());
+          carried_.push_back(static_cast<std::uint32_t>(reduced_[static_cast<std::size_t>(bucket)]));
+        }
+      }
+    }
+    std::vector<std::uint32_t> ends;
+    for (const int last : pass.exit) ends.push_back(emitted_[static_cast<std::size_t>(last)]);
+    return ends;
+  }
+
+  // The bucket's gradients of this slot's micro-batch are complete.
+  void reduce(int bucket, int slot_index, std::uint32_t maker) {
+    const auto b = static_cast<std::size_t>(bucket);
+    if (lowering_.tied_bucket[b] || lowering_.program.buckets[b].group < 0) return;
+    const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
+    const bool last = last_backward_[static_cast<std::size_t>(slot.chunk)] == slot_index;
+    const bool each = reduces_every_micro_batch(lowering_, bucket);
+    if (!each && !last) return;
+    std::vector<std::uint32_t> after;
+    if (reduced_[b] >= 0) after.push_back(static_cast<std::uint32_t>(reduced_[b]));  // which it adds to
+    after.push_back(maker);
+    reduced_[b] = reduce_bucket(lowering_, bucket, each ? slot.micro_batch : -1, last, std::move(after));
+  }
+
+  Lowering& lowering_;
+  std::vector<Slot> slots_;
+  std::vector<std::int64_t> received_;  // by slot
+  std::vector<std::int64_t> reduced_;   // by bucket
+  std::vector<int> last_backward_;      // by chunk: slot after which its gradients are complete
+  std::vector<Boundary> incoming_;      // by chunk
+  std::vector<Boundary> outgoing_;
+  std::vector<std::uint32_t> emitted_;  // of the pass being stamped
+  std::vector<std::uint32_t> carried_;  // what the next slot waits for where no overlap is wanted
+  ParameterGather parameters_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> run_schedule(Lowering& lowering) {
+  return ScheduleRun(lowering).run();
+}
+
+}  // namespace orrery::internal

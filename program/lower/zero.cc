@@ -1,0 +1,88 @@
+// Sharded states (ZeRO, arXiv 1910.02054; FSDP, arXiv 2304.11277): when parameters are gathered. Which
+// gradients are scattered is data.cc's.
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/lower/workbench.h"
+
+namespace orrery::internal {
+
+bool reduces_every_micro_batch(const Lowering& lowering, int bucket) {
+  const auto b = static_cast<std::size_t>(bucket);
+  const bool each = lowering.choices().zero >= 2 || has_one_process(lowering);
+  return each && lowering.program.buckets[b].group >= 0 && !lowering.tied_bucket[b];
+}
+
+std::uint32_t gather_parameters(Lowering& lowering, int index, std::int64_t after) {
+  const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(index)];
+  Instruction instruction;
+  instruction.op = Op::collective;
+  instruction.stream = Stream::data;
+  instruction.collective = CollectiveKind::all_gather;
+  instruction.group = bucket.group;
+  instruction.dtype = lowering.plan().parameter_type();
+  instruction.bytes = static_cast<double>(bucket.elements) * bytes_of(instruction.dtype);
+  instruction.reads.push_back({TensorKind::parameters, index, -1});
+  instruction.writes.push_back({TensorKind::parameters, index, -1});
+  if (after >= 0) instruction.after.push_back(static_cast<std::uint32_t>(after));
+  return lowering.emit(std::move(instruction));
+}
+
+void ParameterGather::plan_uses(int slot, const Pass& pass) {
+  const Choices& choices = lowering_.choices();
+  const bool each_use = choices.zero == 3;
+  const bool once =
+      choices.zero >= 1 && choices.zero <= 2 && lowering_.plan().job->runtime.overlap_param_gather;
+  if (!each_use && !once) return;
+  // What a layer needs is there from its first use to its last, and stays for the next if that needs it too.
+  std::size_t i = 0;
+  while (i < pass.patterns.size()) {
+    const int layer = lowering_.op(pass.patterns[i].instruction.op_begin).layer;
+    Run run{slot, -1, {}, {}};
+    std::vector<int> wanted;
+    for (; i < pass.patterns.size(); ++i) {
+      const Instruction& instruction = pass.patterns[i].instruction;
+      if (instruction.op == Op::compute && lowering_.op(instruction.op_begin).layer != layer) break;
+      for (const int bucket : pass.patterns[i].needs) {
+        if (lowering_.program.buckets[static_cast<std::size_t>(bucket)].group < 0 ||
+            std::find(wanted.begin(), wanted.end(), bucket) != wanted.end()) {
+          continue;
+        }
+        wanted.push_back(bucket);
+        if (std::find(resident_.begin(), resident_.end(), bucket) != resident_.end()) continue;
+        if (run.pattern < 0) run.pattern = static_cast<int>(i);
+        run.buckets.push_back(bucket);
+      }
+    }
+    if (once) {
+      resident_.insert(resident_.end(), run.buckets.begin(), run.buckets.end());
+    } else if (!wanted.empty()) {
+      resident_ = std::move(wanted);
+    }
+    if (!run.buckets.empty()) runs_.push_back(std::move(run));
+  }
+}
+
+void ParameterGather::start() {
+  if (lowering_.choices().zero == 3) {
+    if (!runs_.empty()) gather(runs_.front(), -1);
+    return;
+  }
+  for (Run& run : runs_) gather(run, -1);
+}
+
+void ParameterGather::before(int slot, int pattern, std::vector<std::uint32_t>* after) {
+  if (next_ == runs_.size() || runs_[next_].slot != slot || runs_[next_].pattern != pattern) return;
+  const Run& run = runs_[next_++];
+  after->insert(after->end(), run.gathers.begin(), run.gathers.end());
+  // While this run computes, the next one's parameters come: two layers' are there at once.
+  if (lowering_.choices().zero == 3 && next_ < runs_.size()) {
+    gather(runs_[next_], lowering_.has_compute() ? static_cast<std::int64_t>(lowering_.last_compute()) : -1);
+  }
+}
+
+void ParameterGather::gather(Run& run, std::int64_t after) {
+  for (const int bucket : run.buckets) run.gathers.push_back(gather_parameters(lowering_, bucket, after));
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,138 @@
+#include "cost/group_shape.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cost/collective_cost.h"
+#include "topologies/readers/catalog.h"
+
+using namespace orrery;
+
+namespace {
+
+std::vector<int> devices(int count, int first = 0, int stride = 1) {
+  std::vector<int> list(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) list[static_cast<std::size_t>(i)] = first + i * stride;
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("group shape: a node's devices see NVSwitch and no network") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-h100"), 2);
+  const Network network(cluster);
+  const GroupShape shape = group_shape(network, devices(8));
+  CHECK(shape.ranks == 8);
+  CHECK(shape.nodes == 1);
+  CHECK(shape.intra == PathClass::nvlink);
+  CHECK(shape.intra_bandwidth_bytes_per_s == Approx(450e9));
+  CHECK(shape.inter_bandwidth_bytes_per_s == 0);
+  CHECK(shape.in_network_reduction);
+  CHECK(shape.generation == "hopper");
+}
+
+TEST_CASE("group shape: a group uses the ports of its own members") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-h100"), 4);
+  const Network network(cluster);
+  // One device a node: its own 400 Gb/s. Two: two ports. All: eight.
+  CHECK(group_shape(network, devices(4, 0, 8)).inter_bandwidth_bytes_per_s == Approx(50e9));
+  CHECK(group_shape(network, {0, 1, 8, 9}).inter_bandwidth_bytes_per_s == Approx(100e9));
+  const GroupShape all = group_shape(network, devices(32));
+  CHECK(all.inter_bandwidth_bytes_per_s == Approx(400e9));
+  CHECK(all.port_bandwidth_bytes_per_s == Approx(50e9));
+  CHECK(all.nodes == 4);
+  CHECK(all.ranks_per_node == 8);
+  CHECK(all.inter_latency_s > 0);
+}
+
+TEST_CASE("group shape: several devices behind one port share it") {
+  const Cluster cluster = with_nodes(load_cluster("a100-eth100"), 2);
+  const Network network(cluster);
+  CHECK(group_shape(network, devices(16)).inter_bandwidth_bytes_per_s == Approx(12.5e9));
+  CHECK(group_shape(network, {0, 8}).inter_bandwidth_bytes_per_s == Approx(12.5e9));
+}
+
+TEST_CASE("group shape: a slow port slows the groups that use it, and only those") {
+  Cluster cluster = with_nodes(load_cluster("dgx-h100"), 2);
+  Override slow;
+  slow.node = 1;
+  slow.port = 3;
+  slow.target = OverrideTarget::nic;
+  slow.speed = 0.5;
+  cluster.overrides.push_back(slow);
+  const Network network(cluster);
+  CHECK(group_shape(network, {3, 11}).inter_bandwidth_bytes_per_s == Approx(25e9));
+  CHECK(group_shape(network, {2, 10}).inter_bandwidth_bytes_per_s == Approx(50e9));
+  CHECK(group_shape(network, devices(16)).inter_bandwidth_bytes_per_s == Approx(375e9));
+}
+
+TEST_CASE("group shape: unequal parts of nodes are counted by the fullest and the emptiest") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  const Network network(cluster);
+  const GroupShape shape = group_shape(network, {0, 1, 2, 8});
+  CHECK(shape.ranks_per_node == 3);
+  CHECK(shape.min_ranks_per_node == 1);
+  CHECK(shape.intra == PathClass::nvlink);
+}
+
+TEST_CASE("group shape: a hybrid mesh's bandwidth depends on which devices meet") {
+  const Cluster cluster = load_cluster("dgx-v100-32g");
+  const Network network(cluster);
+  CHECK(group_shape(network, devices(8)).intra_bandwidth_bytes_per_s == Approx(150e9));
+  CHECK(group_shape(network, devices(4)).intra_bandwidth_bytes_per_s == Approx(100e9));
+  CHECK(group_shape(network, {0, 3}).intra_bandwidth_bytes_per_s == Approx(50e9));
+  CHECK(group_shape(network, {0, 1}).intra_bandwidth_bytes_per_s == Approx(25e9));
+  // Pairs without a link of their own go through others.
+  CHECK(group_shape(network, devices(8)).all_pairs_bandwidth_bytes_per_s < 100e9);
+  CHECK(group_shape(network, {0, 3}).all_pairs_bandwidth_bytes_per_s == Approx(50e9));
+}
+
+TEST_CASE("group shape: PCIe devices under two bridges meet in the processors' interconnect") {
+  const Cluster cluster = load_cluster("pcie-4090");
+  const Network network(cluster);
+  CHECK(group_shape(network, devices(4)).bridge_bandwidth_bytes_per_s == 0);
+  const GroupShape both = group_shape(network, devices(8));
+  CHECK(both.bridge_bandwidth_bytes_per_s > 0);
+  // Four devices a side, sixteen pairs across each way, seven pairs a device: 7 / 16 of the interconnect.
+  CHECK(both.all_pairs_bandwidth_bytes_per_s == Approx(both.bridge_bandwidth_bytes_per_s * 7 / 16));
+  CHECK(both.intra == PathClass::pcie);
+}
+
+TEST_CASE("group shape: one member is a group of its own") {
+  const Cluster cluster = load_cluster("dgx-b200");
+  const Network network(cluster);
+  const GroupShape shape = group_shape(network, {5});
+  CHECK(shape.ranks == 1);
+  CHECK(plan_collective(CollectiveKind::all_reduce, 1e9, shape, cluster).seconds(1e9) == 0);
+}
+
+TEST_CASE("collectives: every catalog cluster has every collective at every size") {
+  for (const CatalogEntry& entry : catalog_clusters()) {
+    if (entry.name.starts_with("localhost")) continue;
+    for (const int nodes : {1, 2, 3}) {
+      const Cluster cluster = with_nodes(load_cluster(entry.name), nodes);
+      const Network network(cluster);
+      const int all = cluster.devices();
+      const int per_node = all / nodes;
+      std::vector<std::vector<int>> groups = {devices(all)};
+      if (nodes > 1) groups.push_back(devices(nodes, 0, per_node));
+      if (per_node >= 3) groups.push_back(devices(3));
+      for (const auto& group : groups) {
+        const GroupShape shape = group_shape(network, group);
+        for (int kind = 0; kind <= static_cast<int>(CollectiveKind::scatter); ++kind) {
+          for (double bytes = 1024; bytes <= 8 * std::exp2(30); bytes *= 8) {
+            INFO(entry.name << " x" << nodes << ", " << group.size() << " devices, collective " << kind
+                            << ", " << bytes);
+            const double s =
+                plan_collective(static_cast<CollectiveKind>(kind), bytes, shape, cluster).seconds(bytes);
+            REQUIRE(std::isfinite(s));
+            REQUIRE((s > 0) == (group.size() > 1));
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,131 @@
+#include "exec/data/bpe.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "exec/data/data.h"
+#include "tests/support/fuzz.h"
+
+namespace orrery::exec {
+namespace {
+
+// A vocabulary as GPT-2's files have it: the 256 bytes as they are spelled there, and a few merges.
+class Vocabulary {
+ public:
+  Vocabulary()
+      : folder_(std::filesystem::temp_directory_path() / ("orrery-bpe-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+    std::int32_t number = 0;
+    const auto add = [&](const std::string& token) { vocab[token] = number++; };
+    const auto spell = [](int c) {
+      if (c < 0x80) return std::string(1, static_cast<char>(c));
+      return std::string{static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+    };
+    int next = 0x100;
+    for (int byte = 0; byte < 256; ++byte)
+      add(spell((byte > ' ' && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD) ? byte : next++));
+    for (const char* token : {"th", "the", "\u0120the", "in", "\u0120t", "\u00C3\u00A9"}) add(token);
+    merges = "#version: 0.2\nt h\nth e\n\u0120 the\ni n\n\u00C3 \u00A9\n";
+    write();
+  }
+  ~Vocabulary() { std::filesystem::remove_all(folder_); }
+  void write() const {
+    write_file_atomically(folder_ / "vocab.json", vocab.dump());
+    write_file_atomically(folder_ / "merges.txt", merges);
+  }
+  std::string folder() const { return folder_.string(); }
+  std::int32_t number(const std::string& token) const { return vocab.at(token).get<std::int32_t>(); }
+  Json vocab;
+  std::string merges;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace
+
+TEST_CASE("byte pairs are merged best first, inside words, blank before the word") {
+  const Vocabulary files;
+  const BpeVocabulary bpe(files.folder());
+  CHECK(bpe.encode("the") == std::vector<std::int32_t>{files.number("the")});
+  CHECK(bpe.encode("in the") == std::vector<std::int32_t>{files.number("in"), files.number("\u0120the")});
+  // Two blanks: the first is a word of its own.
+  CHECK(bpe.encode("in  the") ==
+        std::vector<std::int32_t>{files.number("in"), files.number("\u0120"), files.number("\u0120the")});
+  // Not across a digit or a mark.
+  CHECK(bpe.encode("t1h").size() == 3);
+  CHECK(bpe.encode("\u00E9") == std::vector<std::int32_t>{files.number("\u00C3\u00A9")});
+  CHECK(bpe.encode("").empty());
+}
+
+TEST_CASE("what is encoded decodes to the same bytes, whatever they are") {
+  const Vocabulary files;
+  const BpeVocabulary bpe(files.folder());
+  std::string text =
+      "The thing's in there, isn't it?\n\n\t 42 caf\u00E9s \u65E5\u672C\u8A9E \xFF\xC3(\xE2\x82 end ";
+  CHECK(bpe.decode(bpe.encode(text)) == text);
+  for (int seed = 0; seed < 300; ++seed) {
+    const std::string other = testing::damaged(text, static_cast<std::uint64_t>(seed));
+    CHECK(bpe.decode(bpe.encode(other)) == other);
+  }
+}
+
+TEST_CASE("vocabulary files that do not belong together are refused with file and line") {
+  Vocabulary files;
+  files.merges += "q q\n";
+  files.write();
+  CHECK_THROWS_WITH(BpeVocabulary(files.folder()), Catch::Contains("merges.txt:7"));
+  files.merges = "th\n";
+  files.write();
+  CHECK_THROWS_AS(BpeVocabulary(files.folder()), UserError);
+  files.merges = "";
+  files.vocab.erase("a");
+  files.write();
+  CHECK_THROWS_WITH(BpeVocabulary(files.folder()), Catch::Contains("'a'"));
+  CHECK_THROWS_AS(BpeVocabulary("/nonexistent"), UserError);
+}
+
+TEST_CASE("an epoch visits every sequence of the text once, and the next in another order") {
+  const int seq_len = 64;
+  const std::int64_t batch = 8;
+  const TextData data(kDefaultText, seq_len, 3, batch);
+  const std::string text = read_file(kDefaultText);
+  REQUIRE(data.sequences() == static_cast<std::int64_t>((text.size() - 1) / seq_len));
+  std::vector<std::int32_t> tokens(seq_len);
+  std::vector<std::int32_t> targets(seq_len);
+  std::vector<std::vector<std::int32_t>> first;
+  std::vector<std::vector<std::int32_t>> second;
+  for (std::int64_t sample = 0; sample < 2 * data.sequences(); ++sample) {
+    data.sample(sample / batch, sample % batch, tokens, targets);
+    (sample < data.sequences() ? first : second).push_back(tokens);
+  }
+  CHECK(first != second);
+  std::vector<std::vector<std::int32_t>> all;
+  for (std::int64_t i = 0; i < data.sequences(); ++i) {
+    std::vector<std::int32_t> sequence;
+    for (int t = 0; t < seq_len; ++t)
+      sequence.push_back(static_cast<unsigned char>(text[static_cast<std::size_t>(i * seq_len + t)]));
+    all.push_back(sequence);
+  }
+  std::sort(first.begin(), first.end());
+  std::sort(second.begin(), second.end());
+  std::sort(all.begin(), all.end());
+  CHECK(first == all);
+  CHECK(second == all);
+}
+
+TEST_CASE("text by a vocabulary is shorter than by bytes") {
+  const Vocabulary files;
+  const TextData bytes(kDefaultText, 16, 1);
+  const TextData words(kDefaultText, 16, 1, 1, files.folder());
+  CHECK(words.sequences() < bytes.sequences());
+  CHECK(words.largest_token() == 261);
+}
+
+}  // namespace orrery::exec

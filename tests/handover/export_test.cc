@@ -1,0 +1,175 @@
+#include "handover/export.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+
+using namespace orrery;
+using namespace orrery::planner;
+
+namespace {
+
+// Llama-like, 10 layers: pp 4 cuts it unevenly (3 3 2 2).
+Plan llama_plan(int tp, int pp, int dp) {
+  Transformer model;
+  model.family = "llama";
+  model.layers = 10;
+  model.hidden = 1024;
+  model.heads = 16;
+  model.kv_heads = 4;
+  model.head_dim = 64;
+  model.ffn_hidden = 2816;
+  model.vocab = 32000;
+  model.max_positions = 4096;
+  model.gated_ffn = true;
+  model.activation = Activation::silu;
+  model.norm = NormKind::rms_norm;
+  auto job = std::make_shared<Job>();
+  job->workload.name = "llama-test";
+  job->workload.transformer = model;
+  job->workload.operators = transformer_operators(model);
+  job->workload.layers = model.layers;
+  job->cluster.name = "test";
+  DeviceProfile device;
+  device.generation = "hopper";
+  job->cluster.profiles = {device};
+  NodeType node;
+  node.devices = 8;
+  node.nic.count = 8;
+  node.nic.direct = true;
+  node.intra.in_network_reduction = true;
+  job->cluster.groups = {{node, std::max(1, tp * pp * dp / 8)}};
+  job->training.global_batch = 64;
+  job->training.seq_len = 2048;
+  job->runtime.bucket_bytes = 100e6;
+  job->runtime.clip_gradients = true;
+  Plan plan;
+  plan.choices.tp = tp;
+  plan.choices.pp = pp;
+  plan.choices.dp = dp;
+  plan.choices.zero = 1;
+  plan.choices.sequence_parallel = tp > 1;
+  plan.job = job;
+  return plan;
+}
+
+const std::string& content_of(const std::vector<ExportedFile>& files, const std::string& name) {
+  for (const ExportedFile& file : files)
+    if (file.name == name) return file.content;
+  FAIL("no file " << name);
+  return files.front().content;
+}
+
+std::set<std::string> known_megatron_flags() {
+  std::ifstream in(ORRERY_TEST_DATA "/export/megatron_flags.txt");
+  REQUIRE(in);
+  std::set<std::string> flags;
+  for (std::string line; std::getline(in, line);)
+    if (!line.empty() && line[0] != '#') flags.insert(line);
+  return flags;
+}
+
+}  // namespace
+
+TEST_CASE("every flag handed to Megatron-LM is one that it has") {
+  const auto known = known_megatron_flags();
+  Plan plan = llama_plan(2, 4, 4);
+  for (int zero : {0, 1, 2, 3}) {
+    for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      plan.choices.zero = zero;
+      plan.choices.recompute = recompute;
+      const std::string script = export_plan(plan, ExportTarget::megatron).front().content;
+      const std::string flags = script.substr(script.find("pretrain_gpt.py"));
+      const std::regex flag("--[a-z0-9-]+");
+      int seen = 0;
+      for (std::sregex_iterator at(flags.begin(), flags.end(), flag), end; at != end; ++at, ++seen) {
+        INFO(at->str());
+        CHECK(known.count(at->str()) == 1);
+      }
+      CHECK(seen > 20);
+    }
+  }
+}
+
+TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer in its place") {
+  const std::string script = export_plan(llama_plan(2, 4, 4), ExportTarget::megatron).front().content;
+  CHECK(script.find("--pipeline-model-parallel-layout 'Et*3|t*3|t*2|t*2L'") != std::string::npos);
+  CHECK(script.find("--nnodes=4 --nproc-per-node=8") != std::string::npos);
+  CHECK(script.find("--sequence-parallel") != std::string::npos);
+  CHECK(script.find("--ddp-bucket-size 25000000") != std::string::npos);  // 100 MB of fp32
+  CHECK(script.find("--swiglu") != std::string::npos);
+  CHECK(script.find("--num-query-groups 4") != std::string::npos);
+  CHECK(script.find("CUDA_DEVICE_MAX_CONNECTIONS=1") != std::string::npos);
+}
+
+TEST_CASE("what a target cannot express stands as a note") {
+  Plan plan = llama_plan(1, 1, 8);
+  plan.choices.sync = Sync::parameter_server;
+  plan.choices.grad_compression = Compression::topk;
+  for (ExportTarget target :
+       {ExportTarget::megatron, ExportTarget::deepspeed, ExportTarget::torchtitan, ExportTarget::horovod}) {
+    const std::string script = export_plan(plan, target).front().content;
+    CHECK(script.find("# NOTE: ") != std::string::npos);
+    CHECK(script.find("parameter-server") != std::string::npos);
+    CHECK(script.find("topk") != std::string::npos);
+  }
+}
+
+TEST_CASE("DeepSpeed's JSON holds its batch identity and counts buckets in elements") {
+  Plan plan = llama_plan(1, 1, 8);
+  plan.choices.zero = 3;
+  plan.choices.micro_batch = 2;
+  const auto files = export_plan(plan, ExportTarget::deepspeed);
+  const Json config = parse_json(content_of(files, "ds_config.json"), "ds_config.json");
+  CHECK(config["train_batch_size"] == 64);
+  CHECK(config["train_micro_batch_size_per_gpu"].get<int>() *
+            config["gradient_accumulation_steps"].get<int>() * 8 ==
+        64);
+  CHECK(config["zero_optimization"]["stage"] == 3);
+  CHECK(config["zero_optimization"]["reduce_bucket_size"] == 25000000);
+  CHECK(config["bf16"]["enabled"] == true);
+}
+
+TEST_CASE("DeepSpeed's pipelines come with the module that its JSON cannot carry") {
+  const auto files = export_plan(llama_plan(1, 2, 4), ExportTarget::deepspeed);
+  CHECK(content_of(files, "pipeline.py").find("num_stages=2") != std::string::npos);
+  CHECK(content_of(files, "launch.sh").find("never read by the engine") != std::string::npos);
+}
+
+TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble schedule as a complete CSV") {
+  Plan plan = llama_plan(2, 4, 4);
+  plan.choices.schedule = Schedule::zero_bubble;
+  const auto files = export_plan(plan, ExportTarget::torchtitan);
+  const std::string& toml = content_of(files, "train.toml");
+  for (int layer = 0; layer < 10; ++layer) {
+    const std::string name = "\"layers." + std::to_string(layer) + "\"";
+    const auto at = toml.find(name);
+    REQUIRE(at != std::string::npos);
+    CHECK(toml.find(name, at + 1) == std::string::npos);
+  }
+  const std::string& csv = content_of(files, "schedule.csv");
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 4);
+  const auto count = [&](char letter) { return std::count(csv.begin(), csv.end(), letter); };
+  CHECK(count('F') == 4 * plan.micro_batches());
+  CHECK(count('I') == 4 * plan.micro_batches());
+  CHECK(count('W') == 4 * plan.micro_batches());
+}
+
+TEST_CASE("Horovod gets its fusion threshold and how often to accumulate") {
+  Plan plan = llama_plan(1, 1, 8);
+  plan.choices.micro_batch = 4;
+  plan.choices.bucket_bytes = 64 << 20;
+  const auto files = export_plan(plan, ExportTarget::horovod);
+  CHECK(content_of(files, "horovod.yaml").find("fusion_threshold_mb: 64") != std::string::npos);
+  CHECK(content_of(files, "launch.sh").find("backward_passes_per_step=2") != std::string::npos);
+  CHECK(content_of(files, "launch.sh").find("horovodrun -np 8") != std::string::npos);
+}
+
+TEST_CASE("an unknown target is refused with the known ones") {
+  CHECK_THROWS_AS(export_target_from_name("mesh-tensorflow"), UserError);
+  CHECK(export_target_from_name("megatron") == ExportTarget::megatron);
+}

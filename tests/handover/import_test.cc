@@ -1,0 +1,169 @@
+#include "handover/import.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "handover/export.h"
+#include "planner/space/space.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+Plan interesting_plan() {
+  Plan plan{make_job("gpt2", "dgx-a100", 16, 64, 1024), {}};
+  plan.choices.tp = 4;
+  plan.choices.pp = 2;
+  plan.choices.dp = 2;
+  plan.choices.micro_batch = 4;
+  plan.choices.schedule = Schedule::interleaved;
+  plan.choices.interleave = 2;
+  plan.choices.zero = 1;
+  plan.choices.recompute = Recompute::full;
+  plan.choices.recompute_layers = 5;
+  plan.choices.sequence_parallel = true;
+  plan.choices.bucket_bytes = 64e6;
+  check_plan(plan);
+  return plan;
+}
+
+std::string content(const std::vector<ExportedFile>& files, const std::string& name) {
+  for (const ExportedFile& file : files)
+    if (file.name == name) return file.content;
+  return "";
+}
+
+TEST_CASE("what is exported for Megatron-LM is read back as the same plan") {
+  const Plan plan = interesting_plan();
+  const std::string script = content(export_plan(plan, ExportTarget::megatron), "launch.sh");
+  const auto begin = script.find("pretrain_gpt.py");
+  REQUIRE(begin != std::string::npos);
+  const Imported read = import_megatron(script.substr(begin + 15), plan.job->workload.layers);
+  CHECK(read.pins.tp == 4);
+  CHECK(read.pins.pp == 2);
+  CHECK(read.pins.cp == 1);
+  CHECK(read.pins.micro_batch == 4);
+  CHECK(read.pins.schedule == Schedule::interleaved);
+  CHECK(read.pins.interleave == 2);
+  CHECK(read.pins.zero == 1);
+  CHECK(read.pins.recompute == Recompute::full);
+  CHECK(read.pins.recompute_layers == 5);
+  CHECK(read.pins.sequence_parallel == true);
+  CHECK(read.pins.overlap_grad_reduce == true);
+  CHECK(read.pins.bucket_bytes == Approx(64e6));
+  CHECK(read.global_batch == 64);
+  CHECK(read.seq_len == 1024);
+  CHECK(read.precision == DType::bf16);
+  CHECK_FALSE(read.ignored.empty());
+}
+
+TEST_CASE("what is exported for DeepSpeed is read back as the same plan") {
+  Plan plan{make_job("gpt2", "dgx-a100", 8, 64, 1024), {}};
+  plan.choices.tp = 2;
+  plan.choices.dp = 4;
+  plan.choices.micro_batch = 2;
+  plan.choices.zero = 3;
+  plan.choices.shard_group = 2;
+  plan.choices.bucket_bytes = 64e6;
+  check_plan(plan);
+  const Imported read = import_deepspeed(
+      content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
+  CHECK(read.pins.tp == 2);
+  CHECK(read.pins.dp == 4);
+  CHECK(read.pins.micro_batch == 2);
+  CHECK(read.pins.zero == 3);
+  CHECK(read.pins.shard_group == 2);
+  CHECK(read.pins.overlap_grad_reduce == true);
+  CHECK(read.pins.bucket_bytes == Approx(64e6));
+  CHECK(read.global_batch == 64);
+  CHECK(read.precision == DType::bf16);
+}
+
+TEST_CASE("Megatron-LM's flags by hand") {
+  const Imported read = import_megatron(
+      "--tensor-model-parallel-size=8 --pipeline-model-parallel-size 4 \\\n --pipeline-model-parallel-layout "
+      "'Ett|(ttt|)*2t*4L' --use-tp-pp-dp-mapping --use-megatron-fsdp --data-parallel-sharding-strategy "
+      "optim_grads --recompute-granularity selective --log-throughput --lr 1e-4 --data-path a b",
+      12);
+  CHECK(read.pins.tp == 8);
+  CHECK(read.pins.stage_layers == std::vector<int>{2, 3, 3, 4});
+  CHECK(read.pins.interleave == 1);
+  CHECK(read.pins.zero == 2);
+  CHECK(read.pins.recompute == Recompute::selective);
+  CHECK((*read.pins.order)[3] == Dimension::pp);
+  CHECK(read.pins.overlap_grad_reduce == false);
+  CHECK(read.ignored == std::vector<std::string>{"--log-throughput", "--lr", "--data-path"});
+  CHECK(import_megatron("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
+                        "--decoder-last-pipeline-num-layers 2",
+                        12)
+            .pins.stage_layers == std::vector<int>{2, 4, 4, 2});
+  CHECK(import_megatron("", 12).pins.tp == 1);
+}
+
+TEST_CASE("experts are shared as Megatron-LM and DeepSpeed share them, and the plan is admitted") {
+  const std::string flags = "--tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer ";
+  CHECK_FALSE(import_megatron(flags, 32).pins.etp);
+  CHECK(import_megatron(flags + "--num-experts 8", 32).pins.etp == 2);  // as all else is split
+  CHECK(import_megatron(flags + "--expert-model-parallel-size 4", 32).pins.etp == 2);
+  CHECK(import_megatron(flags + "--num-experts 8 --expert-tensor-parallel-size 1", 32).pins.etp == 1);
+
+  Plan plan{make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
+  plan.choices.tp = plan.choices.etp = 2;
+  plan.choices.dp = 8;
+  plan.choices.ep = 4;
+  plan.choices.sequence_parallel = true;
+  check_plan(plan);
+  const std::string script = content(export_plan(plan, ExportTarget::megatron), "launch.sh");
+  const Imported read = import_megatron(script.substr(script.find("pretrain_gpt.py") + 15), 32);
+  CHECK(read.pins.ep == 4);
+  CHECK(read.pins.etp == 2);
+  CHECK_FALSE(enumerate(plan.job, read.pins).empty());
+  const Imported deepspeed = import_deepspeed(
+      content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
+  CHECK(deepspeed.pins.ep == 4);
+  CHECK(deepspeed.pins.etp == 2);
+  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "train.toml"),
+             Catch::Contains("expert_tensor_parallel_degree = 2"));
+  plan.choices.tp = 4;
+  plan.choices.dp = 4;
+  check_plan(plan);
+  CHECK_THAT(content(export_plan(plan, ExportTarget::torchtitan), "launch.sh"),
+             Catch::Contains("expert_tensor_parallel_degree of 1 or 4"));
+}
+
+TEST_CASE("malformed settings are refused in one line") {
+  const auto message = [](const auto& call) {
+    try {
+      call();
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const char* flags : {"--tensor-model-parallel-size", "--tensor-model-parallel-size eight",
+                            "--micro-batch-size 0", "--bf16 'open", "--pipeline-model-parallel-layout '(t|'",
+                            "--pipeline-model-parallel-layout t*99999999999", "--recompute-granularity some",
+                            "--use-megatron-fsdp --data-parallel-sharding-strategy x",
+                            "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout 't|t'"}) {
+    const std::string text = message([&] { import_megatron(flags, 12); });
+    INFO(flags);
+    CHECK_THAT(text, Catch::Contains("--from-megatron"));
+    CHECK(text.find('\n') == std::string::npos);
+  }
+  for (const char* json : {"{", "[]", R"({"zero_optimization": {"stage": 4}})", R"({"zero_optimization": 1})",
+                           R"({"train_batch_size": "many"})", R"({"train_micro_batch_size_per_gpu": 1.5})",
+                           R"({"bf16": true})", R"({"sequence_parallel_size": -1})",
+                           R"({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4,
+                               "gradient_accumulation_steps": 2})"}) {
+    const std::string text = message([&] { import_deepspeed(json, "ds.json"); });
+    INFO(json);
+    CHECK_THAT(text, Catch::Contains("ds.json"));
+    CHECK(text.find('\n') == std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::planner

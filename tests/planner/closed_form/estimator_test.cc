@@ -1,0 +1,185 @@
+#include "planner/closed_form/estimator.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/random.h"
+#include "planner/closed_form/memory_model.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/search/search.h"
+#include "planner/space/space.h"
+#include "sim/simulator.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+// Ranks of one machine as `orrery calibrate` describes it, whose second core leaves the first less of its
+// speed than it did on the machine that was measured.
+std::shared_ptr<Job> cores_job(int ranks, std::int64_t batch) {
+  auto job = make_job("gpt2", ORRERY_TEST_DATA "/clusters/two-cores.textproto", ranks, batch, 64, "orrery");
+  job->cluster.profiles.front().concurrency_scale = {1, 0.8};
+  return job;
+}
+
+// Containers on one machine, a rank each, behind a switch of 100 Mb/s.
+std::shared_ptr<Job> containers_job(int ranks, std::int64_t batch) {
+  auto job = cores_job(2, batch);
+  NodeGroup& group = job->cluster.groups.front();
+  job->cluster.shared_cores = group.node.shared_cores;
+  group.node.shared_cores = 0;
+  group.node.devices = 1;
+  group.node.nic = {.count = 1, .bandwidth_bytes_per_s = 12.5e6, .of_device = {0}};
+  group.count = ranks;
+  job->cluster.fabric.transport = Transport::tcp;
+  return job;
+}
+
+// Plans drawn from the spaces of unlike jobs, whatever their memory.
+std::vector<Plan> random_plans(int of_each) {
+  const std::vector<std::shared_ptr<Job>> jobs = {
+      make_job("gpt2", "dgx-a100", 8, 32, 256),
+      make_job("gpt2", "v100-ib100", 4, 16, 512),
+      make_job("gpt2-xl", "dgx-a100", 16, 64, 1024),
+      make_job("llama3-8b", "dgx-h100", 16, 32, 2048),
+      make_job("bert-large", "pcie-4090", 8, 32, 128),
+      make_job("gpt2-xl", "a100-eth100", 16, 32, 512),
+      make_job("resnet50", "v100-ib100", 8, 128, 0),
+      make_job("gpt2", "localhost", 4, 8, 64, "orrery"),
+      make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048),
+      cores_job(2, 8),
+      cores_job(4, 8),
+      containers_job(4, 8),
+  };
+  std::vector<Plan> plans;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const std::vector<Choices> space = enumerate(jobs[j], {});
+    const CounterRandom random(1, j);
+    for (int i = 0; i < of_each; ++i) plans.push_back({jobs[j], space[random.bits(i) % space.size()]});
+  }
+  return plans;
+}
+
+// What the search cuts by is never above what it ranks by, whatever is asked for.
+void check_objectives(const Plan& plan, const sim::Simulation& simulation) {
+  const Job& job = *plan.job;
+  const Bound bound = Estimator(plan.job).lower_bound(plan.choices);
+  Evaluation evaluation;
+  evaluation.plan = plan;
+  evaluation.memory = predict_memory(plan);
+  evaluation.simulation = simulation;
+  for (const Objective objective :
+       {Objective::step_time, Objective::cost, Objective::energy, Objective::memory}) {
+    if (objective == Objective::cost && usd_per_s(job.cluster) <= 0) continue;
+    if (objective == Objective::energy && !states_power(job.cluster)) continue;
+    INFO(name_of(objective));
+    CHECK(objective_value(objective, job, bound.step_s, bound.compute_s, evaluation.memory.total) <=
+          objective_value(objective, evaluation) * (1 + 1e-9));
+  }
+}
+
+void check_bounds(int of_each) {
+  const std::vector<Plan> plans = random_plans(of_each);
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  const auto simulations = sim::simulate_all(plans, options, 2);
+  std::vector<double> errors;
+  double tightness = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const StepTimes times = Estimator(plans[i].job).times(plans[i].choices);
+    const double simulated = simulations[i].step_time_s;
+    INFO(plans[i].job->workload.name << " on " << plans[i].job->cluster.name << ": " << describe(plans[i])
+                                     << (plans[i].choices.overlap_grad_reduce ? "" : ", no overlap")
+                                     << "; estimate " << times.estimate_s << " simulated " << simulated);
+    CHECK(times.lower_bound_s <= simulated * (1 + 1e-9));
+    CHECK(times.lower_bound_s <= times.estimate_s * (1 + 1e-9));
+    check_objectives(plans[i], simulations[i]);
+    errors.push_back(times.estimate_s / simulated - 1);
+    tightness += times.lower_bound_s / simulated / static_cast<double>(plans.size());
+  }
+  std::sort(errors.begin(), errors.end());
+  const auto at = [&](double q) { return errors[static_cast<std::size_t>(q * (errors.size() - 1))]; };
+  std::vector<double> sizes;
+  for (const double error : errors) sizes.push_back(std::abs(error));
+  std::sort(sizes.begin(), sizes.end());
+  INFO("estimate against simulation over "
+       << plans.size() << " plans: 5% " << at(0.05) << ", median " << at(0.5) << ", 95% " << at(0.95)
+       << "; absolute: median " << sizes[sizes.size() / 2] << ", 90% " << sizes[sizes.size() * 9 / 10]
+       << ", worst " << sizes.back() << "; bound/simulated " << tightness);
+  CHECK(sizes[sizes.size() / 2] < 0.08);
+  CHECK(sizes[sizes.size() * 9 / 10] < 0.5);
+}
+
+TEST_CASE("the lower bound is never above the simulated step, and the estimate is near it") {
+  check_bounds(25);
+}
+
+// A minute: test_planner "[.long]".
+TEST_CASE("the lower bound holds on thousands of random plans", "[.long]") {
+  check_bounds(400);
+}
+
+// Plans of fully connected layers at the end of many small ones, whose parameters are gathered late, and of
+// samples read from slow storage.
+TEST_CASE("the closed form knows which layers wait for their parameters, and the storage") {
+  const auto vgg = make_job("vgg16", "v100-ib100", 8, 256, 0);
+  const auto starved = make_job("resnet50", "v100-ib100", 4, 128, 0);
+  starved->training.sample_bytes = 1 << 20;
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  for (const auto& job : {vgg, starved}) {
+    Pins pins;
+    pins.pp = 1;
+    pins.recompute = Recompute::none;
+    const std::vector<Choices> space = enumerate(job, pins);
+    std::vector<Plan> plans;
+    const CounterRandom random(3, 0);
+    for (int i = 0; i < 40; ++i) plans.push_back({job, space[random.bits(i) % space.size()]});
+    const auto simulations = sim::simulate_all(plans, options, 2);
+    Estimator estimator(job);
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const StepTimes times = estimator.times(plans[i].choices);
+      INFO(job->workload.name << ": " << describe(plans[i]) << ", ZeRO " << plans[i].choices.zero);
+      CHECK(times.lower_bound_s <= simulations[i].step_time_s * (1 + 1e-9));
+      CHECK(times.estimate_s == Approx(simulations[i].step_time_s).epsilon(0.2));
+      errors.push_back(std::abs(times.estimate_s / simulations[i].step_time_s - 1));
+    }
+    std::sort(errors.begin(), errors.end());
+    CHECK(errors[errors.size() / 2] < 0.03);
+  }
+}
+
+TEST_CASE("memoised figures equal those of a fresh look at each plan") {
+  const auto job = make_job("llama3-8b", "dgx-h100", 16, 32, 2048);
+  const std::vector<Choices> plans = enumerate(job, {});
+  Estimator estimator(job);
+  MemoryModel memory(job);
+  const CounterRandom random(2, 0);
+  for (int i = 0; i < 40; ++i) {
+    const Choices& choices = plans[random.bits(i) % plans.size()];
+    CHECK(estimator.times(choices).estimate_s == estimate_step_seconds(Plan{job, choices}));
+    const Memory one = memory.predict(choices);
+    const Memory other = predict_memory(Plan{job, choices});
+    CHECK(one.total == other.total);
+    CHECK(one.stage == other.stage);
+  }
+}
+
+TEST_CASE(
+    "one device computes without communication: the estimate is its compute and the host's first launch") {
+  const auto job = make_job("gpt2", "dgx-a100", 1, 4, 256);
+  Choices choices;
+  choices.micro_batch = 2;
+  const StepTimes times = Estimator(job).times(choices);
+  CHECK(times.estimate_s >= times.compute_s * (1 - 1e-9));
+  CHECK(times.estimate_s <= times.compute_s * 1.001);
+  const sim::Simulation simulation = sim::simulate(Plan{job, choices});
+  CHECK(simulation.step_time_s >= times.compute_s * (1 - 1e-9));
+}
+
+}  // namespace
+}  // namespace orrery::planner

@@ -1,0 +1,62 @@
+#include "planner/evaluation/validation.h"
+
+#include <catch2/catch.hpp>
+
+namespace orrery::planner {
+namespace {
+
+Program two_instructions(int rank) {
+  Program program;
+  program.rank = rank;
+  Instruction forward;
+  forward.compute = ComputeKind::forward;
+  Instruction backward;
+  backward.compute = ComputeKind::backward;
+  program.instructions = {forward, backward};
+  return program;
+}
+
+TEST_CASE("timelines are joined by instruction, without the step that warms up") {
+  const std::vector<Program> programs = {two_instructions(0)};
+  const Timeline predicted = {{{0, 0, 0, 0.0, 1.0}, {0, 0, 1, 1.0, 3.0}}};
+  const Timeline measured = {{{0, 0, 0, 0.0, 9.0},
+                              {0, 0, 1, 9.0, 19.0},
+                              {0, 1, 0, 20.0, 21.0},
+                              {0, 1, 1, 21.0, 25.0},
+                              {1, 1, 0, 0.0, 50.0}}};  // of a rank that another stands for
+  const auto kinds = join(programs, predicted, measured);
+  REQUIRE(kinds.size() == 2);
+  CHECK(kinds[0].kind == "backward");  // the larger difference first
+  CHECK(kinds[0].predicted_s == Approx(2));
+  CHECK(kinds[0].measured_s == Approx(4));
+  CHECK(kinds[1].predicted_s == Approx(1));
+  CHECK(kinds[1].measured_s == Approx(1));
+}
+
+TEST_CASE("the contract's fields, and the error in words") {
+  Validation validation;
+  validation.predicted_step_time_s = 1.1;
+  validation.measured_step_time_s = 1.0;
+  validation.by_kind = {{"forward", 0.6, 0.5}, {"input", 0.1, 0}};
+  const Json json = to_json(validation);
+  CHECK(json.at("relative_error").get<double>() == Approx(0.1));
+  CHECK(json.at("by_kind")[0].at("relative_error").get<double>() == Approx(0.2));
+  CHECK_FALSE(json.at("by_kind")[1].contains("relative_error"));
+  CHECK_THAT(explain(validation), Catch::Contains("10.0% too long") && Catch::Contains("forward"));
+}
+
+TEST_CASE("a machine that has become slower is told apart from a wrong prediction") {
+  Validation validation;
+  validation.predicted_step_time_s = 0.9;
+  validation.measured_step_time_s = 1.2;
+  CHECK_FALSE(to_json(validation).contains("machine_pace"));
+  validation.pace = MachinePace{.before = 0.8, .after = 0.7, .least = 0.7, .most = 0.8, .step_time_s = 0.9};
+  const Json json = to_json(validation);
+  CHECK(json.at("relative_error").get<double>() == Approx(-0.25));
+  CHECK(json.at("machine_pace").at("before").get<double>() == 0.8);
+  CHECK(json.at("machine_pace").at("relative_error").get<double>() == Approx(0).margin(1e-12));
+  CHECK_THAT(explain(validation), Catch::Contains("70% to 80% of its calibrated pace"));
+}
+
+}  // namespace
+}  // namespace orrery::planner

@@ -1,0 +1,262 @@
+#include "planner/search/search.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "planner/search/candidates.h"
+#include "planner/space/order_choice.h"
+#include "planner/space/space.h"
+#include "planner/space/split_choice.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+struct Question {
+  std::shared_ptr<Job> job;
+  Pins pins;
+};
+
+Pins narrow(std::optional<int> zero, std::optional<Recompute> recompute) {
+  Pins pins;
+  pins.zero = zero;
+  pins.recompute = recompute;
+  pins.recompute_layers = 0;
+  return pins;
+}
+
+// The best of the space by simulating all of it.
+double exhaustive(const Question& question) {
+  std::vector<Plan> plans;
+  const auto job = with_order(with_splits(question.job, question.pins), question.pins);
+  for (const Choices& choices : enumerate(job, question.pins)) {
+    plans.push_back({job, choices});
+    if (!predict_memory(plans.back()).fits()) plans.pop_back();
+  }
+  REQUIRE(plans.size() <= 2000);
+  sim::SimulationOptions options;
+  options.keep_timeline = false;
+  double best = std::numeric_limits<double>::infinity();
+  for (const sim::Simulation& simulation : sim::simulate_all(plans, options, 2))
+    best = std::min(best, simulation.step_time_s);
+  return best;
+}
+
+// So many nodes with one V100 and as many with one A100.
+std::shared_ptr<Job> unlike_job(const std::string& workload, int of_each, std::int64_t batch, int seq_len) {
+  auto job = make_job(workload, "v100-ib100", of_each, batch, seq_len);
+  const Cluster other = load_cluster("dgx-a100");
+  job->cluster.profiles.push_back(other.profiles[other.groups.front().node.profile]);
+  job->cluster.groups.push_back(job->cluster.groups.front());
+  job->cluster.groups.back().node.profile = static_cast<int>(job->cluster.profiles.size()) - 1;
+  return job;
+}
+
+void check_exhaustive(const std::vector<Question>& questions) {
+  for (const Question& question : questions) {
+    SearchOptions options;
+    options.budget_s = 1e9;
+    const SearchResult result = planner::search(question.job, question.pins, options);
+    INFO(question.job->workload.name << " on " << question.job->cluster.name << ": " << result.candidates);
+    CHECK(result.proven);
+    CHECK(result.gap == 0);
+    CHECK(result.plans.front().step_time_s() == exhaustive(question));
+  }
+}
+
+TEST_CASE("on small spaces the answer is exhaustive simulation's") {
+  Pins plain = narrow(1, Recompute::none);
+  plain.bucket_bytes = 64e6;
+  plain.overlap_grad_reduce = true;
+  Pins bare = plain;
+  bare.zero = 0;
+  Pins free = narrow({}, {});
+  free.dp = 1;
+  Pins sharded = narrow({}, Recompute::none);
+  sharded.pp = 1;
+  const std::vector<Question> questions = {
+      {make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)},
+      {make_job("gpt2", "dgx-a100", 4, 8, 128), plain},
+      {make_job("gpt2", "dgx-a100", 8, 8, 128), plain},
+      {make_job("gpt2", "dgx-a100", 4, 6, 128), bare},
+      {make_job("gpt2", "dgx-h100", 4, 12, 64), plain},
+      {make_job("gpt2", "v100-ib100", 2, 4, 256), bare},
+      {make_job("gpt2", "v100-ib100", 4, 8, 256), bare},
+      {make_job("gpt2", "v100-ib100", 4, 4, 128), sharded},
+      {make_job("gpt2", "pcie-4090", 4, 8, 128), plain},
+      {make_job("gpt2", "pcie-4090", 8, 8, 128), plain},
+      {make_job("gpt2", "a100-eth100", 4, 8, 128), plain},
+      {make_job("bert-base", "dgx-h100", 4, 16, 128), plain},
+      {make_job("bert-base", "dgx-a100", 2, 6, 128), sharded},
+      {make_job("bert-large", "dgx-a100", 4, 4, 128), sharded},
+      {make_job("gpt2-xl", "dgx-a100", 2, 2, 128), narrow(1, Recompute::none)},
+      {make_job("gpt2-xl", "dgx-h100", 4, 4, 128), sharded},
+      {make_job("llama3-8b", "dgx-h100", 8, 8, 256), sharded},
+      {make_job("resnet50", "v100-ib100", 2, 32, 0), bare},
+      {make_job("resnet50", "v100-ib100", 4, 32, 0), sharded},
+      {make_job("vgg16", "v100-ib100", 2, 16, 0), bare},
+      {make_job("gpt2", "localhost", 1, 2, 64, "orrery"), free},
+      {make_job("gpt2", "localhost", 2, 4, 64, "orrery"), narrow({}, Recompute::none)},
+      {make_job("gpt2", "localhost", 3, 6, 64, "orrery"), bare},
+  };
+  CHECK(questions.size() >= 20);
+  check_exhaustive(questions);
+}
+
+TEST_CASE("so it is with compression, parameter servers, split operators and unlike devices") {
+  Pins compressed = narrow({}, Recompute::none);
+  compressed.pp = 1;
+  compressed.search_compression = true;
+  Pins servers = narrow({}, Recompute::none);
+  servers.pp = 1;
+  servers.bucket_bytes = 64e6;
+  servers.search_sync = true;
+  Pins split = narrow({}, Recompute::none);
+  split.pp = 1;
+  Pins cut = narrow(0, Recompute::none);
+  cut.tp = 2;
+  Pins shared = narrow({}, Recompute::none);
+  shared.bucket_bytes = 64e6;
+  shared.overlap_grad_reduce = true;
+  check_exhaustive({
+      {make_job("gpt2", "v100-ib100", 4, 8, 128), compressed},
+      {make_job("bert-base", "dgx-a100", 2, 8, 128), compressed},
+      {make_job("gpt2", "dgx-a100", 4, 8, 128), servers},
+      {make_job("resnet50", "v100-ib100", 4, 32, 0), servers},
+      {make_job("vgg16", "v100-ib100", 4, 64, 0), split},
+      {make_job("vgg16", "v100-ib100", 4, 32, 0), cut},
+      {make_job("dlrm", "v100-ib100", 4, 256, 0), split},
+      {unlike_job("gpt2", 1, 12, 128), shared},
+      {unlike_job("gpt2", 2, 12, 128), shared},
+      {unlike_job("resnet50", 1, 48, 0), shared},
+  });
+}
+
+TEST_CASE("an answer under a small budget says its gap, and the gap holds") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 256);
+  const Pins pins = narrow(1, Recompute::none);
+  SearchOptions options;
+  options.top = 1;
+  options.budget_s = 1e-6;
+  const SearchResult hasty = planner::search(job, pins, options);
+  options.budget_s = 1e9;
+  const SearchResult thorough = planner::search(job, pins, options);
+  REQUIRE(thorough.proven);
+  CHECK(hasty.simulated < thorough.simulated);
+  const double best = thorough.plans.front().step_time_s();
+  CHECK(hasty.plans.front().step_time_s() * (1 - hasty.gap) <= best * (1 + 1e-9));
+}
+
+TEST_CASE("what is reported fits in memory and is ranked") {
+  const auto job = make_job("gpt2-xl", "dgx-a100", 8, 64, 1024);
+  const SearchResult result = planner::search(job, {}, {});
+  REQUIRE_FALSE(result.plans.empty());
+  CHECK(result.feasible <= result.candidates);
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    CHECK(result.plans[i].memory.fits());
+    if (i > 0) CHECK(result.plans[i - 1].step_time_s() <= result.plans[i].step_time_s());
+  }
+}
+
+TEST_CASE("the answer is the same whatever the number of processes") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 256);
+  SearchOptions options;
+  options.jobs = 1;
+  const SearchResult one = planner::search(job, {}, options);
+  options.jobs = 3;
+  const SearchResult three = planner::search(job, {}, options);
+  REQUIRE(one.plans.size() == three.plans.size());
+  CHECK(one.simulated == three.simulated);
+  CHECK(one.why == three.why);
+  for (std::size_t i = 0; i < one.plans.size(); ++i) {
+    CHECK(one.plans[i].plan.choices == three.plans[i].plan.choices);
+    CHECK(one.plans[i].step_time_s() == three.plans[i].step_time_s());
+  }
+}
+
+TEST_CASE("the memory objective finds the least memory of the whole space") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 512);
+  SearchOptions options;
+  options.objective = Objective::memory;
+  options.top = 2;
+  const SearchResult result = planner::search(job, {}, options);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Choices& choices : enumerate(job, {}))
+    least = std::min(least, predict_memory(Plan{job, choices}).total);
+  CHECK(result.plans.front().memory.total == least);
+  CHECK(result.proven);
+}
+
+TEST_CASE("the energy objective finds the least simulated energy of the whole space") {
+  const Question question{make_job("gpt2", "dgx-a100", 2, 4, 128), narrow({}, Recompute::none)};
+  SearchOptions options;
+  options.objective = Objective::energy;
+  options.budget_s = 1e9;
+  const SearchResult result = planner::search(question.job, question.pins, options);
+  CHECK(result.proven);
+  std::vector<Plan> plans;
+  for (const Choices& choices : enumerate(question.job, question.pins))
+    plans.push_back({question.job, choices});
+  sim::SimulationOptions simulation;
+  simulation.keep_timeline = false;
+  double least = std::numeric_limits<double>::infinity();
+  for (const sim::Simulation& one : sim::simulate_all(plans, simulation, 2))
+    least = std::min(least, one.energy_j);
+  CHECK(result.plans.front().simulation->energy_j == least);
+}
+
+TEST_CASE("no plan that fits is an answer: what is short, by how much, and what would do") {
+  const auto refusal = [](const std::shared_ptr<Job>& job, const Pins& pins) {
+    try {
+      planner::search(job, pins, {});
+    } catch (const NoAnswer& answer) {
+      return std::string(answer.what());
+    }
+    return std::string();
+  };
+  SECTION("more nodes") {
+    const std::string text = refusal(make_job("llama2-70b", "dgx-a100", 8, 8, 4096), {});
+    CHECK_THAT(text,
+               Catch::Contains("fits in memory") && Catch::Contains("stage") && Catch::Contains("nodes"));
+    // What it says would fit does.
+    const auto at = text.find("with ");
+    REQUIRE(at != std::string::npos);
+    const int nodes = std::stoi(text.substr(at + 5));
+    auto larger = make_job("llama2-70b", "dgx-a100", 8, 8, 4096);
+    larger->cluster = with_nodes(larger->cluster, nodes);
+    Estimator estimator(larger);
+    CHECK(gather(larger, {}, Objective::step_time, 1, estimator).feasible > 0);
+  }
+  SECTION("a pin that stands in the way") {
+    Pins pins;
+    pins.micro_batch = 256;
+    pins.recompute = Recompute::none;
+    const std::string text = refusal(make_job("gpt2-xl", "dgx-a100", 2, 512, 1024), pins);
+    CHECK_THAT(text, Catch::Contains("--micro-batch"));
+  }
+}
+
+TEST_CASE("a step's cost and energy by hand") {
+  Job job;
+  NodeType node;
+  node.devices = 4;
+  node.price_usd_per_device_hour = 1.8;
+  node.host_power_w = 500;
+  DeviceProfile device;
+  device.idle_power_w = 100;
+  device.peak_power_w = 400;
+  job.cluster.profiles = {device};
+  job.cluster.groups = {{node, 2}};
+  // 8 devices at 1.8 USD/h for 10 s: 0.04 USD.
+  CHECK(objective_value(Objective::cost, job, 10, 6, 0) == Approx(0.04));
+  // Each device 100 W for 10 s and 300 W more for 6 s; each host 500 W for 10 s.
+  CHECK(objective_value(Objective::energy, job, 10, 6, 0) == Approx(8 * (1000 + 1800) + 2 * 5000));
+  job.cluster.groups[0].node.price_usd_per_device_hour = 0;
+  CHECK_THROWS_AS(objective_value(Objective::cost, job, 10, 6, 0), UserError);
+}
+
+}  // namespace
+}  // namespace orrery::planner

@@ -1,0 +1,100 @@
+#include "planner/search/systems.h"
+
+#include <catch2/catch.hpp>
+
+#include "planner/search/search.h"
+#include "sim/simulator.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+const System& of(const std::vector<System>& systems, SystemKind kind) {
+  return systems[static_cast<std::size_t>(kind)];
+}
+
+std::vector<System> compared(const std::shared_ptr<Job>& job, const Pins& pins) {
+  return planner::search(job, pins, {}).systems;
+}
+
+TEST_CASE("kinds of systems by their plans") {
+  Choices choices;
+  CHECK(system_kind_of(choices) == SystemKind::all_reduce);
+  choices.zero = 3;
+  CHECK(system_kind_of(choices) == SystemKind::sharded);
+  choices.ep = 2;
+  CHECK(system_kind_of(choices) == SystemKind::three_d);
+}
+
+TEST_CASE("every kind has a figure or a reason, and the best plan's kind has the best step") {
+  const auto job = make_job("gpt2", "dgx-a100", 8, 64, 1024);
+  const SearchResult result = planner::search(job, {}, {});
+  REQUIRE(result.systems.size() == 4);
+  const System& servers = of(result.systems, SystemKind::async_servers);
+  CHECK(*servers.step_time_s >= servers.bound_s);  // eight devices are few enough to simulate
+  const System& suits = of(result.systems, system_kind_of(result.plans.front().plan.choices));
+  CHECK(suits.step_time_s == result.plans.front().step_time_s());
+  for (const System& system : result.systems) {
+    REQUIRE(system.step_time_s);
+    if (system.kind == SystemKind::async_servers) continue;
+    CHECK(*system.step_time_s >= *suits.step_time_s);
+    CHECK(system_kind_of(*system.choices) == system.kind);
+  }
+  CHECK_THAT(result.why, Catch::Contains("suits") && Catch::Contains("asynchronous parameter servers"));
+}
+
+TEST_CASE("what does not fit is said with what it lacks: 70 billion parameters on eight devices") {
+  const auto job = make_job("llama2-70b", "dgx-a100", 32, 32, 4096);
+  const SearchResult result = planner::search(job, {}, {});
+  const System& whole = of(result.systems, SystemKind::all_reduce);
+  CHECK_FALSE(whole.step_time_s);
+  // 69 billion parameters at 18 bytes of states (bf16, fp32 gradients, Adam's fp32 master and moments)
+  // are 1,242 GB, less a device's 80 GB; activations and what the allocator wastes come on top.
+  CHECK(whole.short_bytes > 69e9 * 18 - 85e9);
+  CHECK(whole.short_bytes < 1.1 * 69e9 * 18 - 85e9);
+  CHECK_THAT(result.why, Catch::Contains("all-reduce data parallelism (Horovod, DDP) would need"));
+}
+
+TEST_CASE("asynchronous servers behind one port a device: gradients and parameters out of each, by hand") {
+  const auto job = make_job("gpt2", "v100-ib100", 8, 8, 128);
+  const System servers = of(compared(job, {}), SystemKind::async_servers);
+  REQUIRE(servers.bound_s > 0);
+  const Plan plan{job, *servers.choices};
+  const double bytes = 124'439'808.0 * (bytes_of(plan.gradient_type()) + bytes_of(plan.parameter_type()));
+  CHECK(servers.bound_by == "traffic");
+  CHECK(servers.bound_s == Approx(bytes * 7 / 8 / 12.5e9));
+}
+
+TEST_CASE("the bound of asynchronous servers is below what is simulated, of synchronous ones too") {
+  Pins flat;
+  flat.tp = flat.pp = flat.cp = 1;
+  for (const int devices : {2, 4, 8}) {
+    const auto job = make_job("gpt2", devices == 8 ? "dgx-a100" : "v100-ib100", devices, 32, 512);
+    Estimator estimator(job);
+    const System servers = of(systems(job, flat, Candidates{}, estimator), SystemKind::async_servers);
+    REQUIRE(servers.bound_s > 0);
+    Choices choices = *servers.choices;
+    CHECK(choices.servers == devices);
+    sim::SimulationOptions options;
+    options.keep_timeline = false;
+    for (const Sync sync : {Sync::async_parameter_server, Sync::parameter_server}) {
+      choices.sync = sync;
+      CHECK(servers.bound_s <= sim::simulate(Plan{job, choices}, options).step_time_s);
+    }
+  }
+}
+
+TEST_CASE("pins that leave a kind nothing are its reason, and one device has no kinds") {
+  Pins pins;
+  pins.tp = 2;
+  const auto systems = compared(make_job("gpt2", "dgx-a100", 4, 8, 256), pins);
+  CHECK(of(systems, SystemKind::sharded).refusal == "the pins leave none");
+  CHECK(of(systems, SystemKind::all_reduce).refusal == "the pins leave none");
+  CHECK(of(systems, SystemKind::three_d).step_time_s);
+  CHECK(compared(make_job("gpt2", "dgx-a100", 1, 8, 256), {}).empty());
+}
+
+}  // namespace
+}  // namespace orrery::planner

@@ -1,0 +1,105 @@
+#include "topologies/readers/catalog.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.h"
+#include "proto/cluster.pb.h"
+#include "proto/textproto.h"
+#include "topologies/network.h"
+
+using namespace orrery;
+
+namespace {
+
+// Everything a cluster says, as text: two clusters are the same when these are.
+std::string text_of(const Cluster& cluster) {
+  proto::Cluster message;
+  to_proto(cluster, &message);
+  return to_textproto(message);
+}
+
+Cluster reread(const Cluster& cluster) {
+  const std::string text = text_of(cluster);
+  proto::Cluster message;
+  parse_textproto(text, "again", &message);
+  return cluster_from_proto(message, "again", text);
+}
+
+}  // namespace
+
+TEST_CASE("every catalog cluster of the contract is there") {
+  std::vector<std::string> names;
+  for (const CatalogEntry& entry : catalog_clusters()) {
+    CHECK_FALSE(entry.description.empty());
+    names.push_back(entry.name);
+  }
+  CHECK(std::is_sorted(names.begin(), names.end()));
+  for (const char* name :
+       {"dgx-v100", "dgx-v100-16g", "dgx-v100-32g", "dgx-a100", "dgx-a100-40g", "dgx-h100", "dgx-h200",
+        "dgx-b200", "gb200-nvl72", "v100-ib100", "a100-eth100", "pcie-4090", "localhost", "localhost-gpu"}) {
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+}
+
+TEST_CASE("every catalog cluster loads, names its sources and round-trips exactly, at 1 and at 37 nodes") {
+  for (const CatalogEntry& entry : catalog_clusters()) {
+    if (entry.name == "localhost" || entry.name == "localhost-gpu") continue;
+    CAPTURE(entry.name);
+    const Cluster cluster = load_cluster(entry.name);
+    CHECK(cluster.nodes() == 1);
+    CHECK_FALSE(cluster.source.empty());
+    for (const DeviceProfile& profile : cluster.profiles) CHECK_FALSE(profile.source.empty());
+    CHECK(text_of(reread(cluster)) == text_of(cluster));
+    const Cluster many = with_nodes(cluster, 37);
+    CHECK(many.devices() == 37 * cluster.devices());
+    CHECK(text_of(reread(many)) == text_of(many));
+    const Route far = Network(many).route(0, many.devices() - 1);
+    CHECK(far.bandwidth_bytes_per_s > 0);
+    CHECK(std::isfinite(far.bandwidth_bytes_per_s));
+  }
+}
+
+TEST_CASE("every catalog device loads with a source and no type is faster than its datasheet allows") {
+  for (const CatalogEntry& entry : catalog_devices()) {
+    CAPTURE(entry.name);
+    const DeviceProfile device = catalog_device(entry.name);
+    CHECK(device.name == entry.name);
+    CHECK_FALSE(device.source.empty());
+    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8, DType::fp4}) {
+      CHECK(device.peak(type) >= device.peak(DType::fp32));
+      const auto index = static_cast<std::size_t>(device.compute_type(type));
+      CHECK(device.matmul[index].efficiency > 0);
+      CHECK(device.matmul[index].efficiency <= 1);
+      CHECK(device.attention[index][1].forward_efficiency > 0);
+    }
+  }
+}
+
+TEST_CASE("figures of the catalog that a reader can check against the datasheets") {
+  const Cluster a100 = load_cluster("dgx-a100");
+  CHECK(a100.devices() == 8);
+  CHECK(a100.profiles[0].peak(DType::bf16) == 312e12);
+  CHECK(a100.profiles[0].memory_bytes < 80e9 * 1.07);
+  CHECK(a100.groups[0].node.intra.bandwidth_bytes_per_s == 300e9);
+  CHECK(a100.groups[0].node.nic.count == 8);
+  CHECK(a100.groups[0].node.nic.bandwidth_bytes_per_s == 25e9);
+  CHECK(load_cluster("dgx-h100").profiles[0].peak(DType::fp8) == 1978.9e12);
+  CHECK(load_cluster("dgx-h100").profiles[0].peak(DType::fp4) == 1978.9e12);  // as fp8
+  CHECK(load_cluster("dgx-b200").profiles[0].peak(DType::fp4) == 9e15);
+  CHECK(load_cluster("gb200-nvl72").devices() == 72);
+  CHECK(load_cluster("dgx-v100").name == "dgx-v100-32g");
+  // V100 has no bf16 units: it would compute in fp32.
+  CHECK(load_cluster("dgx-v100").profiles[0].peak(DType::bf16) == 15.7e12);
+}
+
+TEST_CASE("an unknown name is answered with near ones") {
+  CHECK_THROWS_WITH(load_cluster("dgx-a10"),
+                    Catch::Contains("unknown cluster 'dgx-a10'") && Catch::Contains("'dgx-a100'"));
+  CHECK_THROWS_WITH(load_cluster("DGX_H100"), Catch::Contains("'dgx-h100'"));
+  CHECK_THROWS_WITH(load_cluster("zzzzzzzzzz"), Catch::Contains("expected one of a100-eth100"));
+  CHECK_THROWS_WITH(catalog_device("h100-sxm"), Catch::Contains("'h100-sxm-80g'"));
+  CHECK_THROWS_AS(load_cluster(""), UserError);
+  CHECK_THROWS_WITH(load_cluster("no/such.textproto"), Catch::Contains("no/such.textproto"));
+  CHECK_THROWS_WITH(load_cluster("/etc/passwd"), Catch::Contains("expected a .textproto"));
+}

@@ -1,0 +1,145 @@
+#include "workloads/readers/huggingface.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "workloads/readers/catalog.h"
+
+namespace orrery {
+namespace {
+
+Workload load(const std::string& name) {
+  return load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/" + name + ".json");
+}
+
+Workload parse(std::string_view text) {
+  return workload_from_huggingface(text, "config.json");
+}
+
+constexpr std::string_view kLlama =
+    "{\n\"model_type\": \"llama\",\n\"num_hidden_layers\": 2,\n\"hidden_size\": 64,\n"
+    "\"num_attention_heads\": 4,\n\"intermediate_size\": 128,\n\"vocab_size\": 100";
+
+std::string llama_with(const std::string& more) {
+  return std::string(kLlama) + ",\n" + more + "\n}";
+}
+
+// arXiv 2504.03624 and 2604.12374 print 8.1 and 120.6 billion, the latter without multi-token prediction.
+TEST_CASE("huggingface: hybrids of state-space layers have the published number of parameters to 0.5%") {
+  CHECK(static_cast<double>(load("nemotron-h-8b").parameters()) == Approx(8.1e9).epsilon(0.005));
+  Workload super = load("nemotron-3-super-120b-a12b");
+  CHECK(super.transformer->multi_token_layers == 1);
+  double trunk = 0;
+  for (const Operator& op : super.operators)
+    if (!op.name.starts_with("mtp.")) trunk += static_cast<double>(op.parameter_count());
+  CHECK(trunk == Approx(120.6e9).epsilon(0.005));
+  CHECK(super.ignored_keys.empty());
+}
+
+TEST_CASE("huggingface: a hybrid's pattern must have a letter a layer, of the known kinds") {
+  const std::string text =
+      "{\n\"model_type\": \"nemotron_h\",\n\"num_hidden_layers\": 3,\n\"hidden_size\": 64,\n"
+      "\"num_attention_heads\": 8,\n\"vocab_size\": 100,\n\"hybrid_override_pattern\": \"";
+  CHECK(parse(text + "M*-\"}").transformer->layer_pattern == "M*-");
+  CHECK_THROWS_WITH(parse(text + "M*\"}"), Catch::Contains("2 letters for 3 layers"));
+  CHECK_THROWS_WITH(parse(text + "M*x\"}"), Catch::Contains("'x' is no kind of layer"));
+  CHECK_THROWS_WITH(parse(text + "M*E\"}"), Catch::Contains("n_routed_experts"));
+  CHECK_THROWS_WITH(parse(text + "\"}"), Catch::Contains("hybrid_override_pattern"));
+  CHECK(parse("{\"model_type\": \"nemotron_h\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+              "\"num_attention_heads\": 8, \"vocab_size\": 100, \"layers_block_type\": [\"mamba\", "
+              "\"attention\"]}")
+            .transformer->layer_pattern == "M*");
+}
+
+TEST_CASE("huggingface: published models have the published number of parameters, exactly") {
+  const std::pair<const char*, std::int64_t> models[] = {
+      {"gpt2", 124'439'808},
+      {"llama-2-7b", 6'738'415'616},
+      {"llama-3-8b", 8'030'261'248},
+      {"llama-3.1-405b", 405'853'388'800},
+      {"llama-3.2-1b", 1'235'814'400},
+      {"mistral-7b-v0.1", 7'241'732'096},
+      {"falcon3-10b", 10'305'653'760},  // "10.3B"
+      {"mixtral-8x7b", 46'702'792'704},
+      {"gpt-neox-20b", 20'554'567'680},
+      {"bert-base-uncased", 109'514'298},
+      {"bert-large-uncased", 335'174'458},
+      {"qwen2-7b", 7'615'616'512},
+      {"qwen3-0.6b", 596'049'920},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"opt-125m", 125'239'296},
+      {"falcon-7b", 6'921'720'704},
+      {"phi-2", 2'779'683'840},
+      {"gemma-2b", 2'506'172'416},
+      {"nemotron-3-nano-30b-a3b", 31'577'940'288},
+  };
+  for (const auto& [name, parameters] : models) {
+    INFO(name);
+    const Workload workload = load(name);
+    CHECK(workload.parameters() == parameters);
+    CHECK(workload.name == name);
+    CHECK(workload.ignored_keys == (std::string(name) == "opt-125m"
+                                        ? std::vector<std::string>{"activation_dropout"}
+                                        : std::vector<std::string>{}));
+  }
+}
+
+TEST_CASE("huggingface: DeepSeek-V3 is 671B, and 11.5B more with its multi-token prediction module") {
+  const Workload with = load("deepseek-v3");
+  CHECK(with.parameters() == Approx(671.03e9 + 11.5e9).epsilon(0.001));
+  CHECK(load_workload("deepseek-v3").parameters() == 671'026'419'200);  // 671,026,404,352 and 58 x 256 biases
+}
+
+TEST_CASE("huggingface: BERT's heads follow the class") {
+  std::string text = read_file(std::string(ORRERY_TEST_DATA) + "/huggingface/bert-base-uncased.json");
+  const auto with_class = [&](const std::string& name) {
+    std::string copy = text;
+    copy.replace(copy.find("BertForMaskedLM"), std::string("BertForMaskedLM").size(), name);
+    return parse(copy).parameters();
+  };
+  CHECK(with_class("BertModel") == 109'482'240);
+  CHECK(with_class("BertForPreTraining") == 110'106'428);
+}
+
+TEST_CASE("huggingface: a multimodal configuration is planned by its text_config, the rest reported") {
+  const Workload workload = load("multimodal-llama-3-8b");
+  CHECK(workload.parameters() == 8'030'261'248);
+  CHECK(workload.ignored_keys == std::vector<std::string>{"image_token_index", "projector_hidden_act",
+                                                          "vision_config", "vision_feature_layer"});
+}
+
+TEST_CASE("huggingface: null and absent keys fall back as the class does") {
+  CHECK(parse(llama_with("\"head_dim\": null")).transformer->head_dim == 16);
+  CHECK(parse(llama_with("\"num_key_value_heads\": null")).transformer->kv_heads == 4);
+  CHECK(parse(llama_with("\"head_dim\": 32")).transformer->head_dim == 32);
+  CHECK(parse(llama_with("\"rope_parameters\": {\"rope_theta\": 7}")).transformer->rope_theta == 7);
+  CHECK(parse(llama_with("\"new_key\": [1]")).ignored_keys == std::vector<std::string>{"new_key"});
+}
+
+TEST_CASE("huggingface: errors name the file, the line and the key") {
+  const auto refused = [](const std::string& text, const std::string& what) {
+    CHECK_THROWS_WITH(parse(text), Catch::StartsWith("config.json:") && Catch::Contains(what));
+    CHECK_THROWS_AS(parse(text), UserError);
+  };
+  refused("{", "not valid JSON");
+  refused("[]", "JSON object");
+  refused("{\"model_type\": \"mamba\"}", "'mamba' is not known");
+  refused("{\"hidden_size\": 4}", "model_type: missing");
+  refused("{\"model_type\": \"llama\"}", "num_hidden_layers: missing");
+  refused(llama_with("\"num_key_value_heads\": 3"), "8: num_key_value_heads: 3 does not divide");
+  refused(llama_with("\"head_dim\": -1"), "8: head_dim: -1");
+  refused(llama_with("\"hidden_act\": \"cubic\""), "8: hidden_act: 'cubic'");
+  refused(llama_with("\"rope_theta\": \"x\""), "8: rope_theta");
+  refused(llama_with("\"max_position_embeddings\": 1e400"), "");
+  refused(llama_with("\"attention_bias\": 3"), "8: attention_bias: 3");
+  refused("{\"model_type\": \"gpt2\", \"n_layer\": 1.5, \"n_embd\": 8, \"n_head\": 2}", "n_layer: 1.5");
+  refused("{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_embd\": 9, \"n_head\": 2}",
+          "n_head: 2 does not divide");
+  refused(std::string(100'000, '['), "");
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,22 @@
+// Devices that come with Orrery (topologies/devices; embedded in the binary).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topologies/device_profile.h"
+
+namespace orrery {
+
+struct CatalogEntry {
+  std::string name;
+  std::string description;
+};
+
+std::vector<CatalogEntry> catalog_devices();  // sorted by name
+
+// Throws UserError on an unknown name, naming near ones.
+DeviceProfile catalog_device(std::string_view name);
+
+}  // namespace orrery

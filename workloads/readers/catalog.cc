@@ -1,0 +1,96 @@
+#include "workloads/readers/catalog.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/embedded.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/readers/builtin_graphs.h"
+#include "workloads/readers/huggingface.h"
+#include "workloads/readers/onnx.h"
+
+namespace orrery {
+
+const std::vector<EmbeddedFile>& embedded_workloads();
+
+namespace {
+
+Workload workload_from_textproto(std::string_view text, std::string_view file) {
+  proto::Workload message;
+  parse_textproto(text, file, &message);
+  return workload_from_proto(message, file, text);
+}
+
+// The comment on top of a catalog file, on one line.
+std::string description_of(std::string_view text) {
+  std::string description;
+  while (!text.empty() && text.front() == '#') {
+    const auto end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(1, end - 1);
+    while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+    if (!description.empty()) description += ' ';
+    description += line;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return description;
+}
+
+const EmbeddedFile* find_entry(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_workloads())
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+Workload load_file(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  const std::string file = path.string();
+  if (extension == ".onnx") return workload_from_onnx(read_file(path, kMaxOnnxBytes), file);
+  const std::string text = read_file(path);
+  if (extension == ".json") return workload_from_huggingface(text, file);
+  if (extension == ".textproto" || extension == ".pbtxt" || extension == ".txtpb")
+    return workload_from_textproto(text, file);
+  // By content: ONNX is binary, JSON begins with a brace.
+  if (text.find('\0') != std::string::npos) return workload_from_onnx(text, file);
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') return workload_from_huggingface(text, file);
+  return workload_from_textproto(text, file);
+}
+
+}  // namespace
+
+std::vector<WorkloadEntry> catalog_workloads() {
+  std::vector<WorkloadEntry> entries;
+  for (const EmbeddedFile& file : embedded_workloads())
+    entries.push_back({std::string(file.name), description_of(file.content)});
+  for (const internal::BuiltinGraph& graph : internal::builtin_graphs())
+    entries.push_back({std::string(graph.name), std::string(graph.description)});
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return entries;
+}
+
+Workload load_workload(const std::string& file_or_name) {
+  if (const EmbeddedFile* entry = find_entry(file_or_name))
+    return workload_from_textproto(entry->content, fmt::format("catalog/{}.textproto", entry->name));
+  for (const internal::BuiltinGraph& graph : internal::builtin_graphs())
+    if (graph.name == file_or_name) return graph.build();
+  std::filesystem::path path(file_or_name);
+  std::error_code error;
+  // A folder as Hugging Face has it.
+  if (std::filesystem::is_directory(path, error)) path /= "config.json";
+  const bool looks_like_file = path.has_extension() || file_or_name.find('/') != std::string::npos;
+  if (looks_like_file || std::filesystem::exists(path, error)) return load_file(path);
+  std::vector<std::string> names;
+  for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);
+  throw UserError(
+      fmt::format("no workload '{}'", file_or_name),
+      fmt::format("expected a config.json, an .onnx, a .textproto, or one of {}", fmt::join(names, " ")));
+}
+
+}  // namespace orrery

@@ -1,0 +1,17 @@
+// The transformers that Hugging Face's classes describe, by `model_type`.
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "workloads/readers/huggingface_config.h"
+#include "workloads/workload.h"
+
+namespace orrery::internal {
+
+using ReadModel = void (*)(Config&, Transformer*);
+
+// Defaults are those of the class's own configuration in transformers.
+const std::map<std::string_view, ReadModel>& huggingface_families();
+
+}  // namespace orrery::internal
