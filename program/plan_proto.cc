@@ -71,10 +71,10 @@ void read_training(const proto::Training& message, Training& training) {
 Plan plan_from_proto(const proto::Plan& message, std::string_view file, std::string_view text) {
   const auto line = [&](std::string_view field) { return line_of_field(text, field); };
   if (!message.has_workload()) {
-    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan` writes");
   }
   if (!message.has_cluster()) {
-    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan` writes");
   }
   auto job = std::make_shared<Job>();
   job->workload = workload_from_proto(message.workload(), file, text);
