@@ -155,10 +155,10 @@ int devices_beside(const Cluster& cluster);
 
 // Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
 // from the message first and the catalog second. Throws UserError(file, line of the field, …). `text` is the
-// textproto that `message` came from, and `path` where in it the message stands ("cluster"; empty: it is the
-// whole). Defaults are filled in: to_proto writes them, and reading that back gives the same cluster exactly.
-Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text,
-                           std::string_view path = {});
+// textproto that `message` came from; where it is part of a larger one, `at` says which. Defaults are filled
+// in: to_proto writes them, and reading that back gives the same cluster exactly.
+Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text);
+Cluster cluster_from_proto(const proto::Cluster& message, const FieldCheck& at);
 void to_proto(const Cluster& cluster, proto::Cluster* message);
 // What an importer built, once more through all of the checks above: UserError(file, 0, …) where the file
 // that it read describes nothing sound.
