@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -94,6 +97,16 @@ TEST_CASE("errors of a plan file name the file and the line") {
   CHECK_THROWS_AS(parse("choices { tp: 1 }"), UserError);
   CHECK_THROWS_AS(parse("choices { tpp: 1 }"), UserError);
   CHECK_THROWS_AS(load_plan("/nonexistent/plan"), UserError);
+}
+
+TEST_CASE("errors inside a plan's workload, cluster and runtime name the line of the field") {
+  const std::string text = text_of(catalog_plan());
+  for (const std::string field : {"hidden", "memory_bytes", "kernel_launch_s"}) {
+    const std::string before = text.substr(0, text.find(field + ": "));
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    CHECK_THAT(refusal(text, field + ": ", field + ": -"),
+               Catch::StartsWith(fmt::format("plan.textproto:{}: ", line)) && Catch::Contains(field));
+  }
 }
 
 TEST_CASE("every model of the catalog lowers to sound programs") {
