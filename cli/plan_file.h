@@ -4,15 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "base/json.h"
-#include "planner/evaluation/evaluation.h"
-#include "planner/evaluation/load.h"
-#include "program/plan.h"
-#include "sim/simulator.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
-
-void write_plan(const Plan& plan, const std::string& file);
 
 void add_detail_option(CLI::App& verb, std::string& detail);
 sim::Detail parse_detail(const std::string& name);

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "cli/executor.h"
 #include "cli/verbs.h"
-#include "program/plan.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 namespace {
