@@ -25,8 +25,8 @@ ROOMS = {
     "sim": ["sim/scenario", "program/lower"],
     "planner/closed_form": ["cost", "program/lower"],
     "planner/space": ["planner/closed_form"],
-    "planner/evaluation": ["planner/space", "sim"],
-    "planner/search": ["planner/evaluation"],
+    "planner/evaluation": ["planner/closed_form", "sim"],
+    "planner/search": ["planner/space", "planner/evaluation"],
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
     "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
@@ -44,7 +44,8 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "cli": ["request", "evidence", "exec/launch"],
+    "orrery": ["request", "evidence", "exec/launch"],
+    "cli": ["orrery"],
 }
 MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/closed_form/figures.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
@@ -41,9 +40,5 @@ std::string bound_by(const Evaluation& evaluation);
 // What distinguishes a plan, for people: "TP 8 x PP 4 x DP 32, micro-batch 1, interleaved 3, full
 // recomputation".
 std::string describe(const Plan& plan);
-
-// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`. Beyond them `load`
-// (load.h) where the plan was simulated.
-Json to_json(const Evaluation& evaluation);
 
 }  // namespace orrery::planner

@@ -92,9 +92,4 @@ double usd_per_s(const Cluster& cluster);
 // Whether all device profiles state their power.
 bool states_power(const Cluster& cluster);
 
-// What is trained, on what and how: `workload`, `cluster`, `devices`, `training`, …
-Json job_json(const Job& job);
-// The contract's JSON of `plan`.
-Json to_json(const Job& job, const SearchResult& result);
-
 }  // namespace orrery::planner
