@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   Action action;
   add_catalog(app, action);
+  add_describe(app, action);
   add_discover(app, action);
   add_plan(app, action);
   add_whatif(app, action);

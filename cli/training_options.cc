@@ -10,9 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/output.h"
-#include "topologies/network.h"
-#include "topologies/readers/catalog.h"
-#include "workloads/readers/catalog.h"
 
 namespace orrery::cli {
 namespace {

@@ -6,9 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "handover/import.h"
-#include "planner/search/search.h"
-#include "program/plan.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 

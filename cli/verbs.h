@@ -10,6 +10,7 @@ namespace orrery::cli {
 using Action = std::function<int()>;
 
 void add_catalog(CLI::App& app, Action& action);
+void add_describe(CLI::App& app, Action& action);
 void add_discover(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_whatif(CLI::App& app, Action& action);
