@@ -9,7 +9,6 @@
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
-#include "request/request.h"
 
 namespace orrery::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/output.h"
-#include "request/request.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 

@@ -13,8 +13,6 @@
 #include "cli/verbs.h"
 #include "cli/whatif_text.h"
 #include "orrery/json.h"
-#include "planner/evaluation/hardware.h"
-#include "request/vary.h"
 
 namespace orrery::cli {
 namespace {

@@ -32,6 +32,8 @@
 #include "planner/search/search.h"
 #include "planner/search/why.h"
 #include "program/plan.h"
+#include "request/request.h"
+#include "request/vary.h"
 #include "sim/simulator.h"
 #include "topologies/readers/catalog.h"
 #include "workloads/readers/catalog.h"
@@ -78,7 +80,7 @@ struct CollectiveRequest {
   std::vector<double> bytes;  // as nccl-tests counts them
   Cluster cluster;            // all of its devices take part
   sim::Detail detail = sim::Detail::flows;
-  std::optional<Algorithm> algorithm;                  // default: what the library would choose
+  std::optional<Algorithm> algorithm;                 // default: what the library would choose
   std::function<void(int done, int total)> progress;  // may be empty
 };
 struct CollectiveTime {
