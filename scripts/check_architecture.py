@@ -55,6 +55,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"onnx/": {"workloads/readers"},
     r"hwloc": {"topologies/readers"},
     r"expat": {"topologies/readers"},
+    r"nlopt": {"evidence"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
