@@ -1,11 +1,13 @@
 // orrery goodput: a whole training run on devices that fail.
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -17,7 +19,7 @@ constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
 struct Options {
   std::string plan;
-  std::string tokens, samples, steps;
+  std::optional<double> tokens, samples, steps;
   double mtbf_device_hours = 0;
   std::optional<double> mtbf_node_hours;
   std::optional<double> checkpoint_bandwidth, checkpoint_s, snapshot_s, read_s;
@@ -32,25 +34,10 @@ struct Options {
   Output output;
 };
 
-void check(const Options& options) {
-  if (!options.tokens.empty() + !options.samples.empty() + !options.steps.empty() != 1)
-    throw UserError("how long the run is", "expected one of --tokens, --samples and --steps");
-  if (!options.repair_hours && (options.spares || options.elastic))
-    throw UserError(options.spares ? "--spares without --repair-hours" : "--elastic without --repair-hours",
-                    "expected how long a failed node is away; without it all are back at once");
-  if (options.snapshot_s && !options.checkpoint_async)
-    throw UserError("--snapshot-s without --checkpoint-async",
-                    "expected both: without it training waits until a checkpoint is written");
-}
-
 GoodputRequest request_of(const Options& options) {
   GoodputRequest request;
   request.plan = load_plan(options.plan);
-  const auto amount = [](const std::string& text, const char* option) {
-    return text.empty() ? std::optional<double>() : parse_amount(text, option);
-  };
-  request.length = {amount(options.tokens, "--tokens"), amount(options.samples, "--samples"),
-                    amount(options.steps, "--steps")};
+  request.length = {options.tokens, options.samples, options.steps};
   request.mtbf_device_hours = options.mtbf_device_hours;
   request.mtbf_node_hours = options.mtbf_node_hours;
   request.checkpoint_bandwidth_bytes_per_s = options.checkpoint_bandwidth;
@@ -174,7 +161,6 @@ std::string result_text(const planner::GoodputQuestion& question, const planner:
 }
 
 int run(const Options& options) {
-  check(options);
   const GoodputRequest request = request_of(options);
   const Goodput result = goodput(request);
   const planner::GoodputQuestion& question = result.question;
@@ -190,99 +176,107 @@ int run(const Options& options) {
 }
 
 // Above (or from) zero, and no more than kMost.
-CLI::Validator figure(bool zero_allowed) {
-  return CLI::Validator(
-      [zero_allowed](std::string& text) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        const bool parsed = !text.empty() && *end == '\0';
-        if (parsed && value <= kMost && (value > 0 || (zero_allowed && value == 0))) return {};
-        return fmt::format("{} is not a number {} 0 up to {:g}", text, zero_allowed ? "from" : "above",
-                           kMost);
-      },
-      "");
-}
+constexpr Numbers kSome = {0, true, kMost};
+constexpr Numbers kAny = {0, false, kMost};
 
 template <typename Value>
-CLI::Option* add_figure(CLI::App& verb, const char* name, Value& value, const char* unit, const char* what,
-                        bool zero_allowed = false) {
-  return verb.add_option(name, value, what)->check(figure(zero_allowed))->type_name(unit);
+Setting figure(std::string key, std::string unit, std::string help, std::string fallback, Value& value,
+               const Numbers& numbers) {
+  return number_option({.key = std::move(key),
+                        .unit = std::move(unit),
+                        .help = std::move(help),
+                        .fallback = std::move(fallback)},
+                       value, numbers);
 }
 
-void add_run_options(CLI::App& verb, Options& options) {
-  verb.add_option("--tokens", options.tokens,
-                  "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI")
-      ->type_name("TOKENS");
-  verb.add_option("--samples", options.samples, "samples to train on, in the place of --tokens")
-      ->type_name("SAMPLES");
-  verb.add_option("--steps", options.steps, "steps to train, in the place of --tokens")->type_name("N");
-  add_figure(verb, "--mtbf-device-hours", options.mtbf_device_hours, "HOURS",
-             "mean time between failures of one device that interrupt the job (exponential)")
-      ->required();
-  add_figure(verb, "--mtbf-node-hours", options.mtbf_node_hours, "HOURS",
-             "the same of a node besides its devices (default: nodes do not fail)");
-  add_figure(verb, "--detect-s", options.detect_s, "SECONDS",
-             "from a failure until the job is stopped (default: 0; NCCL's watchdog in PyTorch waits 600)",
-             true);
-  add_figure(verb, "--restart-s", options.restart_s, "SECONDS",
-             "to start the job again, without reading the checkpoint (default: 0)", true);
+void add_run_options(Command& command, Options& options) {
+  command.add(
+      amount_option({.key = "tokens",
+                     .unit = "TOKENS",
+                     .help = "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI"},
+                    options.tokens));
+  command.add(amount_option(
+      {.key = "samples", .unit = "SAMPLES", .help = "samples to train on, in the place of --tokens"},
+      options.samples));
+  command.add(amount_option({.key = "steps", .unit = "N", .help = "steps to train, in the place of --tokens"},
+                            options.steps));
+  command.add(figure("mtbf_device_hours", "HOURS",
+                     "mean time between failures of one device that interrupt the job (exponential)", "",
+                     options.mtbf_device_hours, kSome));
+  command.option("mtbf_device_hours").required = true;
+  command.add(figure("mtbf_node_hours", "HOURS", "the same of a node besides its devices",
+                     "nodes do not fail", options.mtbf_node_hours, kSome));
+  command.add(figure("detect_s", "SECONDS", "from a failure until the job is stopped",
+                     "0; NCCL's watchdog in PyTorch waits 600", options.detect_s, kAny));
+  command.add(figure("restart_s", "SECONDS", "to start the job again, without reading the checkpoint", "0",
+                     options.restart_s, kAny));
 }
 
-void add_checkpoint_options(CLI::App& verb, Options& options) {
-  verb.add_option("--checkpoint-every", options.checkpoint_every,
-                  "steps between checkpoints (default: those that lose least)")
-      ->check(CLI::Range(std::int64_t{1}, kMostSteps).description(""))
-      ->type_name("STEPS");
-  add_figure(verb, "--checkpoint-bandwidth", options.checkpoint_bandwidth, "BYTES_PER_S",
-             "of the storage, all nodes together, to write and to read (default: what the cluster states of "
-             "its nodes' storage, taken to be reachable from all nodes)");
-  add_figure(verb, "--checkpoint-s", options.checkpoint_s, "SECONDS",
-             "to write a checkpoint (default: its bytes over the bandwidth)", true);
-  add_figure(verb, "--read-s", options.read_s, "SECONDS",
-             "to read a checkpoint back (default: its bytes over the bandwidth; with --checkpoint-s as long)",
-             true);
-  verb.add_flag("--checkpoint-async", options.checkpoint_async,
-                "training stops only while devices copy their state to host memory");
-  add_figure(verb, "--snapshot-s", options.snapshot_s, "SECONDS",
-             "that copy (default: the fullest device's state over its PCIe rate)", true);
+void add_checkpoint_options(Command& command, Options& options) {
+  command.add(count_option({.key = "checkpoint_every",
+                            .unit = "STEPS",
+                            .help = "steps between checkpoints",
+                            .fallback = "those that lose least"},
+                           options.checkpoint_every, {1, kMostSteps}));
+  command.add(figure("checkpoint_bandwidth", "BYTES_PER_S",
+                     "of the storage, all nodes together, to write and to read",
+                     "what the cluster states of its nodes' storage, taken to be reachable from all nodes",
+                     options.checkpoint_bandwidth, kSome));
+  command.add(figure("checkpoint_s", "SECONDS", "to write a checkpoint", "its bytes over the bandwidth",
+                     options.checkpoint_s, kAny));
+  command.add(figure("read_s", "SECONDS", "to read a checkpoint back",
+                     "its bytes over the bandwidth; with --checkpoint-s as long", options.read_s, kAny));
+  command.add(switch_option({.key = "checkpoint_async",
+                             .help = "training stops only while devices copy their state to host memory"},
+                            options.checkpoint_async));
+  command.add(figure("snapshot_s", "SECONDS", "that copy", "the fullest device's state over its PCIe rate",
+                     options.snapshot_s, kAny));
 }
 
-void add_node_options(CLI::App& verb, Options& options) {
-  verb.add_option("--spares", options.spares, "nodes beside the plan's that replace failed ones (default: 0)")
-      ->check(CLI::Range(0, 1'000'000).description(""))
-      ->type_name("N");
-  add_figure(verb, "--repair-hours", options.repair_hours, "HOURS",
-             "until a failed node is back, on average (exponential; default: 0, back or replaced at once)",
-             true);
-  verb.add_flag(
-      "--elastic", options.elastic,
-      "without a spare go on with fewer data-parallel replicas and the same global batch, until the "
-      "first checkpoint after the repair");
+void add_node_options(Command& command, Options& options) {
+  command.add(count_option({.key = "spares",
+                            .unit = "N",
+                            .help = "nodes beside the plan's that replace failed ones",
+                            .fallback = "0"},
+                           options.spares, {0, 1'000'000}));
+  command.add(figure("repair_hours", "HOURS", "until a failed node is back, on average (exponential)",
+                     "0, back or replaced at once", options.repair_hours, kAny));
+  command.add(switch_option({.key = "elastic",
+                             .help = "without a spare go on with fewer data-parallel replicas and the same "
+                                     "global batch, until the first "
+                                     "checkpoint after the repair"},
+                            options.elastic));
+}
+
+void add_simulation_options(Command& command, Options& options) {
+  command.add(count_option({.key = "runs", .unit = "N", .help = "whole runs to simulate", .fallback = "200"},
+                           options.runs, {1, 1'000'000}));
+  command.add(count_option(
+      {.key = "seed", .unit = "N", .help = "of the random failures and repairs", .fallback = "1"},
+      options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
+  command.add(
+      count_option({.key = "jobs",
+                    .unit = "J",
+                    .help = "processes that simulate an elastic run's plans; the answer is the same whatever "
+                            "it is",
+                    .fallback = "0, one a processor"},
+                   options.jobs, {0, kMostJobs}));
 }
 
 }  // namespace
 
-void add_goodput(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand(
-      "goodput", "says how long a whole run takes on devices that fail, and what to do about it");
+Command goodput_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  add_run_options(*verb, *options);
-  add_checkpoint_options(*verb, *options);
-  add_node_options(*verb, *options);
-  verb->add_option("--runs", options->runs, "whole runs to simulate (default: 200)")
-      ->check(CLI::Range(1, 1'000'000).description(""))
-      ->type_name("N");
-  verb->add_option("--seed", options->seed, "of the random failures and repairs (default: 1)")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("N");
-  verb->add_option("--jobs", options->jobs,
-                   "processes that simulate an elastic run's plans; the answer is the same whatever it is "
-                   "(default: 0, one a processor)")
-      ->check(CLI::Range(0, 1024).description(""))
-      ->type_name("J");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{"goodput",
+                  "says how long a whole run takes on devices that fail, and what to do about it",
+                  {plan_option(options->plan)},
+                  [options] { return run(*options); }};
+  add_run_options(command, *options);
+  add_checkpoint_options(command, *options);
+  add_node_options(command, *options);
+  add_simulation_options(command, *options);
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

@@ -1,14 +1,25 @@
 // What the verbs that take a PLAN share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "base/option.h"
 #include "orrery/orrery.h"
 
 namespace orrery::cli {
 
-void add_detail_option(CLI::App& verb, std::string& detail);
+// On stderr, what of other systems' settings was not read, if anything.
+void say_what_is_ignored(const std::vector<std::string>& ignored);
+
+// Processes of a verb's `jobs`, at most.
+constexpr int kMostJobs = 1024;
+
+// `text` with the options of a request that it quotes ("`micro_batch`") as flags.
+std::string in_flags(std::string_view text);
+
+// A positional PLAN.
+Setting plan_option(std::string& plan);
+Setting detail_option(std::string& detail);
 sim::Detail parse_detail(const std::string& name);
 bool parse_fold(const std::string& name);
 

@@ -45,6 +45,10 @@ planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner:
   return planner::search(job, pins, options);
 }
 
+planner::SearchResult plan(const Question& question) {
+  return plan(question.job, question.pins, question.search);
+}
+
 void write_plan(const Plan& plan, const std::string& file) {
   proto::Plan message;
   to_proto(plan, &message);

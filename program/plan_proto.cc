@@ -72,10 +72,10 @@ void read_training(const proto::Training& message, Training& training) {
 Plan plan_from_proto(const proto::Plan& message, std::string_view file, std::string_view text) {
   const FieldCheck at(file, text, *proto::Plan::descriptor());
   if (!message.has_workload()) {
-    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan` writes");
   }
   if (!message.has_cluster()) {
-    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan` writes");
   }
   auto job = std::make_shared<Job>();
   job->workload = workload_from_proto(message.workload(), at.inside("workload"));

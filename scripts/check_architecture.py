@@ -29,6 +29,7 @@ ROOMS = {
     "planner/search": ["planner/space", "planner/evaluation"],
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
+    "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
     "evidence": ["planner/evaluation", "topologies/readers", "workloads/readers"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
@@ -43,7 +44,7 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "orrery": ["planner/runs", "handover", "evidence", "exec/launch", "topologies/readers", "workloads/readers"],
+    "orrery": ["request", "evidence", "exec/launch"],
     "cli": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
@@ -63,6 +64,12 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"expat": {"topologies/readers"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
+# Below the command line errors name values, "`tp` 3": cli/ alone makes flags of them (base/option.h). What is handed over
+# to other programs is full of theirs.
+WITHOUT_FLAGS = {"base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request", "orrery"}
+EXECUTORS_LINE = {"orrery/validate.cc"}  # writes that of the executor
+LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
+FLAG = re.compile(r"--[a-z]")
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -101,6 +108,12 @@ def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: s
         for pattern, homes in FOREIGN.items():
             if re.match(pattern, target) and not homes & {room, room.split("/")[0]}:
                 faults.append(f"{where}: belongs in {sorted(homes)}")
+        if target.startswith("CLI/") and path.suffix == ".h":
+            faults.append(f"{where}: the parser of words stays out of headers")
+    if room.split("/")[0] in WITHOUT_FLAGS and str(path.relative_to(root)) not in EXECUTORS_LINE:
+        for literal in LITERAL_OR_COMMENT.findall(path.read_text()):
+            if FLAG.search(literal):
+                faults.append(f"{path.relative_to(root)} has the flag of a command line in {literal}")
     return faults
 
 
