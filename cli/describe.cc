@@ -32,10 +32,11 @@ std::vector<std::string> row_of(const Part& part, std::string name, std::string 
 
 std::string head_text(const Description& described) {
   const Workload& workload = described.workload;
-  std::string text = fmt::format("{}: {} parameters", workload.name,
-                                 human_count(static_cast<double>(described.parameters)));
+  std::string text =
+      fmt::format("{}: {} parameters", workload.name, human_count(static_cast<double>(described.parameters)));
   if (described.active_parameters != described.parameters)
-    text += fmt::format(" ({} of them active)", human_count(static_cast<double>(described.active_parameters)));
+    text +=
+        fmt::format(" ({} of them active)", human_count(static_cast<double>(described.active_parameters)));
   return text + fmt::format(", {} of weights in {}; {} forward and {} trained a sample\n",
                             human_bytes(described.weight_bytes), name_of(described.precision),
                             flops(described.forward_flops), flops(described.model_flops));
@@ -62,8 +63,7 @@ std::string operators_table(const Description& described) {
 }
 
 int run(const Options& options) {
-  const Description described =
-      describe(load_workload(options.workload), options.seq_len, options.precision);
+  const Description described = describe(load_workload(options.workload), options.seq_len, options.precision);
   options.output.write(to_json(described));
   options.output.print(head_text(described) + "\n" + layers_table(described) + "\n" +
                        operators_table(described));
@@ -76,24 +76,25 @@ int run(const Options& options) {
 
 Command describe_command() {
   const auto options = std::make_shared<Options>();
-  Command command{"describe",
-                  "says what a workload is: layers, FLOPs, bytes, and what was assumed",
-                  {text_option({.key = "workload",
-                                .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
-                                .positional = true,
-                                .required = true},
-                               options->workload),
-                   count_option({.key = "seq_len",
-                                 .unit = "TOKENS",
-                                 .help = "tokens a sequence",
-                                 .fallback = "the workload's own"},
-                                options->seq_len, {1, 1 << 24}),
-                   name_option({.key = "precision",
-                                .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
-                                .help = "in which weights and outputs are counted",
-                                .fallback = "bf16"},
-                               options->precision, dtype_from_name)},
-                  [options] { return run(*options); }};
+  Command command{
+      "describe",
+      "says what a workload is: layers, FLOPs, bytes, and what was assumed",
+      {text_option({.key = "workload",
+                    .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
+                    .positional = true,
+                    .required = true},
+                   options->workload),
+       count_option({.key = "seq_len",
+                     .unit = "TOKENS",
+                     .help = "tokens a sequence",
+                     .fallback = "the workload's own"},
+                    options->seq_len, {1, 1 << 24}),
+       name_option({.key = "precision",
+                    .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
+                    .help = "in which weights and outputs are counted",
+                    .fallback = "bf16"},
+                   options->precision, dtype_from_name)},
+      [options] { return run(*options); }};
   command.add(options->output.setting());
   return command;
 }

@@ -72,7 +72,8 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
     CollectiveTime& time = times.emplace_back();
     sim::CollectiveResult result;
     time.wall_s = seconds_of([&] {
-      result = sim::simulate_collective(request.kind, bytes, request.cluster, devices, request.detail, forced);
+      result =
+          sim::simulate_collective(request.kind, bytes, request.cluster, devices, request.detail, forced);
     });
     time.bytes = bytes;
     time.time_s = result.time_s;

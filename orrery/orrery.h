@@ -82,7 +82,7 @@ struct CollectiveRequest {
   std::vector<double> bytes;  // as nccl-tests counts them
   Cluster cluster;            // all of its devices take part
   sim::Detail detail = sim::Detail::flows;
-  std::optional<Algorithm> algorithm;                  // default: what the library would choose
+  std::optional<Algorithm> algorithm;                 // default: what the library would choose
   std::function<void(int done, int total)> progress;  // may be empty
 };
 struct CollectiveTime {
