@@ -7,7 +7,7 @@
 // or clock:DEVICE (sustained_clock of devices whose name begins so). Rows whose framework the runtime stands
 // for count, every N-th of them in the fit. The mean absolute percentage error is minimised. With --leave-out
 // each model and each source in turn is left out of the fit and predicted by what the others gave.
-// Deterministic: Nelder-Mead from the given start.
+// Deterministic: Nelder and Mead's simplex (NLopt) from the given start.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 
 #include "base/csv.h"
 #include "base/error.h"
+#include "bench/minimise.h"
 #include "evidence/published_rows.h"
 #include "evidence/published_statistics.h"
 #include "planner/evaluation/evaluation.h"
@@ -82,14 +83,15 @@ std::string model_of(const PublishedStep& step) {
   return fmt::format("model of {} x {}{}", t.layers, t.hidden, t.moe ? ", experts" : "");
 }
 
-bool plausible(const Setting& setting) {
-  if (setting.name == "launch") return setting.value <= 1e-4;
-  if (setting.name == "step") return setting.value <= 1;
-  if (setting.name == "micro_batch") return setting.value <= 0.1;
-  if (setting.name == "collective") return setting.value <= 2e-3;
-  if (setting.name.starts_with("clock:")) return setting.value > 0.3 && setting.value <= 1;
-  if (setting.name == "exposed") return setting.value <= 1;
-  return setting.value > 0.1 && setting.value <= 1.3;
+// Of the setting's value: what is physical.
+Range plausible(const std::string& name) {
+  if (name == "launch") return {0, 1e-4};
+  if (name == "step") return {0, 1};
+  if (name == "micro_batch") return {0, 0.1};
+  if (name == "collective") return {0, 2e-3};
+  if (name == "exposed") return {0, 1};
+  if (name.starts_with("clock:")) return {0.3, 1};
+  return {0.1, 1.3};
 }
 
 double predict(const Item& item, const std::vector<Setting>& settings) {
@@ -100,7 +102,6 @@ double predict(const Item& item, const std::vector<Setting>& settings) {
 
 double mean_error(const std::vector<Item>& items, const std::vector<Setting>& settings,
                   const std::string& without) {
-  if (!std::all_of(settings.begin(), settings.end(), plausible)) return 1e3;
   double sum = 0;
   int count = 0;
   for (const Item& item : items) {
@@ -111,55 +112,27 @@ double mean_error(const std::vector<Item>& items, const std::vector<Setting>& se
   return sum / std::max(1, count);
 }
 
-// Nelder and Mead 1965 on the logarithms of the settings from `fixed` on.
+// The settings from `fixed` on, by their logarithms, beside the others.
 std::vector<Setting> fit(const std::vector<Item>& items, std::vector<Setting> settings, std::size_t fixed,
                          const std::string& without) {
   const std::size_t n = settings.size() - fixed;
   if (n == 0) return settings;
-  using Point = std::vector<double>;
-  const auto set = [&](const Point& x) {
-    for (std::size_t i = 0; i < n; ++i) settings[fixed + i].value = std::exp(x[i]);
+  std::vector<double> start;
+  std::vector<Range> ranges;
+  for (std::size_t i = fixed; i < settings.size(); ++i) {
+    const Range range = plausible(settings[i].name);
+    start.push_back(std::log(settings[i].value));
+    ranges.push_back({std::log(range.least), std::log(range.most)});
+  }
+  const auto set = [&](const std::vector<double>& point) {
+    for (std::size_t i = 0; i < n; ++i) settings[fixed + i].value = std::exp(point[i]);
   };
-  const auto error = [&](const Point& x) {
-    set(x);
+  const auto error = [&](const std::vector<double>& point) {
+    set(point);
     return mean_error(items, settings, without);
   };
-  Point start;
-  for (std::size_t i = fixed; i < settings.size(); ++i) start.push_back(std::log(settings[i].value));
-  std::vector<std::pair<double, Point>> simplex;
-  for (std::size_t i = 0; i <= n; ++i) {
-    Point x = start;
-    if (i > 0) x[i - 1] -= 0.2;
-    simplex.emplace_back(error(x), x);
-  }
-  for (std::size_t step = 0; step < 40 * n; ++step) {
-    std::sort(simplex.begin(), simplex.end());
-    if (simplex[n].first - simplex[0].first < 1e-5) break;
-    Point centre(n, 0.0);
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j) centre[j] += simplex[i].second[j] / static_cast<double>(n);
-    const auto along = [&](double t) {
-      Point x(n);
-      for (std::size_t j = 0; j < n; ++j) x[j] = centre[j] + t * (simplex[n].second[j] - centre[j]);
-      return std::pair(error(x), x);
-    };
-    const auto reflected = along(-1);
-    if (reflected.first < simplex[0].first) {
-      simplex[n] = std::min(reflected, along(-2));
-    } else if (reflected.first < simplex[n - 1].first) {
-      simplex[n] = reflected;
-    } else if (const auto nearer = along(reflected.first < simplex[n].first ? -0.5 : 0.5);
-               nearer.first < std::min(reflected.first, simplex[n].first)) {
-      simplex[n] = nearer;
-    } else {
-      for (std::size_t i = 1; i <= n; ++i) {
-        for (std::size_t j = 0; j < n; ++j)
-          simplex[i].second[j] = (simplex[0].second[j] + simplex[i].second[j]) / 2;
-        simplex[i].first = error(simplex[i].second);
-      }
-    }
-  }
-  set(std::min_element(simplex.begin(), simplex.end())->second);
+  set(minimise(error, start, ranges,
+               {.first_step = 0.2, .tolerance = 1e-5, .evaluations = static_cast<int>(80 * n)}));
   return settings;
 }
 

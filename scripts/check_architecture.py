@@ -62,6 +62,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"onnx/": {"workloads/readers"},
     r"hwloc": {"topologies/readers"},
     r"expat": {"topologies/readers"},
+    r"nlopt": {"evidence"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 # Below the command line errors name values, "`tp` 3": cli/ alone makes flags of them (base/option.h). What is handed over

@@ -52,7 +52,7 @@ class Search {
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
     candidates_ = gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_);
-    if (candidates_.worth.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+    if (candidates_.promising.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
     rank();
     simulate();
     SearchResult result;
@@ -86,7 +86,7 @@ class Search {
   }
 
   void rank() {
-    for (const Candidate& candidate : candidates_.worth) order_.push_back(&candidate);
+    for (const Candidate& candidate : candidates_.promising) order_.push_back(&candidate);
     // Equal values (memory ties) go by time; equal times stay in the order of the space.
     std::stable_sort(order_.begin(), order_.end(), [](const Candidate* a, const Candidate* b) {
       if (a->expected != b->expected) return a->expected < b->expected;

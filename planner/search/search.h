@@ -44,12 +44,14 @@ struct Subset {
   std::string refusal;             // why there is none
 };
 
-// What a change of hardware would save of the best plan's step, by the closed form, with the most promising
-// plans on either machine; one that only looks faster than the best now is taken to be as fast as it.
+// What a change of hardware would save of the best plan's step, by the closed form: the least of the most
+// promising plans' estimates on the changed machine against the best plan's on this one. Where a plan's
+// estimate is below the best plan's already here, the closed form flatters it, and its estimates are scaled
+// up to the best plan's.
 struct Sensitivity {
   std::string key;     // "inter_node_bandwidth_x2" "intra_node_bandwidth_x2" "memory_plus_10_percent"
   std::string change;  // for people
-  double saves = 0;    // of the step
+  double saves = 0;    // fraction of the step
 };
 
 struct SearchResult {

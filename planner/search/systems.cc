@@ -240,7 +240,7 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
     System system;
     system.kind = kind;
     double best_s = std::numeric_limits<double>::infinity();
-    for (const Candidate& candidate : candidates.worth) {
+    for (const Candidate& candidate : candidates.promising) {
       if (system_kind_of(candidate.choices) != kind || candidate.times.estimate_s >= best_s) continue;
       best_s = candidate.times.estimate_s;
       system.choices = candidate.choices;
