@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kMostRows = 40;  // of a table of layers: long graphs have hundreds that are unlike
 
 struct Options {
-  std::string workload, precision = "bf16";
+  std::string workload;
+  DType precision = DType::bf16;
   int seq_len = 0;
   Output output;
 };
@@ -62,8 +63,7 @@ std::string operators_table(const Description& described) {
 }
 
 int run(const Options& options) {
-  const Description described =
-      describe(load_workload(options.workload), options.seq_len, dtype_from_name(options.precision));
+  const Description described = describe(load_workload(options.workload), options.seq_len, options.precision);
   options.output.write(to_json(described));
   options.output.print(head_text(described) + "\n" + layers_table(described) + "\n" +
                        operators_table(described));
@@ -76,25 +76,27 @@ int run(const Options& options) {
 
 Command describe_command() {
   const auto options = std::make_shared<Options>();
-  return {"describe",
-          "says what a workload is: layers, FLOPs, bytes, and what was assumed",
-          {text_option({.key = "workload",
-                        .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
-                        .positional = true,
-                        .required = true},
-                       options->workload),
-           count_option({.key = "seq_len",
-                         .unit = "TOKENS",
-                         .help = "tokens a sequence",
-                         .fallback = "the workload's own"},
-                        options->seq_len),
-           text_option({.key = "precision",
-                        .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
-                        .help = "in which weights and outputs are counted",
-                        .fallback = "bf16"},
-                       options->precision),
-           options->output.setting()},
-          [options] { return run(*options); }};
+  Command command{
+      "describe",
+      "says what a workload is: layers, FLOPs, bytes, and what was assumed",
+      {text_option({.key = "workload",
+                    .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
+                    .positional = true,
+                    .required = true},
+                   options->workload),
+       count_option({.key = "seq_len",
+                     .unit = "TOKENS",
+                     .help = "tokens a sequence",
+                     .fallback = "the workload's own"},
+                    options->seq_len, {1, 1 << 24}),
+       name_option({.key = "precision",
+                    .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
+                    .help = "in which weights and outputs are counted",
+                    .fallback = "bf16"},
+                   options->precision, dtype_from_name)},
+      [options] { return run(*options); }};
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

@@ -34,17 +34,6 @@ struct Options {
   Output output;
 };
 
-void check(const Options& options) {
-  if (options.tokens.has_value() + options.samples.has_value() + options.steps.has_value() != 1)
-    throw UserError("how long the run is", "expected one of `tokens`, `samples` and `steps`");
-  if (!options.repair_hours && (options.spares || options.elastic))
-    throw UserError(options.spares ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",
-                    "expected how long a failed node is away; without it all are back at once");
-  if (options.snapshot_s && !options.checkpoint_async)
-    throw UserError("`snapshot_s` without `checkpoint_async`",
-                    "expected both: without it training waits until a checkpoint is written");
-}
-
 GoodputRequest request_of(const Options& options) {
   GoodputRequest request;
   request.plan = load_plan(options.plan);
@@ -172,7 +161,6 @@ std::string result_text(const planner::GoodputQuestion& question, const planner:
 }
 
 int run(const Options& options) {
-  check(options);
   const GoodputRequest request = request_of(options);
   const Goodput result = goodput(request);
   const planner::GoodputQuestion& question = result.question;

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/output.h"
-#include "orrery/orrery.h"
 
 namespace orrery::cli {
 

@@ -108,19 +108,17 @@ std::vector<std::string> assumptions(const Description& described, bool own_leng
   if (described.seq_len > 0)
     texts.push_back(fmt::format("Sequences have {} tokens{}.", described.seq_len,
                                 own_length ? ", the workload's own length" : ""));
-  const bool causal =
-      std::any_of(workload.operators.begin(), workload.operators.end(),
-                  [](const Operator& op) { return op.attention && op.attention->causal; });
+  const bool causal = std::any_of(workload.operators.begin(), workload.operators.end(),
+                                  [](const Operator& op) { return op.attention && op.attention->causal; });
   if (causal) texts.emplace_back("A query of causal attention meets half of the keys.");
   if (described.active_parameters != described.parameters)
     texts.emplace_back("Tokens are shared out evenly to the experts.");
   if (workload.published_parameters > 0)
-    texts.push_back(
-        fmt::format("Its publisher counts {} parameters, {:+.2f}% beside the graph's.",
-                    workload.published_parameters,
-                    100 * (static_cast<double>(workload.published_parameters) /
-                               static_cast<double>(described.parameters) -
-                           1)));
+    texts.push_back(fmt::format(
+        "Its publisher counts {} parameters, {:+.2f}% beside the graph's.", workload.published_parameters,
+        100 *
+            (static_cast<double>(workload.published_parameters) / static_cast<double>(described.parameters) -
+             1)));
   if (!workload.ignored_keys.empty())
     texts.push_back(fmt::format("Ignored of its file: {}.", fmt::join(workload.ignored_keys, ", ")));
   return texts;

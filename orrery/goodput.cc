@@ -89,8 +89,9 @@ void check(const GoodputRequest& request) {
   if (!(request.mtbf_device_hours > 0))
     throw UserError("how often devices fail", "expected `mtbf_device_hours` above 0");
   if (!request.repair_hours && (request.spares > 0 || request.elastic))
-    throw UserError(request.spares > 0 ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",
-                    "expected how long a failed node is away; without it all are back at once");
+    throw UserError(
+        request.spares > 0 ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",
+        "expected how long a failed node is away; without it all are back at once");
   if (request.snapshot_s && !request.checkpoint_async)
     throw UserError("`snapshot_s` without `checkpoint_async`",
                     "expected both: without it training waits until a checkpoint is written");

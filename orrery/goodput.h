@@ -19,8 +19,8 @@ struct TrainingLength {
 struct GoodputRequest {
   Plan plan;
   TrainingLength length;
-  double mtbf_device_hours = 0;  // mean time between failures of one device that interrupt the job
-  std::optional<double> mtbf_node_hours;                  // of a node besides; none: nodes do not fail
+  double mtbf_device_hours = 0;           // mean time between failures of one device that interrupt the job
+  std::optional<double> mtbf_node_hours;  // of a node besides; none: nodes do not fail
   std::optional<double> checkpoint_bandwidth_bytes_per_s;  // of the storage; none: as the cluster states
   std::optional<double> checkpoint_s, read_s;  // to write and read one; none: its bytes over the bandwidth
   bool checkpoint_async = false;     // training stops only while devices copy their state to host memory
@@ -29,7 +29,7 @@ struct GoodputRequest {
   double detect_s = 0, restart_s = 0;
   int spares = 0;
   std::optional<double> repair_hours;  // of a node; none: it is back or replaced at once
-  bool elastic = false;  // without a spare go on with fewer data-parallel replicas
+  bool elastic = false;                // without a spare go on with fewer data-parallel replicas
   int runs = 200;
   std::uint64_t seed = 1;
   int jobs = 0;  // processes that simulate an elastic run's plans; 0: one a processor

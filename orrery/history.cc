@@ -52,7 +52,8 @@ std::string remember(const Json& entry) {
   const bool written =
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const std::string failure =
-      written ? std::string() : fmt::format("{} cannot be written ({})", history_file().string(), std::strerror(errno));
+      written ? std::string()
+              : fmt::format("{} cannot be written ({})", history_file().string(), std::strerror(errno));
   if (file >= 0) close(file);
   return failure;
 }

@@ -36,12 +36,8 @@ Json to_json(const Cluster& cluster) {
                       {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
                       {"peak_fp32_flops_per_s", device.peak(DType::fp32)}});
   }
-  return {{"name", cluster.name},
-          {"description", cluster.description},
-          {"source", cluster.source},
-          {"nodes", cluster.nodes()},
-          {"devices", cluster.devices()},
-          {"groups", groups}};
+  return {{"name", cluster.name},     {"description", cluster.description}, {"source", cluster.source},
+          {"nodes", cluster.nodes()}, {"devices", cluster.devices()},       {"groups", groups}};
 }
 
 Json to_json(const Simulated& simulated) {

@@ -29,14 +29,14 @@ Json to_json(const Validation& validation) {
   return json;
 }
 
-Json to_json(const Evaluation& predicted, const Measurement& measured, const Validation& validation, int steps) {
+Json to_json(const Evaluation& predicted, const Measurement& measured, const Validation& validation,
+             int steps) {
   Json json = to_json(validation);
   json["ranks"] = predicted.plan.choices.world();
   json["steps"] = steps;
   json["profile"] = profile_of(predicted.plan.job->cluster);
-  json["measured"] = {{"median", measured.step_median_s},
-                      {"min", measured.step_least_s},
-                      {"max", measured.step_most_s}};
+  json["measured"] = {
+      {"median", measured.step_median_s}, {"min", measured.step_least_s}, {"max", measured.step_most_s}};
   return json;
 }
 

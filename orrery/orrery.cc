@@ -45,6 +45,10 @@ planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner:
   return planner::search(job, pins, options);
 }
 
+planner::SearchResult plan(const Question& question) {
+  return plan(question.job, question.pins, question.search);
+}
+
 void write_plan(const Plan& plan, const std::string& file) {
   proto::Plan message;
   to_proto(plan, &message);
@@ -68,7 +72,8 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
     CollectiveTime& time = times.emplace_back();
     sim::CollectiveResult result;
     time.wall_s = seconds_of([&] {
-      result = sim::simulate_collective(request.kind, bytes, request.cluster, devices, request.detail, forced);
+      result =
+          sim::simulate_collective(request.kind, bytes, request.cluster, devices, request.detail, forced);
     });
     time.bytes = bytes;
     time.time_s = result.time_s;

@@ -54,9 +54,11 @@ Catalog catalog();
 
 // ---- plan ----
 
-// The ranked plans of a job. Throws NoAnswer where none fits.
+// The ranked plans of a job; of what question_of (request/request.h) made of a request. Throws NoAnswer where
+// none fits.
 planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner::Pins& pins = {},
                            const planner::SearchOptions& options = {});
+planner::SearchResult plan(const Question& question);
 
 // A plan as a file, self-contained, which load_plan (program/plan.h) reads.
 void write_plan(const Plan& plan, const std::string& file);
@@ -96,6 +98,7 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request);
 
 // ---- what if ----
 
+// points_of (request/vary.h) makes points of a request with options and hardware varied.
 struct WhatifRequest {
   std::vector<planner::whatif::Varied> varied;
   std::vector<planner::whatif::Point> points;

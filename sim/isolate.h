@@ -35,7 +35,7 @@ bool server_started();
 // once, too. Throws InternalError where this process would have to fork and has threads.
 std::vector<std::string> run_isolated_all(int count, int jobs, const Work& work,
                                           const std::function<void(int done, int count)>& progress = {});
-std::string run_isolated(const Work& work);  // the one with index 0
+std::string run_isolated(const Work& work);                          // the one with index 0
 std::string run_isolated(const std::function<std::string()>& body);  // forked here
 
 }  // namespace orrery::sim

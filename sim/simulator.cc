@@ -322,7 +322,9 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return expected_passes(plans[a]) > expected_passes(plans[b]);
   });
-  const auto plan_of = [&](int place) -> const Plan& { return plans[order[static_cast<std::size_t>(place)]]; };
+  const auto plan_of = [&](int place) -> const Plan& {
+    return plans[order[static_cast<std::size_t>(place)]];
+  };
   Work work;
   work.body = [&](int place) { return simulated_bytes(plan_of(place), options); };
   work.request = [&](int place) { return request_of(plan_of(place), options); };

@@ -10,8 +10,8 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "planner/search/pareto.h"
 #include "base/parallel.h"
+#include "planner/search/pareto.h"
 #include "sim/isolate.h"
 
 namespace orrery::planner::whatif {
@@ -33,7 +33,8 @@ Answer plan_point(const Point& point, int jobs) {
   options.subsets = false;  // the answer does not tell of them
   try {
     SearchResult result = search(point.job, point.pins, options);
-    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap}, "", false};
+    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap}, "",
+            false};
   } catch (const UserError& error) {
     return {{}, error.what(), true};
   } catch (const NoAnswer& answer) {
@@ -269,7 +270,8 @@ Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& go
     const std::optional<Planned>& best = result.answers[i].best;
     result.bills.emplace_back();
     if (best)
-      result.bills.back() = bill_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
+      result.bills.back() =
+          bill_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
   }
   const auto several = std::count_if(result.varied.begin(), result.varied.end(),
                                      [](const Varied& v) { return v.values.size() > 1; });

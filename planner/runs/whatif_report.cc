@@ -25,8 +25,8 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
     const Planned& best = *answer.best;
     const Throughput rate = throughput(best.evaluation);
     found = {best.words()};
-    for (const double figure : {best.evaluation.step_time_s(), rate.samples_per_s, rate.tokens_per_s, rate.mfu,
-                                best.evaluation.memory.total})
+    for (const double figure : {best.evaluation.step_time_s(), rate.samples_per_s, rate.tokens_per_s,
+                                rate.mfu, best.evaluation.memory.total})
       found.push_back(text(figure));
     for (const std::string& figure : {text(bill.steps), text(bill.time_s), text(bill.device_hours),
                                       known(bill.cost_usd), known(bill.energy_j), text(best.gap)})

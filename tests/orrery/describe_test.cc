@@ -12,8 +12,9 @@ namespace {
 
 template <typename Figure>
 double sum_of(const std::vector<Part>& parts, Figure figure) {
-  return std::accumulate(parts.begin(), parts.end(), 0.0,
-                         [&](double sum, const Part& part) { return sum + static_cast<double>(figure(part)); });
+  return std::accumulate(parts.begin(), parts.end(), 0.0, [&](double sum, const Part& part) {
+    return sum + static_cast<double>(figure(part));
+  });
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ TEST_CASE("a validation's errors are beside its figures, and absent where nothin
   CHECK_FALSE(json.at("by_kind")[1].contains("relative_error"));
   CHECK_FALSE(json.contains("machine_pace"));
 
-  validation.pace = planner::MachinePace{.before = 0.8, .after = 0.7, .least = 0.7, .most = 0.8, .step_time_s = 1.1};
+  validation.pace =
+      planner::MachinePace{.before = 0.8, .after = 0.7, .least = 0.7, .most = 0.8, .step_time_s = 1.1};
   json = to_json(validation);
   CHECK(json.at("machine_pace").at("before").get<double>() == 0.8);
   CHECK(json.at("machine_pace").at("relative_error").get<double>() == Approx(0).margin(1e-12));

@@ -155,8 +155,7 @@ TEST_CASE("server and children end with the process that they serve, however it 
 }
 
 TEST_CASE("nothing is left of a child that the caller gave up on") {
-  CHECK_THROWS_AS(run_isolated_all(2, 2,
-                                   {[](int index) {
+  CHECK_THROWS_AS(run_isolated_all(2, 2, {[](int index) {
                                      if (index == 1) std::this_thread::sleep_for(std::chrono::hours(1));
                                      return std::string("done");
                                    }},
@@ -166,7 +165,8 @@ TEST_CASE("nothing is left of a child that the caller gave up on") {
 }
 
 // Last: a server stays.
-TEST_CASE("a result, an error or a death of a child arrives, forked by the server, from many threads at once") {
+TEST_CASE(
+    "a result, an error or a death of a child arrives, forked by the server, from many threads at once") {
   sim::start_server();
   sim::start_server();  // does nothing
   CHECK(sim::server_started());
