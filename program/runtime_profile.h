@@ -1,4 +1,5 @@
-// How one framework generation runs a model. Fields, units and meaning: proto/runtime_profile.proto.
+// How one framework generation runs a model: what it fuses and overlaps, what its host costs, what it holds
+// in memory. proto/runtime_profile.proto says what each field means, its unit, and which scalars are fitted.
 #pragma once
 
 #include <string>
@@ -11,54 +12,66 @@ class RuntimeProfile;
 
 namespace orrery {
 
+// The fields. One more is a line here and a line in proto/runtime_profile.proto: struct, reading and writing
+// follow from them. Columns: type, name, the value in a profile that C++ makes from nothing, and what a file
+// may say; what a file leaves out is false, 0 or empty there, whatever C++ begins with.
+// - any: whatever the type holds. named: not empty.
+// - at_least_zero: a finite number >= 0. fraction: 0 to 1. count: 0 and up. zero_stage: 0 to 3.
+// - factor: on what the device's or the fabric's model says, up to 2; 0 stands for 1. An "efficiency" above 1
+//   says that this framework's kernels are faster than those that the model was fitted to.
+#define ORRERY_RUNTIME_PROFILE_FIELDS(FIELD) \
+  FIELD(std::string, name, {}, named) \
+  FIELD(std::string, description, {}, any) \
+  FIELD(std::string, source, {}, any) \
+  FIELD(bool, calibrated, false, any) \
+  FIELD(bool, fused_attention, true, any) \
+  FIELD(bool, fused_elementwise, true, any) \
+  FIELD(bool, overlap_grad_reduce, true, any) \
+  FIELD(bool, overlap_param_gather, false, any) \
+  FIELD(bool, overlap_pipeline, false, any) \
+  FIELD(bool, overlap_tensor, false, any) \
+  FIELD(bool, fp32_gradients, true, any) \
+  FIELD(double, bucket_bytes, 0, at_least_zero) \
+  FIELD(bool, sequence_parallel, true, any) \
+  FIELD(int, default_zero, 1, zero_stage) \
+  FIELD(bool, clip_gradients, true, any) \
+  FIELD(bool, dropout, false, any) \
+  FIELD(bool, fused_gradient_accumulation, false, any) \
+  FIELD(bool, fused_loss, false, any) \
+  FIELD(bool, embedding_gradient_in_place, false, any) \
+  FIELD(bool, synchronous_passes, false, any) \
+  FIELD(double, kernel_launch_s, 0, at_least_zero) \
+  FIELD(double, backward_launch_share, 1, factor) \
+  FIELD(double, step_overhead_s, 0, at_least_zero) \
+  FIELD(double, micro_batch_overhead_s, 0, at_least_zero) \
+  FIELD(double, memory_bound_efficiency, 1, factor) \
+  FIELD(double, matmul_efficiency, 1, factor) \
+  FIELD(double, attention_efficiency, 1, factor) \
+  FIELD(double, communication_efficiency, 1, factor) \
+  FIELD(double, collective_overhead_s, 0, at_least_zero) \
+  FIELD(double, optimizer_bytes_per_parameter, 0, at_least_zero) \
+  FIELD(double, allocator_margin, 0, fraction) \
+  FIELD(bool, dummy_weight_gradients, false, any) \
+  FIELD(bool, gathered_weights_only, false, any) \
+  FIELD(bool, pipeline_keeps_gathered, false, any) \
+  FIELD(bool, selective_keeps_products, false, any) \
+  FIELD(bool, bf16_gradient_copy, false, any) \
+  FIELD(bool, fused_normalization, false, any) \
+  FIELD(double, update_gradient_bytes, 0, at_least_zero) \
+  FIELD(double, workspace_bytes, 0, at_least_zero) \
+  FIELD(bool, fused_experts, false, any) \
+  FIELD(double, expert_exposed, 1, factor) \
+  FIELD(double, shared_expert_traffic, 1, factor) \
+  FIELD(bool, portable_attention, false, any) \
+  FIELD(int, fused_softmax_multiple, 0, count) \
+  FIELD(bool, recompute_keeps_projections, false, any) \
+  FIELD(bool, eager_experts, false, any)
+
 struct RuntimeProfile {
-  std::string name;
-  std::string description;
-  std::string source;
-  bool calibrated = false;
-  bool fused_attention = true;
-  bool fused_elementwise = true;
-  bool overlap_grad_reduce = true;
-  bool overlap_param_gather = false;
-  bool overlap_pipeline = false;
-  bool overlap_tensor = false;
-  bool fp32_gradients = true;
-  double bucket_bytes = 0;
-  bool sequence_parallel = true;
-  int default_zero = 1;
-  bool clip_gradients = true;
-  bool dropout = false;
-  bool fused_gradient_accumulation = false;
-  bool fused_loss = false;
-  bool embedding_gradient_in_place = false;
-  bool synchronous_passes = false;
-  double kernel_launch_s = 0;
-  double backward_launch_share = 1;
-  double step_overhead_s = 0;
-  double micro_batch_overhead_s = 0;
-  double memory_bound_efficiency = 1;
-  double matmul_efficiency = 1;
-  double attention_efficiency = 1;
-  double communication_efficiency = 1;
-  double collective_overhead_s = 0;
-  double optimizer_bytes_per_parameter = 0;
-  double allocator_margin = 0;
-  bool dummy_weight_gradients = false;
-  bool gathered_weights_only = false;
-  bool pipeline_keeps_gathered = false;
-  bool selective_keeps_products = false;
-  bool bf16_gradient_copy = false;
-  bool fused_normalization = false;
-  double update_gradient_bytes = 0;
-  double workspace_bytes = 0;
-  bool fused_experts = false;
-  double expert_exposed = 1;
-  double shared_expert_traffic = 1;
-  bool portable_attention = false;
-  int fused_softmax_multiple = 0;
-  bool recompute_keeps_projections = false;
-  bool eager_experts = false;
-  std::vector<std::string> frameworks;
+#define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
+  ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_MEMBER)
+#undef ORRERY_MEMBER
+  std::vector<std::string> frameworks;  // names in published tables that this profile stands for
 };
 
 // Fills defaults (efficiencies 1 where 0) and checks ranges. Throws UserError(file, line of the field, …).

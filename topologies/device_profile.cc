@@ -14,6 +14,31 @@ namespace {
 constexpr int kMaxMultiprocessors = 100'000;
 constexpr int kMaxConcurrency = 65'536;
 
+// What a field of a file may say, beside FieldCheck's own rules: each returns the value to go on with.
+struct Accepted : FieldCheck {
+  explicit Accepted(FieldCheck check) : FieldCheck(std::move(check)) {}
+
+  template <typename Value>
+  const Value& any(std::string_view, const Value& value) const {
+    return value;
+  }
+  int count(std::string_view field, int value) const { return within(field, value, 0, kMaxMultiprocessors); }
+  double fraction_or_zero(std::string_view field, double value) const {
+    return value == 0 ? 0 : fraction(field, value);
+  }
+  double fraction_or_one(std::string_view field, double value) const {
+    return value == 0 ? 1 : fraction(field, value);
+  }
+  double tile(std::string_view field, double value) const { return value == 0 ? 1 : positive(field, value); }
+  double gain(std::string_view field, double value) const {
+    return value == 0 ? 1 : 1 + not_negative(field, value - 1);
+  }
+};
+
+// For the lists of fields: `to`, `from` and `read` are what stands at the place of use.
+#define ORRERY_READ(type, name, initial, accepted) to.name = read.accepted(#name, from.name());
+#define ORRERY_WRITE(type, name, initial, accepted) to->set_##name(from.name);
+
 DType checked_dtype(const FieldCheck& check, const std::string& name) {
   try {
     const DType type = dtype_from_name(name);
@@ -51,22 +76,9 @@ void read_matmul(const proto::DeviceProfile& message, const FieldCheck& check, D
       at.fail("dtype", fmt::format("the matrix product model of {} is given twice", from.dtype()),
               "expected it once");
     seen[type] = true;
-    MatmulModel& model = profile.matmul[type];
-    model.efficiency = at.fraction("efficiency", from.efficiency());
-    model.half_k = at.not_negative("half_k", from.half_k());
-    model.tile_m = from.tile_m() == 0 ? 1 : at.positive("tile_m", from.tile_m());
-    model.tile_n = from.tile_n() == 0 ? 1 : at.positive("tile_n", from.tile_n());
-    model.kernel_overhead_s = at.not_negative("kernel_overhead_s", from.kernel_overhead_s());
-    model.tile_choice = from.tile_choice();
-    model.tile_penalty = at.not_negative("tile_penalty", from.tile_penalty());
-    model.wave_overlap = from.wave_overlap() == 0 ? 0 : at.fraction("wave_overlap", from.wave_overlap());
-    model.split_overhead_s = at.not_negative("split_overhead_s", from.split_overhead_s());
-    model.sharpness = at.not_negative("sharpness", from.sharpness());
-    model.memory_efficiency =
-        from.memory_efficiency() == 0 ? 0 : at.fraction("memory_efficiency", from.memory_efficiency());
-    model.cached_bytes = at.not_negative("cached_bytes", from.cached_bytes());
-    if (from.cached_gain() != 0)
-      model.cached_gain = 1 + at.not_negative("cached_gain", from.cached_gain() - 1);
+    const Accepted read(at);
+    MatmulModel& to = profile.matmul[type];
+    ORRERY_MATMUL_MODEL_FIELDS(ORRERY_READ)
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (!seen[type] && profile.peak_flops_per_s[type] > 0)
@@ -78,16 +90,15 @@ void read_vector(const proto::DeviceProfile& message, const FieldCheck& check, D
   for (int i = 0; i < message.vector_size(); ++i) {
     const auto& from = message.vector(i);
     const FieldCheck at = check.inside("vector", i);
-    VectorModel model;
-    model.operator_name = at.named("operator", from.operator_());
-    const auto same = [&](const VectorModel& other) { return other.operator_name == model.operator_name; };
+    VectorModel to;
+    to.operator_name = at.named("operator", from.operator_());
+    const auto same = [&](const VectorModel& other) { return other.operator_name == to.operator_name; };
     if (std::any_of(profile.vector.begin(), profile.vector.end(), same))
-      at.fail("operator", fmt::format("operator '{}' is given twice", model.operator_name),
-              "expected it once");
-    model.forward_bytes_per_s = at.positive("forward_bytes_per_s", from.forward_bytes_per_s());
-    model.backward_bytes_per_s = at.not_negative("backward_bytes_per_s", from.backward_bytes_per_s());
-    if (model.backward_bytes_per_s == 0) model.backward_bytes_per_s = model.forward_bytes_per_s;
-    profile.vector.push_back(std::move(model));
+      at.fail("operator", fmt::format("operator '{}' is given twice", to.operator_name), "expected it once");
+    const Accepted read(at);
+    ORRERY_VECTOR_MODEL_FIELDS(ORRERY_READ)
+    if (to.backward_bytes_per_s == 0) to.backward_bytes_per_s = to.forward_bytes_per_s;
+    profile.vector.push_back(std::move(to));
   }
 }
 
@@ -104,12 +115,9 @@ void read_attention(const proto::DeviceProfile& message, const FieldCheck& check
       at.fail("dtype", fmt::format("the attention model of {} is given twice", from.dtype()),
               "expected it once");
     seen[type][from.fused()] = true;
-    AttentionModel& model = profile.attention[type][from.fused()];
-    model.forward_efficiency = at.fraction("forward_efficiency", from.forward_efficiency());
-    model.backward_efficiency = at.fraction("backward_efficiency", from.backward_efficiency());
-    model.half_sequence = at.not_negative("half_sequence", from.half_sequence());
-    model.half_queries = at.not_negative("half_queries", from.half_queries());
-    model.half_head_dim = at.not_negative("half_head_dim", from.half_head_dim());
+    const Accepted read(at);
+    AttentionModel& to = profile.attention[type][from.fused()];
+    ORRERY_ATTENTION_MODEL_FIELDS(ORRERY_READ)
   }
   for (std::size_t type = 0; type < kDTypeCount; ++type) {
     if (profile.peak_flops_per_s[type] == 0) continue;
@@ -117,6 +125,34 @@ void read_attention(const proto::DeviceProfile& message, const FieldCheck& check
       if (!seen[type][fused]) profile.attention[type][fused] = default_attention(profile.kind, fused);
     }
   }
+}
+
+void write_matmul(const std::string& dtype, const MatmulModel& from, proto::MatmulModel* to) {
+  to->set_dtype(dtype);
+  ORRERY_MATMUL_MODEL_FIELDS(ORRERY_WRITE)
+}
+
+void write_vector(const VectorModel& from, proto::VectorModel* to) {
+  to->set_operator_(from.operator_name);
+  ORRERY_VECTOR_MODEL_FIELDS(ORRERY_WRITE)
+}
+
+void write_attention(const std::string& dtype, bool fused, const AttentionModel& from,
+                     proto::AttentionModel* to) {
+  to->set_dtype(dtype);
+  to->set_fused(fused);
+  ORRERY_ATTENTION_MODEL_FIELDS(ORRERY_WRITE)
+}
+
+void write_models(const DeviceProfile& profile, DType type, proto::DeviceProfile* message) {
+  const auto index = static_cast<std::size_t>(type);
+  const std::string dtype(name_of(type));
+  auto* peak = message->add_peak();
+  peak->set_dtype(dtype);
+  peak->set_flops_per_s(profile.peak_flops_per_s[index]);
+  write_matmul(dtype, profile.matmul[index], message->add_matmul());
+  for (const bool fused : {false, true})
+    write_attention(dtype, fused, profile.attention[index][fused], message->add_attention());
 }
 
 }  // namespace
@@ -175,112 +211,38 @@ AttentionModel default_attention(DeviceKind kind, bool fused) {
   return {.forward_efficiency = 0.18, .backward_efficiency = 0.18, .half_sequence = 256};
 }
 
-DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std::string_view file,
+DeviceProfile device_profile_from_proto(const proto::DeviceProfile& from, std::string_view file,
                                         std::string_view text, std::string_view path) {
   const FieldCheck check(file, text, std::string(path));
-  DeviceProfile profile;
-  profile.name = check.named("name", message.name());
-  profile.description = message.description();
-  profile.source = message.source();
-  profile.calibrated = message.calibrated();
-  if (!message.kind().empty() && message.kind() != "gpu" && message.kind() != "cpu")
-    check.fail("kind", fmt::format("unknown device kind '{}'", message.kind()), "expected gpu or cpu");
-  profile.kind = message.kind() == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
-  profile.generation = message.generation();
-  read_peaks(message, check, profile);
-  profile.memory_bytes = check.positive("memory_bytes", message.memory_bytes());
-  profile.memory_bandwidth_bytes_per_s =
-      check.positive("memory_bandwidth_bytes_per_s", message.memory_bandwidth_bytes_per_s());
-  profile.memory_efficiency = message.memory_efficiency() == 0
-                                  ? default_memory_efficiency(profile.kind)
-                                  : check.fraction("memory_efficiency", message.memory_efficiency());
-  profile.multiprocessors =
-      check.within("multiprocessors", message.multiprocessors(), 0, kMaxMultiprocessors);
-  profile.launch_overhead_s = check.not_negative("launch_overhead_s", message.launch_overhead_s());
-  profile.context_bytes = check.not_negative("context_bytes", message.context_bytes());
-  if (profile.context_bytes >= profile.memory_bytes)
+  const Accepted read(check);
+  DeviceProfile to;
+  ORRERY_DEVICE_PROFILE_FIELDS(ORRERY_READ)
+  if (!from.kind().empty() && from.kind() != "gpu" && from.kind() != "cpu")
+    check.fail("kind", fmt::format("unknown device kind '{}'", from.kind()), "expected gpu or cpu");
+  to.kind = from.kind() == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
+  if (to.memory_efficiency == 0) to.memory_efficiency = default_memory_efficiency(to.kind);
+  if (to.context_bytes >= to.memory_bytes)
     check.fail("context_bytes", "the context takes all of the memory", "expected less than memory_bytes");
-  profile.idle_power_w = check.not_negative("idle_power_w", message.idle_power_w());
-  profile.peak_power_w = check.not_negative("peak_power_w", message.peak_power_w());
-  if (profile.peak_power_w < profile.idle_power_w)
+  if (to.peak_power_w < to.idle_power_w)
     check.fail("peak_power_w", "the peak power is below the idle power", "expected at least idle_power_w");
-  read_matmul(message, check, profile);
-  read_vector(message, check, profile);
-  read_attention(message, check, profile);
-  check.within("concurrency_scale", message.concurrency_scale_size(), 0, kMaxConcurrency);
-  for (const double scale : message.concurrency_scale())
-    profile.concurrency_scale.push_back(check.fraction("concurrency_scale", scale));
-  profile.sustained_clock =
-      message.sustained_clock() == 0 ? 1 : check.fraction("sustained_clock", message.sustained_clock());
-  profile.power_loss = check.not_negative("power_loss", message.power_loss());
-  profile.power_ramp_s = check.not_negative("power_ramp_s", message.power_ramp_s());
-  profile.reference_s = check.not_negative("reference_s", message.reference_s());
-  profile.overlap_slowdown = check.not_negative("overlap_slowdown", message.overlap_slowdown());
-  profile.price_usd_per_hour = check.not_negative("price_usd_per_hour", message.price_usd_per_hour());
-  return profile;
+  read_peaks(from, check, to);
+  read_matmul(from, check, to);
+  read_vector(from, check, to);
+  read_attention(from, check, to);
+  check.within("concurrency_scale", from.concurrency_scale_size(), 0, kMaxConcurrency);
+  for (const double scale : from.concurrency_scale())
+    to.concurrency_scale.push_back(check.fraction("concurrency_scale", scale));
+  return to;
 }
 
-void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message) {
-  message->Clear();
-  message->set_name(profile.name);
-  message->set_description(profile.description);
-  message->set_source(profile.source);
-  message->set_calibrated(profile.calibrated);
-  message->set_kind(profile.kind == DeviceKind::cpu ? "cpu" : "gpu");
-  message->set_generation(profile.generation);
-  message->set_memory_bytes(profile.memory_bytes);
-  message->set_memory_bandwidth_bytes_per_s(profile.memory_bandwidth_bytes_per_s);
-  message->set_memory_efficiency(profile.memory_efficiency);
-  message->set_multiprocessors(profile.multiprocessors);
-  message->set_launch_overhead_s(profile.launch_overhead_s);
-  message->set_context_bytes(profile.context_bytes);
-  message->set_idle_power_w(profile.idle_power_w);
-  message->set_peak_power_w(profile.peak_power_w);
-  for (std::size_t type = 0; type < kDTypeCount; ++type) {
-    if (profile.peak_flops_per_s[type] == 0) continue;
-    const std::string name(name_of(static_cast<DType>(type)));
-    auto* peak = message->add_peak();
-    peak->set_dtype(name);
-    peak->set_flops_per_s(profile.peak_flops_per_s[type]);
-    auto* matmul = message->add_matmul();
-    matmul->set_dtype(name);
-    matmul->set_efficiency(profile.matmul[type].efficiency);
-    matmul->set_half_k(profile.matmul[type].half_k);
-    matmul->set_tile_m(profile.matmul[type].tile_m);
-    matmul->set_tile_n(profile.matmul[type].tile_n);
-    matmul->set_kernel_overhead_s(profile.matmul[type].kernel_overhead_s);
-    matmul->set_tile_choice(profile.matmul[type].tile_choice);
-    matmul->set_tile_penalty(profile.matmul[type].tile_penalty);
-    matmul->set_wave_overlap(profile.matmul[type].wave_overlap);
-    matmul->set_split_overhead_s(profile.matmul[type].split_overhead_s);
-    matmul->set_sharpness(profile.matmul[type].sharpness);
-    matmul->set_memory_efficiency(profile.matmul[type].memory_efficiency);
-    matmul->set_cached_bytes(profile.matmul[type].cached_bytes);
-    matmul->set_cached_gain(profile.matmul[type].cached_gain);
-    for (const bool fused : {false, true}) {
-      auto* attention = message->add_attention();
-      attention->set_dtype(name);
-      attention->set_fused(fused);
-      attention->set_forward_efficiency(profile.attention[type][fused].forward_efficiency);
-      attention->set_backward_efficiency(profile.attention[type][fused].backward_efficiency);
-      attention->set_half_sequence(profile.attention[type][fused].half_sequence);
-      attention->set_half_queries(profile.attention[type][fused].half_queries);
-      attention->set_half_head_dim(profile.attention[type][fused].half_head_dim);
-    }
-  }
-  for (const VectorModel& model : profile.vector) {
-    auto* to = message->add_vector();
-    to->set_operator_(model.operator_name);
-    to->set_forward_bytes_per_s(model.forward_bytes_per_s);
-    to->set_backward_bytes_per_s(model.backward_bytes_per_s);
-  }
-  for (const double scale : profile.concurrency_scale) message->add_concurrency_scale(scale);
-  message->set_sustained_clock(profile.sustained_clock);
-  message->set_power_loss(profile.power_loss);
-  message->set_power_ramp_s(profile.power_ramp_s);
-  message->set_reference_s(profile.reference_s);
-  message->set_overlap_slowdown(profile.overlap_slowdown);
-  message->set_price_usd_per_hour(profile.price_usd_per_hour);
+void to_proto(const DeviceProfile& from, proto::DeviceProfile* to) {
+  to->Clear();
+  ORRERY_DEVICE_PROFILE_FIELDS(ORRERY_WRITE)
+  to->set_kind(from.kind == DeviceKind::cpu ? "cpu" : "gpu");
+  for (std::size_t type = 0; type < kDTypeCount; ++type)
+    if (from.peak_flops_per_s[type] != 0) write_models(from, static_cast<DType>(type), to);
+  for (const VectorModel& model : from.vector) write_vector(model, to->add_vector());
+  for (const double scale : from.concurrency_scale) to->add_concurrency_scale(scale);
 }
 
 }  // namespace orrery

@@ -1,4 +1,5 @@
-// What one kind of device can do. Shapes, units and formulas: proto/device_profile.proto.
+// What one kind of device can do: datasheet figures, and models of how much of them it reaches.
+// proto/device_profile.proto says what each field means, its unit, and the formulas.
 #pragma once
 
 #include <array>
@@ -17,62 +18,87 @@ namespace orrery {
 
 enum class DeviceKind { gpu, cpu };
 
+// The fields of the device file's messages that C++ keeps under their own names. One more is a line here and
+// a line in proto/device_profile.proto, which says what it means: struct, reading and writing follow from
+// them. Columns: type, name, the value where C++ makes the struct from nothing, and what a file may say
+// (FieldCheck's rules, and those of device_profile.cc):
+// - any: whatever the type holds. count: 0 to 100,000.
+// - positive: > 0. not_negative: >= 0. fraction: above 0, up to 1. All finite.
+// - fraction_or_zero: a fraction, or 0 for what the proto says.
+// - fraction_or_one: a fraction; tile: > 0; gain: 1 and up; of all three 0 stands for 1.
+#define ORRERY_MATMUL_MODEL_FIELDS(FIELD) \
+  FIELD(double, efficiency, 0, fraction) \
+  FIELD(double, half_k, 0, not_negative) \
+  FIELD(double, tile_m, 1, tile) \
+  FIELD(double, tile_n, 1, tile) \
+  FIELD(double, kernel_overhead_s, 0, not_negative) \
+  FIELD(bool, tile_choice, false, any) \
+  FIELD(double, tile_penalty, 0, not_negative) \
+  FIELD(double, wave_overlap, 0, fraction_or_zero) \
+  FIELD(double, split_overhead_s, 0, not_negative) \
+  FIELD(double, sharpness, 0, not_negative) \
+  FIELD(double, memory_efficiency, 0, fraction_or_zero) \
+  FIELD(double, cached_bytes, 0, not_negative) \
+  FIELD(double, cached_gain, 1, gain)
+
+#define ORRERY_VECTOR_MODEL_FIELDS(FIELD) \
+  FIELD(double, forward_bytes_per_s, 0, positive) \
+  FIELD(double, backward_bytes_per_s, 0, not_negative)
+
+#define ORRERY_ATTENTION_MODEL_FIELDS(FIELD) \
+  FIELD(double, forward_efficiency, 0, fraction) \
+  FIELD(double, backward_efficiency, 0, fraction) \
+  FIELD(double, half_sequence, 0, not_negative) \
+  FIELD(double, half_queries, 0, not_negative) \
+  FIELD(double, half_head_dim, 0, not_negative)
+
+#define ORRERY_DEVICE_PROFILE_FIELDS(FIELD) \
+  FIELD(std::string, name, {}, named) \
+  FIELD(std::string, description, {}, any) \
+  FIELD(std::string, source, {}, any) \
+  FIELD(bool, calibrated, false, any) \
+  FIELD(std::string, generation, {}, any) \
+  FIELD(double, memory_bytes, 0, positive) \
+  FIELD(double, memory_bandwidth_bytes_per_s, 0, positive) \
+  FIELD(double, memory_efficiency, 1, fraction_or_zero) \
+  FIELD(int, multiprocessors, 0, count) \
+  FIELD(double, launch_overhead_s, 0, not_negative) \
+  FIELD(double, context_bytes, 0, not_negative) \
+  FIELD(double, idle_power_w, 0, not_negative) \
+  FIELD(double, peak_power_w, 0, not_negative) \
+  FIELD(double, overlap_slowdown, 0, not_negative) \
+  FIELD(double, sustained_clock, 1, fraction_or_one) \
+  FIELD(double, power_loss, 0, not_negative) \
+  FIELD(double, power_ramp_s, 0, not_negative) \
+  FIELD(double, reference_s, 0, not_negative) \
+  FIELD(double, price_usd_per_hour, 0, not_negative)
+
+#define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
+
+// Time of matrix products of one element type: tiles in waves over the multiprocessors, against memory.
 struct MatmulModel {
-  double efficiency = 0;
-  double half_k = 0;
-  double tile_m = 1;
-  double tile_n = 1;
-  double kernel_overhead_s = 0;
-  bool tile_choice = false;
-  double tile_penalty = 0;
-  double wave_overlap = 0;
-  double split_overhead_s = 0;
-  double sharpness = 0;
-  double memory_efficiency = 0;
-  double cached_bytes = 0;
-  double cached_gain = 1;
+  ORRERY_MATMUL_MODEL_FIELDS(ORRERY_MEMBER)
 };
 
+// Rate of a family of operators that memory or vector arithmetic bounds, by the bytes they read and write.
 struct VectorModel {
-  std::string operator_name;
-  double forward_bytes_per_s = 0;
-  double backward_bytes_per_s = 0;
+  std::string operator_name;  // compute_cost.h lists them
+  ORRERY_VECTOR_MODEL_FIELDS(ORRERY_MEMBER)
 };
 
+// Attention's two products, as a fraction of the peak by their shape.
 struct AttentionModel {
-  double forward_efficiency = 0;
-  double backward_efficiency = 0;
-  double half_sequence = 0;
-  double half_queries = 0;
-  double half_head_dim = 0;
+  ORRERY_ATTENTION_MODEL_FIELDS(ORRERY_MEMBER)
 };
 
 struct DeviceProfile {
-  std::string name;
-  std::string description;
-  std::string source;
-  bool calibrated = false;
+  ORRERY_DEVICE_PROFILE_FIELDS(ORRERY_MEMBER)
   DeviceKind kind = DeviceKind::gpu;
-  std::string generation;
-  std::array<double, kDTypeCount> peak_flops_per_s{};  // 0: the device does not compute in this type
-  double memory_bytes = 0;
-  double memory_bandwidth_bytes_per_s = 0;
-  double memory_efficiency = 1;
-  int multiprocessors = 0;
-  double launch_overhead_s = 0;
-  double context_bytes = 0;
-  double idle_power_w = 0;
-  double peak_power_w = 0;
-  std::array<MatmulModel, kDTypeCount> matmul{};  // never with efficiency 0 where there is a peak
-  std::vector<VectorModel> vector;
+  std::array<double, kDTypeCount> peak_flops_per_s{};  // dense; 0: the device does not compute in this type
+  std::array<MatmulModel, kDTypeCount> matmul{};       // never with efficiency 0 where there is a peak
+  std::vector<VectorModel> vector;                     // each operator at most once
   std::array<std::array<AttentionModel, 2>, kDTypeCount> attention{};  // [dtype][fused]
-  std::vector<double> concurrency_scale;
-  double overlap_slowdown = 0;
-  double sustained_clock = 1;
-  double power_loss = 0;
-  double power_ramp_s = 0;
-  double reference_s = 0;  // 0: not measured
-  double price_usd_per_hour = 0;
+  std::vector<double> concurrency_scale;  // [n - 1]: share of its speed that each of n busy devices keeps
 
   // Peak of the type, or of the type the device would use in its stead (compute_type). Never 0 for a checked
   // profile.
@@ -81,6 +107,8 @@ struct DeviceProfile {
   // bf16 -> fp32 (V100 has no bf16 units), tf32 -> fp32.
   DType compute_type(DType type) const;
 };
+
+#undef ORRERY_MEMBER
 
 // The efficiency models that stand in for a calibration; what they rest on is said in device_profile.cc.
 double default_memory_efficiency(DeviceKind kind);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "proto/runtime_profile.pb.h"
+#include "tests/support/filled_message.h"
 
 using namespace orrery;
 
@@ -21,17 +22,28 @@ TEST_CASE("every runtime of the catalog reads, and there are at most twelve") {
   }
 }
 
-TEST_CASE("a runtime profile survives its file form") {
-  RuntimeProfile p = catalog_runtime("megatron-core");
-  p.backward_launch_share = 0.5;
+TEST_CASE("every field of a runtime profile survives its file form") {
   proto::RuntimeProfile message;
-  to_proto(p, &message);
-  const RuntimeProfile q = runtime_profile_from_proto(message, "x", "");
-  CHECK(q.bucket_bytes == p.bucket_bytes);
-  CHECK(q.kernel_launch_s == p.kernel_launch_s);
-  CHECK(q.backward_launch_share == p.backward_launch_share);
-  CHECK(q.fused_attention == p.fused_attention);
-  CHECK(q.frameworks == p.frameworks);
+  testing::fill(&message);
+  message.add_frameworks("one");
+  message.add_frameworks("two");
+  const RuntimeProfile profile = runtime_profile_from_proto(message, "x", "");
+  CHECK(profile.kernel_launch_s == 0.5);
+  CHECK(profile.overlap_tensor);
+  proto::RuntimeProfile again;
+  to_proto(profile, &again);
+  CHECK(again.ShortDebugString() == message.ShortDebugString());
+}
+
+TEST_CASE("factors that a runtime profile leaves out are one, the rest nothing") {
+  proto::RuntimeProfile message;
+  message.set_name("x");
+  const RuntimeProfile profile = runtime_profile_from_proto(message, "x", "");
+  CHECK(profile.matmul_efficiency == 1);
+  CHECK(profile.backward_launch_share == 1);
+  CHECK(profile.kernel_launch_s == 0);
+  CHECK_FALSE(profile.fused_attention);
+  CHECK(profile.default_zero == 0);
 }
 
 TEST_CASE("nonsense in a runtime profile is named with its line") {
@@ -46,5 +58,14 @@ TEST_CASE("nonsense in a runtime profile is named with its line") {
   }
   message.set_kernel_launch_s(std::numeric_limits<double>::quiet_NaN());
   CHECK_THROWS_AS(runtime_profile_from_proto(message, "x", ""), UserError);
+  message.set_kernel_launch_s(0);
+  message.set_default_zero(4);
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("no ZeRO stage"));
+  message.set_default_zero(3);
+  message.set_matmul_efficiency(2.1);
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("matmul_efficiency"));
+  message.set_matmul_efficiency(2);
+  message.set_allocator_margin(1.1);
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("allocator_margin"));
   CHECK_THROWS_AS(catalog_runtime("no-such"), UserError);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "proto/device_profile.pb.h"
 #include "proto/textproto.h"
+#include "tests/support/filled_message.h"
 #include "tests/support/fuzz.h"
 
 using namespace orrery;
@@ -78,6 +79,29 @@ TEST_CASE("a profile survives the way through its file unchanged") {
   proto::DeviceProfile twice;
   to_proto(read(text), &twice);
   CHECK(to_textproto(twice) == text);
+}
+
+TEST_CASE("every field of a device profile survives its file form") {
+  proto::DeviceProfile message;
+  message.set_kind("cpu");
+  message.set_memory_bytes(1);
+  testing::fill(&message);
+  message.add_concurrency_scale(0.5);
+  message.add_peak()->set_dtype("fp32");
+  testing::fill(message.mutable_peak(0));
+  message.add_matmul()->set_dtype("fp32");
+  message.mutable_matmul(0)->set_cached_gain(2);
+  testing::fill(message.mutable_matmul(0));
+  testing::fill(message.add_vector());
+  for (const bool fused : {false, true}) {
+    proto::AttentionModel* attention = message.add_attention();
+    attention->set_dtype("fp32");
+    testing::fill(attention);
+    attention->set_fused(fused);
+  }
+  proto::DeviceProfile again;
+  to_proto(device_profile_from_proto(message, "x", ""), &again);
+  CHECK(again.ShortDebugString() == message.ShortDebugString());
 }
 
 TEST_CASE("every bad figure of a profile is refused with its line") {
