@@ -284,9 +284,7 @@ std::shared_ptr<const Job> TrainingOptions::job() const {
   auto job = std::make_shared<Job>();
   job->workload = load_workload(workload_);
   job->cluster = sized_cluster(cluster_, nodes_, gpus_);
-  job->runtime = catalog_runtime(!runtime_.empty()       ? runtime_
-                                 : on_gpus(job->cluster) ? "megatron-core"
-                                                         : "orrery");
+  job->runtime = runtime_.empty() ? default_runtime(on_gpus(job->cluster)) : load_runtime(runtime_);
   Training& training = job->training;
   const bool sequences = job->workload.transformer.has_value();
   if (sequences) {

@@ -14,9 +14,9 @@
 #include "cli/history.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "evidence/published.h"
-#include "evidence/published_collectives.h"
-#include "evidence/published_report.h"
+#include "evidence/validate.h"
+#include "evidence/collectives.h"
+#include "evidence/report.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/evaluation/refit.h"
 #include "planner/evaluation/validation.h"
@@ -272,13 +272,13 @@ int run(const Options& options) {
                     "expected one of PLAN, --published, --published-collectives and --history");
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
-    const Json result = planner::validate_published(options.published);
+    const Json result = evidence::validate_published(options.published);
     if (!options.markdown.empty())
-      write_file_atomically(options.markdown, planner::published_markdown(result));
+      write_file_atomically(options.markdown, evidence::published_markdown(result));
     return validate_published(result, options.output);
   }
   if (!options.published_collectives.empty())
-    return validate_published(planner::validate_published_collectives(options.published_collectives),
+    return validate_published(evidence::validate_published_collectives(options.published_collectives),
                               options.output);
   return validate_plan(options);
 }

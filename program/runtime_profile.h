@@ -2,6 +2,7 @@
 // in memory. proto/runtime_profile.proto says what each field means, its unit, and which scalars are fitted.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,21 +66,37 @@ namespace orrery {
   FIELD(bool, portable_attention, false, any) \
   FIELD(int, fused_softmax_multiple, 0, count) \
   FIELD(bool, recompute_keeps_projections, false, any) \
-  FIELD(bool, eager_experts, false, any)
+  FIELD(bool, eager_experts, false, any) \
+  FIELD(bool, experts_by_node, false, any) \
+  FIELD(bool, experts_in_turn, false, any) \
+  FIELD(std::string, based_on, {}, any) \
+  FIELD(std::string, default_for, {}, any)
 
 struct RuntimeProfile {
 #define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_MEMBER)
 #undef ORRERY_MEMBER
   std::vector<std::string> frameworks;  // names in published tables that this profile stands for
+  std::vector<std::string> fitted;      // fields, at most kMostFitted
 };
+
+// More scalars would fit any table.
+constexpr std::size_t kMostFitted = 8;
 
 // Fills defaults (efficiencies 1 where 0) and checks ranges. Throws UserError(file, line of the field, …).
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, std::string_view file,
                                           std::string_view text);
 void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
 
-std::vector<std::string> catalog_runtimes();            // sorted; "megatron-core", "orrery", …
+std::vector<std::string> catalog_runtimes();            // names, sorted
 RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on an unknown name
+// What is modelled where no runtime is asked for: the catalog's `default_for` "gpu" or "cpu".
+RuntimeProfile default_runtime(bool gpu);
+
+// A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of the
+// catalog. `file`: for errors.
+RuntimeProfile runtime_from_text(std::string_view text, std::string_view file);
+// A .textproto file, or a profile of the catalog by its name. Throws UserError.
+RuntimeProfile load_runtime(const std::string& file_or_name);
 
 }  // namespace orrery

@@ -29,7 +29,7 @@ ROOMS = {
     "planner/search": ["planner/space", "planner/evaluation"],
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
-    "evidence": ["planner/evaluation", "topologies/readers", "workloads/readers"],
+    "evidence": ["planner/evaluation", "planner/space", "topologies/readers", "workloads/readers"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],

@@ -6,9 +6,9 @@
 
 #include "base/json.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 
 // `result` is validate_published's. Statistics of the step time by source, and the worst ten rows.
 std::string published_markdown(const Json& result);
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

@@ -1,17 +1,17 @@
-#include "evidence/published.h"
+#include "evidence/validate.h"
 
 #include <filesystem>
 #include <map>
 
 #include "base/csv.h"
 #include "base/error.h"
-#include "evidence/published_memory.h"
-#include "evidence/published_rows.h"
-#include "evidence/published_statistics.h"
-#include "evidence/published_throughput.h"
+#include "evidence/memory.h"
+#include "evidence/statistics.h"
+#include "evidence/steps.h"
+#include "evidence/throughput.h"
 #include "planner/evaluation/evaluation.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 namespace {
 
 struct Tally {
@@ -40,42 +40,43 @@ Json sources_json(const Tallies& tallies) {
 }
 
 Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& source, Tallies* times,
-              MemoryJudge* memory) {
-  Json row;
-  row["file"] = source;
-  row["line"] = fields.line;
-  row["source"] = table.field(fields, "source");
-  row["model"] = table.field(fields, "model");
-  row["gpu"] = table.field(fields, "gpu");
+              MemoryJudge* memory, std::vector<ExplicitRow>* explicit_rows) {
+  Json json;
+  json["file"] = source;
+  json["line"] = fields.line;
+  json["source"] = table.field(fields, "source");
+  json["model"] = table.field(fields, "model");
+  json["gpu"] = table.field(fields, "gpu");
   try {
-    const PublishedStep step = read_published_step(table, fields);
-    row["n_gpus"] = step.plan.choices.world();
-    row["runtime"] = step.plan.job->runtime.name;
-    row["plan"] = step.label;
-    if (step.measured_s > 0) {
-      const double predicted = estimate_step_seconds(step.plan);
-      row["predicted_s"] = predicted;
-      row["measured_s"] = step.measured_s;
-      row["relative_error"] = (predicted - step.measured_s) / step.measured_s;
-      times->add(source, {predicted, step.measured_s, step.group, step.label});
+    ExplicitRow row = read_step(table, fields);
+    const planner::Evaluation evaluation = predict(row.plan);
+    json["n_gpus"] = row.plan.choices.world();
+    json["runtime"] = row.plan.job->runtime.name;
+    json["plan"] = row.label;
+    if (row.measured_s > 0) {
+      json["predicted_s"] = evaluation.estimate_s;
+      json["measured_s"] = row.measured_s;
+      json["relative_error"] = (evaluation.estimate_s - row.measured_s) / row.measured_s;
+      times->add(source, {evaluation.estimate_s, row.measured_s, row.group, row.label});
     } else {
-      row["skipped"] = "no step time is stated";
+      json["skipped"] = "no step time is stated";
       times->skip(source);
     }
-    memory->add_step(source, table.field(fields, "framework"), step, &row);
+    memory->add_step(row, evaluation.memory, &json);
+    if (explicit_rows != nullptr) explicit_rows->push_back(std::move(row));
   } catch (const Unreadable& why) {
-    row["skipped"] = why.why;
+    json["skipped"] = why.why;
     times->skip(source);
   } catch (const UserError& error) {
-    row["skipped"] = error.what();
+    json["skipped"] = error.what();
     times->skip(source);
   }
-  return row;
+  return json;
 }
 
 }  // namespace
 
-Json validate_published(const std::vector<std::string>& csv_files) {
+Json validate_published(const std::vector<std::string>& csv_files, std::vector<ExplicitRow>* explicit_rows) {
   Json rows = Json::array();
   Tallies times;
   MemoryJudge memory;
@@ -83,13 +84,13 @@ Json validate_published(const std::vector<std::string>& csv_files) {
   for (const std::string& file : csv_files) {
     const CsvTable table = read_csv(file);
     const std::string source = std::filesystem::path(file).stem();
-    if (table.column("step_time_s") >= 0 && table.column("n_layers") >= 0) {
+    if (is_step_table(table)) {
       for (const CsvRow& fields : table.rows)
-        rows.push_back(step_row(table, fields, source, &times, &memory));
+        rows.push_back(step_row(table, fields, source, &times, &memory, explicit_rows));
     } else if (MemoryJudge::is_memory_table(table)) {
       memory.add_table(source, table, &rows);
-    } else if (ThroughputJudge::is_throughput_table(table)) {
-      throughput.add_table(source, table, &rows);
+    } else if (is_throughput_table(table)) {
+      throughput.add_table(source, table, &rows, explicit_rows);
     } else {
       throw UserError(file, 1, "the header is of no table of training steps, memory or throughput",
                       "the columns of published/steps, memory or throughput");
@@ -104,4 +105,4 @@ Json validate_published(const std::vector<std::string>& csv_files) {
   return result;
 }
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

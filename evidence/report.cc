@@ -1,4 +1,4 @@
-#include "evidence/published_report.h"
+#include "evidence/report.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-namespace orrery::planner {
+namespace orrery::evidence {
 namespace {
 
 constexpr std::size_t kWorst = 10;
@@ -58,4 +58,4 @@ std::string published_markdown(const Json& result) {
   return page;
 }
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

@@ -1,4 +1,4 @@
-#include "evidence/published_statistics.h"
+#include "evidence/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/statistics.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 namespace {
 
 constexpr double kTie = 0.01;  // of measurements
@@ -110,4 +110,4 @@ Json figures(const std::vector<Judged>& rows, int skipped) {
   return json;
 }
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

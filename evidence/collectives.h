@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 
 // Predicts every row of the tables on a description of the machine that the row names. The result is the
 // contract's `validate --published-collectives`:
@@ -19,4 +19,4 @@ namespace orrery::planner {
 // Throws UserError for a missing or malformed file, or one whose header is of neither kind of table.
 Json validate_published_collectives(const std::vector<std::string>& csv_files);
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

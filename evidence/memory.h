@@ -1,28 +1,23 @@
-// Judges memory predictions by published peaks: the memory column of tables of training steps, and the tables
-// of published/memory. docs/accuracy.md lists the rules.
+// Judges memory predictions by published peaks: the memory column of tables of training steps, and the tables of
+// published/memory. docs/accuracy.md lists the rules.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/csv.h"
 #include "base/json.h"
-#include "evidence/published_rows.h"
-#include "evidence/published_statistics.h"
+#include "evidence/row.h"
+#include "evidence/statistics.h"
 
-namespace orrery::planner {
-
-// What a source's figure counts: tensors, what the framework's allocator took for them, or all that is gone
-// from the device.
-enum class MemoryKind : std::uint8_t { allocated, reserved, total };
-std::string_view name_of(MemoryKind kind);
+namespace orrery::evidence {
 
 class MemoryJudge {
  public:
   // A row of a table of steps, with a memory figure or without: whether it ran is judged as well. Adds
-  // predicted_bytes, measured_bytes, memory_kind, memory_error, fits to `row`.
-  void add_step(const std::string& source, const std::string& framework, const PublishedStep& step,
-                Json* row);
+  // predicted_bytes, measured_bytes, memory_kind, memory_error, fits to `json`.
+  void add_step(const ExplicitRow& row, const planner::Memory& predicted, Json* json);
   // Whole tables. Appends to `rows`.
   static bool is_memory_table(const CsvTable& table);
   void add_table(const std::string& source, const CsvTable& table, Json* rows);
@@ -38,7 +33,8 @@ class MemoryJudge {
     int skipped = 0;
     MemoryKind kind = MemoryKind::allocated;
   };
-  void add(const std::string& source, MemoryKind kind, const Judged& judged);
+  Source& source_of(const std::string& name);
+  void add(const std::string& name, MemoryKind kind, const Judged& judged);
 
   std::vector<Judged> all_;
   std::vector<std::pair<std::string, Source>> sources_;
@@ -46,4 +42,4 @@ class MemoryJudge {
   Json said_not_to_fit_ = Json::array(), said_to_fit_ = Json::array();
 };
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "evidence/row.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 
 // Predicts every row of the tables. The contract's `validate --published`:
 //   rows: file, line, source, model, gpu, n_gpus, runtime, plan, predicted_s, measured_s, relative_error; or
@@ -16,6 +17,8 @@ namespace orrery::planner {
 //         kendall_tau, regret {mean max};
 //   memory {all, sources}: the same for memory, of rows of steps that print it and of tables of memory.
 // Throws UserError for a missing or malformed file, or one whose header is of neither kind of table.
-Json validate_published(const std::vector<std::string>& csv_files);
+// The rows of steps and throughput that are predicted are appended to `explicit_rows` where it is given.
+Json validate_published(const std::vector<std::string>& csv_files,
+                        std::vector<ExplicitRow>* explicit_rows = nullptr);
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

@@ -1,19 +1,18 @@
-#include "evidence/published_collectives.h"
+#include "evidence/collectives.h"
 
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <tuple>
 
 #include "base/csv.h"
 #include "base/error.h"
 #include "cost/collective_cost.h"
-#include "evidence/published_machines.h"
-#include "evidence/published_statistics.h"
+#include "evidence/collective_machines.h"
+#include "evidence/rules.h"
+#include "evidence/statistics.h"
+#include "proto/evidence.pb.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 namespace {
 
 struct Row {
@@ -21,91 +20,55 @@ struct Row {
   int line = 0;
   std::string source;
   std::string collective;
-  PublishedMachine machine;
-  std::string note;  // that forces an algorithm
+  std::optional<CollectiveKind> kind;
+  StatedMachine machine;
+  std::optional<Algorithm> forced;
   double size_bytes = 0;
   double measured_s = 0;
   std::string skipped;      // never predicted
   std::string implausible;  // predicted, but not counted
 };
 
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-// 0 where the field is empty or no number.
-double number(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return end != text.c_str() && std::isfinite(value) ? value : 0;
-}
-
 std::optional<CollectiveKind> kind_from(const std::string& name) {
-  if (has(name, "not all_reduce")) return std::nullopt;
-  if (has(name, "all_reduce")) return CollectiveKind::all_reduce;
-  if (has(name, "all_gather")) return CollectiveKind::all_gather;
-  if (has(name, "reduce_scatter")) return CollectiveKind::reduce_scatter;
-  if (has(name, "alltoall") || has(name, "all_to_all")) return CollectiveKind::all_to_all;
-  if (has(name, "broadcast")) return CollectiveKind::broadcast;
-  if (name == "reduce") return CollectiveKind::reduce;
-  return std::nullopt;
+  static const std::map<std::string, CollectiveKind, std::less<>> known = {
+      {"all_reduce", CollectiveKind::all_reduce},         {"all_gather", CollectiveKind::all_gather},
+      {"reduce_scatter", CollectiveKind::reduce_scatter}, {"all_to_all", CollectiveKind::all_to_all},
+      {"broadcast", CollectiveKind::broadcast},           {"reduce", CollectiveKind::reduce}};
+  const auto found = known.find(name);
+  return found != known.end() ? std::optional(found->second) : std::nullopt;
 }
 
-// nccl-tests tables.
-Row nccl_row(const CsvTable& table, const CsvRow& fields) {
-  const auto text = [&](std::string_view column) { return table.field(fields, column); };
+// Tables of nccl-tests (sizes in bytes, microseconds) and profiles of a framework's collectives (mebibytes,
+// milliseconds). What words mean, and why: evidence/data/collectives.textproto.
+Row read_row(const CsvTable& table, const CsvRow& line) {
+  Fields fields(table, line);
+  const Findings findings = apply_rules(rules("collectives"), &fields);
+  const proto::Reading& reading = *findings.reading;
   Row row;
-  row.source = text("source");
-  row.collective = text("collective");
-  row.machine = {text("gpu"),
-                 static_cast<int>(number(text("n_gpus"))),
-                 static_cast<int>(number(text("n_nodes"))),
-                 static_cast<int>(number(text("gpus_per_node"))),
-                 text("intra_link"),
-                 text("inter_link")};
-  row.note = text("algo_note");
-  row.size_bytes = number(text("size_bytes"));
-  row.measured_s = number(text("oop_time_us")) * 1e-6;
-  const auto kind = kind_from(row.collective);
-  if (row.measured_s <= 0 && kind && row.size_bytes > 0) {
+  row.file = std::filesystem::path(table.file).filename().string();
+  row.line = fields.line();
+  row.source = fields.text("source");
+  row.collective = fields.text("collective");
+  row.kind = kind_from(fields.text("kind"));
+  row.machine = {fields.text("gpu"),           fields.count("n_gpus"),     fields.count("n_nodes"),
+                 fields.count("gpus_per_node"), fields.text("inter_link"), reading.intra_share()};
+  if (reading.algorithm() == "ring") row.forced = Algorithm::ring;
+  row.skipped = findings.skip;
+  row.implausible = reading.implausible();
+  if (table.column("size_bytes") < 0) {
+    row.size_bytes = fields.real("size_MB") * 1024 * 1024;
+    row.measured_s = fields.real("time_ms") * 1e-3;
+    return row;
+  }
+  row.size_bytes = fields.real("size_bytes");
+  row.measured_s = fields.real("oop_time_us") * 1e-6;
+  if (row.measured_s <= 0 && row.kind && row.size_bytes > 0) {
     // Some sources print only the bus bandwidth.
-    double bus = number(text("oop_busbw_GBps")) * 1e9;
-    if (bus <= 0) bus = number(text("ip_busbw_GBps")) * 1e9;
-    if (bus > 0) row.measured_s = row.size_bytes * bus_factor(*kind, row.machine.devices) / bus;
-  }
-  if (has(row.machine.gpu, "L40S") && row.machine.devices >= 4) {
-    row.implausible = "implausibly slow: 4 and 8 L40S move a tenth to a hundredth of what 2 do";
+    double bus = fields.real("oop_busbw_GBps") * 1e9;
+    if (bus <= 0) bus = fields.real("ip_busbw_GBps") * 1e9;
+    if (bus > 0) row.measured_s = row.size_bytes * bus_factor(*row.kind, row.machine.devices) / bus;
   }
   return row;
-}
-
-// Profiles of PyTorch's collectives (Aceso, Sailor).
-Row profile_row(const CsvTable& table, const CsvRow& fields) {
-  const auto text = [&](std::string_view column) { return table.field(fields, column); };
-  Row row;
-  row.source = text("source");
-  row.collective = text("collective");
-  row.machine.gpu = text("gpu");
-  row.machine.devices = static_cast<int>(number(text("n_gpus")));
-  row.machine.nodes = 1;
-  row.machine.devices_per_node = has(row.machine.gpu, "GH-96") || has(row.machine.gpu, "A100") ? 4 : 8;
-  row.machine.intra_link = text("link");
-  row.size_bytes = number(text("size_MB")) * 1024 * 1024;
-  row.measured_s = number(text("time_ms")) * 1e-3;
-  if (row.measured_s > 1e5) row.skipped = "a placeholder of 1e9 ms, not a measurement";
-  if (has(row.collective, "p2p")) row.skipped = "a bandwidth, not a time";
-  if (has(row.machine.gpu, "RTX") || has(row.machine.gpu, "2080") || has(row.machine.gpu, "3090")) {
-    row.skipped = "consumer cards whose links the source does not state";
-  } else if (row.skipped.empty() && !has(row.collective, "all_reduce")) {
-    row.skipped = "PyTorch's list form copies every part once more, and the size's meaning is not stated";
-  }
-  return row;
-}
-
-std::optional<Algorithm> forced_by(const std::string& note) {
-  if (has(note, "NVLS_ENABLE=0") || has(note, "TREE_THRESHOLD=0") || has(note, "Ring"))
-    return Algorithm::ring;
-  return std::nullopt;
 }
 
 struct Prediction {
@@ -115,12 +78,7 @@ struct Prediction {
 
 std::optional<Prediction> predict(Row& row) {
   if (!row.skipped.empty()) return std::nullopt;
-  const auto kind = kind_from(row.collective);
-  if (!kind) {
-    row.skipped = "not a collective that is modelled: '" + row.collective + "'";
-  } else if (has(row.collective, "RCCL")) {
-    row.skipped = "RCCL, not NCCL";
-  } else if (row.machine.devices < 2) {
+  if (row.machine.devices < 2) {
     row.skipped = "fewer than two devices";
   } else if (row.size_bytes <= 0) {
     row.skipped = "no size stated";
@@ -128,7 +86,7 @@ std::optional<Prediction> predict(Row& row) {
     row.skipped = "no time and no bandwidth stated";
   }
   if (!row.skipped.empty()) return std::nullopt;
-  const auto cluster = published_machine(row.machine, &row.skipped);
+  const auto cluster = collective_machine(row.machine, &row.skipped);
   if (!cluster) return std::nullopt;
   std::vector<int> devices;
   const int nodes = cluster->nodes();
@@ -138,9 +96,8 @@ std::optional<Prediction> predict(Row& row) {
   }
   const Network network(*cluster);
   const GroupShape shape = group_shape(network, devices);
-  const auto forced = forced_by(row.note);
   Prediction p;
-  p.plan = plan_collective(*kind, row.size_bytes, shape, *cluster, forced ? &*forced : nullptr);
+  p.plan = plan_collective(*row.kind, row.size_bytes, shape, *cluster, row.forced ? &*row.forced : nullptr);
   p.seconds = p.plan.seconds(row.size_bytes);
   return p;
 }
@@ -163,12 +120,7 @@ std::vector<Row> read_rows(const std::string& file) {
                     "the columns collective, gpu, n_gpus and size_bytes, oop_time_us or size_MB, time_ms");
   }
   std::vector<Row> rows;
-  for (const CsvRow& fields : table.rows) {
-    Row row = nccl ? nccl_row(table, fields) : profile_row(table, fields);
-    row.file = std::filesystem::path(file).filename().string();
-    row.line = fields.line;
-    rows.push_back(std::move(row));
-  }
+  for (const CsvRow& line : table.rows) rows.push_back(read_row(table, line));
   return rows;
 }
 
@@ -234,4 +186,4 @@ Json validate_published_collectives(const std::vector<std::string>& csv_files) {
   return result;
 }
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-namespace orrery::planner {
+namespace orrery::evidence {
 
 struct Judged {
   double predicted = 0;
@@ -32,4 +32,4 @@ Json error_figures(const std::vector<double>& errors, int skipped);
 // These of the rows, and groups, kendall_tau, regret.
 Json figures(const std::vector<Judged>& rows, int skipped);
 
-}  // namespace orrery::planner
+}  // namespace orrery::evidence
