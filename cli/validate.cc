@@ -1,4 +1,6 @@
 // orrery validate: predicted beside measured, of a plan that is run here or of published tables.
+#include "evidence/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +16,6 @@
 #include "cli/history.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "evidence/validate.h"
 #include "evidence/collectives.h"
 #include "evidence/report.h"
 #include "planner/evaluation/evaluation.h"
@@ -33,7 +34,7 @@ struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown;
+  std::string markdown, rows;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -272,7 +273,9 @@ int run(const Options& options) {
                     "expected one of PLAN, --published, --published-collectives and --history");
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
-    const Json result = evidence::validate_published(options.published);
+    std::vector<evidence::ExplicitRow> rows;
+    const Json result = evidence::validate_published(options.published, &rows);
+    if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
     if (!options.markdown.empty())
       write_file_atomically(options.markdown, evidence::published_markdown(result));
     return validate_published(result, options.output);
@@ -311,6 +314,11 @@ void add_validate(CLI::App& app, Action& action) {
                  "show every plan that was validated here, and its error over time");
   verb->add_option("--markdown", options->markdown, "with --published: writes the figures as Markdown")
       ->type_name("FILE");
+  verb->add_option(
+          "--rows", options->rows,
+          "with --published: writes each row that is predicted as a plan, with what was taken to hold "
+          "of it and why")
+      ->type_name("FOLDER");
   options->output.add_option(*verb);
   verb->callback([&action, options] { action = [options] { return run(*options); }; });
 }

@@ -33,8 +33,8 @@ void join_mesh(const proto::PublishedDevice& device, const proto::DeviceLink& li
   join_alike(node, node->devices == 2 ? 2 : node->devices == 4 ? link.links_of_four() : 1);
 }
 
-NodeType node_of(const StatedMachine& machine, const proto::PublishedDevice& device, const proto::DeviceLink& link,
-                 int devices) {
+NodeType node_of(const StatedMachine& machine, const proto::PublishedDevice& device,
+                 const proto::DeviceLink& link, int devices) {
   NodeType node;
   node.name = machine.gpu;
   node.devices = devices;

@@ -50,8 +50,9 @@ Row read_row(const CsvTable& table, const CsvRow& line) {
   row.source = fields.text("source");
   row.collective = fields.text("collective");
   row.kind = kind_from(fields.text("kind"));
-  row.machine = {fields.text("gpu"),           fields.count("n_gpus"),     fields.count("n_nodes"),
-                 fields.count("gpus_per_node"), fields.text("inter_link"), reading.intra_share()};
+  row.machine = {fields.text("gpu"),        fields.count("n_gpus"),
+                 fields.count("n_nodes"),   fields.count("gpus_per_node"),
+                 fields.text("inter_link"), reading.intra_share()};
   if (reading.algorithm() == "ring") row.forced = Algorithm::ring;
   row.skipped = findings.skip;
   row.implausible = reading.implausible();

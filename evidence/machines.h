@@ -18,8 +18,8 @@ const proto::PublishedDevice* find_device(const std::string& words);
 // By its name; throws InternalError where there is none.
 const proto::DeviceLink& find_link(const std::string& name);
 
-// The catalog's cluster of a table's device, with the device that the table means. Throws Unreadable(`lacking`
-// and the words) where no catalog cluster is like it.
+// The catalog's cluster of a table's device, with the device that the table means. Throws
+// Unreadable(`lacking` and the words) where no catalog cluster is like it.
 Cluster cluster_with_device(const std::string& words, const std::string& lacking);
 // Ports are dealt to the devices of a node evenly, neighbours first.
 void deal_ports(NodeType* node);
@@ -32,6 +32,7 @@ Transport transport_from(const std::string& name);
 Cluster step_machine(const std::string& device, int devices, int per_node, const std::string& network);
 // The machine of a data-parallel measurement: as many nodes of `per_node` as there must be, with the ports
 // that the reading has.
-Cluster throughput_machine(const std::string& device, int devices, int per_node, const proto::Reading& reading);
+Cluster throughput_machine(const std::string& device, int devices, int per_node,
+                           const proto::Reading& reading);
 
 }  // namespace orrery::evidence

@@ -1,5 +1,5 @@
-// Judges memory predictions by published peaks: the memory column of tables of training steps, and the tables of
-// published/memory. docs/accuracy.md lists the rules.
+// Judges memory predictions by published peaks: the memory column of tables of training steps, and the tables
+// of published/memory. docs/accuracy.md lists the rules.
 #pragma once
 
 #include <string>

@@ -78,7 +78,8 @@ std::shared_ptr<Job> job_of(const Found& found, int devices) {
   const Fields& row = found.fields;
   auto job = std::make_shared<Job>();
   job->workload = workload_of(found);
-  job->cluster = with_devices(cluster_with_device(row.text("gpu"), "no catalog cluster of the device"), devices);
+  job->cluster =
+      with_devices(cluster_with_device(row.text("gpu"), "no catalog cluster of the device"), devices);
   job->runtime = runtime_named(row.text("runtime"), found.findings.runtime);
   job->training.global_batch = row.count("gbs_sequences");
   job->training.seq_len = row.count("seq_len_tokens");
@@ -171,8 +172,8 @@ MemoryRow read_configuration(const CsvTable& table, const CsvRow& fields) {
   result.row.group =
       fmt::format("{}|{}|{}|{}", row.text("model_family"), row.text("gpu"), devices, row.text("golden_file"));
   result.row.label =
-      fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}{}", c.tp, c.pp, c.dp, c.cp, c.ep, c.interleave,
-                  c.micro_batch, c.zero, name_of(c.recompute), c.sequence_parallel ? " sp" : "",
+      fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}{}", c.tp, c.pp, c.dp, c.cp, c.ep,
+                  c.interleave, c.micro_batch, c.zero, name_of(c.recompute), c.sequence_parallel ? " sp" : "",
                   job->training.fused_attention ? "" : " unfused");
   result.row.measured_bytes = result.measured;
   return result;

@@ -1,5 +1,5 @@
-// Rows of the tables of published/memory: test configurations with their peak of allocated bytes, and the memory of
-// Korthikanti et al., arXiv 2205.05198. What words mean, and why: evidence/data/memory.textproto.
+// Rows of the tables of published/memory: test configurations with their peak of allocated bytes, and the
+// memory of Korthikanti et al., arXiv 2205.05198. What words mean, and why: evidence/data/memory.textproto.
 #pragma once
 
 #include "base/csv.h"

@@ -31,8 +31,8 @@ proto::Transformer transformer_of(const proto::PublishedModel& known) {
 }
 
 void set_dimensions(const StatedModel& model, proto::Transformer* t) {
-  const bool other = (model.hidden > 0 && model.hidden != t->hidden()) ||
-                     (model.heads > 0 && model.heads != t->heads());
+  const bool other =
+      (model.hidden > 0 && model.hidden != t->hidden()) || (model.heads > 0 && model.heads != t->heads());
   if (model.layers > 0) t->set_layers(model.layers);
   if (model.hidden > 0) t->set_hidden(model.hidden);
   if (model.heads > 0) t->set_heads(model.heads);

@@ -1,4 +1,5 @@
-// The models that published tables name: what the dimensions of a row leave open (evidence/data/models.textproto).
+// The models that published tables name: what the dimensions of a row leave open
+// (evidence/data/models.textproto).
 #pragma once
 
 #include <string>

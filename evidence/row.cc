@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "base/embedded.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "planner/space/order_choice.h"
 #include "planner/space/space.h"
 #include "planner/space/split_choice.h"
@@ -144,10 +146,19 @@ std::string plan_file(const ExplicitRow& row) {
     text += fmt::format("# measured: {:.6g} bytes {}\n", row.measured_bytes, name_of(row.memory_kind));
   if (row.out_of_memory) text += "# it ran out of memory\n";
   for (const Assumed& assumed : row.assumed)
-    text += fmt::format("# assumed: {}{}\n", assumed.what, assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    text +=
+        fmt::format("# assumed: {}{}\n", assumed.what, assumed.why.empty() ? "" : " (" + assumed.why + ")");
   proto::Plan message;
   to_proto(row.plan, &message);
   return text + to_textproto(message);
+}
+
+void write_plans(const std::vector<ExplicitRow>& rows, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw UserError(folder + ": " + error.message(), "a folder that can be written");
+  for (const ExplicitRow& row : rows)
+    write_file_atomically(fmt::format("{}/{}-{}.textproto", folder, row.file, row.line), plan_file(row));
 }
 
 }  // namespace orrery::evidence

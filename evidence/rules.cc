@@ -45,7 +45,8 @@ bool holds(const proto::Match& match, Fields* row) {
   if (!match.equals().empty() && text != match.equals()) return false;
   if ((match.empty() && !text.empty()) || (match.stated() && text.empty())) return false;
   const double number = row->real(match.column());
-  return (!match.has_at_least() || number >= match.at_least()) && (!match.has_below() || number < match.below());
+  return (!match.has_at_least() || number >= match.at_least()) &&
+         (!match.has_below() || number < match.below());
 }
 
 // Appends to the list what a rule changes, if anything.
@@ -76,7 +77,8 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
   add(rule.choices(), "plan", *row, &findings->choices, &said);
   std::vector<std::string> reading;
   add(rule.reading(), "reading", *row, &reading, &said);
-  for (const std::string& changes : reading) merge_textproto(changes, "a rule's reading", findings->reading.get());
+  for (const std::string& changes : reading)
+    merge_textproto(changes, "a rule's reading", findings->reading.get());
   if (findings->skip.empty()) findings->skip = filled(rule.skip());
   if (!said.empty()) findings->assumed.push_back({said, rule.why()});
 }
@@ -103,7 +105,8 @@ Findings apply_rules(const proto::Assumptions& rules, Fields* row) {
   Findings findings;
   findings.reading = std::make_shared<proto::Reading>();
   for (const proto::Assumption& rule : rules.assume())
-    if (std::all_of(rule.when().begin(), rule.when().end(), [&](const auto& match) { return holds(match, row); }))
+    if (std::all_of(rule.when().begin(), rule.when().end(),
+                    [&](const auto& match) { return holds(match, row); }))
       apply(rule, row, &findings);
   return findings;
 }

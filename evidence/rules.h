@@ -1,5 +1,5 @@
-// What rows of published tables mean beyond their own columns: rules that are data (evidence/data, messages of
-// proto/evidence.proto), applied here.
+// What rows of published tables mean beyond their own columns: rules that are data (evidence/data, messages
+// of proto/evidence.proto), applied here.
 #pragma once
 
 #include <memory>

@@ -26,8 +26,8 @@ int vocabulary(const Fields& row, const proto::Reading& reading) {
 }
 
 StatedModel stated_model(const Fields& row, const proto::Reading& reading) {
-  return {row.text("model"),       row.count("n_layers"),   row.count("hidden"),
-          row.count("n_heads"),    row.count("n_kv_heads"), row.count("ffn_hidden"),
+  return {row.text("model"),        row.count("n_layers"),      row.count("hidden"),
+          row.count("n_heads"),     row.count("n_kv_heads"),    row.count("ffn_hidden"),
           vocabulary(row, reading), row.count("seq_len_tokens")};
 }
 
@@ -43,7 +43,8 @@ double whole_square_flops(const Workload& workload, int seq_len) {
 }
 
 // 0: the row has neither a step time nor a throughput.
-double measured_seconds(const Fields& row, const proto::Reading& reading, const Workload& workload, double batch) {
+double measured_seconds(const Fields& row, const proto::Reading& reading, const Workload& workload,
+                        double batch) {
   const double tokens = batch * row.count("seq_len_tokens");
   const int devices = row.count("n_gpus");
   if (row.real("step_time_s") > 0) return row.real("step_time_s");
@@ -80,7 +81,8 @@ int micro_batch(const Fields& row, const proto::Reading& reading, int replica_ba
 
 class StepReader {
  public:
-  StepReader(const CsvTable& table, const CsvRow& fields) : row_(table, fields), job_(std::make_shared<Job>()) {
+  StepReader(const CsvTable& table, const CsvRow& fields)
+      : row_(table, fields), job_(std::make_shared<Job>()) {
     const std::string runtime = runtime_for(row_.text("framework"));
     row_.set("runtime", runtime);
     if (!runtime.empty()) row_.set("default_zero", std::to_string(runtime_named(runtime).default_zero));
@@ -102,14 +104,15 @@ class StepReader {
     read_layout();
     read_schedule();
     read_sharding();
-    step_.group = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", row_.file(), row_.text("framework"),
-                              row_.text("date"), row_.text("model"), job_->workload.layers, row_.count("hidden"),
-                              row_.count("n_heads"), row_.count("ffn_hidden"), row_.count("seq_len_tokens"),
-                              row_.text("gpu"), devices_, row_.text("precision"), batch_);
+    step_.group =
+        fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", row_.file(), row_.text("framework"),
+                    row_.text("date"), row_.text("model"), job_->workload.layers, row_.count("hidden"),
+                    row_.count("n_heads"), row_.count("ffn_hidden"), row_.count("seq_len_tokens"),
+                    row_.text("gpu"), devices_, row_.text("precision"), batch_);
     const Choices& c = choices();
-    step_.label =
-        fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}", c.tp, c.pp, c.dp, c.cp, c.ep, c.interleave,
-                    c.micro_batch, c.zero, name_of(c.recompute), c.sequence_parallel ? " sp" : "");
+    step_.label = fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}", c.tp, c.pp, c.dp, c.cp, c.ep,
+                              c.interleave, c.micro_batch, c.zero, name_of(c.recompute),
+                              c.sequence_parallel ? " sp" : "");
     step_.assumed = findings_.assumed;
     step_.plan.job = job_;
     return step_;
@@ -165,7 +168,8 @@ class StepReader {
     const auto replica_batch = static_cast<int>(batch_ / c.dp);
     c.micro_batch = micro_batch(row_, reading(), replica_batch, c.pp);
     if (replica_batch % c.micro_batch != 0)
-      throw Unreadable{fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, replica_batch)};
+      throw Unreadable{
+          fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, replica_batch)};
   }
 
   void read_schedule() {

@@ -38,7 +38,8 @@ Workload catalog_workload(const std::string& name, const std::vector<std::string
   if (changes.empty()) return load_workload(name);
   proto::Workload message;
   to_proto(load_workload(name), &message);
-  for (const std::string& text : changes) merge_textproto(text, "a rule's model", message.mutable_transformer());
+  for (const std::string& text : changes)
+    merge_textproto(text, "a rule's model", message.mutable_transformer());
   return workload_from_proto(message, name, "");
 }
 

@@ -1,5 +1,5 @@
-// Tables of data-parallel throughput (published/throughput: MLPerf, NVIDIA's DeepLearningExamples, papers): from a
-// row to the plan that was run, and predictions judged by it. What words mean, and why:
+// Tables of data-parallel throughput (published/throughput: MLPerf, NVIDIA's DeepLearningExamples, papers):
+// from a row to the plan that was run, and predictions judged by it. What words mean, and why:
 // evidence/data/throughput.textproto.
 #pragma once
 

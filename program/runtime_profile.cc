@@ -136,6 +136,7 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
     parse_textproto(catalog_entry(message.based_on()).content, "runtimes", &message);
     message.clear_frameworks();
     message.clear_default_for();
+    message.clear_fitted();
     merge_textproto(text, file, &message);
   }
   return runtime_profile_from_proto(message, file, text);

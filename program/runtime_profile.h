@@ -93,8 +93,8 @@ RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on a
 // What is modelled where no runtime is asked for: the catalog's `default_for` "gpu" or "cpu".
 RuntimeProfile default_runtime(bool gpu);
 
-// A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of the
-// catalog. `file`: for errors.
+// A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of
+// the catalog (its frameworks and what was fitted of it are not passed on). `file`: for errors.
 RuntimeProfile runtime_from_text(std::string_view text, std::string_view file);
 // A .textproto file, or a profile of the catalog by its name. Throws UserError.
 RuntimeProfile load_runtime(const std::string& file_or_name);

@@ -30,6 +30,7 @@ ROOMS = {
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
     "evidence": ["planner/evaluation", "planner/space", "topologies/readers", "workloads/readers"],
+    "evidence/fits": ["evidence"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],

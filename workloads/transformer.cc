@@ -472,8 +472,8 @@ int Transformer::layer_window(int layer) const {
 
 namespace {
 
-// Per row of a linear operator: each of its weights' adapters reads the input again, and the product of the two
-// is added to the output. (Back it is half as much again, as of any element-wise operator: the output's
+// Per row of a linear operator: each of its weights' adapters reads the input again, and the product of the
+// two is added to the output. (Back it is half as much again, as of any element-wise operator: the output's
 // gradient read twice, the input read and its gradient added to.)
 double adapter_elements(const Operator& op) {
   double elements = 0;
@@ -482,8 +482,8 @@ double adapter_elements(const Operator& op) {
   return elements;
 }
 
-// Weights have no gradients to compute, reduce or apply; the adapters' own are well below 1% of them. Norms are
-// trained: next to nothing.
+// Weights have no gradients to compute, reduce or apply; the adapters' own are well below 1% of them. Norms
+// are trained: next to nothing.
 void freeze(Adapters adapters, std::vector<Operator>* operators) {
   for (Operator& op : *operators) {
     if (op.kind == OperatorKind::linear && (adapters == Adapters::all || op.name.ends_with("qkv")))

@@ -142,7 +142,7 @@ struct Operator {
   std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
   std::vector<ParameterTensor> frozen;  // weights that training leaves as they are: memory, and nothing else
-  std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
+  std::vector<MatmulShape> matmuls;     // linear-like operators: usually one
   std::optional<AttentionShape> attention;
   std::optional<StateSpaceShape> state_space;  // of a scan
   std::optional<ImageOperator> image;
@@ -173,7 +173,7 @@ struct MixtureOfExperts {
   int expert_ffn_hidden = 0;
   int shared_ffn_hidden = 0;  // all shared experts together
   int first_dense_layers = 0;
-  int layer_period = 1;  // every n-th layer has experts
+  int layer_period = 1;      // every n-th layer has experts
   bool expert_bias = false;  // of what each puts out
   int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;

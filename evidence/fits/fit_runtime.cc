@@ -2,13 +2,13 @@
 //
 //   fit_runtime RUNTIME [--every N] [--show] [--leave-out] NAME=VALUE… [fit:NAME=START…] TABLES…
 //
-// NAME: launch, collective, step, micro_batch (seconds: kernel_launch_s, collective_overhead_s, …), back
-// (backward_launch_share), matmul, memory, attention, communication (efficiencies), exposed (expert_exposed),
-// or clock:DEVICE (sustained_clock of devices whose name begins so). Rows whose framework the runtime stands
-// for count, every N-th of them in the fit. The mean absolute percentage error is minimised. With --leave-out
-// each model and each source in turn is left out of the fit and predicted by what the others gave.
-// Deterministic: Nelder-Mead from the given start.
+// RUNTIME: a profile of the catalog or of evidence/profiles. NAME: a field that the profile lists as
+// `fitted`, or clock:DEVICE (sustained_clock of devices whose name begins so); with NAME=VALUE any number of
+// the profile is set. Rows whose framework the runtime stands for count, every N-th of them in the fit. The
+// mean absolute percentage error is minimised. With --leave-out each model and each source in turn is left
+// out of the fit and predicted by what the others gave. Deterministic: Nelder-Mead from the given start.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,12 +20,13 @@
 
 #include "base/csv.h"
 #include "base/error.h"
-#include "evidence/published_rows.h"
-#include "evidence/published_statistics.h"
-#include "planner/evaluation/evaluation.h"
+#include "evidence/statistics.h"
+#include "evidence/steps.h"
+#include "program/runtime_profile.h"
+#include "proto/runtime_profile.pb.h"
 
 using namespace orrery;
-using namespace orrery::planner;
+using namespace orrery::evidence;
 
 namespace {
 
@@ -35,67 +36,59 @@ struct Setting {
 };
 
 struct Item {
-  PublishedStep step;
+  ExplicitRow step;
   std::string source;
   std::string model;
   int line = 0;
   bool fitted = true;  // one of every N
 };
 
+// The profile with a scalar changed. One that hides nothing of experts' traffic goes on hiding nothing.
 void apply(const Setting& setting, Job* job) {
-  RuntimeProfile& runtime = job->runtime;
-  const std::string& name = setting.name;
-  if (name == "launch") {
-    runtime.kernel_launch_s = setting.value;
-  } else if (name == "back") {
-    runtime.backward_launch_share = setting.value;
-  } else if (name == "matmul") {
-    runtime.matmul_efficiency = setting.value;
-  } else if (name == "memory") {
-    runtime.memory_bound_efficiency = setting.value;
-  } else if (name == "attention") {
-    runtime.attention_efficiency = setting.value;
-  } else if (name == "communication") {
-    runtime.communication_efficiency = setting.value;
-  } else if (name == "collective") {
-    runtime.collective_overhead_s = setting.value;
-  } else if (name == "exposed") {
-    if (runtime.expert_exposed < 1) runtime.expert_exposed = setting.value;  // else the row hides nothing
-  } else if (name == "step") {
-    runtime.step_overhead_s = setting.value;
-  } else if (name == "micro_batch") {
-    runtime.micro_batch_overhead_s = setting.value;
-  } else if (name.starts_with("clock:")) {
+  if (setting.name.starts_with("clock:")) {
     for (DeviceProfile& device : job->cluster.profiles)
-      if (device.name.starts_with(name.substr(6))) device.sustained_clock = setting.value;
-  } else {
-    throw UserError(
-        "unknown scalar '" + name + "'",
-        "launch, back, matmul, memory, attention, communication, collective, exposed, step, micro_batch or "
-        "clock:DEVICE");
+      if (device.name.starts_with(setting.name.substr(6))) device.sustained_clock = setting.value;
+    return;
   }
+  if (setting.name == "expert_exposed" && job->runtime.expert_exposed == 1) return;
+  proto::RuntimeProfile message;
+  to_proto(job->runtime, &message);
+  const auto* field = proto::RuntimeProfile::descriptor()->FindFieldByName(setting.name);
+  if (field == nullptr || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE)
+    throw UserError("unknown scalar '" + setting.name + "'",
+                    "a number of a runtime profile, or clock:DEVICE");
+  message.GetReflection()->SetDouble(&message, field, setting.value);
+  job->runtime = runtime_profile_from_proto(message, setting.name, "");
+}
+
+void check_fitted(const std::string& name, const RuntimeProfile& profile) {
+  const auto& fitted = profile.fitted;
+  if (!name.starts_with("clock:") && std::find(fitted.begin(), fitted.end(), name) == fitted.end())
+    throw UserError(fmt::format("'{}' is no fitted scalar of {}", name, profile.name),
+                    fmt::format("one of {}", fmt::join(fitted, ", ")));
 }
 
 // Models that differ in their dimensions, whatever a table calls them.
-std::string model_of(const PublishedStep& step) {
+std::string model_of(const ExplicitRow& step) {
   const Transformer& t = *step.plan.job->workload.transformer;
   return fmt::format("model of {} x {}{}", t.layers, t.hidden, t.moe ? ", experts" : "");
 }
 
 bool plausible(const Setting& setting) {
-  if (setting.name == "launch") return setting.value <= 1e-4;
-  if (setting.name == "step") return setting.value <= 1;
-  if (setting.name == "micro_batch") return setting.value <= 0.1;
-  if (setting.name == "collective") return setting.value <= 2e-3;
+  if (setting.name == "kernel_launch_s") return setting.value <= 1e-4;
+  if (setting.name == "step_overhead_s") return setting.value <= 1;
+  if (setting.name == "micro_batch_overhead_s") return setting.value <= 0.1;
+  if (setting.name == "collective_overhead_s") return setting.value <= 2e-3;
   if (setting.name.starts_with("clock:")) return setting.value > 0.3 && setting.value <= 1;
-  if (setting.name == "exposed") return setting.value <= 1;
+  if (setting.name == "expert_exposed") return setting.value <= 1;
+  if (setting.name == "shared_expert_traffic") return setting.value <= 2;
   return setting.value > 0.1 && setting.value <= 1.3;
 }
 
 double predict(const Item& item, const std::vector<Setting>& settings) {
   auto job = std::make_shared<Job>(*item.step.plan.job);
   for (const Setting& setting : settings) apply(setting, job.get());
-  return estimate_step_seconds({std::move(job), item.step.plan.choices});
+  return planner::estimate_step_seconds({std::move(job), item.step.plan.choices});
 }
 
 double mean_error(const std::vector<Item>& items, const std::vector<Setting>& settings,
@@ -188,15 +181,16 @@ int run(const std::vector<std::string>& arguments) {
       leave_out = true;
     } else if (equals != std::string::npos) {
       const double value = std::stod(argument.substr(equals + 1));
-      if (argument.starts_with("fit:"))
+      if (argument.starts_with("fit:")) {
         fitted.push_back({argument.substr(4, equals - 4), value});
-      else
+        check_fitted(fitted.back().name, runtime_named(runtime));
+      } else
         settings.push_back({argument.substr(0, equals), value});
     } else {
       const CsvTable table = read_csv(argument);
       for (const CsvRow& row : table.rows) {
         try {
-          PublishedStep step = read_published_step(table, row);
+          ExplicitRow step = read_step(table, row);
           if (step.measured_s <= 0 || step.plan.job->runtime.name != runtime) continue;
           std::string model = model_of(step);
           items.push_back({std::move(step), std::filesystem::path(argument).stem(), std::move(model),

@@ -9,14 +9,15 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "evidence/published.h"
-#include "evidence/published_memory_tables.h"
-#include "evidence/published_rows.h"
+#include "evidence/memory_tables.h"
+#include "evidence/steps.h"
+#include "evidence/validate.h"
 #include "planner/evaluation/evaluation.h"
 #include "tests/support/jobs.h"
 #include "tests/support/published.h"
 
 using namespace orrery;
+using namespace orrery::evidence;
 using namespace orrery::planner;
 
 namespace {
@@ -168,7 +169,7 @@ TEST_CASE("rows of memory tables that are no plan say why") {
       "m.csv");
   const auto why = [&](int i) {
     try {
-      read_megatron_ci_row(table, table.rows[i]);
+      read_configuration(table, table.rows[i]);
     } catch (const Unreadable& unreadable) {
       return unreadable.why;
     } catch (const UserError& error) {

@@ -1,4 +1,4 @@
-#include "evidence/published_collectives.h"
+#include "evidence/collectives.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -10,7 +10,7 @@
 #include "tests/support/published.h"
 
 using namespace orrery;
-using planner::validate_published_collectives;
+using evidence::validate_published_collectives;
 namespace fs = std::filesystem;
 
 namespace {

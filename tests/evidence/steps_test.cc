@@ -1,4 +1,4 @@
-#include "evidence/published.h"
+#include "evidence/steps.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -6,12 +6,12 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "evidence/published_rows.h"
-#include "evidence/published_statistics.h"
+#include "evidence/statistics.h"
+#include "evidence/validate.h"
 #include "tests/support/published.h"
 
 using namespace orrery;
-using namespace orrery::planner;
+using namespace orrery::evidence;
 
 namespace {
 
@@ -58,7 +58,7 @@ TEST_CASE("a row of a table becomes the plan that was run") {
   const CsvTable t = table(
       "Korthikanti,Megatron-LM,2022-05,GPT 175B,96,12288,96,2048,A100-80GB SXM,64,8,mixed fp16,8,8,3,1,64,1,"
       "selective + sequence parallelism,13.75,8x200Gb HDR IB,51200,");
-  const PublishedStep step = read_published_step(t, t.rows[0]);
+  const ExplicitRow step = read_step(t, t.rows[0]);
   const Choices& c = step.plan.choices;
   CHECK(step.plan.job->runtime.name == "megatron-lm-2022");
   CHECK(step.plan.job->training.precision == DType::fp16);
@@ -75,7 +75,7 @@ TEST_CASE("a row that lacks what is needed says so") {
   const auto why = [](const std::string& row) {
     const CsvTable t = table(row);
     try {
-      read_published_step(t, t.rows[0]);
+      read_step(t, t.rows[0]);
     } catch (const Unreadable& unreadable) {
       return unreadable.why;
     }
@@ -96,10 +96,10 @@ TEST_CASE("a row that lacks what is needed says so") {
 TEST_CASE("what a row says of its run beyond the columns of the plan") {
   const auto read = [](const std::string& row) {
     const CsvTable t = table(row);
-    return read_published_step(t, t.rows[0]);
+    return read_step(t, t.rows[0]);
   };
   // AMP: cuts among 24 layers and three modules on either side; gradients reduced in fp32.
-  const PublishedStep amp = read(
+  const ExplicitRow amp = read(
       "x,Megatron-DeepSpeed,2022,GPT-2,24,1024,16,1024,V100-16GB,16,4,fp16 "
       "(fp32_allreduce),1,4,,4,32,1,full,1,,"
       "\"50,257\",\"pipeline cut points [0, 8, 14, 20, 30]\"");
@@ -110,7 +110,7 @@ TEST_CASE("what a row says of its run beyond the columns of the plan") {
       "x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,1,full,1,,"
       "128256,";
   CHECK_FALSE(read(titan + "FSDP; seq").plan.job->runtime.fused_elementwise);
-  const PublishedStep compiled = read(titan + "Interleaved 1F1B + compile + AsyncTP");
+  const ExplicitRow compiled = read(titan + "Interleaved 1F1B + compile + AsyncTP");
   CHECK(compiled.plan.job->runtime.overlap_tensor);
   CHECK(compiled.plan.choices.interleave == 2);
   // Its pipelines cut a local batch, here of 32, into as many micro-batches as they have stages.
@@ -153,9 +153,9 @@ TEST_CASE("NeMo's FLOP/s give a step time: the whole square of attention, backwa
       "steps.csv");
   const double weights = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 32000.0 * 4096;
   const double flops_per_token = 6 * weights + 12.0 * 32 * 4096 * 8192;
-  CHECK(read_published_step(t, t.rows[0]).measured_s ==
+  CHECK(read_step(t, t.rows[0]).measured_s ==
         Approx(512.0 * 8192 * flops_per_token / (730e12 * 8)).epsilon(2e-3));
-  CHECK_THROWS_AS(read_published_step(t, t.rows[1]), Unreadable);
+  CHECK_THROWS_AS(read_step(t, t.rows[1]), Unreadable);
 }
 
 TEST_CASE("a table of something else is refused") {

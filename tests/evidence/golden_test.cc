@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/file.h"
-#include "evidence/published.h"
-#include "evidence/published_report.h"
+#include "evidence/report.h"
+#include "evidence/validate.h"
 #include "tests/support/published.h"
 
 using namespace orrery;
-using namespace orrery::planner;
+using namespace orrery::evidence;
 
 namespace {
 
