@@ -129,7 +129,12 @@ Cluster throughput_machine(const std::string& device, int devices, int per_node,
   Cluster cluster = cluster_with_device(device, "no profile of the accelerator");
   NodeType& node = cluster.groups.front().node;
   per_node = std::min(per_node, devices);
-  if (node.intra.kind == IntraKind::pcie) node.intra.devices_per_bridge = std::max(1, per_node / 2);
+  if (node.intra.kind == IntraKind::pcie) {
+    node.intra.devices_per_bridge = std::max(1, per_node / 2);
+    // The catalog's node has one device, and says nothing of bridges: as wide as a device.
+    if (node.intra.bridge_bandwidth_bytes_per_s == 0)
+      node.intra.bridge_bandwidth_bytes_per_s = node.intra.bandwidth_bytes_per_s;
+  }
   if (per_node != node.devices) {
     node.devices = per_node;
     if (node.intra.kind == IntraKind::nvlink_mesh && per_node > 8) {

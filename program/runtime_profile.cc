@@ -83,6 +83,9 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
 
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, const FieldCheck& at) {
   const Accepted read(at);
+  if (!message.based_on().empty())
+    at.fail("based_on", "based_on stands in a profile that is part of a larger file",
+            "a whole profile, or a file of its own");
   RuntimeProfile profile;
 #define ORRERY_READ(type, name, initial, accepted) profile.name = read.accepted(#name, message.name());
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_READ)
@@ -143,6 +146,7 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
     message.clear_default_for();
     message.clear_fitted();
     merge_textproto(text, file, &message);
+    message.clear_based_on();
   }
   return runtime_profile_from_proto(message, file, text);
 }

@@ -71,7 +71,6 @@ class FieldCheck;
   FIELD(bool, eager_experts, false, any) \
   FIELD(bool, experts_by_node, false, any) \
   FIELD(bool, experts_in_turn, false, any) \
-  FIELD(std::string, based_on, {}, any) \
   FIELD(std::string, default_for, {}, any)
 
 struct RuntimeProfile {

@@ -192,8 +192,8 @@ std::string textproto(DType type, const MatmulModel& m) {
       m.split_overhead_s, m.sharpness, m.memory_efficiency, m.cached_bytes, m.cached_gain);
 }
 
-constexpr std::string_view kBegin = "# fitted by bench/fit_matmul: begin\n";
-constexpr std::string_view kEnd = "# fitted by bench/fit_matmul: end\n";
+constexpr std::string_view kBegin = "# fitted by evidence/fits/fit_matmul: begin\n";
+constexpr std::string_view kEnd = "# fitted by evidence/fits/fit_matmul: end\n";
 
 void write_section(const std::string& file, const std::string& section) {
   std::string text = read_file(file);
