@@ -5,7 +5,7 @@
 //
 // Shapes (n, k) are dealt into five folds; each fold is predicted by a fit to the other four. With
 // DEVICES_FOLDER the fit to all shapes is written into the devices' files, between their "# fitted" marks.
-// Deterministic: Nelder-Mead from fixed starts.
+// Deterministic: Nelder and Mead's simplex (NLopt) from fixed starts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "base/csv.h"
 #include "base/file.h"
 #include "cost/compute_cost.h"
+#include "evidence/fits/minimise.h"
 #include "topologies/readers/catalog.h"
 
 using namespace orrery;
@@ -86,16 +87,27 @@ double predict(const Parameters& p, const Row& row, DType type, const DeviceProf
 }
 
 // Parameters are searched by their logarithm; these bounds are physical.
-bool plausible(const Parameters& p) {
-  return p[0] <= 1 && p[4] <= 1 && p[5] <= 20 && p[6] <= 1 && p[2] <= 2000 && p[3] <= 1e-4 && p[8] <= 4e8 &&
-         p[9] >= 1 && p[9] <= 8 && p[kQuantise] <= 4 && p[kPowerLoss] <= 1 && p[kPowerRamp] <= 0.1;
+std::vector<Range> ranges_of(const std::vector<int>& free) {
+  std::array<double, kParameters> most;
+  most.fill(HUGE_VAL);
+  most[0] = most[4] = most[6] = 1;
+  most[2] = 2000;
+  most[3] = 1e-4;
+  most[5] = 20;
+  most[8] = 4e8;
+  most[9] = 8;
+  most[kQuantise] = 4;
+  most[kPowerLoss] = 1;
+  most[kPowerRamp] = 0.1;
+  std::vector<Range> ranges;
+  for (const int i : free) ranges.push_back({i == 9 ? 0 : -HUGE_VAL, std::log(most[i])});
+  return ranges;
 }
 
 double mean_error(const std::array<double, kParameters>& logs, const Series& series, DeviceProfile* device,
                   int without_fold) {
   Parameters p;
   for (int i = 0; i < kParameters; ++i) p[i] = std::exp(logs[i]);
-  if (!plausible(p)) return 1e3;
   set_model(p, series.type, device);
   double sum = 0;
   int count = 0;
@@ -107,52 +119,17 @@ double mean_error(const std::array<double, kParameters>& logs, const Series& ser
   return sum / count;
 }
 
-// Nelder and Mead 1965 with the adaptive coefficients of Gao and Han 2012.
+// Of the parameters in `free`; the others stay as they begin.
 template <typename Function>
-Parameters minimise(Function&& f, const Parameters& start, const std::vector<int>& free, int evaluations) {
-  const int n = static_cast<int>(free.size());
-  const double expand = 1 + 2.0 / n, contract = 0.75 - 0.5 / n, shrink = 1 - 1.0 / n;
-  std::vector<std::pair<double, Parameters>> simplex;
-  for (int i = 0; i <= n; ++i) {
-    Parameters x = start;
-    if (i > 0) x[free[i - 1]] += 0.25;
-    if (i > 0 && f(x) >= 1e3) x[free[i - 1]] -= 0.5;
-    simplex.emplace_back(f(x), x);
-  }
-  const auto worse = [](const auto& a, const auto& b) { return a.first < b.first; };
-  for (int used = 0; used < evaluations;) {
-    std::sort(simplex.begin(), simplex.end(), worse);
-    Parameters centre{};
-    for (int i = 0; i < n; ++i)
-      for (const int j : free) centre[j] += simplex[i].second[j] / n;
-    const auto along = [&](double t) {
-      Parameters x = start;
-      for (const int j : free) x[j] = centre[j] + t * (simplex[n].second[j] - centre[j]);
-      ++used;
-      return std::pair(f(x), x);
-    };
-    auto reflected = along(-1);
-    if (reflected.first < simplex[0].first) {
-      auto expanded = along(-expand);
-      simplex[n] = expanded.first < reflected.first ? expanded : reflected;
-    } else if (reflected.first < simplex[n - 1].first) {
-      simplex[n] = reflected;
-    } else {
-      auto contracted = along(reflected.first < simplex[n].first ? -contract : contract);
-      if (contracted.first < std::min(reflected.first, simplex[n].first)) {
-        simplex[n] = contracted;
-      } else {
-        for (int i = 1; i <= n; ++i) {
-          for (const int j : free)
-            simplex[i].second[j] =
-                simplex[0].second[j] + shrink * (simplex[i].second[j] - simplex[0].second[j]);
-          simplex[i].first = f(simplex[i].second);
-          ++used;
-        }
-      }
-    }
-  }
-  return std::min_element(simplex.begin(), simplex.end(), worse)->second;
+Parameters fitted(Function&& f, Parameters start, const std::vector<int>& free, int evaluations) {
+  std::vector<double> values;
+  for (const int i : free) values.push_back(start[i]);
+  const auto with = [&](const std::vector<double>& point) {
+    for (std::size_t i = 0; i < free.size(); ++i) start[free[i]] = point[i];
+    return start;
+  };
+  return with(minimise([&](const std::vector<double>& point) { return f(with(point)); }, values,
+                       ranges_of(free), {.first_step = 0.25, .evaluations = evaluations}));
 }
 
 std::vector<Series> read_series(const std::string& file) {
@@ -241,7 +218,7 @@ int main(int argc, char** argv) {
       physical[8] = cached;
       Parameters start;
       for (int i = 0; i < kParameters; ++i) start[i] = std::log(physical[i]);
-      const Parameters found = minimise(error(-1), minimise(error(-1), start, free, 900), free, 900);
+      const Parameters found = fitted(error(-1), fitted(error(-1), start, free, 900), free, 900);
       if (error(-1)(found) < least) {
         least = error(-1)(found);
         all = found;
@@ -249,7 +226,7 @@ int main(int argc, char** argv) {
     }
     std::vector<double> errors, absolute;
     for (int fold = 0; fold < kFolds; ++fold) {
-      const Parameters logs = minimise(error(fold), all, free, 600);
+      const Parameters logs = fitted(error(fold), all, free, 600);
       Parameters p;
       for (int i = 0; i < kParameters; ++i) p[i] = std::exp(logs[i]);
       set_model(p, series.type, &device);

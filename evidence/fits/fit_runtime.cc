@@ -6,7 +6,8 @@
 // `fitted`, or clock:DEVICE (sustained_clock of devices whose name begins so); with NAME=VALUE any number of
 // the profile is set. Rows whose framework the runtime stands for count, every N-th of them in the fit. The
 // mean absolute percentage error is minimised. With --leave-out each model and each source in turn is left
-// out of the fit and predicted by what the others gave. Deterministic: Nelder-Mead from the given start.
+// out of the fit and predicted by what the others gave. Deterministic: Nelder and
+// Mead's simplex (NLopt) from the given start.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,6 +21,7 @@
 
 #include "base/csv.h"
 #include "base/error.h"
+#include "evidence/fits/minimise.h"
 #include "evidence/statistics.h"
 #include "evidence/steps.h"
 #include "program/runtime_profile.h"
@@ -74,15 +76,16 @@ std::string model_of(const ExplicitRow& step) {
   return fmt::format("model of {} x {}{}", t.layers, t.hidden, t.moe ? ", experts" : "");
 }
 
-bool plausible(const Setting& setting) {
-  if (setting.name == "kernel_launch_s") return setting.value <= 1e-4;
-  if (setting.name == "step_overhead_s") return setting.value <= 1;
-  if (setting.name == "micro_batch_overhead_s") return setting.value <= 0.1;
-  if (setting.name == "collective_overhead_s") return setting.value <= 2e-3;
-  if (setting.name.starts_with("clock:")) return setting.value > 0.3 && setting.value <= 1;
-  if (setting.name == "expert_exposed") return setting.value <= 1;
-  if (setting.name == "shared_expert_traffic") return setting.value <= 2;
-  return setting.value > 0.1 && setting.value <= 1.3;
+// Of the setting's value: what is physical.
+Range plausible(const std::string& name) {
+  if (name == "kernel_launch_s") return {0, 1e-4};
+  if (name == "step_overhead_s") return {0, 1};
+  if (name == "micro_batch_overhead_s") return {0, 0.1};
+  if (name == "collective_overhead_s") return {0, 2e-3};
+  if (name == "expert_exposed") return {0, 1};
+  if (name == "shared_expert_traffic") return {0, 2};
+  if (name.starts_with("clock:")) return {0.3, 1};
+  return {0.1, 1.3};
 }
 
 double predict(const Item& item, const std::vector<Setting>& settings) {
@@ -93,7 +96,6 @@ double predict(const Item& item, const std::vector<Setting>& settings) {
 
 double mean_error(const std::vector<Item>& items, const std::vector<Setting>& settings,
                   const std::string& without) {
-  if (!std::all_of(settings.begin(), settings.end(), plausible)) return 1e3;
   double sum = 0;
   int count = 0;
   for (const Item& item : items) {
@@ -104,55 +106,27 @@ double mean_error(const std::vector<Item>& items, const std::vector<Setting>& se
   return sum / std::max(1, count);
 }
 
-// Nelder and Mead 1965 on the logarithms of the settings from `fixed` on.
+// The settings from `fixed` on, by their logarithms, beside the others.
 std::vector<Setting> fit(const std::vector<Item>& items, std::vector<Setting> settings, std::size_t fixed,
                          const std::string& without) {
   const std::size_t n = settings.size() - fixed;
   if (n == 0) return settings;
-  using Point = std::vector<double>;
-  const auto set = [&](const Point& x) {
-    for (std::size_t i = 0; i < n; ++i) settings[fixed + i].value = std::exp(x[i]);
+  std::vector<double> start;
+  std::vector<Range> ranges;
+  for (std::size_t i = fixed; i < settings.size(); ++i) {
+    const Range range = plausible(settings[i].name);
+    start.push_back(std::log(settings[i].value));
+    ranges.push_back({std::log(range.least), std::log(range.most)});
+  }
+  const auto set = [&](const std::vector<double>& point) {
+    for (std::size_t i = 0; i < n; ++i) settings[fixed + i].value = std::exp(point[i]);
   };
-  const auto error = [&](const Point& x) {
-    set(x);
+  const auto error = [&](const std::vector<double>& point) {
+    set(point);
     return mean_error(items, settings, without);
   };
-  Point start;
-  for (std::size_t i = fixed; i < settings.size(); ++i) start.push_back(std::log(settings[i].value));
-  std::vector<std::pair<double, Point>> simplex;
-  for (std::size_t i = 0; i <= n; ++i) {
-    Point x = start;
-    if (i > 0) x[i - 1] -= 0.2;
-    simplex.emplace_back(error(x), x);
-  }
-  for (std::size_t step = 0; step < 40 * n; ++step) {
-    std::sort(simplex.begin(), simplex.end());
-    if (simplex[n].first - simplex[0].first < 1e-5) break;
-    Point centre(n, 0.0);
-    for (std::size_t i = 0; i < n; ++i)
-      for (std::size_t j = 0; j < n; ++j) centre[j] += simplex[i].second[j] / static_cast<double>(n);
-    const auto along = [&](double t) {
-      Point x(n);
-      for (std::size_t j = 0; j < n; ++j) x[j] = centre[j] + t * (simplex[n].second[j] - centre[j]);
-      return std::pair(error(x), x);
-    };
-    const auto reflected = along(-1);
-    if (reflected.first < simplex[0].first) {
-      simplex[n] = std::min(reflected, along(-2));
-    } else if (reflected.first < simplex[n - 1].first) {
-      simplex[n] = reflected;
-    } else if (const auto nearer = along(reflected.first < simplex[n].first ? -0.5 : 0.5);
-               nearer.first < std::min(reflected.first, simplex[n].first)) {
-      simplex[n] = nearer;
-    } else {
-      for (std::size_t i = 1; i <= n; ++i) {
-        for (std::size_t j = 0; j < n; ++j)
-          simplex[i].second[j] = (simplex[0].second[j] + simplex[i].second[j]) / 2;
-        simplex[i].first = error(simplex[i].second);
-      }
-    }
-  }
-  set(std::min_element(simplex.begin(), simplex.end())->second);
+  set(minimise(error, start, ranges,
+               {.first_step = 0.2, .tolerance = 1e-5, .evaluations = static_cast<int>(80 * n)}));
   return settings;
 }
 
@@ -164,11 +138,31 @@ void print_figures(const std::string& name, const std::vector<Judged>& rows) {
              100 * j["max_ape"].get<double>(), 100 * j["bias"].get<double>(), j["kendall_tau"].get<double>());
 }
 
-int run(const std::vector<std::string>& arguments) {
+struct Asked {
   std::vector<Setting> settings, fitted;
   std::vector<Item> items;
-  int every = 1, seen = 0;
   bool show = false, leave_out = false;
+};
+
+// Rows of a table that the runtime stands for.
+void read_rows(const std::string& file, const std::string& runtime, int every, std::vector<Item>* items) {
+  const CsvTable table = read_csv(file);
+  for (const CsvRow& row : table.rows) {
+    try {
+      ExplicitRow step = read_step(table, row);
+      if (step.measured_s <= 0 || step.plan.job->runtime.name != runtime) continue;
+      std::string model = model_of(step);
+      const bool fitted = items->size() % static_cast<std::size_t>(every) == 0;
+      items->push_back(
+          {std::move(step), std::filesystem::path(file).stem(), std::move(model), row.line, fitted});
+    } catch (const Unreadable&) {
+    }
+  }
+}
+
+Asked read_arguments(const std::vector<std::string>& arguments) {
+  Asked asked;
+  int every = 1;
   const std::string& runtime = arguments.at(0);
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -176,62 +170,65 @@ int run(const std::vector<std::string>& arguments) {
     if (argument == "--every") {
       every = std::stoi(arguments.at(++i));
     } else if (argument == "--show") {
-      show = true;
+      asked.show = true;
     } else if (argument == "--leave-out") {
-      leave_out = true;
-    } else if (equals != std::string::npos) {
-      const double value = std::stod(argument.substr(equals + 1));
-      if (argument.starts_with("fit:")) {
-        fitted.push_back({argument.substr(4, equals - 4), value});
-        check_fitted(fitted.back().name, runtime_named(runtime));
-      } else
-        settings.push_back({argument.substr(0, equals), value});
+      asked.leave_out = true;
+    } else if (equals == std::string::npos) {
+      read_rows(argument, runtime, every, &asked.items);
     } else {
-      const CsvTable table = read_csv(argument);
-      for (const CsvRow& row : table.rows) {
-        try {
-          ExplicitRow step = read_step(table, row);
-          if (step.measured_s <= 0 || step.plan.job->runtime.name != runtime) continue;
-          std::string model = model_of(step);
-          items.push_back({std::move(step), std::filesystem::path(argument).stem(), std::move(model),
-                           row.line, seen++ % every == 0});
-        } catch (const Unreadable&) {
-        }
-      }
+      const bool fit = argument.starts_with("fit:");
+      const std::string name = argument.substr(fit ? 4 : 0, fit ? equals - 4 : equals);
+      if (fit) check_fitted(name, runtime_named(runtime));
+      (fit ? asked.fitted : asked.settings).push_back({name, std::stod(argument.substr(equals + 1))});
     }
   }
-  const std::size_t fixed = settings.size();
-  settings.insert(settings.end(), fitted.begin(), fitted.end());
-  const std::vector<Setting> best = fit(items, settings, fixed, "");
+  return asked;
+}
+
+Judged judge(const Item& item, const std::vector<Setting>& settings) {
+  return {predict(item, settings), item.step.measured_s, item.step.group, item.step.label};
+}
+
+void print_fit(const Asked& asked, const std::vector<Setting>& best) {
   for (const Setting& setting : best) fmt::print("{}={:.4g} ", setting.name, setting.value);
   fmt::print("\n");
   std::map<std::string, std::vector<Judged>> sources;
-  for (const Item& item : items) {
-    const double predicted = predict(item, best);
-    sources[item.source].push_back({predicted, item.step.measured_s, item.step.group, item.step.label});
-    if (show)
+  for (const Item& item : asked.items) {
+    const Judged judged = judge(item, best);
+    sources[item.source].push_back(judged);
+    if (asked.show)
       fmt::print("{}:{} {} devices {} predicted {:.4f} measured {:.4f} {:+.1f}%\n", item.source, item.line,
-                 item.step.plan.choices.world(), item.step.label, predicted, item.step.measured_s,
-                 100 * (predicted / item.step.measured_s - 1));
+                 item.step.plan.choices.world(), item.step.label, judged.predicted, judged.measured,
+                 100 * (judged.predicted / judged.measured - 1));
   }
   for (const auto& [source, rows] : sources) print_figures(source, rows);
-  if (!leave_out || fitted.empty()) return 0;
-  for (const bool by_model : {true, false}) {
-    std::set<std::string> names;
-    for (const Item& item : items) names.insert(by_model ? item.model : item.source);
-    if (names.size() < 2) continue;
-    std::vector<Judged> pooled;
-    for (const std::string& name : names) {
-      const std::vector<Setting> others = fit(items, settings, fixed, name);
-      std::vector<Judged> judged;
-      for (const Item& item : items)
-        if ((by_model ? item.model : item.source) == name)
-          judged.push_back({predict(item, others), item.step.measured_s, item.step.group, item.step.label});
-      print_figures("left out: " + name, judged);
-      pooled.insert(pooled.end(), judged.begin(), judged.end());
-    }
-    print_figures(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
+}
+
+// Each model, or each source, predicted by a fit to all others.
+void leave_out(const Asked& asked, const std::vector<Setting>& settings, bool by_model) {
+  const auto name_of_item = [&](const Item& item) { return by_model ? item.model : item.source; };
+  std::set<std::string> names;
+  for (const Item& item : asked.items) names.insert(name_of_item(item));
+  if (names.size() < 2) return;
+  std::vector<Judged> pooled;
+  for (const std::string& name : names) {
+    const std::vector<Setting> others = fit(asked.items, settings, asked.settings.size(), name);
+    std::vector<Judged> judged;
+    for (const Item& item : asked.items)
+      if (name_of_item(item) == name) judged.push_back(judge(item, others));
+    print_figures("left out: " + name, judged);
+    pooled.insert(pooled.end(), judged.begin(), judged.end());
   }
+  print_figures(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Asked asked = read_arguments(arguments);
+  std::vector<Setting> settings = asked.settings;
+  settings.insert(settings.end(), asked.fitted.begin(), asked.fitted.end());
+  print_fit(asked, fit(asked.items, settings, asked.settings.size(), ""));
+  if (!asked.leave_out || asked.fitted.empty()) return 0;
+  for (const bool by_model : {true, false}) leave_out(asked, settings, by_model);
   return 0;
 }
 

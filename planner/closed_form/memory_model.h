@@ -34,7 +34,8 @@ class MemoryModel {
   LayerBytes layer_bytes(const Choices& choices);
 
  private:
-  // Of one part of the model (layer_kinds.h), for one micro-batch on one rank.
+  // Of one part of the model (layer_kinds.h), for one micro-batch on one rank. Bytes; of parameters and
+  // weights their number.
   struct PartBytes {
     double saved = 0;                        // kept for the backward pass
     double saved_selective = 0;              // the same without what selective recomputation brings back

@@ -1,25 +1,47 @@
-#include "cli/history.h"
+#include "orrery/history.h"
 
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/statistics.h"
+#include "orrery/json.h"
 
-namespace orrery::cli {
+namespace orrery {
 
 std::filesystem::path history_file() {
   return user_data_folder() / "history.jsonl";
 }
 
-void remember(const Json& entry) {
+Json history_entry(const planner::Evaluation& predicted, const planner::Validation& validation, int steps) {
+  const Job& job = *predicted.plan.job;
+  Json json = to_json(validation);
+  Json entry = {{"plan", planner::describe(predicted.plan)},
+                {"workload", job.workload.name},
+                {"cluster", job.cluster.name},
+                {"profile", profile_of(job.cluster)},
+                {"ranks", predicted.plan.choices.world()},
+                {"steps", steps},
+                {"predicted_step_time_s", validation.predicted_step_time_s},
+                {"measured_step_time_s", validation.measured_step_time_s},
+                {"relative_error", validation.relative_error()},
+                {"by_kind", std::move(json["by_kind"])},
+                {"calibration", planner::calibration_of(job.cluster)}};
+  if (json.contains("machine_pace")) entry["machine_pace"] = std::move(json["machine_pace"]);
+  return entry;
+}
+
+std::string remember(const Json& entry) {
   Json line = {{"when", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
   line.update(entry);
   const std::string text = line.dump() + "\n";
@@ -29,10 +51,11 @@ void remember(const Json& entry) {
   // One write: lines of several processes never mix.
   const bool written =
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written)
-    fmt::print(stderr, "orrery: {} cannot be written ({}): this validation is not remembered\n",
-               history_file().string(), std::strerror(errno));
+  const std::string failure =
+      written ? std::string()
+              : fmt::format("{} cannot be written ({})", history_file().string(), std::strerror(errno));
   if (file >= 0) close(file);
+  return failure;
 }
 
 History read_history() {
@@ -58,6 +81,14 @@ History read_history() {
   return history;
 }
 
+double median_error(const History& history, std::size_t latest) {
+  const auto& entries = history.entries;
+  std::vector<double> errors;
+  for (std::size_t i = entries.size() - std::min(latest, entries.size()); i < entries.size(); ++i)
+    errors.push_back(std::abs(entries[i].at("relative_error").get<double>()));
+  return median(errors);
+}
+
 std::vector<planner::Validated> validations_of(const Cluster& cluster, const History& history) {
   const std::string calibration = planner::calibration_of(cluster);
   std::vector<planner::Validated> validations;
@@ -73,4 +104,22 @@ std::vector<planner::Validated> validations_of(const Cluster& cluster, const His
   return validations;
 }
 
-}  // namespace orrery::cli
+Refitted refit(const Cluster& cluster, const History& history) {
+  const auto validations = validations_of(cluster, history);
+  Refitted result{static_cast<int>(validations.size()), planner::refit(validations), cluster};
+  const planner::Refit& found = result.found;
+  if (found.left_out_median_error >= found.median_error)
+    throw NoAnswer(fmt::format(
+        "the calibration stays as it is: plans left out of a refit to the {} others would be {:.1f}% "
+        "off in the median, and are {:.1f}% off now",
+        result.validations - 1, 100 * found.left_out_median_error, 100 * found.median_error));
+  result.cluster = planner::slowed(cluster, found.slowdown);
+  const std::string record = fmt::format(
+      "; refitted to {} validations: computation takes {:.3f} times as long, communication {:.3f}",
+      result.validations, found.slowdown.computation, found.slowdown.communication);
+  for (DeviceProfile& device : result.cluster.profiles) device.source += record;
+  result.cluster.communication.source += record;
+  return result;
+}
+
+}  // namespace orrery
