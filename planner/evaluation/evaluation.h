@@ -1,4 +1,4 @@
-// A plan's predicted figures: memory, closed-form time, simulated time. The contract's JSON of one plan.
+// A plan's predicted figures: memory, closed-form time, simulated time.
 #pragma once
 
 #include <optional>
@@ -33,7 +33,7 @@ struct Throughput {
 };
 Throughput throughput(const Evaluation& evaluation);
 
-// The parts of a breakdown with their names, in the contract's order.
+// The parts of a breakdown with their names, in the order of `breakdown_s`.
 std::vector<std::pair<std::string, double>> parts_of(const Breakdown& breakdown);
 // What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%".
 std::string bound_by(const Evaluation& evaluation);

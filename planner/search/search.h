@@ -30,7 +30,7 @@ struct SearchOptions {
   std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
-// 680,000, shared notes).
+// 680,000 were measured).
 constexpr double kNominalEventsPerSecond = 500e3;
 // What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).
 constexpr double kNominalSecondsPerRank = 20e-6;
