@@ -13,8 +13,8 @@
 #include "sim/bytes.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
+#include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
-#include "sim/scenario/images.h"
 #include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
@@ -51,11 +51,11 @@ class Prepared {
     };
     input.host_waits = [&](const Program& program) { return cost_of(program.rank).host_waits(program); };
     input.assumed_busy = assumed_busy();
-    const Images images(plan);
-    input.image_of_group = [&](const Group& group, int member, int other) {
-      return images.group(group, member, other);
+    const Counterparts counterparts(plan);
+    input.group_of = [&](GroupKind kind, int rank) { return group_of(kind, plan, rank); };
+    input.counterpart_of = [&](int rank, int peer, int other) {
+      return counterparts.peer(rank, peer, other);
     };
-    input.image_of_peer = [&](int rank, int peer, int other) { return images.peer(rank, peer, other); };
     set_runtime(plan, &input);
     input.messages = messages;
     scenario = build_scenario(input);
@@ -187,8 +187,7 @@ class Prepared {
 
   std::string name_of_link(LinkId link) const {
     if (link > kStorageReadLink) return network_.name_of(link);
-    if (link > kStorageWriteLink) return "node" + std::to_string(kStorageReadLink - link) + ".storage.read";
-    return "node" + std::to_string(kStorageWriteLink - link) + ".storage.write";
+    return "node" + std::to_string(kStorageReadLink - link) + ".storage.read";
   }
 
   void describe_critical_rank(const Trace& trace, Simulation& result) const {
@@ -326,6 +325,7 @@ CollectiveResult simulate_collective(CollectiveKind kind, double bytes, const Cl
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.collective = kind;
   instruction.group = 0;
   instruction.bytes = bytes;
@@ -340,7 +340,7 @@ CollectiveResult simulate_collective(CollectiveKind kind, double bytes, const Cl
   input.programs = {&program};  // all ranks do the same: one stands for all
   input.class_of.assign(static_cast<std::size_t>(devices), 0);
   input.device_of = [](int rank) { return rank; };
-  input.image_of_group = [](const Group& group, int, int) { return group; };
+  input.group_of = [&](GroupKind, int) { return program.groups.front(); };
   input.algorithm = forced;
   input.messages = detail == Detail::messages;
   input.reduce_flows = false;  // SimGrid shares all links
