@@ -29,7 +29,7 @@ void add_json(const Options& options, std::vector<std::string>& arguments) {
 // for the links.
 int calibrate_cluster(const Options& options) {
   if (options.out.empty())
-    throw UserError("calibrate CLUSTER does not say where to", "--out FILE, for the calibrated cluster");
+    throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the calibrated cluster");
   if (under_launcher())
     throw UserError("calibrate CLUSTER starts its ranks itself", "outside mpirun and srun");
   const Cluster cluster = load_cluster(options.cluster);
@@ -66,9 +66,9 @@ int calibrate_cluster(const Options& options) {
 
 // No measurement: what was validated with a calibration says how far off it is.
 int refit(const Options& options) {
-  if (!options.host.empty()) throw UserError("--host with --from-history", "one of them");
+  if (!options.host.empty()) throw UserError("`host` with `from_history`", "one of them");
   if (!options.cluster.empty() && options.out.empty())
-    throw UserError("calibrate CLUSTER does not say where to", "--out FILE, for the refitted cluster");
+    throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the refitted cluster");
   const std::string stored = localhost_calibration_file().string();
   const Cluster before = options.cluster.empty() ? discover_localhost() : load_cluster(options.cluster);
   const auto validations = validations_of(before, read_history());
@@ -105,7 +105,7 @@ int run(const Options& options) {
   if (options.from_history) return refit(options);
   if (!options.cluster.empty()) return calibrate_cluster(options);
   if (!options.host.empty())
-    throw UserError("--host without a CLUSTER", "calibrate CLUSTER --host FILE --out FILE");
+    throw UserError("`host` without a CLUSTER", "calibrate CLUSTER `host` FILE `out` FILE");
   std::vector<std::string> arguments = {"calibrate"};
   if (!options.out.empty()) arguments.insert(arguments.end(), {"--out", options.out});
   add_json(options, arguments);
@@ -115,27 +115,34 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("calibrate", "measures this machine's devices and links");
+Command calibrate_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("CLUSTER", options->cluster,
-                   "a cluster's file whose hosts and links are measured (default: this machine alone)");
-  verb->add_option(
-          "--host", options->host,
-          "with CLUSTER: a calibrated file of one of its hosts, or of a cluster of such hosts; only links "
-          "are measured (default: the first host is measured too)")
-      ->type_name("FILE");
-  verb->add_option(
-          "--out", options->out,
-          "where to write the profile (default: the user's data folder, where plans on localhost find it)")
-      ->type_name("PROFILE");
-  verb->add_flag("--from-history", options->from_history,
-                 "measure nothing: refit the calibration (of CLUSTER, or this machine's) to the plans that "
-                 "were validated with it");
-  add_mpi_option(*verb, options->mpi);
-  add_mpirun_args_option(*verb, options->mpirun_args);
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  return {
+      "calibrate",
+      "measures this machine's devices and links",
+      {text_option({.key = "cluster",
+                    .help = "a cluster's file whose hosts and links are measured",
+                    .fallback = "this machine alone",
+                    .positional = true},
+                   options->cluster),
+       text_option(
+           {.key = "host",
+            .unit = "FILE",
+            .help = "with CLUSTER: a calibrated file of one of its hosts, or of a cluster of such hosts; "
+                    "only links are measured",
+            .fallback = "the first host is measured too"},
+           options->host),
+       text_option({.key = "out",
+                    .unit = "PROFILE",
+                    .help = "where to write the profile",
+                    .fallback = "the user's data folder, where plans on localhost find it"},
+                   options->out),
+       switch_option({.key = "from_history",
+                      .help = "measure nothing: refit the calibration (of CLUSTER, or this machine's) to the "
+                              "plans that were validated with it"},
+                     options->from_history),
+       mpi_option(options->mpi), mpirun_args_option(options->mpirun_args), options->output.setting()},
+      [options] { return run(*options); }};
 }
 
 }  // namespace orrery::cli

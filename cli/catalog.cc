@@ -47,12 +47,12 @@ int run(const Output& output) {
 
 }  // namespace
 
-void add_catalog(CLI::App& app, Action& action) {
-  auto* verb =
-      app.add_subcommand("catalog", "lists the workloads, clusters, devices and runtimes known by name");
+Command catalog_command() {
   const auto output = std::make_shared<Output>();
-  output->add_option(*verb);
-  verb->callback([&action, output] { action = [output] { return run(*output); }; });
+  return {"catalog",
+          "lists the workloads, clusters, devices and runtimes known by name",
+          {output->setting()},
+          [output] { return run(*output); }};
 }
 
 }  // namespace orrery::cli

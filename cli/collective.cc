@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
-#include "cli/training_options.h"
 #include "cli/verbs.h"
 #include "cost/collective_cost.h"
+#include "request/request.h"
 #include "sim/simulator.h"
 
 namespace orrery::cli {
@@ -18,7 +19,7 @@ namespace {
 
 struct Options {
   std::string op, cluster, algorithm = "auto", detail = "flows";
-  std::vector<std::string> bytes;
+  std::vector<double> sizes;
   std::optional<int> nodes, gpus;
   Output output;
 };
@@ -40,8 +41,7 @@ int run(const Options& options) {
   const sim::Detail detail = parse_detail(options.detail);
   std::optional<Algorithm> forced;
   if (options.algorithm != "auto") forced = algorithm_from_name(options.algorithm);
-  std::vector<double> sizes;
-  for (const auto& text : options.bytes) sizes.push_back(parse_bytes(text, "--bytes"));
+  const std::vector<double>& sizes = options.sizes;
   const Cluster cluster = sized_cluster(options.cluster, options.nodes, options.gpus);
   const int devices = cluster.devices();
 
@@ -79,29 +79,53 @@ int run(const Options& options) {
   return 0;
 }
 
+Setting bytes_setting(std::vector<double>& sizes) {
+  Option option = {
+      .key = "bytes",
+      .unit = "B[,B…]",
+      .help = "sizes as nccl-tests counts them, in bytes; K, M, G are binary",
+      .range = "numbers of bytes from 0, each with an optional K, M, G or T (binary), parted by commas"};
+  option.required = option.many = true;
+  return {std::move(option), [&sizes](const std::string& text) {
+            for (const std::string& part : split(text)) {
+              const auto bytes = parse_bytes(part);
+              if (!bytes) return false;
+              sizes.push_back(*bytes);
+            }
+            return true;
+          }};
+}
+
 }  // namespace
 
-void add_collective(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("collective", "times a collective operation on a cluster");
+Command collective_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("OP", options->op,
-                   "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather or scatter")
-      ->required();
-  verb->add_option("CLUSTER", options->cluster, "a .textproto, a SimGrid platform .xml or a catalog name")
-      ->required();
-  add_size_options(*verb, options->nodes, options->gpus);
-  verb->add_option("--bytes", options->bytes,
-                   "sizes as nccl-tests counts them, in bytes; K, M, G are binary (several: comma-separated)")
-      ->required()
-      ->delimiter(',')
-      ->type_name("B[,B…]");
-  verb->add_option("--algorithm", options->algorithm,
-                   "auto, ring, tree, nvls, nvls_tree, pairwise, hierarchical, recursive_doubling or direct "
-                   "(default: auto, what the library would choose)")
-      ->type_name("NAME");
-  add_detail_option(*verb, options->detail);
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{
+      "collective",
+      "times a collective operation on a cluster",
+      {text_option({.key = "op",
+                    .help = "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, "
+                            "gather or scatter",
+                    .positional = true,
+                    .required = true},
+                   options->op),
+       text_option({.key = "cluster",
+                    .help = "a .textproto, a SimGrid platform .xml or a catalog name",
+                    .positional = true,
+                    .required = true},
+                   options->cluster)},
+      [options] { return run(*options); }};
+  command.add(size_options(options->nodes, options->gpus));
+  command.add(bytes_setting(options->sizes));
+  command.add(
+      text_option({.key = "algorithm",
+                   .unit = "NAME",
+                   .help = "auto, ring, tree, nvls, nvls_tree, pairwise, recursive_doubling or direct",
+                   .fallback = "auto, what the library would choose"},
+                  options->algorithm));
+  command.add(detail_option(options->detail));
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

@@ -29,15 +29,15 @@ Cluster discovered(const Options& options) {
   const int asked =
       !options.nccl_topology.empty() + !options.nvidia_smi.empty() + static_cast<int>(options.gpus);
   if (asked > 1)
-    throw UserError("several machines to describe", "one of --nccl-topology, --nvidia-smi and --gpus");
+    throw UserError("several machines to describe", "one of `nccl_topology`, `nvidia_smi` and `gpus`");
   if (options.nvidia_smi.empty() && (!options.device.empty() || options.port_rate_bytes_per_s > 0))
-    throw UserError("--device and --port-rate say what nvidia-smi's matrix does not",
-                    "with --nvidia-smi FILE");
+    throw UserError("`device` and `port_rate` say what nvidia-smi's matrix does not",
+                    "with `nvidia_smi` FILE");
   if (!options.nccl_topology.empty())
     return cluster_from_nccl_topology(read_file(options.nccl_topology), options.nccl_topology);
   if (!options.nvidia_smi.empty()) {
     if (options.device.empty())
-      throw UserError("--nvidia-smi: the matrix does not name the GPUs", "--device NAME (`orrery catalog`)");
+      throw UserError("`nvidia_smi`: the matrix does not name the GPUs", "`device` NAME (`orrery catalog`)");
     return cluster_from_nvidia_smi(
         read_file(options.nvidia_smi), options.nvidia_smi,
         {.device = options.device, .port_bytes_per_s = options.port_rate_bytes_per_s});
@@ -85,29 +85,39 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_discover(CLI::App& app, Action& action) {
-  auto* verb =
-      app.add_subcommand("discover", "describes this machine, or one by its tools' output, as a cluster");
+Command discover_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_flag("--gpus", options->gpus,
-                 "this machine's NVIDIA GPUs (by NVML) instead of its processor cores");
-  verb->add_option("--nccl-topology", options->nccl_topology,
-                   "a node as NCCL saw it: what NCCL_TOPO_DUMP_FILE names (default: this machine)")
-      ->type_name("XML");
-  verb->add_option("--nvidia-smi", options->nvidia_smi,
-                   "a node by what `nvidia-smi topo -m` printed (default: this machine)")
-      ->type_name("FILE");
-  verb->add_option("--device", options->device, "with --nvidia-smi: the GPUs, by their catalog name")
-      ->type_name("NAME");
-  verb->add_option("--port-rate", options->port_rate_bytes_per_s,
-                   "with --nvidia-smi: bytes/s of one network port (default: the network is left out)")
-      ->check(positive_number().description(""))
-      ->type_name("BYTES_PER_S");
-  verb->add_option("--out", options->out,
-                   "write the description as a cluster textproto (default: none written)")
-      ->type_name("CLUSTER");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  return {
+      "discover",
+      "describes this machine, or one by its tools' output, as a cluster",
+      {switch_option(
+           {.key = "gpus", .help = "this machine's NVIDIA GPUs (by NVML) instead of its processor cores"},
+           options->gpus),
+       text_option({.key = "nccl_topology",
+                    .unit = "XML",
+                    .help = "a node as NCCL saw it: what NCCL_TOPO_DUMP_FILE names",
+                    .fallback = "this machine"},
+                   options->nccl_topology),
+       text_option({.key = "nvidia_smi",
+                    .unit = "FILE",
+                    .help = "a node by what `nvidia-smi topo -m` printed",
+                    .fallback = "this machine"},
+                   options->nvidia_smi),
+       text_option(
+           {.key = "device", .unit = "NAME", .help = "with --nvidia-smi: the GPUs, by their catalog name"},
+           options->device),
+       number_option({.key = "port_rate",
+                      .unit = "BYTES_PER_S",
+                      .help = "with --nvidia-smi: bytes/s of one network port",
+                      .fallback = "the network is left out"},
+                     options->port_rate_bytes_per_s, kPositive),
+       text_option({.key = "out",
+                    .unit = "CLUSTER",
+                    .help = "write the description as a cluster textproto",
+                    .fallback = "none written"},
+                   options->out),
+       options->output.setting()},
+      [options] { return run(*options); }};
 }
 
 }  // namespace orrery::cli

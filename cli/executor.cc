@@ -12,42 +12,50 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/parse.h"
 
 namespace orrery::cli {
 
-void add_mpi_option(CLI::App& verb, std::string& mpi) {
-  verb.add_option(
-          "--mpi", mpi,
-          "MPI library of the executor (default: the launcher's; outside one, the first that is built, "
-          "openmpi first)")
-      ->type_name("openmpi|mpich");
+Setting mpi_option(std::string& mpi) {
+  return text_option({.key = "mpi",
+                      .unit = "openmpi|mpich",
+                      .help = "MPI library of the executor",
+                      .fallback = "the launcher's; outside one, the first that is built, openmpi first"},
+                     mpi);
 }
 
 MpiLibrary parse_mpi(const std::string& name) {
   return name.empty() ? detect_mpi_library() : mpi_library_from_name(name);
 }
 
-void add_mpirun_args_option(CLI::App& verb, std::string& words) {
-  verb.add_option("--mpirun-args", words,
-                  "further options for mpirun, as one string quoted as for a shell (default: "
-                  "$ORRERY_MPIRUN_ARGS, else none)")
-      ->type_name("WORDS")
-      ->envname("ORRERY_MPIRUN_ARGS");
+Setting mpirun_args_option(std::string& words) {
+  return text_option({.key = "mpirun_args",
+                      .unit = "WORDS",
+                      .help = "further options for mpirun, as one string quoted as for a shell",
+                      .fallback = "$ORRERY_MPIRUN_ARGS, else none",
+                      .environment = "ORRERY_MPIRUN_ARGS"},
+                     words);
 }
 
-void add_launch_options(CLI::App& verb, LaunchWords& words) {
-  verb.add_option(
-          "--launcher", words.launcher,
-          "who starts the ranks: the MPI library's mpirun, or, in a batch script, Slurm's srun, which "
-          "places them and takes further options from its environment (default: mpirun)")
-      ->type_name("mpirun|srun");
-  add_mpirun_args_option(verb, words.mpirun_args);
+std::vector<Setting> launch_options(LaunchWords& words) {
+  return {text_option(
+              {.key = "launcher",
+               .unit = "mpirun|srun",
+               .help = "who starts the ranks: the MPI library's mpirun, or, in a batch script, Slurm's srun, "
+                       "which places them and takes further options from its environment",
+               .fallback = "mpirun"},
+              words.launcher),
+          mpirun_args_option(words.mpirun_args)};
 }
 
 Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& words) {
   Placement placement;
   placement.launcher = launcher_from_name(words.launcher);
-  placement.mpirun_args = CLI::detail::split_up(words.mpirun_args);
+  const auto arguments = shell_words(words.mpirun_args);
+  if (!arguments)
+    throw UserError(fmt::format("`mpirun_args` {}: a quotation does not end", words.mpirun_args),
+                    "expected options quoted as for a shell");
+  placement.mpirun_args = *arguments;
   if (cluster.fabric.transport == Transport::tcp)
     for (const NodeGroup& group : cluster.groups)
       placement.network_bytes_per_s =
@@ -71,17 +79,19 @@ Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& wor
   return placement;
 }
 
-void add_backend_option(CLI::App& verb, std::string& backend) {
-  verb.add_option(
-          "--backend", backend,
-          "mpi: processors; nccl: a GPU a rank; cuda-mpi: GPUs, messages staged through the host; auto: "
-          "GPUs where the plan is for GPUs and this machine has some, else mpi (default: auto)")
-      ->type_name("auto|mpi|nccl|cuda-mpi");
+Setting backend_option(std::string& backend) {
+  return text_option(
+      {.key = "backend",
+       .unit = "auto|mpi|nccl|cuda-mpi",
+       .help = "mpi: processors; nccl: a GPU a rank; cuda-mpi: GPUs, messages staged through the host; "
+               "auto: GPUs where the plan is for GPUs and this machine has some, else mpi",
+       .fallback = "auto"},
+      backend);
 }
 
 void check_backend(const std::string& name) {
   if (name != "auto" && name != "mpi" && name != "nccl" && name != "cuda-mpi")
-    throw UserError(fmt::format("--backend {} is unknown", name), "expected auto, mpi, nccl or cuda-mpi");
+    throw UserError(fmt::format("`backend` {} is unknown", name), "expected auto, mpi, nccl or cuda-mpi");
 }
 
 int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,

@@ -1,33 +1,33 @@
 // What the verbs that start the executor share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "base/option.h"
 #include "exec/launch/launcher.h"
 #include "topologies/cluster.h"
 
 namespace orrery::cli {
 
-void add_mpi_option(CLI::App& verb, std::string& mpi);
+Setting mpi_option(std::string& mpi);
 MpiLibrary parse_mpi(const std::string& name);  // empty: detected
 
-// `--mpirun-args` (or ORRERY_MPIRUN_ARGS): words for mpirun, quoted as for a shell.
-void add_mpirun_args_option(CLI::App& verb, std::string& words);
+// `mpirun_args` (or ORRERY_MPIRUN_ARGS): words for mpirun, quoted as for a shell.
+Setting mpirun_args_option(std::string& words);
 
 // How ranks are started, as given.
 struct LaunchWords {
   std::string launcher = "mpirun";
   std::string mpirun_args;
 };
-void add_launch_options(CLI::App& verb, LaunchWords& words);  // --launcher, and the above
+std::vector<Setting> launch_options(LaunchWords& words);  // `launcher`, and the above
 
 // Ranks on the hosts that the cluster's file names, in the order of its devices; on this machine where it
 // names none, or `localhost` alone. Throws UserError where it names hosts for some nodes only.
 Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& words);
 
-void add_backend_option(CLI::App& verb, std::string& backend);
+Setting backend_option(std::string& backend);
 void check_backend(const std::string& name);
 
 // launch_executor in a child whose stdout is discarded, so that this process goes on (under a launcher too,

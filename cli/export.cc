@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 
 namespace orrery::cli {
@@ -26,7 +27,7 @@ void make_folder(const fs::path& folder) {
   std::error_code code;
   fs::create_directories(folder, code);
   if (code || !fs::is_directory(folder, code))
-    throw UserError(fmt::format("--out {}: cannot be made", folder.string()), "expected a folder");
+    throw UserError(fmt::format("`out` {}: cannot be made", folder.string()), "expected a folder");
 }
 
 void write_files(const fs::path& folder, const std::vector<planner::ExportedFile>& files) {
@@ -45,7 +46,7 @@ int run(const Options& options) {
   const auto files = planner::export_plan(load_plan(options.plan), target, {options.all_ranks});
   for (const auto& file : files)
     if (file.binary && options.out.empty())
-      throw UserError(fmt::format("--to {}: {} is binary", options.to, file.name), "expected --out DIR");
+      throw UserError(fmt::format("`to` {}: {} is binary", options.to, file.name), "expected `out` DIR");
   if (!options.out.empty()) write_files(options.out, files);
 
   Json listed = Json::array();
@@ -68,21 +69,26 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_export(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("export", "writes a plan as the files of another system");
+Command export_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  verb->add_option("--to", options->to,
-                   "the system: megatron, deepspeed, torchtitan, horovod, chakra, simgrid")
-      ->required()
-      ->type_name("TARGET");
-  verb->add_option("--out", options->out, "the folder to write the files into (default: stdout)")
-      ->type_name("DIR");
-  verb->add_flag(
-      "--all-ranks", options->all_ranks,
-      "chakra: a trace of every rank also above 64 ranks (default: one of each class of like ranks)");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  return {
+      "export",
+      "writes a plan as the files of another system",
+      {plan_option(options->plan),
+       text_option({.key = "to",
+                    .unit = "TARGET",
+                    .help = "the system: megatron, deepspeed, torchtitan, horovod, chakra, simgrid",
+                    .required = true},
+                   options->to),
+       text_option(
+           {.key = "out", .unit = "DIR", .help = "the folder to write the files into", .fallback = "stdout"},
+           options->out),
+       switch_option({.key = "all_ranks",
+                      .help = "chakra: a trace of every rank also above 64 ranks",
+                      .fallback = "one of each class of like ranks"},
+                     options->all_ranks),
+       options->output.setting()},
+      [options] { return run(*options); }};
 }
 
 }  // namespace orrery::cli

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -25,7 +26,7 @@ constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
 struct Options {
   std::string plan;
-  std::string tokens, samples, steps;
+  std::optional<double> tokens, samples, steps;
   double mtbf_device_hours = 0;
   std::optional<double> mtbf_node_hours;
   std::optional<double> checkpoint_bandwidth, checkpoint_s, snapshot_s, read_s;
@@ -42,16 +43,14 @@ struct Options {
 
 std::int64_t steps_of(const Options& options, const Training& training) {
   double steps = 0;
-  if (!options.steps.empty()) {
-    steps = parse_amount(options.steps, "--steps");
+  if (options.steps) {
+    steps = *options.steps;
     if (steps != std::floor(steps))
-      throw UserError("--steps " + options.steps, "expected a whole number of steps");
+      throw UserError(fmt::format("`steps` {}", steps), "expected a whole number of steps");
   } else {
-    const bool tokens = !options.tokens.empty();
-    if (tokens && training.seq_len == 0)
-      throw UserError("--tokens: the plan's model has no sequences", "expected --samples or --steps");
-    const double samples = tokens ? parse_amount(options.tokens, "--tokens") / training.seq_len
-                                  : parse_amount(options.samples, "--samples");
+    if (options.tokens && training.seq_len == 0)
+      throw UserError("`tokens`: the plan's model has no sequences", "expected `samples` or `steps`");
+    const double samples = options.tokens ? *options.tokens / training.seq_len : *options.samples;
     steps = std::ceil(samples / static_cast<double>(training.global_batch));
   }
   if (steps > static_cast<double>(kMostSteps))
@@ -70,16 +69,16 @@ double storage_s(const Options& options, const Cluster& cluster, double bytes, d
   if (options.checkpoint_bandwidth) return bytes / *options.checkpoint_bandwidth;
   if (by_nodes_s <= 0)
     throw UserError(fmt::format("{} states no storage of some node", cluster.name),
-                    fmt::format("expected --checkpoint-bandwidth or {}", option));
+                    fmt::format("expected `checkpoint_bandwidth` or `{}`", option));
   return by_nodes_s;
 }
 
 double snapshot_s(const Options& options, const Cluster& cluster, const planner::CheckpointCost& cost) {
   if (options.snapshot_s) return *options.snapshot_s;
   if (cost.device_bytes_per_s <= 0)
-    throw UserError(fmt::format("--checkpoint-async: {} does not state how fast a device copies to its host",
+    throw UserError(fmt::format("`checkpoint_async`: {} does not state how fast a device copies to its host",
                                 cluster.name),
-                    "expected --snapshot-s");
+                    "expected `snapshot_s`");
   return cost.device_bytes / cost.device_bytes_per_s;
 }
 
@@ -88,11 +87,11 @@ planner::CheckpointTimes checkpoint_times(const Options& options, const Cluster&
   planner::CheckpointTimes times;
   const double write_s = options.checkpoint_s
                              ? *options.checkpoint_s
-                             : storage_s(options, cluster, cost.bytes, cost.write_s, "--checkpoint-s");
+                             : storage_s(options, cluster, cost.bytes, cost.write_s, "checkpoint_s");
   const bool outright = options.checkpoint_s && !options.checkpoint_bandwidth;
   times.read_s = options.read_s ? *options.read_s
                  : outright     ? write_s
-                                : storage_s(options, cluster, cost.bytes, cost.read_s, "--read-s");
+                                : storage_s(options, cluster, cost.bytes, cost.read_s, "read_s");
   times.stall_s = options.checkpoint_async ? snapshot_s(options, cluster, cost) : write_s;
   times.write_s = options.checkpoint_async ? write_s : 0;
   return times;
@@ -108,13 +107,13 @@ double idle_power_w(const Cluster& cluster) {
 }
 
 void check(const Options& options) {
-  if (!options.tokens.empty() + !options.samples.empty() + !options.steps.empty() != 1)
-    throw UserError("how long the run is", "expected one of --tokens, --samples and --steps");
+  if (options.tokens.has_value() + options.samples.has_value() + options.steps.has_value() != 1)
+    throw UserError("how long the run is", "expected one of `tokens`, `samples` and `steps`");
   if (!options.repair_hours && (options.spares || options.elastic))
-    throw UserError(options.spares ? "--spares without --repair-hours" : "--elastic without --repair-hours",
+    throw UserError(options.spares ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",
                     "expected how long a failed node is away; without it all are back at once");
   if (options.snapshot_s && !options.checkpoint_async)
-    throw UserError("--snapshot-s without --checkpoint-async",
+    throw UserError("`snapshot_s` without `checkpoint_async`",
                     "expected both: without it training waits until a checkpoint is written");
 }
 
@@ -271,99 +270,107 @@ int run(const Options& options) {
 }
 
 // Above (or from) zero, and no more than kMost.
-CLI::Validator figure(bool zero_allowed) {
-  return CLI::Validator(
-      [zero_allowed](std::string& text) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        const bool parsed = !text.empty() && *end == '\0';
-        if (parsed && value <= kMost && (value > 0 || (zero_allowed && value == 0))) return {};
-        return fmt::format("{} is not a number {} 0 up to {:g}", text, zero_allowed ? "from" : "above",
-                           kMost);
-      },
-      "");
-}
+constexpr Numbers kSome = {0, true, kMost};
+constexpr Numbers kAny = {0, false, kMost};
 
 template <typename Value>
-CLI::Option* add_figure(CLI::App& verb, const char* name, Value& value, const char* unit, const char* what,
-                        bool zero_allowed = false) {
-  return verb.add_option(name, value, what)->check(figure(zero_allowed))->type_name(unit);
+Setting figure(std::string key, std::string unit, std::string help, std::string fallback, Value& value,
+               const Numbers& numbers) {
+  return number_option({.key = std::move(key),
+                        .unit = std::move(unit),
+                        .help = std::move(help),
+                        .fallback = std::move(fallback)},
+                       value, numbers);
 }
 
-void add_run_options(CLI::App& verb, Options& options) {
-  verb.add_option("--tokens", options.tokens,
-                  "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI")
-      ->type_name("TOKENS");
-  verb.add_option("--samples", options.samples, "samples to train on, in the place of --tokens")
-      ->type_name("SAMPLES");
-  verb.add_option("--steps", options.steps, "steps to train, in the place of --tokens")->type_name("N");
-  add_figure(verb, "--mtbf-device-hours", options.mtbf_device_hours, "HOURS",
-             "mean time between failures of one device that interrupt the job (exponential)")
-      ->required();
-  add_figure(verb, "--mtbf-node-hours", options.mtbf_node_hours, "HOURS",
-             "the same of a node besides its devices (default: nodes do not fail)");
-  add_figure(verb, "--detect-s", options.detect_s, "SECONDS",
-             "from a failure until the job is stopped (default: 0; NCCL's watchdog in PyTorch waits 600)",
-             true);
-  add_figure(verb, "--restart-s", options.restart_s, "SECONDS",
-             "to start the job again, without reading the checkpoint (default: 0)", true);
+void add_run_options(Command& command, Options& options) {
+  command.add(
+      amount_option({.key = "tokens",
+                     .unit = "TOKENS",
+                     .help = "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI"},
+                    options.tokens));
+  command.add(amount_option(
+      {.key = "samples", .unit = "SAMPLES", .help = "samples to train on, in the place of --tokens"},
+      options.samples));
+  command.add(amount_option({.key = "steps", .unit = "N", .help = "steps to train, in the place of --tokens"},
+                            options.steps));
+  command.add(figure("mtbf_device_hours", "HOURS",
+                     "mean time between failures of one device that interrupt the job (exponential)", "",
+                     options.mtbf_device_hours, kSome));
+  command.option("mtbf_device_hours").required = true;
+  command.add(figure("mtbf_node_hours", "HOURS", "the same of a node besides its devices",
+                     "nodes do not fail", options.mtbf_node_hours, kSome));
+  command.add(figure("detect_s", "SECONDS", "from a failure until the job is stopped",
+                     "0; NCCL's watchdog in PyTorch waits 600", options.detect_s, kAny));
+  command.add(figure("restart_s", "SECONDS", "to start the job again, without reading the checkpoint", "0",
+                     options.restart_s, kAny));
 }
 
-void add_checkpoint_options(CLI::App& verb, Options& options) {
-  verb.add_option("--checkpoint-every", options.checkpoint_every,
-                  "steps between checkpoints (default: those that lose least)")
-      ->check(CLI::Range(std::int64_t{1}, kMostSteps).description(""))
-      ->type_name("STEPS");
-  add_figure(verb, "--checkpoint-bandwidth", options.checkpoint_bandwidth, "BYTES_PER_S",
-             "of the storage, all nodes together, to write and to read (default: what the cluster states of "
-             "its nodes' storage, taken to be reachable from all nodes)");
-  add_figure(verb, "--checkpoint-s", options.checkpoint_s, "SECONDS",
-             "to write a checkpoint (default: its bytes over the bandwidth)", true);
-  add_figure(verb, "--read-s", options.read_s, "SECONDS",
-             "to read a checkpoint back (default: its bytes over the bandwidth; with --checkpoint-s as long)",
-             true);
-  verb.add_flag("--checkpoint-async", options.checkpoint_async,
-                "training stops only while devices copy their state to host memory");
-  add_figure(verb, "--snapshot-s", options.snapshot_s, "SECONDS",
-             "that copy (default: the fullest device's state over its PCIe rate)", true);
+void add_checkpoint_options(Command& command, Options& options) {
+  command.add(count_option({.key = "checkpoint_every",
+                            .unit = "STEPS",
+                            .help = "steps between checkpoints",
+                            .fallback = "those that lose least"},
+                           options.checkpoint_every, {1, kMostSteps}));
+  command.add(figure("checkpoint_bandwidth", "BYTES_PER_S",
+                     "of the storage, all nodes together, to write and to read",
+                     "what the cluster states of its nodes' storage, taken to be reachable from all nodes",
+                     options.checkpoint_bandwidth, kSome));
+  command.add(figure("checkpoint_s", "SECONDS", "to write a checkpoint", "its bytes over the bandwidth",
+                     options.checkpoint_s, kAny));
+  command.add(figure("read_s", "SECONDS", "to read a checkpoint back",
+                     "its bytes over the bandwidth; with --checkpoint-s as long", options.read_s, kAny));
+  command.add(switch_option({.key = "checkpoint_async",
+                             .help = "training stops only while devices copy their state to host memory"},
+                            options.checkpoint_async));
+  command.add(figure("snapshot_s", "SECONDS", "that copy", "the fullest device's state over its PCIe rate",
+                     options.snapshot_s, kAny));
 }
 
-void add_node_options(CLI::App& verb, Options& options) {
-  verb.add_option("--spares", options.spares, "nodes beside the plan's that replace failed ones (default: 0)")
-      ->check(CLI::Range(0, 1'000'000).description(""))
-      ->type_name("N");
-  add_figure(verb, "--repair-hours", options.repair_hours, "HOURS",
-             "until a failed node is back, on average (exponential; default: 0, back or replaced at once)",
-             true);
-  verb.add_flag(
-      "--elastic", options.elastic,
-      "without a spare go on with fewer data-parallel replicas and the same global batch, until the "
-      "first checkpoint after the repair");
+void add_node_options(Command& command, Options& options) {
+  command.add(count_option({.key = "spares",
+                            .unit = "N",
+                            .help = "nodes beside the plan's that replace failed ones",
+                            .fallback = "0"},
+                           options.spares, {0, 1'000'000}));
+  command.add(figure("repair_hours", "HOURS", "until a failed node is back, on average (exponential)",
+                     "0, back or replaced at once", options.repair_hours, kAny));
+  command.add(switch_option({.key = "elastic",
+                             .help = "without a spare go on with fewer data-parallel replicas and the same "
+                                     "global batch, until the first "
+                                     "checkpoint after the repair"},
+                            options.elastic));
+}
+
+void add_simulation_options(Command& command, Options& options) {
+  command.add(count_option({.key = "runs", .unit = "N", .help = "whole runs to simulate", .fallback = "200"},
+                           options.runs, {1, 1'000'000}));
+  command.add(count_option(
+      {.key = "seed", .unit = "N", .help = "of the random failures and repairs", .fallback = "1"},
+      options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
+  command.add(
+      count_option({.key = "jobs",
+                    .unit = "J",
+                    .help = "processes that simulate an elastic run's plans; the answer is the same whatever "
+                            "it is",
+                    .fallback = "0, one a processor"},
+                   options.jobs, {0, kMostJobs}));
 }
 
 }  // namespace
 
-void add_goodput(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand(
-      "goodput", "says how long a whole run takes on devices that fail, and what to do about it");
+Command goodput_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  add_run_options(*verb, *options);
-  add_checkpoint_options(*verb, *options);
-  add_node_options(*verb, *options);
-  verb->add_option("--runs", options->runs, "whole runs to simulate (default: 200)")
-      ->check(CLI::Range(1, 1'000'000).description(""))
-      ->type_name("N");
-  verb->add_option("--seed", options->seed, "of the random failures and repairs (default: 1)")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("N");
-  verb->add_option("--jobs", options->jobs,
-                   "processes that simulate an elastic run's plans; the answer is the same whatever it is "
-                   "(default: 0, one a processor)")
-      ->check(CLI::Range(0, 1024).description(""))
-      ->type_name("J");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{"goodput",
+                  "says how long a whole run takes on devices that fail, and what to do about it",
+                  {plan_option(options->plan)},
+                  [options] { return run(*options); }};
+  add_run_options(command, *options);
+  add_checkpoint_options(command, *options);
+  add_node_options(command, *options);
+  add_simulation_options(command, *options);
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

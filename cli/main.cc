@@ -1,15 +1,14 @@
-// orrery: parses, calls the libraries, prints, and turns errors into the contract's exit codes.
+// orrery: parses, calls the libraries, prints, and turns errors into the exit codes.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "cli/version.h"
 
 namespace orrery::cli {
 namespace {
@@ -28,39 +27,17 @@ int complain(int code, std::string text) {
   return code;
 }
 
-// The verb that was typed, to point at its help.
-std::string help_of(const CLI::App& app) {
-  const auto verbs = app.get_subcommands();
-  return verbs.empty() ? "see orrery --help" : fmt::format("see orrery {} --help", verbs[0]->get_name());
-}
-
-int run(int argc, char** argv) {
-  CLI::App app{
-      "Plans the training of a neural network on a cluster, simulates the plan, runs it and learns from "
-      "the difference."};
-  app.name("orrery");
-  app.set_version_flag("--version", &version_text, "versions of Orrery and of what it is built with");
-  app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
-  Action action;
-  add_catalog(app, action);
-  add_discover(app, action);
-  add_plan(app, action);
-  add_whatif(app, action);
-  add_simulate(app, action);
-  add_collective(app, action);
-  add_run(app, action);
-  add_calibrate(app, action);
-  add_validate(app, action);
-  add_export(app, action);
-  add_goodput(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return complain(kUsage, fmt::format("{} ({})", error.what(), help_of(app)));
-  }
-  return action();
+int run_words(int argc, char** argv) {
+  std::vector<Command> commands = {catalog_command(), discover_command(),  plan_command(),
+                                   whatif_command(),  simulate_command(),  collective_command(),
+                                   run_command(),     calibrate_command(), validate_command(),
+                                   export_command(),  goodput_command()};
+  const auto page = [&commands] {
+    fmt::print("{}", options_page(commands));
+    return 0;
+  };
+  commands.push_back({"options", "prints docs/options.md", {}, page, true});
+  return run(commands, argc, argv);
 }
 
 }  // namespace
@@ -69,7 +46,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace orrery;
   try {
-    return cli::run(argc, argv);
+    return cli::run_words(argc, argv);
   } catch (const UserError& error) {
     return cli::complain(cli::kUsage, error.what());
   } catch (const NoAnswer& error) {

@@ -32,24 +32,14 @@ std::size_t columns_of(std::string_view text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-CLI::Validator number_check(std::string name, bool zero_allowed) {
-  return CLI::Validator(
-      [zero_allowed](std::string& text) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        const bool parsed = !text.empty() && *end == '\0';
-        if (parsed && std::isfinite(value) && (value > 0 || (zero_allowed && value == 0))) return {};
-        return fmt::format("{} is not a finite number {} 0", text, zero_allowed ? "from" : "above");
-      },
-      std::move(name));
-}
-
 }  // namespace
 
-void Output::add_option(CLI::App& verb) {
-  verb.add_option("--json", json_,
-                  "write the result as one JSON object to FILE; - for stdout, which then holds nothing else")
-      ->type_name("FILE|-");
+Setting Output::setting() {
+  return text_option(
+      {.key = "json",
+       .unit = "FILE|-",
+       .help = "write the result as one JSON object to FILE; - for stdout, which then holds nothing else"},
+      json_);
 }
 
 void Output::print(std::string_view text) const {
@@ -110,55 +100,6 @@ void show_progress(std::string_view what, int done, int total) {
                std::string(kWidth - filled, ' '), done, total);
   }
   std::fflush(stderr);
-}
-
-double parse_bytes(std::string_view text, std::string_view option) {
-  const std::string copy(text);
-  char* end = nullptr;
-  const double value = std::strtod(copy.c_str(), &end);
-  std::string_view suffix(end);
-  double unit = 1;
-  if (!suffix.empty()) {
-    constexpr std::string_view kUnits = "KMGT";
-    const auto power = kUnits.find(static_cast<char>(std::toupper(static_cast<unsigned char>(suffix[0]))));
-    if (power != std::string_view::npos) {
-      unit = std::pow(1024.0, static_cast<double>(power + 1));
-      suffix.remove_prefix(1);
-      if (suffix == "iB" || suffix == "B") suffix = {};
-    } else if (suffix == "B") {
-      suffix = {};
-    }
-  }
-  if (end == copy.c_str() || !suffix.empty() || !std::isfinite(value) || value < 0)
-    throw UserError(fmt::format("{} {} is not a number of bytes", option, text),
-                    "expected a number from 0 with an optional K, M, G or T (binary)");
-  return value * unit;
-}
-
-double parse_amount(std::string_view text, std::string_view option) {
-  const std::string copy(text);
-  char* end = nullptr;
-  double value = std::strtod(copy.c_str(), &end);
-  const std::string_view suffix(end);
-  constexpr std::string_view kUnits = "kmbt";
-  if (suffix.size() == 1) {
-    const char unit = static_cast<char>(std::tolower(static_cast<unsigned char>(suffix[0])));
-    const auto power = kUnits.find(unit == 'g' ? 'b' : unit);
-    value = power != std::string_view::npos ? value * std::pow(1000.0, static_cast<double>(power + 1)) : 0;
-  }
-  constexpr double kMost = 1e18;  // counts stay exact enough, and whole steps within 64 bits
-  if (end == copy.c_str() || suffix.size() > 1 || !(value >= 1 && value <= kMost))
-    throw UserError(fmt::format("{} {} is no number of things to train on", option, text),
-                    "expected a number from 1 to 1e18 with an optional k, M, B or T: 15T, 300e9");
-  return value;
-}
-
-CLI::Validator positive_number() {
-  return number_check("NUMBER>0", false);
-}
-
-CLI::Validator non_negative_number() {
-  return number_check("NUMBER>=0", true);
 }
 
 }  // namespace orrery::cli

@@ -7,17 +7,17 @@
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
-#include "cli/training_options.h"
 #include "cli/verbs.h"
 #include "planner/evaluation/load.h"
 #include "planner/search/pareto.h"
 #include "planner/search/search.h"
+#include "request/request.h"
 
 namespace orrery::cli {
 namespace {
 
 struct Options {
-  TrainingOptions training;
+  Request request;
   std::string out;
   int jobs = 0;
   bool load = false, pareto = false;
@@ -79,13 +79,14 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
 }
 
 int run(const Options& options) {
-  const auto job = options.training.job();
-  options.training.say_what_is_ignored();
-  planner::SearchOptions search = options.training.search_options();
+  Question question = question_of(options.request);
+  say_what_is_ignored(question.ignored);
+  const auto& job = question.job;
+  planner::SearchOptions search = question.search;
   search.jobs = options.jobs;
   search.pareto = options.pareto;
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
-  const planner::SearchResult result = planner::search(job, options.training.pins(), search);
+  const planner::SearchResult result = planner::search(job, question.pins, search);
   show_progress("", 0, 0);
 
   // Files first: where one cannot be written, the error stands alone.
@@ -98,7 +99,7 @@ int run(const Options& options) {
   if (options.load)
     options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +
                          "\n");
-  options.output.print(result.why + "\n");
+  options.output.print(in_flags(result.why) + "\n");
   const std::string uneven = planner::uneven_load(load);
   if (!uneven.empty()) options.output.print(uneven + "\n");
   options.output.print(verdict(result));
@@ -108,27 +109,34 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("plan", "searches for the best way to train WORKLOAD on CLUSTER");
+Command plan_command() {
   const auto options = std::make_shared<Options>();
-  options->training.add_options(*verb);
-  verb->add_option("--out", options->out, "write the best plan, self-contained (default: none written)")
-      ->type_name("PLAN");
-  verb->add_option("--jobs", options->jobs,
-                   "simulating processes; the answer is the same whatever it is "
-                   "(default: 0, one a processor)")
-      ->check(CLI::Range(0, 1024).description(""))
-      ->type_name("J");
-  verb->add_flag(
-      "--pareto", options->pareto,
-      "look for the whole front of step time, cost, energy and memory headroom and print it (the JSON "
-      "has the front of what was simulated anyway)");
-  verb->add_flag(
-      "--load", options->load,
-      "print what each pipeline stage and each replica of the best plan computes and holds (always "
-      "in the JSON)");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{"plan", "searches for the best way to train WORKLOAD on CLUSTER",
+                  request_options(options->request), [options] { return run(*options); }};
+  command.add(text_option({.key = "out",
+                           .unit = "PLAN",
+                           .help = "write the best plan, self-contained",
+                           .fallback = "none written"},
+                          options->out));
+  command.add(count_option({.key = "jobs",
+                            .unit = "J",
+                            .help = "simulating processes; the answer is the same whatever it is",
+                            .fallback = "0, one a processor"},
+                           options->jobs, {0, kMostJobs}));
+  command.add(switch_option(
+      {.key = "pareto",
+       .help =
+           "look for the whole front of step time, cost, energy and memory headroom and print it (the JSON "
+           "has the front of what was simulated anyway)"},
+      options->pareto));
+  command.add(switch_option(
+      {.key = "load",
+       .help =
+           "print what each pipeline stage and each replica of the best plan computes and holds (always in "
+           "the JSON)"},
+      options->load));
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

@@ -1,6 +1,7 @@
 #include "cli/plan_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "planner/search/why.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
+#include "request/request.h"
 
 namespace orrery::cli {
 
@@ -23,23 +25,42 @@ void write_plan(const Plan& plan, const std::string& file) {
   write_file_atomically(file, to_textproto(message));
 }
 
-void add_detail_option(CLI::App& verb, std::string& detail) {
-  verb.add_option("--detail", detail,
-                  "flows: a collective is one flow an edge; messages: each step's messages one by one, for "
-                  "small groups (default: flows)")
-      ->type_name("flows|messages");
+void say_what_is_ignored(const std::vector<std::string>& ignored) {
+  if (!ignored.empty())
+    fmt::print(stderr, "orrery: ignored, for it says nothing of the plan: {}\n", fmt::join(ignored, " "));
+}
+
+std::string in_flags(std::string_view text) {
+  Request any;
+  return with_flags(text, request_options(any));
+}
+
+Setting plan_option(std::string& plan) {
+  return text_option(
+      {.key = "plan", .help = "a plan that `orrery plan --out` wrote", .positional = true, .required = true},
+      plan);
+}
+
+Setting detail_option(std::string& detail) {
+  return text_option(
+      {.key = "detail",
+       .unit = "flows|messages",
+       .help = "flows: a collective is one flow an edge; messages: each step's messages one by one, "
+               "for small groups",
+       .fallback = "flows"},
+      detail);
 }
 
 sim::Detail parse_detail(const std::string& name) {
   if (name == "flows") return sim::Detail::flows;
   if (name == "messages") return sim::Detail::messages;
-  throw UserError(fmt::format("--detail {} is unknown", name), "expected flows or messages");
+  throw UserError(fmt::format("`detail` {} is unknown", name), "expected flows or messages");
 }
 
 bool parse_fold(const std::string& name) {
   if (name == "on") return true;
   if (name == "off") return false;
-  throw UserError(fmt::format("--fold {} is unknown", name), "expected on or off");
+  throw UserError(fmt::format("`fold` {} is unknown", name), "expected on or off");
 }
 
 std::string breakdown_text(const Breakdown& breakdown) {

@@ -1,10 +1,10 @@
 // What the verbs that take a PLAN share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/json.h"
+#include "base/option.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/evaluation/load.h"
 #include "program/plan.h"
@@ -12,9 +12,20 @@
 
 namespace orrery::cli {
 
+// On stderr, what of other systems' settings was not read, if anything.
+void say_what_is_ignored(const std::vector<std::string>& ignored);
+
 void write_plan(const Plan& plan, const std::string& file);
 
-void add_detail_option(CLI::App& verb, std::string& detail);
+// Processes of a verb's `jobs`, at most.
+constexpr int kMostJobs = 1024;
+
+// `text` with the options of a request that it quotes ("`micro_batch`") as flags.
+std::string in_flags(std::string_view text);
+
+// A positional PLAN.
+Setting plan_option(std::string& plan);
+Setting detail_option(std::string& detail);
 sim::Detail parse_detail(const std::string& name);
 bool parse_fold(const std::string& name);
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/executor.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "program/plan.h"
 
@@ -47,62 +48,98 @@ int run(const Options& options) {
                          placement_of(plan.job->cluster, ranks, options.launch));
 }
 
+constexpr int kMostSteps = 1'000'000'000;
+
+// A number that the executor reads.
+Setting passed_on(Option option, std::string& value, const Numbers& numbers) {
+  option.range = range_of(numbers);
+  return {std::move(option), [&value, numbers](const std::string& text) {
+            value = text;
+            return read_number(text, numbers).has_value();
+          }};
+}
+
+void add_rate_options(Command& command, Options& options) {
+  command.add(passed_on(
+      {.key = "learning_rate", .unit = "RATE", .help = "of the optimizer", .fallback = "the plan's"},
+      options.learning_rate, kPositive));
+  command.add(passed_on({.key = "base_batch",
+                         .unit = "SAMPLES",
+                         .help = "linear scaling rule: the rate times global batch / SAMPLES",
+                         .fallback = "not scaled"},
+                        options.base_batch, kPositive));
+  command.add(passed_on({.key = "warmup_steps",
+                         .unit = "N",
+                         .help = "the rate rises linearly over so many steps",
+                         .fallback = "0"},
+                        options.warmup_steps, {}));
+}
+
+void add_data_options(Command& command, Options& options) {
+  command.add(text_option({.key = "data",
+                           .unit = "PATH",
+                           .help = "text to train on, a token a byte; for networks on images CIFAR-10's "
+                                   "binary files or a folder of .ppm "
+                                   "pictures for each class",
+                           .fallback = "the GPL that every Debian carries, synthetic images"},
+                          options.data));
+  command.add(text_option({.key = "vocab",
+                           .unit = "FOLDER",
+                           .help = "folder of a GPT-2 vocabulary, vocab.json and merges.txt",
+                           .fallback = "a token is a byte"},
+                          options.vocabulary));
+}
+
+void add_checkpoint_options(Command& command, Options& options) {
+  command.add(text_option({.key = "checkpoint_dir",
+                           .unit = "FOLDER",
+                           .help = "folder for checkpoints, which every rank must see",
+                           .fallback = "none are written"},
+                          options.checkpoint_folder));
+  command.add(count_option({.key = "checkpoint_every",
+                            .unit = "N",
+                            .help = "steps between checkpoints",
+                            .fallback = "none are written"},
+                           options.checkpoint_every, {1, kMostSteps}));
+  command.add(
+      switch_option({.key = "restart",
+                     .help = "go on from the folder's newest checkpoint, under this plan or another; --steps "
+                             "counts from the beginning"},
+                    options.restart));
+  command.add(
+      text_option({.key = "init",
+                   .unit = "FILE|FOLDER",
+                   .help = "start from a model's weights: a .safetensors file or a Hugging Face folder",
+                   .fallback = "seeded"},
+                  options.init));
+  command.add(text_option({.key = "save",
+                           .unit = "FILE",
+                           .help = "write the weights at the end as safetensors under Hugging Face's names",
+                           .fallback = "not written"},
+                          options.save));
+}
+
 }  // namespace
 
-void add_run(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("run", "executes a plan: trains for real");
+Command run_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  add_backend_option(*verb, options->backend);
-  add_mpi_option(*verb, options->mpi);
-  add_launch_options(*verb, options->launch);
-  verb->add_option("--steps", options->steps, "training steps (default: 10)")
-      ->check(CLI::Range(1, 1'000'000'000).description(""))
-      ->type_name("N");
-  verb->add_option("--learning-rate", options->learning_rate, "instead of the plan's")
-      ->check(CLI::PositiveNumber.description(""))
-      ->type_name("RATE");
-  verb->add_option("--base-batch", options->base_batch,
-                   "linear scaling rule: the rate times global batch / SAMPLES (default: not scaled)")
-      ->check(CLI::PositiveNumber.description(""))
-      ->type_name("SAMPLES");
-  verb->add_option("--warmup-steps", options->warmup_steps,
-                   "the rate rises linearly over so many steps (default: 0)")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->type_name("N");
-  verb->add_option(
-          "--data", options->data,
-          "text to train on, a token a byte (default: the GPL that every Debian carries); for networks "
-          "on images CIFAR-10's binary files or a folder of .ppm pictures for each class (default: "
-          "synthetic images)")
-      ->type_name("PATH");
-  verb->add_option("--vocab", options->vocabulary,
-                   "folder of a GPT-2 vocabulary, vocab.json and merges.txt (default: a token is a byte)")
-      ->type_name("FOLDER");
-  verb->add_option("--checkpoint-dir", options->checkpoint_folder,
-                   "folder for checkpoints, which every rank must see (default: none are written)")
-      ->type_name("FOLDER");
-  verb->add_option("--checkpoint-every", options->checkpoint_every,
-                   "steps between checkpoints (default: none are written)")
-      ->check(CLI::Range(1, 1'000'000'000).description(""))
-      ->type_name("N");
-  verb->add_flag(
-      "--restart", options->restart,
-      "go on from the folder's newest checkpoint, under this plan or another; --steps counts from the "
-      "beginning");
-  verb->add_option(
-          "--init", options->init,
-          "start from a model's weights: a .safetensors file or a Hugging Face folder (default: seeded)")
-      ->type_name("FILE|FOLDER");
-  verb->add_option(
-          "--save", options->save,
-          "write the weights at the end as safetensors under Hugging Face's names (default: not written)")
-      ->type_name("FILE");
-  verb->add_option("--trace", options->trace, "write a Chrome/Perfetto trace (default: none written)")
-      ->type_name("FILE");
-  verb->add_option("--json", options->json, "write the result as one JSON object to FILE; - for stdout")
-      ->type_name("FILE|-");
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{"run",
+                  "executes a plan: trains for real",
+                  {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
+                  [options] { return run(*options); }};
+  command.add(launch_options(options->launch));
+  command.add(count_option({.key = "steps", .unit = "N", .help = "training steps", .fallback = "10"},
+                           options->steps, {1, kMostSteps}));
+  add_rate_options(command, *options);
+  add_data_options(command, *options);
+  add_checkpoint_options(command, *options);
+  command.add(text_option(
+      {.key = "trace", .unit = "FILE", .help = "write a Chrome/Perfetto trace", .fallback = "none written"},
+      options->trace));
+  command.add(text_option(
+      {.key = "json", .unit = "FILE|-", .help = "write the result as one JSON object to FILE; - for stdout"},
+      options->json));
+  return command;
 }
 
 }  // namespace orrery::cli

@@ -66,21 +66,29 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("simulate", "runs a plan in virtual time");
+Command simulate_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote")->required();
-  verb->add_option("--fold", options->fold,
-                   "on: one rank of each class of like ranks; off: every rank (default: on)")
-      ->type_name("on|off");
-  add_detail_option(*verb, options->detail);
-  verb->add_option("--trace", options->trace, "write a Chrome/Perfetto trace (default: none written)")
-      ->type_name("FILE");
-  verb->add_option("--steps", options->steps, "steps to simulate (default: what the steady state needs)")
-      ->check(CLI::Range(1, 10000).description(""))
-      ->type_name("N");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  return {"simulate",
+          "runs a plan in virtual time",
+          {plan_option(options->plan),
+           text_option({.key = "fold",
+                        .unit = "on|off",
+                        .help = "on: one rank of each class of like ranks; off: every rank",
+                        .fallback = "on"},
+                       options->fold),
+           detail_option(options->detail),
+           text_option({.key = "trace",
+                        .unit = "FILE",
+                        .help = "write a Chrome/Perfetto trace",
+                        .fallback = "none written"},
+                       options->trace),
+           count_option({.key = "steps",
+                         .unit = "N",
+                         .help = "steps to simulate",
+                         .fallback = "what the steady state needs"},
+                        options->steps, {1, 10000}),
+           options->output.setting()},
+          [options] { return run(*options); }};
 }
 
 }  // namespace orrery::cli

@@ -13,6 +13,7 @@
 #include "cli/executor.h"
 #include "cli/history.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "evidence/published.h"
 #include "evidence/published_collectives.h"
@@ -269,7 +270,7 @@ int run(const Options& options) {
                     !options.published_collectives.empty() + static_cast<int>(options.history);
   if (asked != 1)
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
-                    "expected one of PLAN, --published, --published-collectives and --history");
+                    "expected one of PLAN, `published`, `published_collectives` and `history`");
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
     const Json result = planner::validate_published(options.published);
@@ -283,36 +284,51 @@ int run(const Options& options) {
   return validate_plan(options);
 }
 
+void add_published_options(Command& command, Options& options) {
+  command.add(texts_option({.key = "published",
+                            .unit = "CSV…",
+                            .help = "judge predictions by tables of published steps and memory",
+                            .many = true},
+                           options.published));
+  command.add(texts_option({.key = "published_collectives",
+                            .unit = "CSV…",
+                            .help = "judge the collective model by tables of published nccl-tests runs",
+                            .many = true},
+                           options.published_collectives));
+  command.add(switch_option(
+      {.key = "history", .help = "show every plan that was validated here, and its error over time"},
+      options.history));
+  command.add(text_option(
+      {.key = "markdown", .unit = "FILE", .help = "with --published: writes the figures as Markdown"},
+      options.markdown));
+}
+
 }  // namespace
 
-void add_validate(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("validate", "predicts, runs, and sets predicted beside measured");
+Command validate_command() {
   const auto options = std::make_shared<Options>();
-  verb->add_option("PLAN", options->plan, "a plan that `orrery plan --out` wrote");
-  add_backend_option(*verb, options->backend);
-  add_mpi_option(*verb, options->mpi);
-  add_launch_options(*verb, options->launch);
-  verb->add_option("--steps", options->steps,
-                   fmt::format("training steps to measure (default: {})", kDefaultSteps))
-      ->check(CLI::Range(1, 1'000'000).description(""))
-      ->type_name("N");
-  verb->add_option("--tolerance", options->tolerance,
-                   "exit with 3 where the step's relative error is larger, as a fraction (default: none)")
-      ->check(non_negative_number().description(""))
-      ->type_name("R");
-  verb->add_option("--data", options->data, "text to train on (default: as `orrery run`)")->type_name("FILE");
-  verb->add_option("--published", options->published,
-                   "judge predictions by tables of published steps and memory")
-      ->type_name("CSV…");
-  verb->add_option("--published-collectives", options->published_collectives,
-                   "judge the collective model by tables of published nccl-tests runs")
-      ->type_name("CSV…");
-  verb->add_flag("--history", options->history,
-                 "show every plan that was validated here, and its error over time");
-  verb->add_option("--markdown", options->markdown, "with --published: writes the figures as Markdown")
-      ->type_name("FILE");
-  options->output.add_option(*verb);
-  verb->callback([&action, options] { action = [options] { return run(*options); }; });
+  Command command{"validate",
+                  "predicts, runs, and sets predicted beside measured",
+                  {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
+                  [options] { return run(*options); }};
+  command.option("plan").required = false;
+  command.add(launch_options(options->launch));
+  command.add(count_option({.key = "steps",
+                            .unit = "N",
+                            .help = "training steps to measure",
+                            .fallback = std::to_string(kDefaultSteps)},
+                           options->steps, {1, 1'000'000}));
+  command.add(number_option({.key = "tolerance",
+                             .unit = "R",
+                             .help = "exit with 3 where the step's relative error is larger, as a fraction",
+                             .fallback = "none"},
+                            options->tolerance));
+  command.add(
+      text_option({.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as `orrery run`"},
+                  options->data));
+  add_published_options(command, *options);
+  command.add(options->output.setting());
+  return command;
 }
 
 }  // namespace orrery::cli

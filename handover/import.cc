@@ -8,57 +8,28 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/parse.h"
 
 namespace orrery::planner {
 namespace {
 
-// Words of a shell's argument list: spaces part them, quotes and backslashes keep what they hold together.
 std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  std::string word;
-  bool open = false;  // a word has begun
-  char quote = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool escapes = c == '\\' && quote != '\'' && i + 1 < text.size();
-    if (escapes) {
-      ++i;
-      if (text[i] == '\n') continue;  // a line that goes on
-      word += text[i];
-      open = true;
-    } else if (quote != 0) {
-      if (c == quote)
-        quote = 0;
-      else
-        word += c;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-      open = true;
-    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-      if (open) words.push_back(std::move(word));
-      word.clear();
-      open = false;
-    } else {
-      word += c;
-      open = true;
-    }
-  }
-  if (quote != 0)
-    throw UserError(fmt::format("--from-megatron: a quotation opened by {} does not end", quote),
-                    "expected a shell-quoted argument list");
-  if (open) words.push_back(std::move(word));
-  return words;
+  auto words = shell_words(text);
+  if (!words)
+    throw UserError("`from_megatron`: a quotation does not end", "expected a shell-quoted argument list");
+  return *std::move(words);
 }
 
-template <typename Number>
-Number number_of(const std::string& text, const std::string& flag, Number most = 1 << 24) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most)
-    throw UserError(fmt::format("--from-megatron: {} has the value '{}'", flag, text),
+std::int64_t whole(const std::string& text, const std::string& flag, std::int64_t most) {
+  const auto value = parse_whole(text);
+  if (!value || *value < 1 || *value > most)
+    throw UserError(fmt::format("`from_megatron`: {} has the value '{}'", flag, text),
                     fmt::format("expected a whole number from 1 to {}", most));
-  return value;
+  return *value;
 }
+
+constexpr int kMostCount = 1 << 24;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 
 class Megatron {
  public:
@@ -84,11 +55,11 @@ class Megatron {
   std::string value(const std::string& flag) {
     if (inline_) return *std::exchange(inline_, std::nullopt);
     if (!has_value())
-      throw UserError(fmt::format("--from-megatron: {} without its value", flag),
+      throw UserError(fmt::format("`from_megatron`: {} without its value", flag),
                       "expected a value after it");
     return words_[at_++];
   }
-  int count(const std::string& flag) { return number_of<int>(value(flag), flag); }
+  int count(const std::string& flag) { return static_cast<int>(whole(value(flag), flag, kMostCount)); }
 
   void read(std::string flag) {
     inline_.reset();
@@ -112,7 +83,7 @@ class Megatron {
     else if (flag == "--micro-batch-size")
       p.micro_batch = count(flag);
     else if (flag == "--global-batch-size")
-      result_.global_batch = number_of<std::int64_t>(value(flag), flag);
+      result_.global_batch = whole(value(flag), flag, kMostCount);
     else if (flag == "--seq-length")
       result_.seq_len = count(flag);
     else if (flag == "--sequence-parallel")
@@ -138,7 +109,7 @@ class Megatron {
     else if (flag == "--overlap-grad-reduce")
       p.overlap_grad_reduce = true;
     else if (flag == "--ddp-bucket-size")
-      bucket_elements_ = number_of<std::int64_t>(value(flag), flag, std::int64_t{1} << 40);
+      bucket_elements_ = whole(value(flag), flag, kMostElements);
     else if (flag == "--grad-reduce-in-bf16")
       gradient_bytes_ = 2;
     else if (flag == "--recompute-granularity")
@@ -167,12 +138,11 @@ class Megatron {
 
   double factor(const std::string& flag) {
     const std::string text = value(flag);
-    char* end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0' || !(number > 0) || number > 1e6)
-      throw UserError(fmt::format("--from-megatron: {} has the value '{}'", flag, text),
+    const auto number = parse_number(text);
+    if (!number || !(*number > 0) || *number > 1e6)
+      throw UserError(fmt::format("`from_megatron`: {} has the value '{}'", flag, text),
                       "expected a positive number");
-    return number;
+    return *number;
   }
 
   void ignore(const std::string& flag) {
@@ -184,7 +154,7 @@ class Megatron {
     Pins& p = result_.pins;
     if (strategy_ && *strategy_ != "no_shard" && *strategy_ != "optim" && *strategy_ != "optim_grads" &&
         *strategy_ != "optim_grads_params")
-      throw UserError(fmt::format("--from-megatron: --data-parallel-sharding-strategy {}", *strategy_),
+      throw UserError(fmt::format("`from_megatron`: --data-parallel-sharding-strategy {}", *strategy_),
                       "expected no_shard, optim, optim_grads or optim_grads_params");
     const std::string strategy = strategy_.value_or("optim_grads_params");
     p.zero = fsdp_          ? (strategy == "no_shard"      ? 0
@@ -209,7 +179,7 @@ class Megatron {
     Pins& p = result_.pins;
     if (!granularity_) return;
     if (*granularity_ != "selective" && *granularity_ != "full")
-      throw UserError(fmt::format("--from-megatron: --recompute-granularity {}", *granularity_),
+      throw UserError(fmt::format("`from_megatron`: --recompute-granularity {}", *granularity_),
                       "expected selective or full");
     p.recompute = *granularity_ == "full" ? Recompute::full : Recompute::selective;
     if (*granularity_ == "full" && method_.value_or("uniform") == "block" && recomputed_)
@@ -224,7 +194,7 @@ class Megatron {
     const int middle = pp - (first_layers_ ? 1 : 0) - (last_layers_ ? 1 : 0);
     if (middle < 0 || ends > layers_ || (middle > 0 ? (layers_ - ends) % middle != 0 : ends != layers_))
       throw UserError(
-          fmt::format("--from-megatron: first and last stage of {} layers in all leave {} for {} stages",
+          fmt::format("`from_megatron`: first and last stage of {} layers in all leave {} for {} stages",
                       ends, layers_ - ends, middle),
           "expected an even rest");
     p.stage_layers.emplace();
@@ -246,7 +216,7 @@ class Megatron {
     }
     const int parts = static_cast<int>(p.stage_layers->size());
     if (parts % *p.pp != 0)
-      throw UserError(fmt::format("--from-megatron: --pipeline-model-parallel-layout has {} parts", parts),
+      throw UserError(fmt::format("`from_megatron`: --pipeline-model-parallel-layout has {} parts", parts),
                       fmt::format("expected a multiple of the {} stages", *p.pp));
     p.interleave = parts / *p.pp;
   }
@@ -254,7 +224,7 @@ class Megatron {
   // Repetitions written out.
   std::string expanded(const std::string& text, std::size_t& at, int depth) const {
     const auto refuse = [&] {
-      return UserError(fmt::format("--from-megatron: --pipeline-model-parallel-layout '{}'", text),
+      return UserError(fmt::format("`from_megatron`: --pipeline-model-parallel-layout '{}'", text),
                        "expected E, t, m, L, |, and groups as (t|)*3");
     };
     if (depth > 8) throw refuse();
@@ -328,7 +298,7 @@ class DeepSpeed {
     return static_cast<std::int64_t>(number);
   }
   int small(const Json& value, const std::string& key, std::int64_t least) const {
-    return static_cast<int>(std::min<std::int64_t>(whole(value, key, least), 1 << 24));
+    return static_cast<int>(std::min<std::int64_t>(whole(value, key, least), kMostCount));
   }
   void need_object(const Json& value, const std::string& key, const char* expected) const {
     if (!value.is_object()) refuse(key + " is no object", expected);
@@ -343,7 +313,7 @@ class DeepSpeed {
       refuse(fmt::format("train_batch_size is {}", batch),
              fmt::format("a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
                          of_each));
-    return static_cast<int>(std::min<std::int64_t>(batch / of_each, 1 << 24));
+    return static_cast<int>(std::min<std::int64_t>(batch / of_each, kMostCount));
   }
 
   void read(const std::string& key, const Json& value) {

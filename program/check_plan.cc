@@ -33,22 +33,22 @@ void check_divides(std::string_view option, std::int64_t value, std::int64_t cou
 void check_batch(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Training& training = plan.job->training;
-  check_at_least("--global-batch", training.global_batch, 1);
-  check_at_least("--micro-batch", choices.micro_batch, 1);
+  check_at_least("`global_batch`", training.global_batch, 1);
+  check_at_least("`micro_batch`", choices.micro_batch, 1);
   if (!(training.sample_bytes >= 0) || !std::isfinite(training.sample_bytes)) {
-    reject(fmt::format("--sample-bytes {}", training.sample_bytes), "a size in bytes");
+    reject(fmt::format("`sample_bytes` {}", training.sample_bytes), "a size in bytes");
   }
   const auto& groups = plan.job->cluster.groups;
   if (training.sample_bytes > 0 && std::any_of(groups.begin(), groups.end(), [](const NodeGroup& group) {
         return group.node.storage_read_bytes_per_s <= 0;
       })) {
-    reject(fmt::format("--sample-bytes {}: nodes of {} without storage", training.sample_bytes,
+    reject(fmt::format("`sample_bytes` {}: nodes of {} without storage", training.sample_bytes,
                        plan.job->cluster.name),
            "storage_read_bytes_per_s in the cluster file");
   }
   if (choices.replica_batches.empty()) {
     if (!training.divides_over(choices.dp, choices.micro_batch)) {
-      reject(fmt::format("--global-batch {}: does not divide by dp {} x micro-batch {}",
+      reject(fmt::format("`global_batch` {}: does not divide by dp {} x micro-batch {}",
                          training.global_batch, choices.dp, choices.micro_batch),
              fmt::format("a multiple of {}", std::int64_t{choices.dp} * choices.micro_batch));
     }
@@ -73,12 +73,12 @@ void check_batch(const Plan& plan) {
   const bool even =
       std::all_of(batches.begin(), batches.end(), [&](auto batch) { return batch == batches[0]; });
   if (!even && choices.zero >= 2) {
-    reject(fmt::format("--zero {} with uneven replica batches", choices.zero),
-           "--zero 0 or 1: ZeRO 2 and 3 communicate in every micro-batch, so replicas need equally many");
+    reject(fmt::format("`zero` {} with uneven replica batches", choices.zero),
+           "`zero` 0 or 1: ZeRO 2 and 3 communicate in every micro-batch, so replicas need equally many");
   }
   if (!even && choices.ep > 1) {
-    reject(fmt::format("--ep {} with uneven replica batches", choices.ep),
-           "--ep 1: experts are exchanged in every micro-batch, so replicas need equally many");
+    reject(fmt::format("`ep` {} with uneven replica batches", choices.ep),
+           "`ep` 1: experts are exchanged in every micro-batch, so replicas need equally many");
   }
 }
 
@@ -88,27 +88,27 @@ void check_split(const Plan& plan) {
   const Workload& workload = plan.job->workload;
   const std::vector<int> split = split_operators(workload);
   if (split.empty()) {
-    reject(fmt::format("--tp {}: {} has no operator that is split between tensor ranks", choices.tp,
+    reject(fmt::format("`tp` {}: {} has no operator that is split between tensor ranks", choices.tp,
                        workload.name),
-           "--tp 1");
+           "`tp` 1");
   }
   if (!choices.sequence_parallel) {
-    reject(fmt::format("--tp {} with --sequence-parallel off: tensor ranks share the samples of {}",
+    reject(fmt::format("`tp` {} with `sequence_parallel` off: tensor ranks share the samples of {}",
                        choices.tp, workload.name),
-           "--sequence-parallel on");
+           "`sequence_parallel` on");
   }
   for (const int index : split) {
     const Operator& op = workload.operators[static_cast<std::size_t>(index)];
     const bool table = op.kind == OperatorKind::embedding;
     const bool row = op.split == TensorSplit::row;
     const std::int64_t features = table ? op.output_elements : row ? op.matmuls[0].k : op.matmuls[0].n;
-    check_divides("--tp", choices.tp, features,
+    check_divides("`tp`", choices.tp, features,
                   fmt::format("{} features of {}", row ? "input" : "output", op.name),
                   "a divisor of what is split");
   }
   if (choices.shard_group > 0) {
-    reject(fmt::format("--shard-group {} with --tp {} of {}", choices.shard_group, choices.tp, workload.name),
-           "no --shard-group: what tensor ranks hold whole is sharded over all of them");
+    reject(fmt::format("`shard_group` {} with `tp` {} of {}", choices.shard_group, choices.tp, workload.name),
+           "no `shard_group`: what tensor ranks hold whole is sharded over all of them");
   }
 }
 
@@ -117,8 +117,8 @@ void check_tensor(const Plan& plan) {
   const Workload& workload = plan.job->workload;
   const Training& training = plan.job->training;
   if (choices.sequence_parallel && choices.tp == 1) {
-    reject("--sequence-parallel on with --tp 1",
-           "--tp of at least 2, whose group the sequence is split over");
+    reject("`sequence_parallel` on with `tp` 1",
+           "`tp` of at least 2, whose group the sequence is split over");
   }
   if (choices.tp == 1) return;
   if (!workload.transformer) {
@@ -126,25 +126,25 @@ void check_tensor(const Plan& plan) {
   } else {
     const Transformer& model = *workload.transformer;
     if (model.heads % choices.tp != 0) {
-      reject(fmt::format("--tp {}: does not divide the {} attention heads", choices.tp, model.heads),
+      reject(fmt::format("`tp` {}: does not divide the {} attention heads", choices.tp, model.heads),
              fmt::format("a divisor of heads and kv heads, {} and {}", model.heads, model.kv_heads));
     }
     if (!model.mla && model.kv_heads % choices.tp != 0) {
-      reject(fmt::format("--tp {}: does not divide the {} key-value heads", choices.tp, model.kv_heads),
+      reject(fmt::format("`tp` {}: does not divide the {} key-value heads", choices.tp, model.kv_heads),
              fmt::format("a divisor of heads and kv heads, {} and {}", model.heads, model.kv_heads));
     }
     if (model.state_space) {
-      check_divides("--tp", choices.tp, model.state_space->heads, "heads of the state-space layers",
+      check_divides("`tp`", choices.tp, model.state_space->heads, "heads of the state-space layers",
                     "a divisor of their heads and groups");
-      check_divides("--tp", choices.tp, model.state_space->groups, "groups of the state-space layers",
+      check_divides("`tp`", choices.tp, model.state_space->groups, "groups of the state-space layers",
                     "a divisor of their heads and groups");
     }
     if (model.ffn_hidden > 0) {
-      check_divides("--tp", choices.tp, model.ffn_hidden, "hidden features of the MLP",
+      check_divides("`tp`", choices.tp, model.ffn_hidden, "hidden features of the MLP",
                     "a divisor of the MLP's width");
     }
     if (model.moe && model.moe->shared_ffn_hidden > 0) {
-      check_divides("--tp", choices.tp, model.moe->shared_ffn_hidden, "hidden features of the shared experts",
+      check_divides("`tp`", choices.tp, model.moe->shared_ffn_hidden, "hidden features of the shared experts",
                     "a divisor of the shared experts' width");
     }
   }
@@ -152,7 +152,7 @@ void check_tensor(const Plan& plan) {
     const std::int64_t rows =
         static_cast<std::int64_t>(choices.micro_batch) * std::max(training.seq_len, 1) / choices.cp;
     if (rows % choices.tp != 0) {
-      reject(fmt::format("--sequence-parallel on: {} rows of a micro-batch do not divide by --tp {}", rows,
+      reject(fmt::format("`sequence_parallel` on: {} rows of a micro-batch do not divide by `tp` {}", rows,
                          choices.tp),
              "micro-batch x sequence length / cp to be a multiple of tp");
     }
@@ -165,32 +165,32 @@ void check_experts(const Plan& plan) {
   const bool has_experts = workload.transformer && workload.transformer->moe;
   if (choices.etp > 1) {
     if (!has_experts) {
-      reject(fmt::format("--etp {}: {} has no experts", choices.etp, workload.name), "--etp 1");
+      reject(fmt::format("`etp` {}: {} has no experts", choices.etp, workload.name), "`etp` 1");
     }
-    check_divides("--etp", choices.etp, choices.tp, "tensor ranks",
-                  "a divisor of --tp, whose ranks share each expert");
-    check_divides("--etp", choices.etp, workload.transformer->moe->expert_ffn_hidden,
+    check_divides("`etp`", choices.etp, choices.tp, "tensor ranks",
+                  "a divisor of `tp`, whose ranks share each expert");
+    check_divides("`etp`", choices.etp, workload.transformer->moe->expert_ffn_hidden,
                   "hidden features of an expert", "a divisor of the experts' width");
   }
   if (choices.ep > 1) {
     if (!has_experts) {
-      reject(fmt::format("--ep {}: {} has no experts", choices.ep, workload.name), "--ep 1");
+      reject(fmt::format("`ep` {}: {} has no experts", choices.ep, workload.name), "`ep` 1");
     }
     const int experts = workload.transformer->moe->experts;
-    check_divides("--ep", choices.ep, experts, "experts", "a divisor of the experts");
+    check_divides("`ep`", choices.ep, experts, "experts", "a divisor of the experts");
     const int ranks = expert_ranks(choices);
     if (ranks % choices.ep != 0) {
-      reject(fmt::format("--ep {}: does not divide {}dp x cp = {}", choices.ep,
+      reject(fmt::format("`ep` {}: does not divide {}dp x cp = {}", choices.ep,
                          !choices.sequence_parallel ? ""
                          : choices.etp > 1          ? "tp / etp x "
                                                     : "tp x ",
                          ranks),
-             "a divisor of dp x cp (with --sequence-parallel on of tp / etp x dp x cp), inside which experts "
+             "a divisor of dp x cp (with `sequence_parallel` on of tp / etp x dp x cp), inside which experts "
              "are spread");
     }
   }
   if (choices.capacity_factor < 0 || !std::isfinite(choices.capacity_factor)) {
-    reject(fmt::format("--capacity-factor {}", choices.capacity_factor), "0 (dropless) or a positive factor");
+    reject(fmt::format("`capacity_factor` {}", choices.capacity_factor), "0 (dropless) or a positive factor");
   }
 }
 
@@ -200,24 +200,24 @@ void check_pipeline(const Plan& plan) {
   const int parts = choices.pp * choices.interleave;
   if (choices.schedule == Schedule::interleaved) {
     if (choices.interleave < 2) {
-      reject("--schedule interleaved with --interleave 1", "--interleave of at least 2 model chunks a stage");
+      reject("`schedule` interleaved with `interleave` 1", "`interleave` of at least 2 model chunks a stage");
     }
-    if (choices.pp < 2) reject("--schedule interleaved with --pp 1", "--pp of at least 2");
+    if (choices.pp < 2) reject("`schedule` interleaved with `pp` 1", "`pp` of at least 2");
     for (int replica = 0; replica < choices.dp; ++replica) {
       const std::int64_t count = plan.micro_batches_of(replica);
       if (count % choices.pp != 0) {
-        reject(fmt::format("--schedule interleaved: {} micro-batches do not divide by --pp {}", count,
+        reject(fmt::format("`schedule` interleaved: {} micro-batches do not divide by `pp` {}", count,
                            choices.pp),
                "a number of micro-batches that is a multiple of pp");
       }
     }
   } else if (choices.interleave != 1) {
-    reject(fmt::format("--interleave {} with --schedule {}", choices.interleave, name_of(choices.schedule)),
-           "--schedule interleaved");
+    reject(fmt::format("`interleave` {} with `schedule` {}", choices.interleave, name_of(choices.schedule)),
+           "`schedule` interleaved");
   }
   if (parts > std::max(workload.layers, 1)) {
-    reject(fmt::format("--pp {}{}: more parts than the {} layers of {}", choices.pp,
-                       choices.interleave > 1 ? fmt::format(" --interleave {}", choices.interleave) : "",
+    reject(fmt::format("`pp` {}{}: more parts than the {} layers of {}", choices.pp,
+                       choices.interleave > 1 ? fmt::format(" `interleave` {}", choices.interleave) : "",
                        workload.layers, workload.name),
            fmt::format("at most {}", std::max(workload.layers, 1)));
   }
@@ -225,7 +225,7 @@ void check_pipeline(const Plan& plan) {
     for (int chunk = 0; chunk < choices.interleave; ++chunk) {
       const LayerRange range = operators_of(plan, stage, chunk);  // throws where stage_layers do not add up
       if (range.begin == range.end) {
-        reject(fmt::format("--stage-layers: stage {} has no layer", stage), "at least one layer a stage");
+        reject(fmt::format("`stage_layers`: stage {} has no layer", stage), "at least one layer a stage");
       }
     }
   }
@@ -233,28 +233,28 @@ void check_pipeline(const Plan& plan) {
 
 void check_sharding(const Plan& plan) {
   const Choices& choices = plan.choices;
-  if (choices.zero < 0 || choices.zero > 3) reject(fmt::format("--zero {}", choices.zero), "0, 1, 2 or 3");
+  if (choices.zero < 0 || choices.zero > 3) reject(fmt::format("`zero` {}", choices.zero), "0, 1, 2 or 3");
   if (choices.shard_group != 0) {
-    check_at_least("--shard-group", choices.shard_group, 1);
+    check_at_least("`shard_group`", choices.shard_group, 1);
     if (choices.zero == 0) {
-      reject(fmt::format("--shard-group {} with --zero 0", choices.shard_group),
-             "--zero 1, 2 or 3, whose states are sharded");
+      reject(fmt::format("`shard_group` {} with `zero` 0", choices.shard_group),
+             "`zero` 1, 2 or 3, whose states are sharded");
     }
     const int replicas = choices.dp * choices.cp;
     if (replicas % choices.shard_group != 0) {
-      reject(fmt::format("--shard-group {}: does not divide dp x cp = {}", choices.shard_group, replicas),
+      reject(fmt::format("`shard_group` {}: does not divide dp x cp = {}", choices.shard_group, replicas),
              "a divisor of dp x cp");
     }
     if (choices.shard_group == 1 && replicas > 1) {
-      reject("--shard-group 1: shards nothing", "at least 2, or --zero 0");
+      reject("`shard_group` 1: shards nothing", "at least 2, or `zero` 0");
     }
     if (choices.ep > 1 && choices.shard_group != replicas) {
-      reject(fmt::format("--shard-group {} with --ep {}", choices.shard_group, choices.ep),
-             "no --shard-group: experts are sharded over their own data group");
+      reject(fmt::format("`shard_group` {} with `ep` {}", choices.shard_group, choices.ep),
+             "no `shard_group`: experts are sharded over their own data group");
     }
   }
   if (choices.bucket_bytes < 0 || !std::isfinite(choices.bucket_bytes)) {
-    reject(fmt::format("--bucket-bytes {}", choices.bucket_bytes), "a size in bytes");
+    reject(fmt::format("`bucket_bytes` {}", choices.bucket_bytes), "a size in bytes");
   }
 }
 
@@ -265,16 +265,16 @@ void check_context(const Plan& plan) {
   const bool has_attention = std::any_of(workload.operators.begin(), workload.operators.end(),
                                          [](const Operator& op) { return op.attention.has_value(); });
   if (!has_attention) {
-    reject(fmt::format("--cp {}: {} has no attention", choices.cp, workload.name), "--cp 1");
+    reject(fmt::format("`cp` {}: {} has no attention", choices.cp, workload.name), "`cp` 1");
   }
   if (workload.transformer && workload.transformer->state_space) {
-    reject(fmt::format("--cp {}: {} has state-space layers, which are not split along the sequence",
+    reject(fmt::format("`cp` {}: {} has state-space layers, which are not split along the sequence",
                        choices.cp, workload.name),
-           "--cp 1");
+           "`cp` 1");
   }
   const int seq_len = plan.job->training.seq_len;
   if (seq_len % (2 * choices.cp) != 0) {
-    reject(fmt::format("--cp {}: sequences of {} tokens", choices.cp, seq_len),
+    reject(fmt::format("`cp` {}: sequences of {} tokens", choices.cp, seq_len),
            fmt::format("a multiple of 2 x cp = {} (each rank takes one early and one late part)",
                        2 * choices.cp));
   }
@@ -282,30 +282,30 @@ void check_context(const Plan& plan) {
 
 void check_synchronisation(const Plan& plan) {
   const Choices& choices = plan.choices;
-  const std::string option = fmt::format("--sync {}", name_of(choices.sync));
+  const std::string option = fmt::format("`sync` {}", name_of(choices.sync));
   const bool asynchronous = choices.sync == Sync::async_parameter_server;
   const bool servers = asynchronous || choices.sync == Sync::parameter_server;
   if (!servers && choices.servers != 0) {
-    reject(fmt::format("--servers {} with {}", choices.servers, option),
-           "--sync parameter-server or async-parameter-server");
+    reject(fmt::format("`servers` {} with {}", choices.servers, option),
+           "`sync` parameter-server or async-parameter-server");
   }
   if (choices.staleness < 0) {
-    reject(fmt::format("--staleness {}", choices.staleness), "steps, or 0 for any number of them");
+    reject(fmt::format("`staleness` {}", choices.staleness), "steps, or 0 for any number of them");
   }
   if (!asynchronous && choices.staleness != 0) {
-    reject(fmt::format("--staleness {} with {}", choices.staleness, option), "--sync async-parameter-server");
+    reject(fmt::format("`staleness` {} with {}", choices.staleness, option), "`sync` async-parameter-server");
   }
   if (choices.sync == Sync::all_reduce) return;
   if (choices.world() != choices.dp || choices.ep != 1) {
-    reject(option + " with tensor, pipeline, context or expert parallelism", "--dp alone");
+    reject(option + " with tensor, pipeline, context or expert parallelism", "`dp` alone");
   }
-  if (choices.zero != 0) reject(fmt::format("{} with --zero {}", option, choices.zero), "--zero 0");
+  if (choices.zero != 0) reject(fmt::format("{} with `zero` {}", option, choices.zero), "`zero` 0");
   if (choices.schedule == Schedule::interleaved) {
-    reject(option + " with --schedule interleaved", "another schedule");
+    reject(option + " with `schedule` interleaved", "another schedule");
   }
   if (servers) {
     if (choices.servers < 1 || choices.servers > choices.dp) {
-      reject(fmt::format("--servers {}", choices.servers),
+      reject(fmt::format("`servers` {}", choices.servers),
              fmt::format("1 to {}: servers stand beside workers", choices.dp));
     }
     if (asynchronous && !choices.replica_batches.empty()) {
@@ -325,22 +325,22 @@ void check_synchronisation(const Plan& plan) {
 void check_compression(const Plan& plan) {
   const Choices& choices = plan.choices;
   if (choices.grad_compression == Compression::none) return;
-  const std::string option = fmt::format("--grad-compression {}", name_of(choices.grad_compression));
+  const std::string option = fmt::format("`grad_compression` {}", name_of(choices.grad_compression));
   if (choices.sync != Sync::all_reduce) {
-    reject(fmt::format("{} with --sync {}", option, name_of(choices.sync)), "--sync all-reduce");
+    reject(fmt::format("{} with `sync` {}", option, name_of(choices.sync)), "`sync` all-reduce");
   }
   const bool half = choices.grad_compression == Compression::fp16;
   if (choices.zero > (half ? 1 : 0)) {
-    reject(fmt::format("{} with --zero {}", option, choices.zero), half ? "--zero 0 or 1" : "--zero 0");
+    reject(fmt::format("{} with `zero` {}", option, choices.zero), half ? "`zero` 0 or 1" : "`zero` 0");
   }
   if (half && bytes_of(plan.gradient_type()) <= bytes_of(DType::fp16)) {
     reject(fmt::format("{}: gradients are {} already", option, name_of(plan.gradient_type())), "none");
   }
   if (choices.hybrid()) {
-    reject(fmt::format("{} with --shard-group {}", option, choices.shard_group), "no --shard-group");
+    reject(fmt::format("{} with `shard_group` {}", option, choices.shard_group), "no `shard_group`");
   }
   if (choices.grad_compression == Compression::topk && !(choices.topk_ratio > 0 && choices.topk_ratio <= 1)) {
-    reject(fmt::format("--grad-compression topk:{}", choices.topk_ratio), "a ratio above 0 and up to 1");
+    reject(fmt::format("`grad_compression` topk:{}", choices.topk_ratio), "a ratio above 0 and up to 1");
   }
 }
 
@@ -374,7 +374,7 @@ void check_world(const Plan& plan) {
     reject(
         fmt::format("tp {} x pp {} x dp {} x cp {} = {} ranks leave devices of {} idle, which has {}",
                     choices.tp, choices.pp, choices.dp, choices.cp, world, cluster.name, cluster.devices()),
-        "a world of all the devices; --nodes or --gpus takes fewer");
+        "a world of all the devices; `nodes` or `gpus` takes fewer");
   }
 }
 
@@ -382,14 +382,14 @@ void check_world(const Plan& plan) {
 
 void check_plan(const Plan& plan) {
   const Choices& choices = plan.choices;
-  const std::array<std::pair<std::string_view, int>, 8> counts = {{{"--tp", choices.tp},
-                                                                   {"--pp", choices.pp},
-                                                                   {"--dp", choices.dp},
-                                                                   {"--cp", choices.cp},
-                                                                   {"--ep", choices.ep},
-                                                                   {"--etp", choices.etp},
-                                                                   {"--micro-batch", choices.micro_batch},
-                                                                   {"--interleave", choices.interleave}}};
+  const std::array<std::pair<std::string_view, int>, 8> counts = {{{"`tp`", choices.tp},
+                                                                   {"`pp`", choices.pp},
+                                                                   {"`dp`", choices.dp},
+                                                                   {"`cp`", choices.cp},
+                                                                   {"`ep`", choices.ep},
+                                                                   {"`etp`", choices.etp},
+                                                                   {"`micro_batch`", choices.micro_batch},
+                                                                   {"`interleave`", choices.interleave}}};
   for (const auto& [option, value] : counts) check_at_least(option, value, 1);
   constexpr int kMostRanks = 1 << 22;  // far beyond any machine, and no product below overflows
   for (const auto& [option, value] : counts) {
@@ -399,17 +399,17 @@ void check_plan(const Plan& plan) {
   auto order = choices.order;
   std::sort(order.begin(), order.end());
   if (std::adjacent_find(order.begin(), order.end()) != order.end()) {
-    reject("--order names a dimension twice", "each of tp, cp, ep, dp, pp once, innermost first");
+    reject("`order` names a dimension twice", "each of tp, cp, ep, dp, pp once, innermost first");
   }
   if (plan.job->workload.operators.empty()) reject("the workload has no operators", "a model");
-  if (plan.job->workload.default_seq_len > 0) check_at_least("--seq-len", plan.job->training.seq_len, 1);
+  if (plan.job->workload.default_seq_len > 0) check_at_least("`seq_len`", plan.job->training.seq_len, 1);
   if (choices.recompute_layers < 0) {
-    reject(fmt::format("--recompute full:{}", choices.recompute_layers), "a number of layers");
+    reject(fmt::format("`recompute` full:{}", choices.recompute_layers), "a number of layers");
   }
   if (choices.recompute_layers > 0 && choices.recompute != Recompute::full) {
-    reject(fmt::format("{} recomputed layers with --recompute {}", choices.recompute_layers,
+    reject(fmt::format("{} recomputed layers with `recompute` {}", choices.recompute_layers,
                        name_of(choices.recompute)),
-           "--recompute full:K");
+           "`recompute` full:K");
   }
   check_world(plan);
   check_batch(plan);

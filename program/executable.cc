@@ -77,20 +77,20 @@ Refusal refuses_training(const Plan& plan) {
   const Training& training = plan.job->training;
   const DType type = training.precision;
   if (type != DType::fp32 && type != DType::tf32 && type != DType::bf16 && type != DType::fp16)
-    return refused(fmt::format("--precision {}: the executor has no arithmetic for it", name_of(type)),
+    return refused(fmt::format("`precision` {}: the executor has no arithmetic for it", name_of(type)),
                    "fp32, tf32, bf16 or fp16");
   if (training.precision == DType::fp16 && plan.choices.sync != Sync::all_reduce)
-    return refused(fmt::format("--precision fp16 with --sync {}: loss scaling needs all ranks' agreement",
+    return refused(fmt::format("`precision` fp16 with `sync` {}: loss scaling needs all ranks' agreement",
                                name_of(plan.choices.sync)),
-                   "--precision bf16 or --sync all-reduce");
+                   "`precision` bf16 or `sync` all-reduce");
   if (plan.choices.asynchronous() && plan.job->runtime.clip_gradients)
-    return refused(fmt::format("--sync {} with --runtime {}: it clips by the norm of all workers' gradients",
+    return refused(fmt::format("`sync` {} with `runtime` {}: it clips by the norm of all workers' gradients",
                                name_of(plan.choices.sync), plan.job->runtime.name),
                    "a runtime that does not clip, such as orrery");
   if (!plan.job->workload.transformer) return {};
   const Transformer& t = *plan.job->workload.transformer;
   if (t.learned_positions && training.seq_len > t.max_positions)
-    return refused(fmt::format("--seq-len {}: {} has {} positions", training.seq_len, plan.job->workload.name,
+    return refused(fmt::format("`seq_len` {}: {} has {} positions", training.seq_len, plan.job->workload.name,
                                t.max_positions),
                    "at most that many tokens");
   return {};

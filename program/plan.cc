@@ -145,7 +145,7 @@ LayerRange layers_of(const Plan& plan, int stage, int chunk) {
   const auto total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (static_cast<int>(sizes.size()) != parts || total != layers ||
       std::any_of(sizes.begin(), sizes.end(), [](int size) { return size < 0; })) {
-    throw UserError(fmt::format("--stage-layers {}: {} entries that add up to {}", fmt::join(sizes, ","),
+    throw UserError(fmt::format("`stage_layers` {}: {} entries that add up to {}", fmt::join(sizes, ","),
                                 sizes.size(), total),
                     fmt::format("expected {} entries, one a {}, that add up to the model's {} layers", parts,
                                 choices.interleave > 1 ? "model chunk" : "stage", layers));

@@ -72,33 +72,37 @@ struct Job {
   Training training;
 };
 
+// What a plan decides, each an option of `plan` that can be pinned (docs/options.md); check_plan() says what
+// goes together.
 struct Choices {
-  int tp = 1;
-  int pp = 1;
-  int dp = 1;
-  int cp = 1;
-  int ep = 1;
-  int etp = 1;
-  int micro_batch = 1;
-  Schedule schedule = Schedule::one_f_one_b;
-  int interleave = 1;
-  int zero = 0;
+  // Ranks along each dimension; the world is tp * pp * dp * cp.
+  int tp = 1;           // tensor: each operator split
+  int pp = 1;           // pipeline: stages of layers
+  int dp = 1;           // data: replicas of the model, each with a part of the batch
+  int cp = 1;           // context: each sample's sequence split
+  int ep = 1;           // expert: experts of a layer split; lies inside the others (Dimension)
+  int etp = 1;          // tensor parallelism of experts, which may be less than tp
+  int micro_batch = 1;  // samples of one pass of one replica
+  Schedule schedule = Schedule::one_f_one_b;  // of the pipeline
+  int interleave = 1;                         // model chunks of a stage; 1 unless interleaved
+  int zero = 0;  // ZeRO: dp * cp ranks shard (1) optimizer states, (2) gradients too, (3) parameters too
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;
-  int shard_group = 0;
-  std::vector<int> stage_layers;
+  int recompute_layers = 0;       // with full: the first so many layers of a stage; 0: all
+  int shard_group = 0;            // hybrid sharding: ranks over which ZeRO shards; 0: all of dp * cp
+  std::vector<int> stage_layers;  // of each stage, or of each chunk where interleaved; empty: even
+  // Innermost, that is of neighbouring ranks, first.
   std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                     Dimension::pp};
-  bool sequence_parallel = false;
-  bool overlap_grad_reduce = true;
-  double bucket_bytes = 0;  // 0: the runtime profile's
+  bool sequence_parallel = false;   // tensor ranks split the sequence between their split operators
+  bool overlap_grad_reduce = true;  // gradients are reduced, bucket by bucket, beside the backward pass
+  double bucket_bytes = 0;          // of gradients, reduced together; 0: the runtime profile's
   Compression grad_compression = Compression::none;
-  double topk_ratio = 0.01;
+  double topk_ratio = 0.01;  // with topk: share of the gradients that is sent, (0, 1]
   Sync sync = Sync::all_reduce;
-  int servers = 0;
+  int servers = 0;    // parameter servers: 1 to dp
   int staleness = 0;  // asynchronous servers: steps that a worker may be ahead of the slowest; 0: any
-  double capacity_factor = 0;
-  std::vector<std::int64_t> replica_batches;
+  double capacity_factor = 0;                 // tokens an expert takes, in even shares; 0: dropless
+  std::vector<std::int64_t> replica_batches;  // samples a step of each replica; empty: even
   // Of forms of parallelism that have no field above, by name (program/forms.h); what is not named has 1.
   std::map<std::string, int, std::less<>> degrees;
 

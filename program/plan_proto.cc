@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "program/plan.h"
+#include "proto/field_check.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
 
@@ -70,29 +71,29 @@ void read_training(const proto::Training& message, Training& training) {
 }  // namespace
 
 Plan plan_from_proto(const proto::Plan& message, std::string_view file, std::string_view text) {
-  const auto line = [&](std::string_view field) { return line_of_field(text, field); };
+  const FieldCheck at(file, text, *proto::Plan::descriptor());
   if (!message.has_workload()) {
-    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no workload", "expected a plan, as `orrery plan` writes");
   }
   if (!message.has_cluster()) {
-    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan --out` writes");
+    throw UserError(file, 0, "no cluster", "expected a plan, as `orrery plan` writes");
   }
   auto job = std::make_shared<Job>();
-  job->workload = workload_from_proto(message.workload(), file, text);
-  job->cluster = cluster_from_proto(message.cluster(), file, text);
-  job->runtime = runtime_profile_from_proto(message.runtime(), file, text);
+  job->workload = workload_from_proto(message.workload(), at.inside("workload"));
+  job->cluster = cluster_from_proto(message.cluster(), at.inside("cluster"));
+  job->runtime = runtime_profile_from_proto(message.runtime(), at.inside("runtime"));
   Plan plan;
   try {
     read_training(message.training(), job->training);
   } catch (const UserError& error) {
-    throw UserError(file, line("training"), error.what(), {});
+    throw UserError(file, at.line("training"), error.what(), {});
   }
   plan.job = std::move(job);
   try {
     read_choices(message.choices(), plan.choices);
     check_plan(plan);
   } catch (const UserError& error) {
-    throw UserError(file, line("choices"), error.what(), {});
+    throw UserError(file, at.line("choices"), error.what(), {});
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 
 #include "base/embedded.h"
 #include "base/error.h"
+#include "proto/field_check.h"
 #include "proto/runtime_profile.pb.h"
 #include "proto/textproto.h"
 
@@ -17,7 +18,7 @@ namespace {
 // fields.
 class Accepted {
  public:
-  Accepted(std::string_view file, std::string_view text) : file_(file), text_(text) {}
+  explicit Accepted(const FieldCheck& at) : at_(at) {}
 
   template <typename Value>
   const Value& any(const char*, const Value& value) const {
@@ -53,17 +54,21 @@ class Accepted {
 
  private:
   [[noreturn]] void fail(const char* field, const std::string& what, const std::string& expected) const {
-    throw UserError(file_, line_of_field(text_, field), std::string(field) + " " + what, expected);
+    at_.fail(field, std::string(field) + " " + what, expected);
   }
 
-  std::string_view file_, text_;
+  const FieldCheck& at_;
 };
 
 }  // namespace
 
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, std::string_view file,
                                           std::string_view text) {
-  const Accepted read(file, text);
+  return runtime_profile_from_proto(message, FieldCheck(file, text, *proto::RuntimeProfile::descriptor()));
+}
+
+RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, const FieldCheck& at) {
+  const Accepted read(at);
   RuntimeProfile profile;
 #define ORRERY_READ(type, name, initial, accepted) profile.name = read.accepted(#name, message.name());
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_READ)

@@ -12,6 +12,8 @@ class RuntimeProfile;
 
 namespace orrery {
 
+class FieldCheck;
+
 // The fields. One more is a line here and a line in proto/runtime_profile.proto: struct, reading and writing
 // follow from them. Columns: type, name, the value in a profile that C++ makes from nothing, and what a file
 // may say; what a file leaves out is false, 0 or empty there, whatever C++ begins with.
@@ -74,9 +76,11 @@ struct RuntimeProfile {
   std::vector<std::string> frameworks;  // names in published tables that this profile stands for
 };
 
-// Fills defaults (efficiencies 1 where 0) and checks ranges. Throws UserError(file, line of the field, …).
+// Fills defaults (factors 1 where 0) and checks ranges. Throws UserError(file, line of the field, …). `text`
+// is the textproto that `message` came from; where it is part of a larger one, `at` says which.
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, std::string_view file,
                                           std::string_view text);
+RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, const FieldCheck& at);
 void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
 
 std::vector<std::string> catalog_runtimes();            // sorted; "megatron-core", "orrery", …

@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <map>
-#include <vector>
+#include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -32,113 +30,55 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string message_;
 };
 
-constexpr std::size_t kMaxNesting = 32;
+constexpr int kMaxNesting = 32;
 
-struct PathStep {
-  std::string name;
-  int index = -1;  // of a repeated field; -1: any
-};
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::TextFormat;
 
-std::vector<PathStep> split_path(std::string_view path) {
-  std::vector<PathStep> steps;
-  for (std::size_t at = 0; at <= path.size();) {
-    const std::size_t dot = std::min(path.find('.', at), path.size());
-    const std::string_view part = path.substr(at, dot - at);
-    const std::size_t bracket = part.find('[');
-    PathStep step{std::string(part.substr(0, bracket))};
-    if (bracket != std::string_view::npos) {
-      const std::string_view digits = part.substr(bracket + 1);
-      std::from_chars(digits.data(), digits.data() + digits.size(), step.index);
-    }
-    steps.push_back(std::move(step));
-    at = dot + 1;
-  }
-  return steps;
+// The line of the field's `index`-th value. The parser notes a list in brackets as one value: its elements
+// stand where the last value before them does.
+int line_of_value(const TextFormat::ParseInfoTree& tree, const FieldDescriptor& field, int index) {
+  int line = -1;
+  for (; index >= 0 && line < 0; --index)
+    line = tree.GetLocation(&field, field.is_repeated() ? index : -1).line;
+  return line + 1;
 }
 
-// A small recursive descent over protobuf's own tokens: it needs no message type and survives any layout.
-class FieldFinder {
- public:
-  FieldFinder(std::string_view text, std::vector<PathStep> wanted)
-      : stream_(text.data(), static_cast<int>(text.size())),
-        tokens_(&stream_, &errors_),
-        wanted_(std::move(wanted)) {
-    tokens_.set_comment_style(google::protobuf::io::Tokenizer::SH_COMMENT_STYLE);
+int line_in(const TextFormat::ParseInfoTree& tree, const Message& message, std::string_view path) {
+  const std::size_t dot = std::min(path.find('.'), path.size());
+  const std::string_view step = path.substr(0, dot);
+  const std::size_t bracket = std::min(step.find('['), step.size());
+  const FieldDescriptor* field =
+      message.GetDescriptor()->FindFieldByName(std::string(step.substr(0, bracket)));
+  if (field == nullptr) return 0;
+  const auto& reflect = *message.GetReflection();
+  int end = field->is_repeated() ? reflect.FieldSize(message, field) : 1;
+  int index = 0;
+  if (bracket < step.size()) {
+    std::from_chars(step.data() + bracket + 1, step.data() + step.size(), index);
+    end = std::min(end, index + 1);
   }
-
-  int find() {
-    if (tokens_.Next()) message(0, true);
-    return line_;
+  for (; index < end; ++index) {
+    if (dot == path.size()) return line_of_value(tree, *field, index);
+    if (field->message_type() == nullptr) return 0;
+    const TextFormat::ParseInfoTree* nested = tree.GetTreeForNested(field, field->is_repeated() ? index : -1);
+    if (nested == nullptr) return 0;
+    const Message& inner = field->is_repeated() ? reflect.GetRepeatedMessage(message, field, index)
+                                                : reflect.GetMessage(message, field);
+    if (const int line = line_in(*nested, inner, path.substr(dot + 1)); line > 0) return line;
   }
-
- private:
-  using Tokenizer = google::protobuf::io::Tokenizer;
-
-  bool at(std::string_view symbol) { return tokens_.current().text == symbol; }
-  bool ended() { return tokens_.current().type == Tokenizer::TYPE_END || line_ > 0; }
-
-  // Fields up to the closing bracket. `on_path`: the fields that lead here are the wanted path's first
-  // `depth`.
-  void message(std::size_t depth, bool on_path) {
-    std::map<std::string, int> seen;
-    while (!ended() && !at("}") && !at(">")) {
-      if (tokens_.current().type != Tokenizer::TYPE_IDENTIFIER) {  // separators, extension names
-        tokens_.Next();
-        continue;
-      }
-      const std::string name = tokens_.current().text;
-      const int line = tokens_.current().line + 1;
-      tokens_.Next();
-      if (at(":")) tokens_.Next();
-      if (!at("[")) {
-        element(name, line, depth, on_path, seen);
-        continue;
-      }
-      tokens_.Next();
-      while (!ended() && !at("]")) {
-        element(name, tokens_.current().line + 1, depth, on_path, seen);
-        if (at(",")) tokens_.Next();
-      }
-      if (!ended()) tokens_.Next();
-    }
-  }
-
-  void element(const std::string& name, int line, std::size_t depth, bool on_path,
-               std::map<std::string, int>& seen) {
-    const int index = seen[name]++;
-    const bool matches = on_path && depth < wanted_.size() && wanted_[depth].name == name &&
-                         (wanted_[depth].index < 0 || wanted_[depth].index == index);
-    if (matches && depth + 1 == wanted_.size()) {
-      line_ = line;
-      return;
-    }
-    if (at("{") || at("<")) {
-      tokens_.Next();
-      if (depth < kMaxNesting) message(depth + 1, matches);
-      if (!ended()) tokens_.Next();
-      return;
-    }
-    if (at("-")) tokens_.Next();
-    const bool is_string = tokens_.current().type == Tokenizer::TYPE_STRING;
-    do {
-      tokens_.Next();
-    } while (is_string && tokens_.current().type == Tokenizer::TYPE_STRING);
-  }
-
-  FirstError errors_;
-  google::protobuf::io::ArrayInputStream stream_;
-  Tokenizer tokens_;
-  std::vector<PathStep> wanted_;
-  int line_ = 0;
-};
+  return 0;
+}
 
 }  // namespace
 
 void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message) {
   FirstError errors;
-  google::protobuf::TextFormat::Parser parser;
+  TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
-  parser.SetRecursionLimit(static_cast<int>(kMaxNesting));
+  parser.SetRecursionLimit(kMaxNesting);
   const std::string copy(text);
   if (!parser.ParseFromString(copy, message))
     throw UserError(file, errors.line(), errors.message(),
@@ -149,12 +89,21 @@ void read_textproto(const std::filesystem::path& path, google::protobuf::Message
   parse_textproto(read_file(path), path.string(), message);
 }
 
-int line_of_field(std::string_view text, std::string_view field_path) {
-  return FieldFinder(text, split_path(field_path)).find();
+int line_of_field(std::string_view text, const Descriptor& type, std::string_view path) {
+  FirstError errors;  // damaged text has lines up to the damage
+  TextFormat::ParseInfoTree tree;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.SetRecursionLimit(kMaxNesting);
+  parser.WriteLocationsTo(&tree);
+  const std::unique_ptr<Message> message(
+      google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+  parser.ParseFromString(std::string(text), message.get());
+  return line_in(tree, *message, path);
 }
 
 std::string to_textproto(const google::protobuf::Message& message) {
-  google::protobuf::TextFormat::Printer printer;
+  TextFormat::Printer printer;
   printer.SetUseUtf8StringEscaping(true);
   std::string text;
   ORRERY_CHECK(printer.PrintToString(message, &text), "textproto printing failed");

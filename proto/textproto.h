@@ -16,8 +16,9 @@ void read_textproto(const std::filesystem::path& path, google::protobuf::Message
 
 // The 1-based line on which the field stands, by its path of field names from the top ("groups.node.devices",
 // or "groups[1].node.devices" for the second of a repeated field; without an index the first that matches);
-// 0 when it is not written in `text`.
-int line_of_field(std::string_view text, std::string_view field_path);
+// 0 when it is not written in `text`, which is parsed once more as a message of `type`: for errors, not for
+// every field. The elements of a list in brackets stand where the list does, by this account.
+int line_of_field(std::string_view text, const google::protobuf::Descriptor& type, std::string_view path);
 
 std::string to_textproto(const google::protobuf::Message& message);
 

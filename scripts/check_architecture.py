@@ -25,10 +25,11 @@ ROOMS = {
     "sim": ["sim/scenario", "program/lower"],
     "planner/closed_form": ["cost", "program/lower"],
     "planner/space": ["planner/closed_form"],
-    "planner/evaluation": ["planner/closed_form", "sim"],
-    "planner/search": ["planner/space", "planner/evaluation"],
+    "planner/evaluation": ["planner/space", "sim"],
+    "planner/search": ["planner/evaluation"],
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
+    "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
     "evidence": ["planner/evaluation", "topologies/readers", "workloads/readers"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
@@ -43,7 +44,7 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "cli": ["planner/runs", "handover", "evidence", "exec/launch", "topologies/readers", "workloads/readers"],
+    "cli": ["request", "evidence", "exec/launch"],
 }
 MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
@@ -57,6 +58,11 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"expat": {"topologies/readers"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
+# Below the command line errors name values, "`tp` 3": cli/ alone makes flags of them (base/option.h). What is handed over
+# to other programs is full of theirs.
+WITHOUT_FLAGS = {"base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request"}
+LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
+FLAG = re.compile(r"--[a-z]")
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -93,6 +99,12 @@ def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: s
         for pattern, homes in FOREIGN.items():
             if re.match(pattern, target) and not homes & {room, room.split("/")[0]}:
                 faults.append(f"{where}: belongs in {sorted(homes)}")
+        if target.startswith("CLI/") and path.suffix == ".h":
+            faults.append(f"{where}: the parser of words stays out of headers")
+    if room.split("/")[0] in WITHOUT_FLAGS:
+        for literal in LITERAL_OR_COMMENT.findall(path.read_text()):
+            if FLAG.search(literal):
+                faults.append(f"{path.relative_to(root)} has the flag of a command line in {literal}")
     return faults
 
 

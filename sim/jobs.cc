@@ -24,7 +24,7 @@ void check(const Cluster& cluster, const std::vector<PlacedJob>& jobs) {
     check_plan(job.plan);
     if (job.plan.choices.asynchronous())
       throw UserError("asynchronous parameter servers beside other jobs are not simulated",
-                      "expected another --sync, or one job");
+                      "expected another `sync`, or one job");
     if (static_cast<int>(job.devices.size()) != job.plan.choices.world())
       throw UserError("a job of " + std::to_string(job.plan.choices.world()) + " ranks placed on " +
                           std::to_string(job.devices.size()) + " devices",
@@ -39,7 +39,7 @@ void check(const Cluster& cluster, const std::vector<PlacedJob>& jobs) {
     if (job.plan.job->runtime.name != first.job->runtime.name)
       throw UserError("jobs of unlike runtime profiles on one cluster", "one runtime profile");
     if (job.plan.expert_exposed() != first.expert_exposed())
-      throw UserError("jobs with and without --etp on one cluster", "all with, or all without");
+      throw UserError("jobs with and without `etp` on one cluster", "all with, or all without");
   }
 }
 

@@ -1,5 +1,6 @@
-// A checked description of a machine. Devices are numbered 0..devices()-1, node by node in the order of the
-// groups.
+// A checked description of a machine: nodes of devices, the links inside them and the fabric between them.
+// Devices are numbered 0..devices()-1, node by node in the order of the groups. Rates are bytes a second of
+// one direction, latencies seconds; proto/cluster.proto says the same of the files.
 #pragma once
 
 #include <cstdint>
@@ -20,42 +21,49 @@ constexpr int kMaxNodes = 4'000'000;
 constexpr int kMaxDevices = 16'000'000;
 constexpr int kMaxDevicesPerNode = 4096;
 
-enum class IntraKind { nvswitch, nvlink_mesh, pcie, shared_memory };
+enum class IntraKind {
+  nvswitch,       // all to all at the full rate
+  nvlink_mesh,    // direct links, not between all pairs (DGX-1)
+  pcie,           // through host bridges
+  shared_memory,  // processes of one host
+};
 
 struct IntraNode {
   IntraKind kind = IntraKind::nvswitch;
-  double bandwidth_bytes_per_s = 0;  // one device, one direction
+  double bandwidth_bytes_per_s = 0;  // one device, one direction, all its links together
   double latency_s = 0;
-  std::vector<int> mesh_links = {};  // devices x devices, row-major
-  int devices_per_bridge = 0;
+  // nvlink_mesh: devices x devices, row-major, counts of links between two; each carries
+  // bandwidth_bytes_per_s / the largest sum of a row.
+  std::vector<int> mesh_links = {};
+  int devices_per_bridge = 0;  // pcie: bridges meet in the CPU interconnect
   // pcie: of one bridge into the CPU interconnect, each direction. shared_memory: of all ranks of the host
   // together; 0: every core at the full rate at once.
   double bridge_bandwidth_bytes_per_s = 0;
-  bool in_network_reduction = false;
+  bool in_network_reduction = false;  // switches add what passes (NVLink SHARP)
 };
 
 struct Nic {
-  int count = 0;
+  int count = 0;                     // ports of a node
   double bandwidth_bytes_per_s = 0;  // one port, one direction
   double latency_s = 0;
-  std::vector<int> of_device = {};  // one entry per local device
-  bool direct = false;
-  double pcie_bandwidth_bytes_per_s = 0;
+  std::vector<int> of_device = {};        // port of each local device
+  bool direct = false;                    // GPUDirect RDMA: not staged through the host's memory
+  double pcie_bandwidth_bytes_per_s = 0;  // between a device and its port
 };
 
 struct NodeType {
   std::string name;
   int profile = 0;  // index in Cluster::profiles
-  int devices = 0;
+  int devices = 0;  // of one node
   IntraNode intra;
   Nic nic;
-  int shared_cores = 0;
+  int shared_cores = 0;  // > 0: devices are ranks that share this many processor cores
   double host_memory_bytes = 0;
-  double storage_read_bytes_per_s = 0;
+  double storage_read_bytes_per_s = 0;  // of one node; 0: not known
   double storage_write_bytes_per_s = 0;
-  double price_usd_per_device_hour = 0;
-  double host_power_w = 0;
-  std::vector<std::string> hosts;
+  double price_usd_per_device_hour = 0;  // 0: the device profile's
+  double host_power_w = 0;               // of a node without its devices
+  std::vector<std::string> hosts;        // names to launch on; empty: unknown
 };
 
 struct NodeGroup {
@@ -63,60 +71,72 @@ struct NodeGroup {
   int count = 0;
 };
 
-enum class FabricKind { star, fat_tree, rail_fat_tree, torus, dragonfly };
-enum class Transport { infiniband, roce, tcp, host };
+enum class FabricKind {
+  star,           // one switch
+  fat_tree,       // leaves of nodes_per_leaf nodes under a spine
+  rail_fat_tree,  // port i of every node on leaf i of its pod of nodes_per_leaf nodes
+  torus,
+  dragonfly,
+};
+enum class Transport { infiniband, roce, tcp, host };  // host: one machine only
 
 struct Fabric {
   FabricKind kind = FabricKind::star;
   Transport transport = Transport::infiniband;
-  double switch_latency_s = 0;
+  double switch_latency_s = 0;  // of each switch crossed
   int nodes_per_leaf = 0;
-  double oversubscription = 1;
+  double oversubscription = 1;  // 1: full bisection; 4: a quarter of it
   // torus and dragonfly: of a local link (0: as a node's ports together). star: of the switch itself, shared
   // by all that crosses it (0: non-blocking).
   double link_bandwidth_bytes_per_s = 0;
-  std::vector<int> torus;
-  int groups = 0;
-  int routers = 0;
+  std::vector<int> torus;  // nodes of each dimension
+  int groups = 0;          // dragonfly
+  int routers = 0;         // of a group
   int nodes_per_router = 0;
-  double global_bandwidth_bytes_per_s = 0;
+  double global_bandwidth_bytes_per_s = 0;  // dragonfly: between two groups
 };
 
 enum class CommunicationLibrary { nccl, mpi };
 
 struct MessageTime {
   double bytes = 0;
-  double one_way_s = 0;
-  double exchange_s = 0;
+  double one_way_s = 0;   // half of a ping-pong of two ranks, the others idle
+  double exchange_s = 0;  // every rank sends to the next and receives as much from the one before
 };
 
+// How messages and collectives behave over the links. An MPI library is described by all of it, as
+// `calibrate` measures it; NCCL by network_efficiency and, where calibrated, intra_efficiency: its tuner is
+// modelled.
 struct CommunicationProfile {
   CommunicationLibrary library = CommunicationLibrary::nccl;
   std::string source;
-  bool calibrated = false;
-  double point_to_point_latency_s = 0;
-  double point_to_point_bytes_per_s = 0;
-  double reduce_bytes_per_s = 0;
-  double network_latency_s = 0;
-  double network_efficiency = 1;
-  double network_exchange_efficiency = 1;
-  double intra_efficiency = 1;
-  double collective_overhead_s = 0;
-  double eager_bytes = 0;
-  double network_eager_bytes = 0;
-  double network_processor_s_per_byte = 0;
+  bool calibrated = false;                 // measured on this machine
+  double point_to_point_latency_s = 0;     // a small message inside a node
+  double point_to_point_bytes_per_s = 0;   // long messages inside a node
+  double reduce_bytes_per_s = 0;           // two buffers into one, in bytes of one of them
+  double network_latency_s = 0;            // a small message between nodes
+  double network_efficiency = 1;           // of the port's rate: what long messages reach, (0, 1]
+  double network_exchange_efficiency = 1;  // the same while as much comes in
+  double intra_efficiency = 1;       // of the rate inside a node, (0, 1]; mpi: while every rank exchanges
+  double collective_overhead_s = 0;  // of each call
+  double eager_bytes = 0;            // messages up to this leave without the receiver, inside a node
+  double network_eager_bytes = 0;    // the same between nodes; 0: the library's own over this transport
+  double network_processor_s_per_byte = 0;  // of a core, at either end, taken from what computes there
+  // Of k messages that leave or come in together the last takes 1 + spread ln k times an even share of the
+  // port's time.
   double network_flow_spread = 0;
-  std::vector<MessageTime> message_times;  // ascending in bytes
+  std::vector<MessageTime> message_times;  // inside a node, ascending in bytes: in place of latency and rate
 };
 
 enum class OverrideTarget { device, nic, node };  // node: all its devices
 
+// What differs from its type: a slow device, a degraded or dead port.
 struct Override {
   int node = 0;
-  int device = 0;
-  int port = 0;
+  int device = 0;  // local index, where that is the target
+  int port = 0;    // likewise
   OverrideTarget target = OverrideTarget::device;
-  double speed = 1;
+  double speed = 1;  // fraction of nominal that is left, up to 1; 0 (ports only): dead
 };
 
 // Where a device sits.
@@ -155,10 +175,10 @@ int devices_beside(const Cluster& cluster);
 
 // Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
 // from the message first and the catalog second. Throws UserError(file, line of the field, …). `text` is the
-// textproto that `message` came from, and `path` where in it the message stands ("cluster"; empty: it is the
-// whole). Defaults are filled in: to_proto writes them, and reading that back gives the same cluster exactly.
-Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text,
-                           std::string_view path = {});
+// textproto that `message` came from; where it is part of a larger one, `at` says which. Defaults are filled
+// in: to_proto writes them, and reading that back gives the same cluster exactly.
+Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text);
+Cluster cluster_from_proto(const proto::Cluster& message, const FieldCheck& at);
 void to_proto(const Cluster& cluster, proto::Cluster* message);
 // What an importer built, once more through all of the checks above: UserError(file, 0, …) where the file
 // that it read describes nothing sound.

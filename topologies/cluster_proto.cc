@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "proto/cluster.pb.h"
+#include "proto/field_check.h"
 #include "topologies/cluster.h"
 #include "topologies/communication_defaults.h"
 #include "topologies/device_catalog.h"
-#include "topologies/field_check.h"
 
 namespace orrery {
 namespace {
@@ -449,21 +449,22 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
 
 }  // namespace
 
-Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text,
-                           std::string_view path) {
-  const FieldCheck check(file, text, std::string(path));
+Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text) {
+  return cluster_from_proto(message, FieldCheck(file, text, *proto::Cluster::descriptor()));
+}
+
+Cluster cluster_from_proto(const proto::Cluster& message, const FieldCheck& check) {
   Cluster cluster;
   cluster.name = check.named("name", message.name());
   cluster.description = message.description();
   cluster.source = message.source();
   for (int i = 0; i < message.devices_size(); ++i) {
-    const std::string at = fmt::format("{}{}devices[{}]", path, path.empty() ? "" : ".", i);
-    cluster.profiles.push_back(device_profile_from_proto(message.devices(i), file, text, at));
+    const FieldCheck at = check.inside("devices", i);
+    cluster.profiles.push_back(device_profile_from_proto(message.devices(i), at));
     for (int j = 0; j < i; ++j) {
       if (cluster.profiles[j].name == cluster.profiles[i].name)
-        check.inside("devices", i)
-            .fail("name", fmt::format("two device profiles are named '{}'", cluster.profiles[i].name),
-                  "expected one");
+        at.fail("name", fmt::format("two device profiles are named '{}'", cluster.profiles[i].name),
+                "expected one");
     }
   }
   read_groups(message, check, cluster);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "proto/device_profile.pb.h"
-#include "topologies/field_check.h"
+#include "proto/field_check.h"
 
 namespace orrery {
 namespace {
@@ -212,8 +212,11 @@ AttentionModel default_attention(DeviceKind kind, bool fused) {
 }
 
 DeviceProfile device_profile_from_proto(const proto::DeviceProfile& from, std::string_view file,
-                                        std::string_view text, std::string_view path) {
-  const FieldCheck check(file, text, std::string(path));
+                                        std::string_view text) {
+  return device_profile_from_proto(from, FieldCheck(file, text, *proto::DeviceProfile::descriptor()));
+}
+
+DeviceProfile device_profile_from_proto(const proto::DeviceProfile& from, const FieldCheck& check) {
   const Accepted read(check);
   DeviceProfile to;
   ORRERY_DEVICE_PROFILE_FIELDS(ORRERY_READ)

@@ -16,6 +16,8 @@ class DeviceProfile;
 
 namespace orrery {
 
+class FieldCheck;
+
 enum class DeviceKind { gpu, cpu };
 
 // The fields of the device file's messages that C++ keeps under their own names. One more is a line here and
@@ -117,10 +119,10 @@ AttentionModel default_attention(DeviceKind kind, bool fused);
 
 // Checks every figure and fills defaults: the "datasheet" efficiency models of default_matmul() and
 // default_attention() where none is given. Throws UserError(file, line of the field, …). `text` is the
-// textproto that `message` came from, for line numbers, and `path` where in it the message stands
-// ("devices[1]"; empty: it is the whole).
+// textproto that `message` came from, for line numbers; where it is part of a larger one, `at` says which.
 DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, std::string_view file,
-                                        std::string_view text, std::string_view path = {});
+                                        std::string_view text);
+DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, const FieldCheck& at);
 void to_proto(const DeviceProfile& profile, proto::DeviceProfile* message);
 
 }  // namespace orrery

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "proto/textproto.h"
+#include "proto/field_check.h"
 #include "proto/workload.pb.h"
 #include "workloads/graph_split.h"
 #include "workloads/image_operator.h"
@@ -37,8 +37,7 @@ constexpr std::array<std::pair<std::string_view, OperatorKind>, 10> kGraphKinds 
 
 class GraphReader {
  public:
-  GraphReader(const proto::Graph& graph, std::string_view file, std::string_view text)
-      : graph_(graph), file_(file), text_(text) {}
+  GraphReader(const proto::Graph& graph, const FieldCheck& at) : graph_(graph), at_(at) {}
 
   Operator read(int index) const {
     const proto::GraphOperator& p = graph_.operators(index);
@@ -68,21 +67,12 @@ class GraphReader {
   }
 
   [[noreturn]] void fail(int index, std::string_view what, std::string_view expected) const {
-    throw UserError(file_, line_of(index),
-                    fmt::format("operator {} '{}' {}", index, graph_.operators(index).name(), what),
-                    expected);
+    at_.inside("operators", index)
+        .fail("name", fmt::format("operator {} '{}' {}", index, graph_.operators(index).name(), what),
+              expected);
   }
 
  private:
-  // Names are what tells operators apart in the text.
-  int line_of(int index) const {
-    const std::string quoted = fmt::format("\"{}\"", graph_.operators(index).name());
-    const auto at = text_.find(quoted);
-    if (at == std::string_view::npos) return line_of_field(text_, "graph.operators");
-    return 1 +
-           static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
-  }
-
   OperatorKind kind_of(int index, const std::string& name) const {
     for (const auto& [known, kind] : kGraphKinds)
       if (known == name) return kind;
@@ -162,19 +152,17 @@ class GraphReader {
   }
 
   const proto::Graph& graph_;
-  std::string_view file_, text_;
+  const FieldCheck& at_;
 };
 
 }  // namespace
 
-void read_graph(const proto::Graph& message, std::string_view file, std::string_view text,
-                Workload* workload) {
-  if (message.operators_size() == 0)
-    throw UserError(file, line_of_field(text, "graph"), "graph has no operators", "expected at least one");
+void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* workload) {
+  if (message.operators_size() == 0) at.fail("operators", "graph has no operators", "expected at least one");
   if (message.operators_size() > kMaxOperators)
-    throw UserError(file, 0, fmt::format("graph has {} operators", message.operators_size()),
+    throw UserError(at.file(), 0, fmt::format("graph has {} operators", message.operators_size()),
                     fmt::format("expected at most {}", kMaxOperators));
-  const GraphReader reader(message, file, text);
+  const GraphReader reader(message, at);
   std::vector<Operator>& operators = workload->operators;
   double parameters = 0;
   for (int i = 0; i < message.operators_size(); ++i) {

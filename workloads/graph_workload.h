@@ -1,10 +1,11 @@
 // Layer graphs that are no transformers: checks, blocks and file form.
 #pragma once
 
-#include <string_view>
-
 #include "workloads/workload.h"
 
+namespace orrery {
+class FieldCheck;
+}
 namespace orrery::proto {
 class Graph;
 }
@@ -13,8 +14,7 @@ namespace orrery::internal {
 
 // Fills operators and layers. Throws UserError(file, line, …) on unknown kinds, impossible figures, inputs
 // that do not exist, and cycles. Blocks that the file does not number are found by assign_layers.
-void read_graph(const proto::Graph& message, std::string_view file, std::string_view text,
-                Workload* workload);
+void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* workload);
 void write_graph(const Workload& workload, proto::Graph* message);
 
 // Numbers the blocks of `operators` (in topological order): a new one begins before a product where a single

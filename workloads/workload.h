@@ -17,6 +17,8 @@ class Workload;
 
 namespace orrery {
 
+class FieldCheck;
+
 enum class OperatorKind : std::uint8_t {
   embedding,      // token (and position, and type) lookup
   norm,           // layer norm, RMS norm
@@ -287,8 +289,10 @@ struct Workload {
 // Tied tensors: the head's names the embedding's in tied_to.
 std::vector<Operator> transformer_operators(const Transformer& model);
 
-// Throws UserError(file, line, …) on inconsistent dimensions, unknown kinds, cycles.
+// Throws UserError(file, line, …) on inconsistent dimensions, unknown kinds, cycles. `text` is the textproto
+// that `message` came from; where it is part of a larger one, `at` says which.
 Workload workload_from_proto(const proto::Workload& message, std::string_view file, std::string_view text);
+Workload workload_from_proto(const proto::Workload& message, const FieldCheck& at);
 void to_proto(const Workload& workload, proto::Workload* message);
 
 }  // namespace orrery

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "proto/textproto.h"
+#include "proto/field_check.h"
 #include "proto/workload.pb.h"
 #include "workloads/checks.h"
 #include "workloads/graph_workload.h"
@@ -22,14 +22,12 @@ namespace {
 // Reads fields of one message, each with its bounds and the line that it stands on.
 class Reader {
  public:
-  Reader(std::string_view file, std::string_view text, std::string path)
-      : file_(file), text_(text), path_(std::move(path)) {}
+  explicit Reader(FieldCheck at) : at_(std::move(at)) {}
+
+  Reader inside(std::string_view field) const { return Reader(at_.inside(field)); }
 
   [[noreturn]] void fail(std::string_view field, std::string_view what, std::string_view expected) const {
-    const std::string path = path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
-    int line = line_of_field(text_, path);
-    if (line == 0 && !path_.empty()) line = line_of_field(text_, path_);
-    throw UserError(file_, line, fmt::format("{}: {}", path, what), expected);
+    at_.fail(field, fmt::format("{}: {}", at_.full(field), what), expected);
   }
 
   int bounded(std::string_view field, std::int64_t value, int least, int most) const {
@@ -45,8 +43,7 @@ class Reader {
   }
 
  private:
-  std::string_view file_, text_;
-  std::string path_;
+  FieldCheck at_;
 };
 
 Activation activation_from(const std::string& name, const Reader& read) {
@@ -127,8 +124,7 @@ void read_dimensions(const proto::Transformer& p, const Reader& read, Transforme
   t->multi_token_layers = read.bounded("multi_token_layers", p.multi_token_layers(), 0, 64);
 }
 
-Transformer read_transformer(const proto::Transformer& p, std::string_view file, std::string_view text) {
-  const Reader read(file, text, "transformer");
+Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
   Transformer t;
   t.family = p.family();
   const auto families = internal::known_families();
@@ -153,12 +149,11 @@ Transformer read_transformer(const proto::Transformer& p, std::string_view file,
   t.bidirectional = p.bidirectional();
   t.pooler = p.pooler();
   t.mlm_head = p.mlm_head();
-  if (p.has_moe()) t.moe = read_experts(p.moe(), Reader(file, text, "transformer.moe"));
+  if (p.has_moe()) t.moe = read_experts(p.moe(), read.inside("moe"));
   t.layer_pattern = p.layer_pattern();
   t.multi_token_pattern = p.multi_token_pattern();
-  if (p.has_state_space())
-    t.state_space = read_state_space(p.state_space(), Reader(file, text, "transformer.state_space"));
-  if (p.has_mla()) t.mla = read_latent(p.mla(), Reader(file, text, "transformer.mla"));
+  if (p.has_state_space()) t.state_space = read_state_space(p.state_space(), read.inside("state_space"));
+  if (p.has_mla()) t.mla = read_latent(p.mla(), read.inside("mla"));
   if (p.rope_theta() != 0) t.rope_theta = read.real("rope_theta", p.rope_theta(), 1, 1e12);
   if (p.norm_epsilon() != 0) t.norm_epsilon = read.real("norm_epsilon", p.norm_epsilon(), 1e-30, 1);
   t.rotary_fraction =
@@ -242,7 +237,11 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
 }  // namespace
 
 Workload workload_from_proto(const proto::Workload& message, std::string_view file, std::string_view text) {
-  const Reader read(file, text, "");
+  return workload_from_proto(message, FieldCheck(file, text, *proto::Workload::descriptor()));
+}
+
+Workload workload_from_proto(const proto::Workload& message, const FieldCheck& at) {
+  const Reader read(at);
   Workload workload;
   workload.name = message.name();
   if (workload.name.empty()) read.fail("name", "missing", "expected the model's name");
@@ -255,11 +254,10 @@ Workload workload_from_proto(const proto::Workload& message, std::string_view fi
   workload.ignored_keys.assign(message.ignored_keys().begin(), message.ignored_keys().end());
   switch (message.model_case()) {
     case proto::Workload::kTransformer: {
-      workload.transformer = read_transformer(message.transformer(), file, text);
+      const Reader inner = read.inside("transformer");
+      workload.transformer = read_transformer(message.transformer(), inner);
       check_transformer(*workload.transformer,
-                        [read = Reader(file, text, "transformer")](auto field, auto what, auto expected) {
-                          read.fail(field, what, expected);
-                        });
+                        [&](auto field, auto what, auto expected) { inner.fail(field, what, expected); });
       workload.layers = workload.transformer->layers;
       workload.operators = transformer_operators(*workload.transformer);
       if (workload.default_seq_len == 0)
@@ -267,10 +265,10 @@ Workload workload_from_proto(const proto::Workload& message, std::string_view fi
       break;
     }
     case proto::Workload::kGraph:
-      internal::read_graph(message.graph(), file, text, &workload);
+      internal::read_graph(message.graph(), at.inside("graph"), &workload);
       break;
     case proto::Workload::MODEL_NOT_SET:
-      throw UserError(file, 0, "has neither a transformer nor a graph", "expected one of the two");
+      throw UserError(at.file(), 0, "has neither a transformer nor a graph", "expected one of the two");
   }
   return workload;
 }

@@ -6,6 +6,7 @@
 
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/evaluation/load.h"
+#include "planner/space/pin_options.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -14,28 +15,18 @@ namespace {
 // A loss is worth naming as the bound from this share of the step on.
 constexpr double kNotableLoss = 0.2;
 
-Json order_json(const Choices& choices) {
-  Json names = Json::array();
-  for (const Dimension dimension : choices.order) names.push_back(name_of(dimension));
-  return names;
-}
-
-// The layers of each stage (chunk by chunk when interleaved), whether they were given or follow from an even
-// cut.
-Json stage_layers_json(const Plan& plan) {
-  Json layers = Json::array();
-  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
-    for (int stage = 0; stage < plan.stages(); ++stage) {
-      const LayerRange range = layers_of(plan, stage, chunk);
-      layers.push_back(range.end - range.begin);
-    }
-  }
-  return layers;
-}
-
 bool calibrated(const Cluster& cluster) {
   return std::all_of(cluster.groups.begin(), cluster.groups.end(),
                      [&](const NodeGroup& group) { return cluster.profiles[group.node.profile].calibrated; });
+}
+
+// What was chosen, key by key.
+Json dimensions_json(const Plan& plan) {
+  Json json = Json::object();
+  for (const PinOption& pin : pin_options())
+    for (const PlanField& field : pin.fields)
+      std::visit([&](const auto& value) { json[field.key] = value; }, field.value(plan));
+  return json;
 }
 
 }  // namespace
@@ -136,36 +127,10 @@ std::string describe(const Plan& plan) {
 
 Json to_json(const Evaluation& evaluation) {
   const Plan& plan = evaluation.plan;
-  const Choices& c = plan.choices;
   const Memory& m = evaluation.memory;
   const Throughput rate = throughput(evaluation);
-  Json json = {{"tp", c.tp},
-               {"pp", c.pp},
-               {"dp", c.dp},
-               {"cp", c.cp},
-               {"ep", c.ep},
-               {"etp", c.etp},
-               {"micro_batch", c.micro_batch},
-               {"micro_batches", plan.micro_batches()},
-               {"schedule", name_of(c.schedule)},
-               {"interleave", c.interleave},
-               {"zero", c.zero},
-               {"shard_group", c.shard_group},
-               {"recompute", name_of(c.recompute)},
-               {"recompute_layers", c.recompute_layers},
-               {"stage_layers", stage_layers_json(plan)},
-               {"order", order_json(c)},
-               {"replica_batches", c.replica_batches},
-               {"sequence_parallel", c.sequence_parallel},
-               {"overlap_grad_reduce", c.overlap_grad_reduce},
-               {"bucket_bytes", c.bucket_bytes > 0 ? c.bucket_bytes : plan.job->runtime.bucket_bytes},
-               {"grad_compression", name_of(c.grad_compression)},
-               {"topk_ratio", c.topk_ratio},
-               {"sync", name_of(c.sync)},
-               {"servers", c.servers},
-               {"staleness", c.staleness},
-               {"capacity_factor", c.capacity_factor},
-               {"step_time_s", evaluation.step_time_s()},
+  Json json = dimensions_json(plan);
+  json.update({{"step_time_s", evaluation.step_time_s()},
                {"samples_per_s", rate.samples_per_s},
                {"tokens_per_s", rate.tokens_per_s},
                {"model_flops", model_flops(plan)},
@@ -180,7 +145,7 @@ Json to_json(const Evaluation& evaluation) {
                  {"activations", m.activations},
                  {"buffers", m.buffers},
                  {"capacity", m.capacity},
-                 {"stage", m.stage}}}};
+                 {"stage", m.stage}}}});
   Json breakdown = Json::object();
   Json busy = Json::object();
   if (evaluation.simulation) {
@@ -189,7 +154,7 @@ Json to_json(const Evaluation& evaluation) {
   }
   if (!plan.job->workload.transformer) {
     Json split = Json::array();
-    for (const int index : c.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
+    for (const int index : plan.choices.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
       const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(index)];
       split.push_back({{"operator", op.name}, {"split", op.split == TensorSplit::row ? "row" : "column"}});
     }

@@ -116,7 +116,7 @@ int nodes_lost_at_most(double failures_per_s, double repair_s) {
 
 std::vector<RunningPlan> smaller_plans(const Plan& plan, int least_nodes, int jobs) {
   if (plan.job->cluster.groups.size() > 1)
-    throw UserError("--elastic: " + plan.job->cluster.name + " has nodes of several types",
+    throw UserError("`elastic`: " + plan.job->cluster.name + " has nodes of several types",
                     "expected nodes of one type, which can stand in for each other");
   std::string refusal = "there is only one";
   std::vector<Plan> forms;
@@ -132,7 +132,7 @@ std::vector<RunningPlan> smaller_plans(const Plan& plan, int least_nodes, int jo
   }
   if (forms.empty())
     throw NoAnswer(
-        fmt::format("--elastic: {} cannot go on with fewer replicas: {}", describe(plan), refusal));
+        fmt::format("`elastic`: {} cannot go on with fewer replicas: {}", describe(plan), refusal));
   sim::SimulationOptions options;
   options.keep_timeline = false;
   const std::vector<sim::Simulation> simulations = sim::simulate_all(forms, options, jobs);

@@ -127,13 +127,13 @@ std::vector<std::optional<double>> scaling_efficiency(const std::vector<Point>& 
 void check_goal(const std::vector<Point>& points, const Goal& goal, const Limits& limits) {
   for (const Point& point : points)
     if (goal.in_tokens && point.job->training.seq_len == 0)
-      throw UserError(fmt::format("--tokens does not apply to {}", point.job->workload.name),
-                      "the model has no sequences; expected --samples");
+      throw UserError(fmt::format("`tokens` does not apply to {}", point.job->workload.name),
+                      "the model has no sequences; expected `samples`");
   const bool priced = std::any_of(points.begin(), points.end(),
                                   [](const Point& point) { return usd_per_s(point.job->cluster) > 0; });
   if (limits.budget_usd && !priced)
-    throw UserError(fmt::format("--budget-usd: {} states no price", points.front().job->cluster.name),
-                    "expected price_usd_per_device_hour in the cluster file, or --vary price=USD");
+    throw UserError(fmt::format("`budget_usd`: {} states no price", points.front().job->cluster.name),
+                    "expected price_usd_per_device_hour in the cluster file, or `vary` price=USD");
 }
 
 void check_any_sound(const std::vector<Point>& points, const std::vector<Answer>& answers) {
@@ -156,7 +156,7 @@ std::string readable(double number) {
 
 Varied parse_varied(std::string_view text) {
   const auto refuse = [&](std::string_view what) {
-    return UserError(fmt::format("--vary {} {}", text, what), "expected KEY=V1,V2,…");
+    return UserError(fmt::format("`vary` {} {}", text, what), "expected KEY=V1,V2,…");
   };
   const auto equals = text.find('=');
   if (equals == std::string_view::npos) throw refuse("has no values");
@@ -185,9 +185,9 @@ std::vector<Combination> combinations(const std::vector<Varied>& varied) {
     const std::string& key = varied[k].key;
     if (std::any_of(varied.begin(), varied.begin() + static_cast<std::ptrdiff_t>(k),
                     [&](const Varied& before) { return before.key == key; }))
-      throw UserError(fmt::format("--vary {} is given twice", key), "expected all its values in one list");
+      throw UserError(fmt::format("`vary` {} is given twice", key), "expected all its values in one list");
     if (all.size() * varied[k].values.size() > kMostPoints)
-      throw UserError(fmt::format("--vary asks for more than {} combinations", kMostPoints),
+      throw UserError(fmt::format("`vary` asks for more than {} combinations", kMostPoints),
                       "each is planned; expected fewer values");
     std::vector<Combination> longer;
     for (const Combination& combination : all) {

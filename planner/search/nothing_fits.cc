@@ -59,13 +59,13 @@ std::vector<std::string> without_a_pin(const JobPtr& job, const Pins& pins) {
     std::function<void(Pins&)> unpin;
   };
   const std::vector<Change> changes = {
-      {"--recompute", pins.recompute.has_value(), unpin_recomputation},
-      {"--micro-batch", pins.micro_batch.has_value(), [](Pins& p) { p.micro_batch.reset(); }},
-      {"--zero", pins.zero.has_value(), [](Pins& p) { p.zero.reset(); }},
-      {"--sequence-parallel", pins.sequence_parallel.has_value(),
+      {"`recompute`", pins.recompute.has_value(), unpin_recomputation},
+      {"`micro_batch`", pins.micro_batch.has_value(), [](Pins& p) { p.micro_batch.reset(); }},
+      {"`zero`", pins.zero.has_value(), [](Pins& p) { p.zero.reset(); }},
+      {"`sequence_parallel`", pins.sequence_parallel.has_value(),
        [](Pins& p) { p.sequence_parallel.reset(); }},
-      {"--schedule", pins.schedule || pins.interleave, unpin_schedule},
-      {"--tp, --pp, --dp, --cp and --ep", pins.tp || pins.pp || pins.dp || pins.cp || pins.ep, unpin_layout},
+      {"`schedule`", pins.schedule || pins.interleave, unpin_schedule},
+      {"`tp`, `pp`, `dp`, `cp` and `ep`", pins.tp || pins.pp || pins.dp || pins.cp || pins.ep, unpin_layout},
   };
   std::vector<std::string> found;
   for (const Change& change : changes) {

@@ -17,7 +17,7 @@ double joules(const Cluster& cluster, double step_s, double compute_s) {
   for (const NodeGroup& group : cluster.groups) {
     const DeviceProfile& device = cluster.profiles[group.node.profile];
     if (device.peak_power_w <= 0)
-      throw UserError(fmt::format("--objective energy: {} states no power", device.name),
+      throw UserError(fmt::format("`objective` energy: {} states no power", device.name),
                       "expected idle_power_w and peak_power_w in the device profile");
     const double one = device.idle_power_w * step_s + (device.peak_power_w - device.idle_power_w) * compute_s;
     sum += (one * group.node.devices + group.node.host_power_w * step_s) * group.count;
@@ -71,7 +71,7 @@ double objective_value(Objective objective, const Job& job, double step_s, doubl
       for (const NodeGroup& group : job.cluster.groups) {
         if (price_of(job.cluster, group.node) <= 0)
           throw UserError(
-              fmt::format("--objective cost: {} states no price of {}", job.cluster.name, group.node.name),
+              fmt::format("`objective` cost: {} states no price of {}", job.cluster.name, group.node.name),
               "expected price_usd_per_device_hour in the cluster file");
       }
       return usd_per_s(job.cluster) * step_s;

@@ -22,6 +22,7 @@ struct Pins {
   std::optional<Sync> sync;
   // Not searched otherwise: what changes what is trained, and what is simulated rank by rank.
   bool search_compression = false, search_sync = false;
+  bool operator==(const Pins&) const = default;
 };
 
 }  // namespace orrery::planner

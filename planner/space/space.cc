@@ -143,25 +143,25 @@ class Enumerator {
       throw UserError(
           fmt::format("tp*pp*dp*cp = {} {} the {} devices of {}", product,
                       world_ % product != 0 ? "does not divide" : "is not", world_, job_->cluster.name),
-          "expected a layout of all devices; --nodes or --gpus say how many there are");
+          "expected a layout of all devices; `nodes` or `gpus` say how many there are");
     const std::int64_t batch = job_->training.global_batch;
     const std::int64_t replicas = pins_.dp.value_or(1), micro_batch = pins_.micro_batch.value_or(1);
     if (!job_->training.divides_over(replicas, micro_batch) && !unlike_)
       throw UserError(fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch,
                                   replicas * micro_batch),
-                      "expected --global-batch to be dp * micro-batch * micro-batches");
+                      "expected `global_batch` to be dp * micro-batch * micro-batches");
     if (pins_.interleave && *pins_.interleave > 1 && pins_.schedule &&
         *pins_.schedule != Schedule::interleaved)
-      throw UserError(fmt::format("--interleave {} contradicts --schedule {}", *pins_.interleave,
+      throw UserError(fmt::format("`interleave` {} contradicts `schedule` {}", *pins_.interleave,
                                   name_of(*pins_.schedule)),
-                      "expected --schedule interleaved");
+                      "expected `schedule` interleaved");
     if (pins_.sequence_parallel && *pins_.sequence_parallel && pins_.tp && *pins_.tp == 1)
-      throw UserError("--sequence-parallel on contradicts --tp 1", "expected tp above 1");
+      throw UserError("`sequence_parallel` on contradicts `tp` 1", "expected tp above 1");
     if (pins_.stage_layers) {
       const int total = std::accumulate(pins_.stage_layers->begin(), pins_.stage_layers->end(), 0);
       if (total != job_->workload.layers)
         throw UserError(
-            fmt::format("--stage-layers add up to {}", total),
+            fmt::format("`stage_layers` add up to {}", total),
             fmt::format("expected the {} layers of {}", job_->workload.layers, job_->workload.name));
     }
   }

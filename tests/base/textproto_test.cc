@@ -26,31 +26,36 @@ devices { peak { dtype: "fp32" } peak {
   dtype: "bf16" } }
 )";
 
+int line(std::string_view path) {
+  return line_of_field(kText, *proto::Cluster::descriptor(), path);
+}
+
 }  // namespace
 
 TEST_CASE("fields are found by path, in any layout") {
-  CHECK(line_of_field(kText, "name") == 2);
-  CHECK(line_of_field(kText, "groups") == 3);
-  CHECK(line_of_field(kText, "groups.count") == 4);
-  CHECK(line_of_field(kText, "groups.node.device") == 5);
-  CHECK(line_of_field(kText, "groups.node.intra.kind") == 5);
-  CHECK(line_of_field(kText, "groups.node.nic.count") == 9);
-  CHECK(line_of_field(kText, "groups.node.nic.latency_s") == 0);
-  CHECK(line_of_field(kText, "fabric") == 0);
+  CHECK(line("name") == 2);
+  CHECK(line("groups") == 3);
+  CHECK(line("groups.count") == 4);
+  CHECK(line("groups.node.device") == 5);
+  CHECK(line("groups.node.intra.kind") == 5);
+  CHECK(line("groups.node.nic.count") == 9);
+  CHECK(line("groups.node.nic.latency_s") == 0);
+  CHECK(line("fabric") == 0);
 }
 
 TEST_CASE("repeated fields are told apart by their index") {
-  CHECK(line_of_field(kText, "groups[0]") == 3);
-  CHECK(line_of_field(kText, "groups[1]") == 8);
-  CHECK(line_of_field(kText, "groups[1].node.nic.count") == 9);
-  CHECK(line_of_field(kText, "groups[0].node.nic.count") == 0);
-  CHECK(line_of_field(kText, "groups[2]") == 0);
-  CHECK(line_of_field(kText, "groups[0].node.intra.mesh_links[1]") == 6);
-  CHECK(line_of_field(kText, "overrides[0].node") == 11);
-  CHECK(line_of_field(kText, "overrides[1].node") == 12);
-  CHECK(line_of_field(kText, "devices.peak[1].dtype") == 14);
-  CHECK(line_of_field(kText, "") == 0);
-  CHECK(line_of_field("", "name") == 0);
+  CHECK(line("groups[0]") == 3);
+  CHECK(line("groups[1]") == 8);
+  CHECK(line("groups[1].node.nic.count") == 9);
+  CHECK(line("groups[0].node.nic.count") == 0);
+  CHECK(line("groups[2]") == 0);
+  CHECK(line("groups[0].node.intra.mesh_links[1]") == 5);  // of the list
+  CHECK(line("groups[0].node.intra.mesh_links[3]") == 0);
+  CHECK(line("overrides[0].node") == 11);
+  CHECK(line("overrides[1].node") == 12);
+  CHECK(line("devices.peak[1].dtype") == 14);
+  CHECK(line("") == 0);
+  CHECK(line_of_field("", *proto::Cluster::descriptor(), "name") == 0);
 }
 
 TEST_CASE("a syntax error, an unknown field and a wrong type name file and line") {
@@ -78,11 +83,11 @@ TEST_CASE("looking for a line in damaged text ends, with a line of the text or n
     CAPTURE(seed);
     const std::string text = testing::damaged(kText, static_cast<std::uint64_t>(seed));
     const int lines = 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-    const int line = line_of_field(text, "groups[1].node.nic.count");
+    const int line = line_of_field(text, *proto::Cluster::descriptor(), "groups[1].node.nic.count");
     REQUIRE(line >= 0);
     REQUIRE(line <= lines);
   }
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "a { ";
-  CHECK(line_of_field(deep, "b") == 0);
+  CHECK(line_of_field(deep, *proto::Cluster::descriptor(), "b") == 0);
 }

@@ -150,7 +150,7 @@ TEST_CASE("malformed settings are refused in one line") {
                             "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout 't|t'"}) {
     const std::string text = message([&] { import_megatron(flags, 12); });
     INFO(flags);
-    CHECK_THAT(text, Catch::Contains("--from-megatron"));
+    CHECK_THAT(text, Catch::Contains("`from_megatron`"));
     CHECK(text.find('\n') == std::string::npos);
   }
   for (const char* json : {"{", "[]", R"({"zero_optimization": {"stage": 4}})", R"({"zero_optimization": 1})",

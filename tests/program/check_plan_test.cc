@@ -50,10 +50,10 @@ TEST_CASE("tensor ranks share experts in equal parts") {
   };
   CHECK(refusal(with(2, 2), 4, experts) == "");
   CHECK(refusal(with(4, 2), 4, experts) == "");
-  CHECK(refusal(with(2, 2)) == "--etp 2: small has no experts (expected --etp 1)");
+  CHECK(refusal(with(2, 2)) == "`etp` 2: small has no experts (expected `etp` 1)");
   CHECK(
       refusal(with(2, 4), 4, experts) ==
-      "--etp 4: does not divide 2 tensor ranks (expected a divisor of --tp, whose ranks share each expert)");
+      "`etp` 4: does not divide 2 tensor ranks (expected a divisor of `tp`, whose ranks share each expert)");
   experts.hidden = 12;
   Plan plan = test::small_plan(with(4, 4), 4, experts);
   const auto job = std::make_shared<Job>(*plan.job);
@@ -61,18 +61,18 @@ TEST_CASE("tensor ranks share experts in equal parts") {
   plan.job = job;
   CHECK(
       refusal(plan) ==
-      "--etp 4: does not divide 42 hidden features of an expert (expected a divisor of the experts' width)");
+      "`etp` 4: does not divide 42 hidden features of an expert (expected a divisor of the experts' width)");
   Choices spread = with(4, 2);
   spread.sequence_parallel = true;
   spread.ep = 4;  // only two of the tensor ranks have tokens of their own
-  CHECK(mentions(refusal(spread, 4, experts), "--ep 4: does not divide tp / etp x dp x cp = 2"));
+  CHECK(mentions(refusal(spread, 4, experts), "`ep` 4: does not divide tp / etp x dp x cp = 2"));
 }
 
 TEST_CASE("tensor parallelism must divide the heads") {
   Choices choices;
   choices.tp = 3;
   CHECK(refusal(choices) ==
-        "--tp 3: does not divide the 4 attention heads (expected a divisor of heads and kv heads, 4 and 4)");
+        "`tp` 3: does not divide the 4 attention heads (expected a divisor of heads and kv heads, 4 and 4)");
 }
 
 TEST_CASE("every impossible choice is refused by its option") {
@@ -85,53 +85,53 @@ TEST_CASE("every impossible choice is refused by its option") {
     CHECK(mentions(text, "expected"));
     CHECK(!mentions(text, "\n"));
   };
-  refused([](Choices& c) { c.tp = 0; }, "--tp 0");
-  refused([](Choices& c) { c.dp = -2; }, "--dp -2");
-  refused([](Choices& c) { c.pp = 5; }, "--pp 5");
+  refused([](Choices& c) { c.tp = 0; }, "`tp` 0");
+  refused([](Choices& c) { c.dp = -2; }, "`dp` -2");
+  refused([](Choices& c) { c.pp = 5; }, "`pp` 5");
   refused(
       [](Choices& c) {
         c.pp = 2;
         c.stage_layers = {1, 2};
       },
-      "--stage-layers 1,2");
+      "`stage_layers` 1,2");
   refused(
       [](Choices& c) {
         c.pp = 2;
         c.stage_layers = {4};
       },
-      "--stage-layers 4");
+      "`stage_layers` 4");
   refused(
       [](Choices& c) {
         c.pp = 2;
         c.stage_layers = {5, -1};
       },
-      "--stage-layers");
-  refused([](Choices& c) { c.sequence_parallel = true; }, "--sequence-parallel on");
-  refused([](Choices& c) { c.interleave = 2; }, "--interleave 2");
-  refused([](Choices& c) { c.schedule = Schedule::interleaved; }, "--schedule interleaved");
+      "`stage_layers`");
+  refused([](Choices& c) { c.sequence_parallel = true; }, "`sequence_parallel` on");
+  refused([](Choices& c) { c.interleave = 2; }, "`interleave` 2");
+  refused([](Choices& c) { c.schedule = Schedule::interleaved; }, "`schedule` interleaved");
   refused(
       [](Choices& c) {
         c.schedule = Schedule::interleaved;
         c.interleave = 2;
         c.pp = 2;
       },
-      "3 micro-batches do not divide by --pp 2", 3);
-  refused([](Choices& c) { c.zero = 4; }, "--zero 4");
-  refused([](Choices& c) { c.shard_group = 2; }, "--shard-group 2");
+      "3 micro-batches do not divide by `pp` 2", 3);
+  refused([](Choices& c) { c.zero = 4; }, "`zero` 4");
+  refused([](Choices& c) { c.shard_group = 2; }, "`shard_group` 2");
   refused(
       [](Choices& c) {
         c.dp = 4;
         c.zero = 1;
         c.shard_group = 3;
       },
-      "--shard-group 3");
-  refused([](Choices& c) { c.ep = 2; }, "--ep 2");
-  refused([](Choices& c) { c.cp = 3; }, "--cp 3");
-  refused([](Choices& c) { c.recompute_layers = 2; }, "--recompute none");
-  refused([](Choices& c) { c.servers = 1; }, "--servers 1");
-  refused([](Choices& c) { c.staleness = 1; }, "--staleness 1");
-  refused([](Choices& c) { c.order[0] = Dimension::pp; }, "--order");
-  refused([](Choices& c) { c.bucket_bytes = -1; }, "--bucket-bytes -1");
+      "`shard_group` 3");
+  refused([](Choices& c) { c.ep = 2; }, "`ep` 2");
+  refused([](Choices& c) { c.cp = 3; }, "`cp` 3");
+  refused([](Choices& c) { c.recompute_layers = 2; }, "`recompute` none");
+  refused([](Choices& c) { c.servers = 1; }, "`servers` 1");
+  refused([](Choices& c) { c.staleness = 1; }, "`staleness` 1");
+  refused([](Choices& c) { c.order[0] = Dimension::pp; }, "`order`");
+  refused([](Choices& c) { c.bucket_bytes = -1; }, "`bucket_bytes` -1");
   refused(
       [](Choices& c) {
         c.dp = 2;
@@ -150,7 +150,7 @@ TEST_CASE("a batch that does not divide is refused") {
   Plan plan = test::small_plan({}, 4);
   plan.choices.micro_batch = 3;
   CHECK(refusal(plan) ==
-        "--global-batch 4: does not divide by dp 1 x micro-batch 3 (expected a multiple of 3)");
+        "`global_batch` 4: does not divide by dp 1 x micro-batch 3 (expected a multiple of 3)");
 }
 
 TEST_CASE("a world that is not the cluster's is refused where devices are not shared") {

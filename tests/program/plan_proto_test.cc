@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -86,14 +89,24 @@ TEST_CASE("errors of a plan file name the file and the line") {
   const std::string text = text_of(catalog_plan());
   const std::string zero = refusal(text, "\n  zero: 1", "\n  zero: 7");
   CHECK(zero.find("plan.textproto:") == 0);
-  CHECK(zero.find("--zero 7") != std::string::npos);
+  CHECK(zero.find("`zero` 7") != std::string::npos);
   CHECK(refusal(text, "schedule: \"1f1b\"", "schedule: \"2f2b\"").find("unknown schedule '2f2b'") !=
         std::string::npos);
-  CHECK(refusal(text, "global_batch: 16", "global_batch: 17").find("--global-batch 17") != std::string::npos);
-  CHECK(refusal(text, "order: \"tp\"", "order: \"dp\"").find("--order") != std::string::npos);
+  CHECK(refusal(text, "global_batch: 16", "global_batch: 17").find("`global_batch` 17") != std::string::npos);
+  CHECK(refusal(text, "order: \"tp\"", "order: \"dp\"").find("`order`") != std::string::npos);
   CHECK_THROWS_AS(parse("choices { tp: 1 }"), UserError);
   CHECK_THROWS_AS(parse("choices { tpp: 1 }"), UserError);
   CHECK_THROWS_AS(load_plan("/nonexistent/plan"), UserError);
+}
+
+TEST_CASE("errors inside a plan's workload, cluster and runtime name the line of the field") {
+  const std::string text = text_of(catalog_plan());
+  for (const std::string field : {"hidden", "memory_bytes", "kernel_launch_s"}) {
+    const std::string before = text.substr(0, text.find(field + ": "));
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    CHECK_THAT(refusal(text, field + ": ", field + ": -"),
+               Catch::StartsWith(fmt::format("plan.textproto:{}: ", line)) && Catch::Contains(field));
+  }
 }
 
 TEST_CASE("every model of the catalog lowers to sound programs") {

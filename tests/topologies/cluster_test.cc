@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "proto/cluster.pb.h"
+#include "proto/field_check.h"
+#include "proto/plan.pb.h"
 #include "proto/textproto.h"
 #include "tests/support/fuzz.h"
 #include "topologies/network.h"
@@ -204,7 +206,9 @@ TEST_CASE("the line is that of the right one of several groups, inside another f
   const std::string plan = "cluster {\n" + replaced(kSound, "count: 2 ", "count: -1 ") + "}\n";
   proto::Cluster message;
   parse_textproto(replaced(kSound, "count: 2 ", "count: -1 "), "x", &message);
-  CHECK_THROWS_WITH(cluster_from_proto(message, "plan", plan, "cluster"), Catch::StartsWith("plan:16: "));
+  CHECK_THROWS_WITH(
+      cluster_from_proto(message, FieldCheck("plan", plan, *proto::Plan::descriptor()).inside("cluster")),
+      Catch::StartsWith("plan:16: "));
 }
 
 TEST_CASE("nodes without ports are not connected") {

@@ -69,6 +69,8 @@ TEST_CASE("splits are written and read back") {
 }
 
 TEST_CASE("impossible splits in a file are refused by name and line") {
+  CHECK_THROWS_WITH(graph_of("\n" + mlp("", "", "") + "\noperators { name: \"relu\" split: \"row\" }"),
+                    Catch::StartsWith("test.textproto:3: "));  // of the second that is called relu
   CHECK_THROWS_WITH(graph_of(mlp("", "row", "")), Catch::Contains("'b' split: row, of whole features"));
   CHECK_THROWS_WITH(graph_of(mlp("row", "", "")), Catch::Contains("'a' split: row"));
   CHECK_THROWS_WITH(graph_of(mlp("diagonal", "", "")), Catch::Contains("'diagonal'"));

@@ -236,7 +236,7 @@ TEST_CASE("a point without a plan says why, and the others go on") {
 
 TEST_CASE("tokens need sequences, and a budget a price") {
   const std::vector<Point> images = {point_of(make_job("resnet50", "v100-ib100", 2, 32, 0))};
-  CHECK_THROWS_WITH(ask({}, images, {true, 1e9, true}, {}, 1), Catch::Contains("--samples"));
+  CHECK_THROWS_WITH(ask({}, images, {true, 1e9, true}, {}, 1), Catch::Contains("`samples`"));
   const std::vector<Point> unpriced = {point_of(make_job("gpt2", "pcie-4090", 2, 4, 128))};
   CHECK_THROWS_WITH(ask({}, unpriced, {true, 1e9, true}, {{}, 1e6}, 1), Catch::Contains("price"));
 }

@@ -235,7 +235,7 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     pins.micro_batch = 256;
     pins.recompute = Recompute::none;
     const std::string text = refusal(make_job("gpt2-xl", "dgx-a100", 2, 512, 1024), pins);
-    CHECK_THAT(text, Catch::Contains("--micro-batch"));
+    CHECK_THAT(text, Catch::Contains("`micro_batch`"));
   }
 }
 

@@ -186,7 +186,7 @@ TEST_CASE("contradicting pins are named") {
   CHECK_THAT(message(pins), Catch::Contains("tp*pp*dp*cp = 16"));
   pins = {};
   pins.tp = 8;
-  CHECK_THAT(message(pins), Catch::Contains("--tp 8"));
+  CHECK_THAT(message(pins), Catch::Contains("`tp` 8"));
   pins = {};
   pins.dp = 8;
   pins.micro_batch = 3;

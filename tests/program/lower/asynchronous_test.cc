@@ -91,14 +91,14 @@ TEST_CASE("what asynchronous servers cannot be combined with is refused in one l
     CAPTURE(option);
     CHECK_THROWS_WITH(check_plan(plan), Catch::Contains(option) && !Catch::Contains("\n"));
   };
-  refused([](Choices& c) { c.servers = 0; }, "--servers 0");
-  refused([](Choices& c) { c.servers = 5; }, "--servers 5");
-  refused([](Choices& c) { c.staleness = -1; }, "--staleness -1");
-  refused([](Choices& c) { c.zero = 1; }, "--zero 1");
-  refused([](Choices& c) { c.grad_compression = Compression::fp16; }, "--grad-compression fp16");
+  refused([](Choices& c) { c.servers = 0; }, "`servers` 0");
+  refused([](Choices& c) { c.servers = 5; }, "`servers` 5");
+  refused([](Choices& c) { c.staleness = -1; }, "`staleness` -1");
+  refused([](Choices& c) { c.zero = 1; }, "`zero` 1");
+  refused([](Choices& c) { c.grad_compression = Compression::fp16; }, "`grad_compression` fp16");
   refused([](Choices& c) { c.replica_batches = {1, 1, 1, 5}; }, "uneven replica batches");
-  refused([](Choices& c) { c.dp = 2, c.tp = 2; }, "--dp alone");
-  refused([](Choices& c) { c.sync = Sync::parameter_server, c.staleness = 2; }, "--staleness 2");
+  refused([](Choices& c) { c.dp = 2, c.tp = 2; }, "`dp` alone");
+  refused([](Choices& c) { c.sync = Sync::parameter_server, c.staleness = 2; }, "`staleness` 2");
 }
 
 }  // namespace orrery

@@ -231,7 +231,7 @@ TEST_CASE("splits that cannot be are refused by name") {
   const auto job = weird_vgg(4, 64);
   Choices whole = split_choices(4, 1, 64);
   whole.sequence_parallel = false;
-  CHECK(refusal(job, whole).find("--sequence-parallel off") != std::string::npos);
+  CHECK(refusal(job, whole).find("`sequence_parallel` off") != std::string::npos);
   CHECK(refusal(job, split_choices(4, 1, 2)).find("rows of a micro-batch do not divide") !=
         std::string::npos);
   CHECK(refusal(weird_vgg(3, 63), split_choices(3, 1, 63)).find("4096 output features of classifier.0") !=
@@ -239,7 +239,7 @@ TEST_CASE("splits that cannot be are refused by name") {
   Choices grouped = split_choices(2, 2, 32);
   grouped.zero = 1;
   grouped.shard_group = 2;
-  CHECK(refusal(job, grouped).find("--shard-group 2 with --tp 2") != std::string::npos);
+  CHECK(refusal(job, grouped).find("`shard_group` 2 with `tp` 2") != std::string::npos);
 }
 
 TEST_CASE("a row split of whole features is found out") {

@@ -4,18 +4,27 @@
 #include <string>
 #include <string_view>
 
+namespace google::protobuf {
+class Descriptor;
+}
+
 namespace orrery {
 
 // Stands for one message inside a textproto. Every check throws UserError(file, line of the field, …); where
 // the field itself is not written, the line is that of the innermost enclosing message that is.
 class FieldCheck {
  public:
-  // `path` of the message from the top of `text` ("groups[1].node"); empty: the top itself.
-  FieldCheck(std::string_view file, std::string_view text, std::string path = {})
-      : file_(file), text_(text), path_(std::move(path)) {}
+  // Of the message that all of `text` is, a message of `type` (X::descriptor()). Both outlive the check.
+  // `text` is empty where the message was not read from a file: lines are 0.
+  FieldCheck(std::string_view file, std::string_view text, const google::protobuf::Descriptor& type)
+      : file_(file), text_(text), type_(&type) {}
 
+  // Of the message in a field of this one; `index` of a repeated field.
   FieldCheck inside(std::string_view field, int index = -1) const;
 
+  std::string_view file() const { return file_; }
+  std::string full(std::string_view field) const;  // its path from the top of the file
+  int line(std::string_view field) const;          // see above; 0 where nothing is written
   [[noreturn]] void fail(std::string_view field, std::string_view what, std::string_view expected) const;
 
   double positive(std::string_view field, double value) const;      // > 0, finite
@@ -25,11 +34,10 @@ class FieldCheck {
   const std::string& named(std::string_view field, const std::string& value) const;  // not empty
 
  private:
-  std::string full(std::string_view field) const;
-
   std::string_view file_;
   std::string_view text_;
-  std::string path_;
+  const google::protobuf::Descriptor* type_;  // of the text
+  std::string path_;  // of this message from the top of the text; empty: the top itself
 };
 
 }  // namespace orrery

@@ -1,4 +1,4 @@
-#include "topologies/field_check.h"
+#include "proto/field_check.h"
 
 #include <fmt/format.h>
 
@@ -14,19 +14,24 @@ std::string FieldCheck::full(std::string_view field) const {
 }
 
 FieldCheck FieldCheck::inside(std::string_view field, int index) const {
+  FieldCheck check = *this;
+  check.path_ = full(field);
+  if (index >= 0) check.path_ += fmt::format("[{}]", index);
+  return check;
+}
+
+int FieldCheck::line(std::string_view field) const {
   std::string path = full(field);
-  if (index >= 0) path += fmt::format("[{}]", index);
-  return {file_, text_, std::move(path)};
+  int line = line_of_field(text_, *type_, path);
+  while (line == 0 && path.find('.') != std::string::npos) {
+    path.resize(path.rfind('.'));
+    line = line_of_field(text_, *type_, path);
+  }
+  return line;
 }
 
 void FieldCheck::fail(std::string_view field, std::string_view what, std::string_view expected) const {
-  std::string path = full(field);
-  int line = line_of_field(text_, path);
-  while (line == 0 && path.find('.') != std::string::npos) {
-    path.resize(path.rfind('.'));
-    line = line_of_field(text_, path);
-  }
-  throw UserError(file_, line, what, expected);
+  throw UserError(file_, line(field), what, expected);
 }
 
 double FieldCheck::positive(std::string_view field, double value) const {

@@ -1,0 +1,126 @@
+// The only file of orrery that knows CLI11.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <deque>
+
+#include "base/error.h"
+#include "cli/version.h"
+
+namespace orrery::cli {
+namespace {
+
+std::string help_of(const Option& option) {
+  return option.fallback.empty() ? option.help
+                                 : fmt::format("{} (default: {})", option.help, option.fallback);
+}
+
+// The words that were given for a setting. CLI11 holds references to the members.
+struct Given {
+  const Setting* setting = nullptr;
+  CLI::Option* option = nullptr;
+  bool on = false;                 // of a switch
+  std::string word;                // of an option with one value
+  std::vector<std::string> words;  // of one with several
+};
+
+void declare(CLI::App& verb, Given& given) {
+  const Option& option = given.setting->option;
+  const std::string name = option.flag(), help = help_of(option);
+  if (option.is_switch())
+    given.option = verb.add_flag(name, given.on, help);
+  else if (option.many || option.repeated)
+    given.option = verb.add_option(name, given.words, help)->allow_extra_args(option.many);
+  else
+    given.option = verb.add_option(name, given.word, help);
+  if (!option.unit.empty()) given.option->type_name(option.unit);
+  if (!option.group.empty()) given.option->group(option.group);
+  if (!option.environment.empty()) given.option->envname(option.environment);
+  given.option->required(option.required);
+}
+
+struct Verb {
+  const Command* command = nullptr;
+  CLI::App* app = nullptr;
+  std::deque<Given> given;  // whose addresses stay
+};
+
+void declare(CLI::App& app, Verb& verb) {
+  verb.app = app.add_subcommand(verb.command->name, verb.command->what);
+  if (verb.command->hidden) verb.app->group("");
+  for (const Setting& setting : verb.command->settings) {
+    Given& given = verb.given.emplace_back();
+    given.setting = &setting;
+    declare(*verb.app, given);
+  }
+  for (Given& given : verb.given)
+    for (Given& other : verb.given)
+      if (given.setting->option.excludes == other.setting->option.key) given.option->excludes(other.option);
+}
+
+void read(const Verb& verb) {
+  for (const Given& given : verb.given) {
+    if (given.option->count() == 0) continue;
+    const Option& option = given.setting->option;
+    if (option.is_switch()) {
+      set(*given.setting, given.on ? "on" : "off");
+    } else if (option.many || option.repeated) {
+      for (const std::string& word : given.words) set(*given.setting, word);
+    } else {
+      set(*given.setting, given.word);
+    }
+  }
+}
+
+int run(const Verb& verb) {
+  const std::vector<Setting>& settings = verb.command->settings;
+  try {
+    read(verb);
+    return verb.command->run();
+  } catch (const UserError& error) {
+    throw UserError(with_flags(error.what(), settings));
+  } catch (const NoAnswer& answer) {
+    throw NoAnswer(with_flags(answer.what(), settings));
+  }
+}
+
+}  // namespace
+
+Option& Command::option(std::string_view key) {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [&](const Setting& setting) { return setting.option.key == key; });
+  ORRERY_CHECK(found != settings.end(), std::string(key));
+  return found->option;
+}
+
+int run(const std::vector<Command>& commands, int argc, char** argv) {
+  CLI::App app{
+      "Plans the training of a neural network on a cluster, simulates the plan, runs it and learns from "
+      "the difference."};
+  app.name("orrery");
+  app.set_version_flag("--version", &version_text, "versions of Orrery and of what it is built with");
+  app.require_subcommand(1);
+  std::deque<Verb> verbs;
+  for (const Command& command : commands) {
+    verbs.push_back({&command, nullptr, {}});
+    declare(app, verbs.back());
+  }
+  const auto parsed = [&] {
+    return std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.app->parsed(); });
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const auto verb = parsed();
+    throw UserError(error.what(), verb == verbs.end()
+                                      ? "see orrery --help"
+                                      : fmt::format("see orrery {} --help", verb->command->name));
+  }
+  return run(*parsed());
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,344 @@
+#include "planner/space/pin_options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/parse.h"
+
+namespace orrery::planner {
+namespace {
+
+template <typename T>
+using Pin = std::optional<T> Pins::*;
+
+// `own` where it says something, else `other`.
+template <typename T>
+auto take(Pin<T> pin) {
+  return [pin](Pins& merged, const Pins& own, const Pins& other) {
+    if (!(own.*pin)) merged.*pin = other.*pin;
+  };
+}
+
+PlanField field(const std::string& key, int Choices::*choice) {
+  return {key, [choice](const Plan& plan) { return FieldValue(std::int64_t{plan.choices.*choice}); }};
+}
+PlanField field(const std::string& key, bool Choices::*choice) {
+  return {key, [choice](const Plan& plan) { return FieldValue(plan.choices.*choice); }};
+}
+PlanField field(const std::string& key, double Choices::*choice) {
+  return {key, [choice](const Plan& plan) { return FieldValue(plan.choices.*choice); }};
+}
+template <typename Enum>
+PlanField field(const std::string& key, Enum Choices::*choice) {
+  return {key, [choice](const Plan& plan) { return FieldValue(std::string(name_of(plan.choices.*choice))); }};
+}
+
+Option dimension(std::string key, std::string unit, std::string help, std::string fallback = {}) {
+  Option option;
+  option.key = std::move(key);
+  option.unit = std::move(unit);
+  option.help = std::move(help);
+  option.fallback = std::move(fallback);
+  option.group = "Dimensions (each is searched unless given)";
+  option.pinned = option.varied = true;
+  return option;
+}
+
+PinOption count(Option option, Pin<int> pin, int Choices::*choice, const Counts& counts = {}) {
+  option.range = range_of(counts);
+  std::vector<PlanField> fields = {field(option.key, choice)};
+  return {std::move(option),
+          [pin, counts](Pins& pins, const std::string& text) {
+            const auto number = read_count(text, counts);
+            if (number) pins.*pin = static_cast<int>(*number);
+            return number.has_value();
+          },
+          take(pin), std::move(fields)};
+}
+
+PinOption on_off(Option option, Pin<bool> pin, bool Choices::*choice) {
+  option.range = "on or off";
+  std::vector<PlanField> fields = {field(option.key, choice)};
+  return {std::move(option),
+          [pin](Pins& pins, const std::string& text) {
+            const auto on = parse_switch(text);
+            if (on) pins.*pin = on;
+            return on.has_value();
+          },
+          take(pin), std::move(fields)};
+}
+
+template <typename Enum>
+PinOption name(Option option, Pin<Enum> pin, Enum Choices::*choice, Enum (*from_name)(std::string_view)) {
+  std::vector<PlanField> fields = {field(option.key, choice)};
+  return {std::move(option),
+          [pin, from_name](Pins& pins, const std::string& text) {
+            pins.*pin = from_name(text);
+            return true;
+          },
+          take(pin), std::move(fields)};
+}
+
+// Not a dimension itself: whether one is searched that is not by default.
+PinOption search_switch(Option option, bool Pins::*wanted) {
+  option.pinned = false;
+  return {std::move(option),
+          [wanted](Pins& pins, const std::string& text) {
+            const auto on = parse_switch(text);
+            if (on) pins.*wanted = *on;
+            return on.has_value();
+          },
+          [](Pins&, const Pins&, const Pins&) {},
+          {}};
+}
+
+PinOption micro_batch() {
+  PinOption pin = count(dimension("micro_batch", "N", "samples of one micro-batch on one replica"),
+                        &Pins::micro_batch, &Choices::micro_batch);
+  pin.fields.push_back({"micro_batches", [](const Plan& plan) { return FieldValue(plan.micro_batches()); }});
+  return pin;
+}
+
+PinOption interleave() {
+  PinOption pin =
+      count(dimension("interleave", "V", "model chunks a stage"), &Pins::interleave, &Choices::interleave);
+  // Another schedule than the other's has its own.
+  pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
+    if (!own.schedule && !own.interleave) merged.interleave = other.interleave;
+  };
+  return pin;
+}
+
+bool read_recompute(Pins& pins, const std::string& text) {
+  constexpr std::string_view kSome = "full:";
+  if (text.starts_with(kSome)) {
+    const auto layers = read_count(text.substr(kSome.size()), {});
+    if (!layers) return false;
+    pins.recompute = Recompute::full;
+    pins.recompute_layers = static_cast<int>(*layers);
+  } else {
+    pins.recompute = recompute_from_name(text);
+    pins.recompute_layers = 0;
+  }
+  return true;
+}
+
+PinOption recompute() {
+  PinOption pin = name(dimension("recompute", "none|selective|full|full:K",
+                                 "activations computed again in the backward pass; full:K in the first K "
+                                 "layers of a stage"),
+                       &Pins::recompute, &Choices::recompute, recompute_from_name);
+  pin.option.range = "none, selective, full or full:K with a number of layers from 1";
+  pin.read = read_recompute;
+  pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
+    if (own.recompute) return;
+    merged.recompute = other.recompute;
+    merged.recompute_layers = other.recompute_layers;
+  };
+  pin.fields.push_back(field("recompute_layers", &Choices::recompute_layers));
+  return pin;
+}
+
+bool read_stage_layers(Pins& pins, const std::string& text) {
+  std::vector<int> stages;
+  for (const std::string& part : split(text)) {
+    const auto layers = read_count(part, {.least = 0});
+    if (!layers) return false;
+    stages.push_back(static_cast<int>(*layers));
+  }
+  pins.stage_layers = std::move(stages);
+  return true;
+}
+
+// The layers of each stage (chunk by chunk when interleaved), whether they were given or follow from an even
+// cut.
+FieldValue layers_of_stages(const Plan& plan) {
+  std::vector<std::int64_t> layers;
+  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
+    for (int stage = 0; stage < plan.stages(); ++stage) {
+      const LayerRange range = layers_of(plan, stage, chunk);
+      layers.push_back(range.end - range.begin);
+    }
+  }
+  return layers;
+}
+
+PinOption stage_layers() {
+  Option option = dimension("stage_layers", "A,B,…",
+                            "layers of each pipeline stage, of each chunk when interleaved", "even");
+  option.range = "whole numbers of layers from 0, parted by commas";
+  return {
+      std::move(option), read_stage_layers, take(&Pins::stage_layers), {{"stage_layers", layers_of_stages}}};
+}
+
+bool read_order(Pins& pins, const std::string& text) {
+  const auto names = split(text);
+  std::array<Dimension, 5> order{};
+  std::array<bool, 5> seen{};
+  if (names.size() != order.size()) return false;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i] = dimension_from_name(names[i]);
+    if (std::exchange(seen[static_cast<std::size_t>(order[i])], true)) return false;
+  }
+  pins.order = order;
+  return true;
+}
+
+PinOption order() {
+  Option option =
+      dimension("order", "tp,cp,ep,dp,pp", "dimensions on the machine, innermost first", "as shown");
+  option.range = "tp, cp, ep, dp and pp, each once, innermost first";
+  const auto names = [](const Plan& plan) {
+    std::vector<std::string> names;
+    for (const Dimension one : plan.choices.order) names.emplace_back(name_of(one));
+    return FieldValue(std::move(names));
+  };
+  const auto batches = [](const Plan& plan) { return FieldValue(plan.choices.replica_batches); };
+  return {
+      std::move(option), read_order, take(&Pins::order), {{"order", names}, {"replica_batches", batches}}};
+}
+
+PinOption bucket_bytes() {
+  Option option = dimension("bucket_bytes", "B", "bytes of gradients reduced together; K, M, G are binary",
+                            "the runtime's");
+  option.range = "at least 1 byte: a number with an optional K, M, G or T (binary)";
+  const auto read = [](Pins& pins, const std::string& text) {
+    const auto bytes = parse_bytes(text);
+    if (!bytes || *bytes < 1) return false;
+    pins.bucket_bytes = bytes;
+    return true;
+  };
+  return {std::move(option), read, take(&Pins::bucket_bytes), {{"bucket_bytes", [](const Plan& plan) {
+                                                                  return FieldValue(plan.bucket_bytes());
+                                                                }}}};
+}
+
+bool read_compression(Pins& pins, const std::string& text) {
+  constexpr std::string_view kSome = "topk:";
+  if (text.starts_with(kSome)) {
+    const auto ratio = read_number(text.substr(kSome.size()), {.open = true, .most = 1});
+    if (!ratio) return false;
+    pins.grad_compression = Compression::topk;
+    pins.topk_ratio = ratio;
+  } else {
+    pins.grad_compression = compression_from_name(text);
+    pins.topk_ratio.reset();
+  }
+  return true;
+}
+
+PinOption grad_compression() {
+  PinOption pin = name(
+      dimension("grad_compression", "none|fp16|int8|topk:RATIO",
+                "compression of gradients before their reduction; lossy, so never chosen unasked", "none"),
+      &Pins::grad_compression, &Choices::grad_compression, compression_from_name);
+  pin.option.range = "none, fp16, int8 or topk:RATIO with a ratio above 0, at most 1";
+  pin.read = read_compression;
+  pin.fields.push_back(field("topk_ratio", &Choices::topk_ratio));
+  return pin;
+}
+
+PinOption capacity_factor() {
+  Option option = dimension("capacity_factor", "F",
+                            "tokens that an expert takes, as a multiple of its even share; 0: all", "0");
+  option.range = range_of(Numbers{});
+  const auto read = [](Pins& pins, const std::string& text) {
+    const auto factor = read_number(text, {});
+    if (factor) pins.capacity_factor = factor;
+    return factor.has_value();
+  };
+  std::vector<PlanField> fields = {field(option.key, &Choices::capacity_factor)};
+  return {std::move(option), read, take(&Pins::capacity_factor), std::move(fields)};
+}
+
+void add_layout(std::vector<PinOption>& all) {
+  all.push_back(count(dimension("tp", "N", "tensor-parallel ranks"), &Pins::tp, &Choices::tp));
+  all.push_back(count(dimension("pp", "N", "pipeline stages"), &Pins::pp, &Choices::pp));
+  all.push_back(count(dimension("dp", "N", "data-parallel replicas"), &Pins::dp, &Choices::dp));
+  all.push_back(count(dimension("cp", "N", "context-parallel ranks"), &Pins::cp, &Choices::cp));
+  all.push_back(count(
+      dimension("ep", "N", "expert-parallel ranks; divides dp*cp, with sequence parallelism tp/etp*dp*cp"),
+      &Pins::ep, &Choices::ep));
+  all.push_back(count(
+      dimension("etp", "N", "tensor-parallel ranks that share each expert; divides tp", "1, not searched"),
+      &Pins::etp, &Choices::etp));
+  all.push_back(micro_batch());
+}
+
+void add_stages_and_shards(std::vector<PinOption>& all) {
+  all.push_back(name(dimension("schedule", "gpipe|1f1b|interleaved|zero-bubble", "pipeline schedule"),
+                     &Pins::schedule, &Choices::schedule, schedule_from_name));
+  all.push_back(interleave());
+  all.push_back(
+      count(dimension("zero", "0|1|2|3",
+                      "what ZeRO shards: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too"),
+            &Pins::zero, &Choices::zero, {0, 3}));
+  all.push_back(count(dimension("shard_group", "N", "ranks over which ZeRO shards", "all of dp*cp"),
+                      &Pins::shard_group, &Choices::shard_group));
+  all.push_back(recompute());
+  all.push_back(stage_layers());
+  all.push_back(order());
+}
+
+void add_gradients(std::vector<PinOption>& all) {
+  all.push_back(on_off(
+      dimension("sequence_parallel", "on|off", "norms and residuals sharded over the tensor-parallel ranks"),
+      &Pins::sequence_parallel, &Choices::sequence_parallel));
+  all.push_back(
+      on_off(dimension("overlap_grad_reduce", "on|off", "gradient reduction beside the backward pass"),
+             &Pins::overlap_grad_reduce, &Choices::overlap_grad_reduce));
+  all.push_back(bucket_bytes());
+  all.push_back(grad_compression());
+  all.push_back(
+      search_switch(dimension("search_compression", "",
+                              "search gradient compression too (lossy: the same steps train otherwise)"),
+                    &Pins::search_compression));
+}
+
+void add_synchronisation(std::vector<PinOption>& all) {
+  all.push_back(name(
+      dimension("sync", "all-reduce|parameter-server|async-parameter-server|data-parallel-single-process",
+                "how replicas agree", "all-reduce"),
+      &Pins::sync, &Choices::sync, sync_from_name));
+  all.push_back(search_switch(
+      dimension("search_sync", "",
+                "search parameter servers (1, one a node, one a device) and one process too; each is "
+                "simulated rank by rank"),
+      &Pins::search_sync));
+  all.push_back(count(dimension("servers", "N", "parameter servers"), &Pins::servers, &Choices::servers));
+  all.push_back(count(dimension("staleness", "K", "steps that a replica may run ahead (parameter servers)"),
+                      &Pins::staleness, &Choices::staleness, {.least = 0}));
+  all.push_back(capacity_factor());
+}
+
+}  // namespace
+
+const std::vector<PinOption>& pin_options() {
+  static const std::vector<PinOption> options = [] {
+    std::vector<PinOption> all;
+    add_layout(all);
+    add_stages_and_shards(all);
+    add_gradients(all);
+    add_synchronisation(all);
+    return all;
+  }();
+  return options;
+}
+
+std::vector<Setting> pin_settings(Pins& pins) {
+  std::vector<Setting> settings;
+  for (const PinOption& pin : pin_options())
+    settings.push_back({pin.option, [&pins, &pin](const std::string& text) { return pin.read(pins, text); }});
+  return settings;
+}
+
+Pins merged(const Pins& own, const Pins& other) {
+  Pins result = own;
+  for (const PinOption& pin : pin_options()) pin.fill(result, own, other);
+  return result;
+}
+
+}  // namespace orrery::planner

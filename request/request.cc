@@ -1,0 +1,109 @@
+#include "request/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "handover/import.h"
+#include "planner/space/pin_options.h"
+#include "topologies/network.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
+
+namespace orrery {
+namespace {
+
+// Samples a device when no global batch is given.
+constexpr std::int64_t kDefaultSequencesPerDevice = 1;
+constexpr std::int64_t kDefaultSamplesPerDevice = 32;
+
+bool on_gpus(const Cluster& cluster) {
+  return cluster.profiles[cluster.groups.front().node.profile].kind == DeviceKind::gpu;
+}
+
+// bf16 on devices that have it; fp16 on older GPUs; fp32 on processors.
+DType default_precision(const Cluster& cluster) {
+  if (!on_gpus(cluster)) return DType::fp32;
+  const auto has = [&](DType type) {
+    return std::all_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
+      return cluster.profiles[group.node.profile].peak_flops_per_s[static_cast<std::size_t>(type)] > 0;
+    });
+  };
+  return has(DType::bf16) ? DType::bf16 : has(DType::fp16) ? DType::fp16 : DType::fp32;
+}
+
+// Dead ports may cut nodes off; nothing can be trained across the gap.
+void check_connected(const Cluster& cluster, const std::string& file_or_name) {
+  if (cluster.overrides.empty()) return;
+  const Network network(cluster);
+  try {
+    for (int node = 1; node < cluster.nodes(); ++node)
+      network.route(cluster.first_device(node - 1), cluster.first_device(node));
+  } catch (const NoAnswer& gap) {
+    throw UserError(file_or_name, 0, gap.what(), "expected a connected cluster");
+  }
+}
+
+planner::Imported imported(const Request& request, const Workload& workload) {
+  if (!request.from_megatron.empty() && !request.from_deepspeed.empty())
+    throw UserError("`from_megatron` with `from_deepspeed`", "expected one of them");
+  if (!request.from_megatron.empty()) return planner::import_megatron(request.from_megatron, workload.layers);
+  if (!request.from_deepspeed.empty())
+    return planner::import_deepspeed(read_file(request.from_deepspeed), request.from_deepspeed);
+  return {};
+}
+
+int sequence_length(const Request& request, const planner::Imported& imports, const Workload& workload) {
+  if (!workload.transformer) {
+    if (request.seq_len)
+      throw UserError(fmt::format("`seq_len` does not apply to {}", request.workload),
+                      "the model has no sequences");
+    return 0;
+  }
+  const int tokens = request.seq_len.value_or(imports.seq_len.value_or(workload.default_seq_len));
+  if (tokens == 0)
+    throw UserError(fmt::format("{} says nothing about its sequence length", request.workload),
+                    "expected `seq_len`, in tokens");
+  return tokens;
+}
+
+}  // namespace
+
+Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus) {
+  if (nodes && gpus) throw UserError("`nodes` with `gpus`", "expected one of them");
+  Cluster cluster = load_cluster(file_or_name);
+  if (nodes) cluster = with_nodes(std::move(cluster), *nodes);
+  if (gpus) cluster = with_devices(std::move(cluster), *gpus);
+  check_connected(cluster, file_or_name);
+  return cluster;
+}
+
+Question question_of(const Request& request) {
+  for (const auto& [key, input] : {std::pair("workload", &request.workload), {"cluster", &request.cluster}})
+    if (input->empty())
+      throw UserError(fmt::format("no `{}`", key), "expected a file or a name of the catalog");
+  auto job = std::make_shared<Job>();
+  job->workload = load_workload(request.workload);
+  job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
+  const planner::Imported imports = imported(request, job->workload);
+  job->runtime = catalog_runtime(!request.runtime.empty() ? request.runtime
+                                 : on_gpus(job->cluster)  ? "megatron-core"
+                                                          : "orrery");
+  Training& training = job->training;
+  training.seq_len = sequence_length(request, imports, job->workload);
+  const std::int64_t of_each =
+      job->workload.transformer ? kDefaultSequencesPerDevice : kDefaultSamplesPerDevice;
+  training.global_batch =
+      request.global_batch.value_or(imports.global_batch.value_or(job->cluster.devices() * of_each));
+  training.precision =
+      request.precision.value_or(imports.precision.value_or(default_precision(job->cluster)));
+  training.sample_bytes = request.sample_bytes.value_or(0);
+  training.optimizer = request.optimizer.value_or(Optimizer::adam);
+  training.fused_attention = request.fused_attention.value_or(job->runtime.fused_attention);
+  return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
+          !request.global_batch && !imports.global_batch, imports.ignored};
+}
+
+}  // namespace orrery

@@ -1,0 +1,60 @@
+// What a user asks of a search: words and values as they were given, and what they mean. The one way from the
+// command line, `whatif --vary` or a library's caller to a Job and the Pins of a search.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/option.h"
+#include "planner/search/search.h"
+#include "planner/space/pins.h"
+#include "program/plan.h"
+
+namespace orrery {
+
+// What is empty is left to the documented defaults.
+struct Request {
+  std::string workload, cluster;   // each a file or a name of the catalog
+  std::optional<int> nodes, gpus;  // of these at most one
+  std::string runtime;
+  std::optional<std::int64_t> global_batch;
+  std::optional<int> seq_len;
+  std::optional<double> sample_bytes;
+  std::optional<DType> precision;
+  std::optional<Optimizer> optimizer;
+  std::optional<bool> fused_attention;
+  std::string from_megatron;   // a shell-quoted list of Megatron-LM's arguments
+  std::string from_deepspeed;  // a file
+  planner::Pins pins;
+  planner::SearchOptions search;
+};
+
+// A request's options, each record with where its value goes; `request` must outlive them.
+std::vector<Setting> request_options(Request& request);
+// Those of them that say how large the cluster is.
+std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>& gpus);
+// The option `key` of `request` from its text, as the command line reads it. Throws UserError where there is
+// no such option or `text` is none of its values.
+void set(Request& request, std::string_view key, const std::string& text);
+
+// The devices that `nodes` or `gpus` leave of a cluster. Throws UserError, also where its nodes are not
+// connected.
+Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus);
+
+// A request that has been read, ready to be searched.
+struct Question {
+  std::shared_ptr<const Job> job;
+  planner::Pins pins;
+  planner::SearchOptions search;
+  bool default_batch = false;  // the job's global batch is that of its devices, for nothing says another
+  // What of Megatron-LM's arguments or of DeepSpeed's JSON says nothing of a plan.
+  std::vector<std::string> ignored;
+};
+// Reads the inputs and fills what was left open. Throws UserError.
+Question question_of(const Request& request);
+
+}  // namespace orrery

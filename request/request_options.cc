@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "planner/space/pin_options.h"
+#include "request/request.h"
+
+namespace orrery {
+namespace {
+
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // products of a few stay within 64 bits
+constexpr int kMostReported = 1000;
+
+constexpr std::array kObjectives = {planner::Objective::step_time, planner::Objective::cost,
+                                    planner::Objective::energy, planner::Objective::memory};
+
+planner::Objective objective_from_name(std::string_view name) {
+  for (const planner::Objective objective : kObjectives)
+    if (planner::name_of(objective) == name) return objective;
+  throw UserError(fmt::format("`objective` {} is unknown", name),
+                  "expected step-time, cost, energy or memory");
+}
+
+DType precision_from_name(std::string_view name) {
+  const DType type = dtype_from_name(name);
+  if (type == DType::int8 || type == DType::int32 || type == DType::int64)
+    throw UserError(fmt::format("`precision` {} is no precision to train in", name),
+                    "expected fp32, tf32, fp16, bf16, fp8 or fp4");
+  return type;
+}
+
+bool fused_from_name(std::string_view name) {
+  if (name != "fused" && name != "unfused")
+    throw UserError(fmt::format("`attention` {} is unknown", name), "expected fused or unfused");
+  return name == "fused";
+}
+
+Option input(std::string key, std::string help) {
+  Option option;
+  option.key = std::move(key);
+  option.help = std::move(help);
+  option.positional = option.required = option.varied = true;
+  return option;
+}
+
+Option training(std::string key, std::string unit, std::string help, std::string fallback = {}) {
+  Option option;
+  option.key = std::move(key);
+  option.unit = std::move(unit);
+  option.help = std::move(help);
+  option.fallback = std::move(fallback);
+  option.group = "Training";
+  option.varied = true;
+  return option;
+}
+
+void add_training(Request& request, std::vector<Setting>& all) {
+  all.push_back(text_option(
+      training("runtime", "NAME", "framework generation that is modelled; `orrery catalog` lists them",
+               "megatron-core on GPUs, orrery on localhost and other processors"),
+      request.runtime));
+  all.push_back(count_option(
+      training("global_batch", "N", "sequences (or samples) a step", "1 sequence, or 32 samples, a device"),
+      request.global_batch, {1, kMostSamples}));
+  all.push_back(count_option(
+      training("seq_len", "N", "tokens a sequence", "the workload's own; unused by models without sequences"),
+      request.seq_len));
+  all.push_back(
+      bytes_option(training("sample_bytes", "B",
+                            "bytes of a sample on the nodes' storage, read a step ahead; K, M, G are binary",
+                            "samples are in the hosts' memory"),
+                   request.sample_bytes));
+  all.push_back(
+      name_option(training("precision", "fp32|tf32|fp16|bf16|fp8|fp4", "arithmetic of the products",
+                           "bf16 where every device has it, fp16 on older GPUs, fp32 on processors"),
+                  request.precision, precision_from_name));
+  all.push_back(name_option(training("optimizer", "sgd|momentum|adam|adamw", "optimizer", "adam"),
+                            request.optimizer, optimizer_from_name));
+  all.push_back(name_option(training("attention", "fused|unfused", "attention kernel", "the runtime's"),
+                            request.fused_attention, fused_from_name));
+}
+
+void add_search(Request& request, std::vector<Setting>& all) {
+  all.push_back(name_option(
+      training("objective", "step-time|cost|energy|memory",
+               "what the best plan has least of: seconds, USD or joules a step, bytes of the fullest device",
+               "step-time"),
+      request.search.objective, objective_from_name));
+  Option top = training("top", "K", "plans to report", std::to_string(request.search.top));
+  top.varied = false;  // it changes what is told, not what is planned
+  all.push_back(count_option(std::move(top), request.search.top, {1, kMostReported}));
+  all.push_back(number_option(
+      training("budget", "SECONDS",
+               "simulated work after which no further plan is simulated, in seconds of a nominal processor "
+               "core, so that the answer does not depend on the machine",
+               fmt::format("{}", planner::SearchOptions{}.budget_s)),
+      request.search.budget_s, kPositive));
+  all.push_back(text_option(
+      training("from_megatron", "FLAGS",
+               "pins what a shell-quoted list of Megatron-LM's arguments says; options beside it win"),
+      request.from_megatron));
+  Option deepspeed =
+      training("from_deepspeed", "FILE", "pins what a DeepSpeed JSON says; options beside it win");
+  deepspeed.excludes = "from_megatron";
+  all.push_back(text_option(std::move(deepspeed), request.from_deepspeed));
+}
+
+}  // namespace
+
+std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>& gpus) {
+  Option by_node = {
+      .key = "nodes", .unit = "N", .help = "nodes of a cluster with one node type", .fallback = "all"};
+  Option by_device = {.key = "gpus",
+                      .unit = "N",
+                      .help = "devices: whole nodes, or the first N of one node; on localhost, ranks",
+                      .fallback = "all",
+                      .excludes = "nodes"};
+  by_node.varied = by_device.varied = true;
+  return {count_option(std::move(by_node), nodes), count_option(std::move(by_device), gpus)};
+}
+
+std::vector<Setting> request_options(Request& request) {
+  std::vector<Setting> all = {
+      text_option(
+          input("workload", "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name"),
+          request.workload),
+      text_option(input("cluster", "a .textproto, a SimGrid platform .xml or a catalog name"),
+                  request.cluster)};
+  for (Setting& setting : size_options(request.nodes, request.gpus)) all.push_back(std::move(setting));
+  add_training(request, all);
+  add_search(request, all);
+  for (Setting& setting : planner::pin_settings(request.pins)) all.push_back(std::move(setting));
+  return all;
+}
+
+void set(Request& request, std::string_view key, const std::string& text) {
+  std::vector<std::string> known;
+  for (const Setting& setting : request_options(request)) {
+    if (setting.option.key == option_key(key)) return set(setting, text);
+    known.push_back(setting.option.key);
+  }
+  throw UserError(fmt::format("there is no option {}", key), suggestion(key, known));
+}
+
+}  // namespace orrery

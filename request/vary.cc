@@ -1,0 +1,101 @@
+#include "request/vary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "planner/evaluation/hardware.h"
+
+namespace orrery {
+namespace {
+
+namespace whatif = planner::whatif;
+
+const planner::HardwareKey* hardware_key(const std::string& key) {
+  for (const planner::HardwareKey& known : planner::hardware_keys())
+    if (known.key == key) return &known;
+  return nullptr;
+}
+
+double hardware_number(const planner::HardwareKey& key, const std::string& text) {
+  const auto number = read_number(text, {.least = key.least, .most = key.most});
+  if (!number)
+    throw UserError(fmt::format("`vary` {}={} is out of range", key.key, text),
+                    fmt::format("{}, a number from {} to {}", key.help, key.least, key.most));
+  return *number;
+}
+
+struct Prepared {
+  whatif::Point point;
+  std::shared_ptr<Job> job;  // the point's, before it is shared
+  bool default_batch = false;
+  std::vector<std::string> ignored;
+};
+
+Prepared prepare(Request request, const whatif::Combination& combination) {
+  for (const auto& [key, value] : combination)
+    if (hardware_key(key) == nullptr) set(request, key, value);
+  Question question = question_of(request);
+  auto job = std::make_shared<Job>(*question.job);
+  for (const auto& [key, value] : combination)
+    if (const planner::HardwareKey* change = hardware_key(key))
+      job->cluster = change->changed(std::move(job->cluster), hardware_number(*change, value));
+  return {{combination, job, std::move(question.pins), std::move(question.search)},
+          job,
+          question.default_batch,
+          std::move(question.ignored)};
+}
+
+// Whether that changed any.
+bool share_default_batch(std::vector<Prepared>& all) {
+  bool changed = false;
+  for (const bool sequences : {false, true}) {
+    const auto concerned = [&](const Prepared& one) {
+      return one.default_batch && (one.job->training.seq_len > 0) == sequences;
+    };
+    std::int64_t batch = 0;
+    for (const Prepared& one : all)
+      if (concerned(one)) batch = std::max(batch, one.job->training.global_batch);
+    for (Prepared& one : all)
+      if (concerned(one) && std::exchange(one.job->training.global_batch, batch) != batch) changed = true;
+  }
+  return changed;
+}
+
+}  // namespace
+
+void check_varied(const std::vector<whatif::Varied>& varied) {
+  Request request;
+  std::vector<std::string> known;
+  for (const Setting& setting : request_options(request))
+    if (setting.option.varied) known.push_back(setting.option.name());
+  for (const planner::HardwareKey& key : planner::hardware_keys()) known.emplace_back(key.key);
+  for (const whatif::Varied& v : varied) {
+    if (std::find(known.begin(), known.end(), v.key) == known.end())
+      throw UserError(fmt::format("`vary` {} is unknown", v.key), suggestion(v.key, known));
+    if (const planner::HardwareKey* key = hardware_key(v.key))
+      for (const std::string& value : v.values) hardware_number(*key, value);
+  }
+}
+
+Points points_of(const Request& request, const std::vector<whatif::Varied>& varied) {
+  std::vector<Prepared> all;
+  for (const whatif::Combination& combination : whatif::combinations(varied)) {
+    try {
+      all.push_back(prepare(request, combination));
+    } catch (const UserError& error) {
+      if (combination.empty()) throw;
+      throw UserError(fmt::format("`vary` {}: {}", whatif::describe(combination), error.what()));
+    }
+  }
+  Points result;
+  if (!all.empty()) result.ignored = all.front().ignored;
+  result.shared_batch = share_default_batch(all);
+  for (Prepared& one : all) result.points.push_back(std::move(one.point));
+  return result;
+}
+
+}  // namespace orrery

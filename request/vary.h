@@ -1,0 +1,27 @@
+// The points of a what-if: a request with options and hardware varied.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/runs/whatif.h"
+#include "request/request.h"
+
+namespace orrery {
+
+// Throws UserError on a key that is neither an option that varies nor one of the hardware's, and on a number
+// of the latter that is out of range.
+void check_varied(const std::vector<planner::whatif::Varied>& varied);
+
+struct Points {
+  std::vector<planner::whatif::Point> points;
+  // Nothing said the batch, and that of the most devices is everybody's: one that grew with them would be
+  // another training.
+  bool shared_batch = false;
+  std::vector<std::string> ignored;  // Question's, of the first point
+};
+// Every combination in the place of what `request` says. Throws UserError naming the combination that cannot
+// be read.
+Points points_of(const Request& request, const std::vector<planner::whatif::Varied>& varied);
+
+}  // namespace orrery

@@ -1,0 +1,93 @@
+#include "request/request.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "request/vary.h"
+
+namespace orrery {
+namespace {
+
+Request gpt2() {
+  Request request;
+  request.workload = "gpt2";
+  request.cluster = "dgx-a100";
+  request.gpus = 8;
+  return request;
+}
+
+TEST_CASE("what is left open follows from the workload and the cluster") {
+  Question question = question_of(gpt2());
+  CHECK(question.job->training.global_batch == 8);
+  CHECK(question.default_batch);
+  CHECK(question.job->training.seq_len == 1024);
+  CHECK(question.job->training.precision == DType::bf16);
+  CHECK(question.job->runtime.name == "megatron-core");
+  CHECK(question.pins == planner::Pins{});
+  Request images = gpt2();
+  images.workload = "resnet50";
+  CHECK(question_of(images).job->training.global_batch == 8 * 32);
+  images.seq_len = 128;
+  CHECK_THROWS_WITH(question_of(images), Catch::Contains("`seq_len` does not apply to resnet50"));
+}
+
+TEST_CASE("imports fill what is not said") {
+  Request request = gpt2();
+  request.from_megatron = "--tensor-model-parallel-size 2 --global-batch-size 64 --lr 1";
+  request.pins.pp = 4;
+  const Question question = question_of(request);
+  CHECK(question.pins.tp == 2);
+  CHECK(question.pins.pp == 4);
+  CHECK(question.job->training.global_batch == 64);
+  CHECK_FALSE(question.default_batch);
+  CHECK(question.ignored == std::vector<std::string>{"--lr"});
+  request.from_deepspeed = "ds.json";
+  CHECK_THROWS_AS(question_of(request), UserError);
+}
+
+TEST_CASE("an option is set from its text by any spelling of its name") {
+  Request request = gpt2();
+  set(request, "micro-batch", "4");
+  set(request, "--recompute", "full:3");
+  set(request, "sample_bytes", "1K");
+  set(request, "objective", "cost");
+  CHECK(request.pins.micro_batch == 4);
+  CHECK(request.pins.recompute_layers == 3);
+  CHECK(request.sample_bytes == 1024);
+  CHECK(request.search.objective == planner::Objective::cost);
+  CHECK_THROWS_WITH(set(request, "micro-bach", "4"), Catch::Contains("micro_batch"));
+  CHECK_THROWS_WITH(set(request, "precision", "int8"), Catch::Contains("no precision to train in"));
+}
+
+TEST_CASE("keys are told apart, and all but what is told can be varied") {
+  Request request;
+  std::set<std::string> keys;
+  for (const Setting& setting : request_options(request)) {
+    CHECK(keys.insert(setting.option.key).second);
+    CHECK(setting.option.varied == (setting.option.key != "top"));
+  }
+}
+
+TEST_CASE("a combination takes the place of what the request says") {
+  using planner::whatif::Varied;
+  Request request = gpt2();
+  request.pins.tp = 1;
+  const std::vector<Varied> varied = {{"tp", {"2", "4"}}, {"network", {"2"}}};
+  check_varied(varied);
+  const Points all = points_of(request, varied);
+  REQUIRE(all.points.size() == 2);
+  CHECK(all.points[0].pins.tp == 2);
+  CHECK(all.points[1].pins.tp == 4);
+  CHECK_FALSE(all.shared_batch);
+  const auto port = [](const Job& job) { return job.cluster.groups[0].node.nic.bandwidth_bytes_per_s; };
+  CHECK(port(*all.points[0].job) == 2 * port(*question_of(request).job));
+  CHECK(points_of(request, {{"gpus", {"4", "8"}}}).shared_batch);
+  CHECK_THROWS_WITH(points_of(request, {{"tp", {"two"}}}), Catch::Contains("`vary` tp=two: `tp` two"));
+  CHECK_THROWS_WITH(points_of(request, {{"nodes", {"1"}}}), Catch::Contains("`nodes` with `gpus`"));
+  CHECK_THROWS_WITH(check_varied({{"network", {"0"}}}), Catch::Contains("out of range"));
+  CHECK_THROWS_WITH(check_varied({{"micro-bach", {"1"}}}), Catch::Contains("micro-batch"));
+}
+
+}  // namespace
+}  // namespace orrery
