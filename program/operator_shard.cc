@@ -84,6 +84,10 @@ double output_split(const Operator& op, const Shard& shard) {
   return 1;
 }
 
+std::int64_t local_columns(const Operator& op, const Shard& shard) {
+  return op.output_elements / static_cast<std::int64_t>(output_split(op, shard));
+}
+
 double input_split(const Operator& op, const Shard& shard) {
   const double ranks = of_experts(op) ? shard.etp : shard.tp;
   return op.split == TensorSplit::row || op.split == TensorSplit::heads ? ranks : 1;

@@ -22,6 +22,8 @@ double local_rows(const Operator& op, const Shard& shard);
 // Ranks that share the operator's output features, and its input features.
 double output_split(const Operator& op, const Shard& shard);
 double input_split(const Operator& op, const Shard& shard);
+// Features of the operator's output that one rank has.
+std::int64_t local_columns(const Operator& op, const Shard& shard);
 // Ranks over which sequence parallelism spreads a tensor that is whole where it is used.
 double sequence_split(const Shard& shard);
 // Tensor ranks whose tokens meet on each of them, for they share their experts; 1 where they have the same

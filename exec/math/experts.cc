@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/communicators/requests.h"
+#include "program/operator_shard.h"
 
 namespace orrery::exec {
 
@@ -19,6 +20,7 @@ Experts::Experts(const FormParts& parts)
       form_(parts.layers.stream_form()),
       rows_(parts.layers.rows_of(form_)),
       hidden_(model_.hidden),
+      shard_(shard_of(parts.plan)),
       ep_(parts.plan.choices.ep),
       etp_(parts.plan.choices.etp) {
   const Plan& plan = parts.plan;
@@ -58,8 +60,7 @@ Experts::Routed* Experts::routed_of(int index, int micro_batch) {
 }
 
 std::int64_t Experts::columns_of(int index) const {
-  const std::int64_t columns = op(index).output_elements / op(index).active_experts;
-  return op(index).split == TensorSplit::column ? columns / etp_ : columns;
+  return internal::local_columns(op(index), shard_) / op(index).active_experts;
 }
 
 void Experts::forward(const Instruction& instruction, int index, std::vector<Step>& steps) {

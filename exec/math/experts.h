@@ -91,6 +91,7 @@ class Experts final : public FormMathematics {
   Form form_;                                                        // of tokens outside
   std::int64_t rows_;                                                // tokens of a micro-batch on this rank
   std::int64_t hidden_;
+  Shard shard_;
   int ep_;
   int etp_;
   std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come

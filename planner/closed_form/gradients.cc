@@ -41,21 +41,30 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
   const auto [entry, fresh] = buckets_.try_emplace(key);
   Buckets& result = entry->second;
   if (!fresh) return result;
-  const std::vector<Operator>& operators = job_->workload.operators;
-  for (const LaidBucket& laid : bucket_layout(plan, stage, ties_).buckets) {
-    for (const BucketParameter& held : laid.partial) result.partial += static_cast<double>(held.elements);
+  const BucketLayout layout = bucket_layout(plan, stage, ties_, held(plan));
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i)
+    if (layout.partial[i] != 0) result.partial += static_cast<double>(layout.parameters[i].elements);
+  for (const LaidBucket& laid : layout.buckets) {
     if (laid.tied) {
       result.tied += static_cast<double>(laid.elements);
       continue;
     }
-    const BucketParameter& last = laid.parameters.back();
+    const int last = layout.parameters[static_cast<std::size_t>(laid.end) - 1].op;
     // Part 0 is what stands before the first layer (layer_kinds.h).
-    result.buckets.push_back(
-        {static_cast<double>(laid.elements),
-         std::clamp(operators[static_cast<std::size_t>(last.op)].layer + 1, 0, parts_.count() - 1),
-         laid.chunk, laid.apart, last.op == first_op_});
+    const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
+    result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
+                              laid.chunk, laid.apart, last == first_op_});
   }
   return result;
+}
+
+const std::vector<HeldParameter>& Gradients::held(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const std::uint64_t key =
+      mixed(mixed(pair_of(c.tp, c.ep), pair_of(c.etp, c.sequence_parallel ? 1 : 0)), degrees_key(c));
+  const auto [entry, fresh] = held_.try_emplace(key);
+  if (fresh) entry->second = held_parameters(plan);
+  return entry->second;
 }
 
 std::uint64_t Gradients::buckets_key(const Plan& plan, const Cut& cut) {

@@ -10,8 +10,7 @@ namespace orrery::internal {
 namespace {
 
 // Elements of partial gradients in what this rank owns of the bucket once it is reduced.
-std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket,
-                           const std::vector<BucketParameter>& partial) {
+std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket, const char* partial) {
   std::int64_t begin = 0;
   std::int64_t end = bucket.elements;
   if (lowering.choices().zero >= 1 && bucket.group >= 0) {
@@ -22,9 +21,10 @@ std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket,
     end = begin + shard;
   }
   std::int64_t elements = 0;
-  for (const BucketParameter& slice : partial)
-    elements += std::max<std::int64_t>(
-        0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
+  for (const BucketParameter& slice : bucket.parameters)
+    if (*partial++ != 0)
+      elements += std::max<std::int64_t>(
+          0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
   return elements;
 }
 
@@ -46,8 +46,9 @@ Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double e
 }  // namespace
 
 void lay_out_buckets(Lowering& lowering) {
+  const Plan& plan = lowering.plan();
   const BucketLayout layout =
-      bucket_layout(lowering.plan(), lowering.program.at.pp, tied_tensors(lowering.plan().job->workload));
+      bucket_layout(plan, lowering.program.at.pp, tied_tensors(plan.job->workload), held_parameters(plan));
   lowering.bucket_of.resize(static_cast<std::size_t>(lowering.op_count()));
   for (int i = 0; i < lowering.op_count(); ++i)
     lowering.bucket_of[static_cast<std::size_t>(i)].assign(lowering.op(i).parameters.size(), -1);
@@ -56,7 +57,7 @@ void lay_out_buckets(Lowering& lowering) {
   };
   for (const LaidBucket& laid : layout.buckets) {
     Bucket bucket;
-    bucket.parameters = laid.parameters;
+    bucket.parameters.assign(layout.parameters.begin() + laid.begin, layout.parameters.begin() + laid.end);
     bucket.chunk = laid.chunk;
     bucket.group = lowering.group(bucket_group(lowering.choices(), laid.apart));
     const std::int64_t members =
@@ -64,7 +65,7 @@ void lay_out_buckets(Lowering& lowering) {
     bucket.elements = (laid.elements + members - 1) / members * members;
     for (const BucketParameter& held : bucket.parameters)
       bucket_of(held.op, held.parameter) = static_cast<int>(lowering.program.buckets.size());
-    lowering.partial_elements.push_back(owned_partial(lowering, bucket, laid.partial));
+    lowering.partial_elements.push_back(owned_partial(lowering, bucket, layout.partial.data() + laid.begin));
     lowering.tied_bucket.push_back(laid.tied);
     lowering.program.buckets.push_back(std::move(bucket));
   }
