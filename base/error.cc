@@ -10,7 +10,7 @@ std::string one_line(std::string_view file, int line, std::string_view what, std
   if (!file.empty()) text += line > 0 ? fmt::format("{}:{}: ", file, line) : fmt::format("{}: ", file);
   text += what;
   if (!expected.empty()) text += fmt::format(" ({})", expected);
-  for (char& c : text) {  // the contract promises one line, and foreign parsers' messages may hold more
+  for (char& c : text) {  // one line is promised, and foreign parsers' messages may hold more
     if (c == '\n' || c == '\r') c = ' ';
   }
   return text;

@@ -1,4 +1,4 @@
-// The three ways in which Orrery says "no", by who is to blame (contract: exit codes).
+// The three ways in which Orrery says "no", by who is to blame; each has its exit code.
 #pragma once
 
 #include <stdexcept>

@@ -63,4 +63,15 @@ fs::path user_data_folder() {
   return fs::path(home && *home ? home : "/tmp") / ".local/share/orrery";
 }
 
+TemporaryFolder::TemporaryFolder()
+    : path_((std::filesystem::temp_directory_path() / "orrery-XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr)
+    throw UserError(path_, 0, fmt::format("cannot be made: {}", std::strerror(errno)), "a writable TMPDIR");
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 }  // namespace orrery

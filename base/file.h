@@ -20,4 +20,17 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // Where calibrations live: $ORRERY_DATA_DIR, else $XDG_DATA_HOME/orrery, else ~/.local/share/orrery.
 std::filesystem::path user_data_folder();
 
+// A folder that is removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace orrery

@@ -50,7 +50,7 @@ std::string option_key(std::string_view name);
 // quoted words stay.
 std::string with_flags(std::string_view text, const std::vector<Setting>& options);
 
-// ---- settings by kind of value; each fills in `range` where it is empty ----
+// ---- settings by kind of value, which must outlive them; each fills in `range` where it is empty ----
 
 Setting text_option(Option option, std::string& value);
 Setting texts_option(Option option, std::vector<std::string>& values);  // of an option with several values

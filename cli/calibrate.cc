@@ -4,13 +4,11 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/executor.h"
-#include "cli/history.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "topologies/readers/catalog.h"
-#include "topologies/readers/cluster_file.h"
-#include "topologies/readers/discover.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -71,33 +69,18 @@ int refit(const Options& options) {
     throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the refitted cluster");
   const std::string stored = localhost_calibration_file().string();
   const Cluster before = options.cluster.empty() ? discover_localhost() : load_cluster(options.cluster);
-  const auto validations = validations_of(before, read_history());
-  const planner::Refit found = planner::refit(validations);
-  if (found.left_out_median_error >= found.median_error)
-    throw NoAnswer(fmt::format(
-        "the calibration stays as it is: plans left out of a refit to the {} others would be {:.1f}% "
-        "off in the median, and are {:.1f}% off now",
-        validations.size() - 1, 100 * found.left_out_median_error, 100 * found.median_error));
-  Cluster after = planner::slowed(before, found.slowdown);
-  const std::string record = fmt::format(
-      "; refitted to {} validations: computation takes {:.3f} times as long, communication {:.3f}",
-      validations.size(), found.slowdown.computation, found.slowdown.communication);
-  for (DeviceProfile& device : after.profiles) device.source += record;
-  after.communication.source += record;
+  const Refitted refitted = orrery::refit(before, read_history());
+  const planner::Refit& found = refitted.found;
   const std::string file = options.out.empty() ? stored : options.out;
-  write_cluster_file(after, file);
+  write_cluster_file(refitted.cluster, file);
   options.output.print(
       fmt::format("{} validations: median error of the step {:.1f}%; refitted, of plans left out, {:.1f}%\n",
-                  validations.size(), 100 * found.median_error, 100 * found.left_out_median_error));
+                  refitted.validations, 100 * found.median_error, 100 * found.left_out_median_error));
   options.output.print(
       fmt::format("  computation takes {:.3f} times as long as calibrated, communication {:.3f} times\n",
                   found.slowdown.computation, found.slowdown.communication));
   options.output.print(fmt::format("wrote {}\n", file));
-  options.output.write({{"validations", validations.size()},
-                        {"computation", found.slowdown.computation},
-                        {"communication", found.slowdown.communication},
-                        {"median_error", found.median_error},
-                        {"left_out_median_error", found.left_out_median_error}});
+  options.output.write(to_json(refitted));
   return 0;
 }
 

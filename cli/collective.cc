@@ -1,7 +1,6 @@
 // orrery collective: nccl-tests for a cluster that one does not have.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 
 #include "base/error.h"
@@ -10,9 +9,7 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "cost/collective_cost.h"
-#include "request/request.h"
-#include "sim/simulator.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -37,44 +34,24 @@ CollectiveKind parse_op(std::string name) {
 }
 
 int run(const Options& options) {
-  const CollectiveKind kind = parse_op(options.op);
-  const sim::Detail detail = parse_detail(options.detail);
-  std::optional<Algorithm> forced;
-  if (options.algorithm != "auto") forced = algorithm_from_name(options.algorithm);
-  const std::vector<double>& sizes = options.sizes;
-  const Cluster cluster = sized_cluster(options.cluster, options.nodes, options.gpus);
-  const int devices = cluster.devices();
-
-  Json results = Json::array();
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    show_progress("simulating", static_cast<int>(i), static_cast<int>(sizes.size()));
-    const auto start = std::chrono::steady_clock::now();
-    const auto result =
-        sim::simulate_collective(kind, sizes[i], cluster, devices, detail, forced ? &*forced : nullptr);
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-    const double algbw = result.time_s > 0 ? sizes[i] / result.time_s : 0;
-    const double busbw = algbw * bus_factor(kind, devices);
-    results.push_back({{"bytes", sizes[i]},
-                       {"time_s", result.time_s},
-                       {"algbw_bytes_per_s", algbw},
-                       {"busbw_bytes_per_s", busbw},
-                       {"algorithm", name_of(result.plan.algorithm)},
-                       {"protocol", name_of(result.plan.protocol)},
-                       {"events", result.events},
-                       {"wall_s", wall.count()}});
-    rows.push_back({human_bytes(sizes[i]), human_seconds(result.time_s), human_rate(algbw), human_rate(busbw),
-                    std::string(name_of(result.plan.algorithm)), std::string(name_of(result.plan.protocol))});
-  }
+  CollectiveRequest request;
+  request.kind = parse_op(options.op);
+  request.detail = parse_detail(options.detail);
+  if (options.algorithm != "auto") request.algorithm = algorithm_from_name(options.algorithm);
+  request.bytes = options.sizes;
+  request.cluster = sized_cluster(options.cluster, options.nodes, options.gpus);
+  request.progress = [](int done, int total) { show_progress("simulating", done, total); };
+  const std::vector<CollectiveTime> times = collective(request);
   show_progress("", 0, 0);
-  options.output.write({{"op", name_of(kind)},
-                        {"cluster", cluster.name},
-                        {"devices", devices},
-                        {"nodes", cluster.nodes()},
-                        {"detail", options.detail},
-                        {"results", results}});
-  options.output.print(fmt::format("{} over {} devices ({} nodes) of {}\n", name_of(kind), devices,
-                                   cluster.nodes(), cluster.name));
+
+  std::vector<std::vector<std::string>> rows;
+  for (const CollectiveTime& time : times)
+    rows.push_back({human_bytes(time.bytes), human_seconds(time.time_s), human_rate(time.algbw_bytes_per_s),
+                    human_rate(time.busbw_bytes_per_s), std::string(name_of(time.algorithm)),
+                    std::string(name_of(time.protocol))});
+  options.output.write(to_json(request, times));
+  options.output.print(fmt::format("{} over {} devices ({} nodes) of {}\n", name_of(request.kind),
+                                   request.cluster.devices(), request.cluster.nodes(), request.cluster.name));
   options.output.print(table({"size", "time", "algorithm bw", "bus bw", "algorithm", "protocol"}, rows));
   return 0;
 }

@@ -1,6 +1,4 @@
 // orrery discover: describes this machine as a cluster, or one that its own tools have described.
-#include "topologies/readers/discover.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,10 +8,7 @@
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "topologies/readers/catalog.h"
-#include "topologies/readers/cluster_file.h"
-#include "topologies/readers/nccl_xml.h"
-#include "topologies/readers/nvidia_smi.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -25,42 +20,16 @@ struct Options {
   Output output;
 };
 
-Cluster discovered(const Options& options) {
-  const int asked =
-      !options.nccl_topology.empty() + !options.nvidia_smi.empty() + static_cast<int>(options.gpus);
-  if (asked > 1)
-    throw UserError("several machines to describe", "one of `nccl_topology`, `nvidia_smi` and `gpus`");
-  if (options.nvidia_smi.empty() && (!options.device.empty() || options.port_rate_bytes_per_s > 0))
-    throw UserError("`device` and `port_rate` say what nvidia-smi's matrix does not",
-                    "with `nvidia_smi` FILE");
-  if (!options.nccl_topology.empty())
-    return cluster_from_nccl_topology(read_file(options.nccl_topology), options.nccl_topology);
-  if (!options.nvidia_smi.empty()) {
-    if (options.device.empty())
-      throw UserError("`nvidia_smi`: the matrix does not name the GPUs", "`device` NAME (`orrery catalog`)");
-    return cluster_from_nvidia_smi(
-        read_file(options.nvidia_smi), options.nvidia_smi,
-        {.device = options.device, .port_bytes_per_s = options.port_rate_bytes_per_s});
-  }
-  return options.gpus ? load_cluster("localhost-gpu") : discover_localhost();
-}
-
 int run(const Options& options) {
   const Output& output = options.output;
-  const Cluster cluster = discovered(options);
-  Json groups = Json::array();
+  const Cluster cluster = discover({.gpus = options.gpus,
+                                    .nccl_topology = options.nccl_topology,
+                                    .nvidia_smi = options.nvidia_smi,
+                                    .device = options.device,
+                                    .port_bytes_per_s = options.port_rate_bytes_per_s});
   output.print(fmt::format("{}: {}\n", cluster.name, cluster.description));
   for (const NodeGroup& group : cluster.groups) {
     const DeviceProfile& device = cluster.profiles[group.node.profile];
-    groups.push_back({{"nodes", group.count},
-                      {"devices", group.node.devices},
-                      {"device", device.name},
-                      {"profile", device.calibrated ? "calibrated" : "datasheet"},
-                      {"profile_source", device.source},
-                      {"memory_bytes", device.memory_bytes},
-                      {"network_ports", group.node.nic.count},
-                      {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
-                      {"peak_fp32_flops_per_s", device.peak(DType::fp32)}});
     output.print(fmt::format(
         "{} x {} ({}): {}, {} memory at {}, {} in fp32\n", group.node.devices, device.name,
         device.calibrated ? "calibrated" : "not calibrated: `orrery calibrate` measures it",
@@ -74,12 +43,7 @@ int run(const Options& options) {
     write_cluster_file(cluster, options.out);
     output.print(fmt::format("written to {}\n", options.out));
   }
-  output.write({{"name", cluster.name},
-                {"description", cluster.description},
-                {"source", cluster.source},
-                {"nodes", cluster.nodes()},
-                {"devices", cluster.devices()},
-                {"groups", groups}});
+  output.write(to_json(cluster));
   return 0;
 }
 

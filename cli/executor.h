@@ -6,7 +6,7 @@
 
 #include "base/option.h"
 #include "exec/launch/launcher.h"
-#include "topologies/cluster.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 
@@ -29,23 +29,5 @@ Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& wor
 
 Setting backend_option(std::string& backend);
 void check_backend(const std::string& name);
-
-// launch_executor in a child whose stdout is discarded, so that this process goes on (under a launcher too,
-// as rank 0 of its job). Returns the exit code.
-int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
-                           const Placement& placement);
-
-// A folder that is removed with everything in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace orrery::cli

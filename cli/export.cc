@@ -1,6 +1,4 @@
 // orrery export: a plan in the files of the systems that train by it.
-#include "handover/export.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -49,15 +48,7 @@ int run(const Options& options) {
       throw UserError(fmt::format("`to` {}: {} is binary", options.to, file.name), "expected `out` DIR");
   if (!options.out.empty()) write_files(options.out, files);
 
-  Json listed = Json::array();
-  for (const auto& file : files) {
-    listed.push_back({{"name", file.name}});
-    if (file.binary)
-      listed.back()["bytes"] = file.content.size();
-    else
-      listed.back()["content"] = file.content;
-  }
-  options.output.write({{"target", options.to}, {"files", listed}});
+  options.output.write(to_json(options.to, files));
   for (const auto& file : files) {
     if (!options.out.empty())
       options.output.print(fmt::format("{} written\n", (fs::path(options.out) / file.name).string()));

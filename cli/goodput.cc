@@ -1,7 +1,6 @@
 // orrery goodput: a whole training run on devices that fail.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -10,17 +9,11 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "planner/evaluation/evaluation.h"
-#include "planner/runs/checkpoint_cost.h"
-#include "planner/runs/elastic.h"
-#include "planner/runs/goodput_answer.h"
-#include "planner/search/search.h"
-#include "sim/simulator.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
 
-constexpr double kSecondsPerHour = 3600;
 constexpr double kMost = 1e15;  // of anything: more is a mistyped figure, and no product below overflows
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
@@ -41,111 +34,27 @@ struct Options {
   Output output;
 };
 
-std::int64_t steps_of(const Options& options, const Training& training) {
-  double steps = 0;
-  if (options.steps) {
-    steps = *options.steps;
-    if (steps != std::floor(steps))
-      throw UserError(fmt::format("`steps` {}", steps), "expected a whole number of steps");
-  } else {
-    if (options.tokens && training.seq_len == 0)
-      throw UserError("`tokens`: the plan's model has no sequences", "expected `samples` or `steps`");
-    const double samples = options.tokens ? *options.tokens / training.seq_len : *options.samples;
-    steps = std::ceil(samples / static_cast<double>(training.global_batch));
-  }
-  if (steps > static_cast<double>(kMostSteps))
-    throw UserError(fmt::format("{:.3g} steps", steps), fmt::format("expected at most {}", kMostSteps));
-  return static_cast<std::int64_t>(steps);
-}
-
-double failures_per_s(const Options& options, const Cluster& cluster) {
-  double per_hour = cluster.devices() / options.mtbf_device_hours;
-  if (options.mtbf_node_hours) per_hour += cluster.nodes() / *options.mtbf_node_hours;
-  return per_hour / kSecondsPerHour;
-}
-
-double storage_s(const Options& options, const Cluster& cluster, double bytes, double by_nodes_s,
-                 std::string_view option) {
-  if (options.checkpoint_bandwidth) return bytes / *options.checkpoint_bandwidth;
-  if (by_nodes_s <= 0)
-    throw UserError(fmt::format("{} states no storage of some node", cluster.name),
-                    fmt::format("expected `checkpoint_bandwidth` or `{}`", option));
-  return by_nodes_s;
-}
-
-double snapshot_s(const Options& options, const Cluster& cluster, const planner::CheckpointCost& cost) {
-  if (options.snapshot_s) return *options.snapshot_s;
-  if (cost.device_bytes_per_s <= 0)
-    throw UserError(fmt::format("`checkpoint_async`: {} does not state how fast a device copies to its host",
-                                cluster.name),
-                    "expected `snapshot_s`");
-  return cost.device_bytes / cost.device_bytes_per_s;
-}
-
-planner::CheckpointTimes checkpoint_times(const Options& options, const Cluster& cluster,
-                                          const planner::CheckpointCost& cost) {
-  planner::CheckpointTimes times;
-  const double write_s = options.checkpoint_s
-                             ? *options.checkpoint_s
-                             : storage_s(options, cluster, cost.bytes, cost.write_s, "checkpoint_s");
-  const bool outright = options.checkpoint_s && !options.checkpoint_bandwidth;
-  times.read_s = options.read_s ? *options.read_s
-                 : outright     ? write_s
-                                : storage_s(options, cluster, cost.bytes, cost.read_s, "read_s");
-  times.stall_s = options.checkpoint_async ? snapshot_s(options, cluster, cost) : write_s;
-  times.write_s = options.checkpoint_async ? write_s : 0;
-  return times;
-}
-
-double idle_power_w(const Cluster& cluster) {
-  if (!planner::states_power(cluster)) return 0;
-  double watts = 0;
-  for (const NodeGroup& group : cluster.groups)
-    watts += group.count * (group.node.host_power_w +
-                            group.node.devices * cluster.profiles[group.node.profile].idle_power_w);
-  return watts;
-}
-
-void check(const Options& options) {
-  if (options.tokens.has_value() + options.samples.has_value() + options.steps.has_value() != 1)
-    throw UserError("how long the run is", "expected one of `tokens`, `samples` and `steps`");
-  if (!options.repair_hours && (options.spares || options.elastic))
-    throw UserError(options.spares ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",
-                    "expected how long a failed node is away; without it all are back at once");
-  if (options.snapshot_s && !options.checkpoint_async)
-    throw UserError("`snapshot_s` without `checkpoint_async`",
-                    "expected both: without it training waits until a checkpoint is written");
-}
-
-planner::GoodputQuestion question_of(const Options& options, const Plan& plan,
-                                     const planner::CheckpointCost& cost) {
-  const Cluster& cluster = plan.job->cluster;
-  planner::GoodputQuestion question;
-  planner::TrainingRun& run = question.run;
-  run.steps = steps_of(options, plan.job->training);
-  run.failures_per_s = failures_per_s(options, cluster);
-  run.checkpoint = checkpoint_times(options, cluster, cost);
-  run.detect_s = options.detect_s.value_or(0);
-  run.restart_s = options.restart_s.value_or(0);
-  run.spares = options.spares.value_or(0);
-  run.repair_s = options.repair_hours.value_or(0) * kSecondsPerHour;
-  question.every = options.checkpoint_every.value_or(0);
-  question.checkpoints_beside = options.checkpoint_async;
-  question.runs = options.runs;
-  question.seed = options.seed;
-  question.usd_per_s = planner::usd_per_s(cluster);
-  question.idle_power_w = idle_power_w(cluster);
-  sim::SimulationOptions simulation;
-  simulation.keep_timeline = false;
-  const sim::Simulation step = sim::simulate(plan, simulation);
-  run.plans.push_back({cluster.nodes(), step.step_time_s, step.energy_j});
-  if (options.elastic) {
-    const int lost = planner::nodes_lost_at_most(run.failures_per_s, run.repair_s);
-    for (const planner::RunningPlan& smaller :
-         planner::smaller_plans(plan, cluster.nodes() - std::max(1, lost), options.jobs))
-      run.plans.push_back(smaller);
-  }
-  return question;
+GoodputRequest request_of(const Options& options) {
+  GoodputRequest request;
+  request.plan = load_plan(options.plan);
+  request.length = {options.tokens, options.samples, options.steps};
+  request.mtbf_device_hours = options.mtbf_device_hours;
+  request.mtbf_node_hours = options.mtbf_node_hours;
+  request.checkpoint_bandwidth_bytes_per_s = options.checkpoint_bandwidth;
+  request.checkpoint_s = options.checkpoint_s;
+  request.read_s = options.read_s;
+  request.checkpoint_async = options.checkpoint_async;
+  request.snapshot_s = options.snapshot_s;
+  request.checkpoint_every = options.checkpoint_every;
+  request.detect_s = options.detect_s.value_or(0);
+  request.restart_s = options.restart_s.value_or(0);
+  request.spares = options.spares.value_or(0);
+  request.repair_hours = options.repair_hours;
+  request.elastic = options.elastic;
+  request.runs = options.runs;
+  request.seed = options.seed;
+  request.jobs = options.jobs;
+  return request;
 }
 
 // ---- for people ----
@@ -252,18 +161,15 @@ std::string result_text(const planner::GoodputQuestion& question, const planner:
 }
 
 int run(const Options& options) {
-  check(options);
-  const Plan plan = load_plan(options.plan);
-  const planner::CheckpointCost cost = planner::checkpoint_cost(plan);
-  const planner::GoodputQuestion question = question_of(options, plan, cost);
-  const planner::GoodputAnswer answer = planner::answer(question);
+  const GoodputRequest request = request_of(options);
+  const Goodput result = goodput(request);
+  const planner::GoodputQuestion& question = result.question;
+  const planner::GoodputAnswer& answer = result.answer;
 
-  Json json = planner::to_json(question, answer);
-  json["checkpoint_bytes"] = cost.bytes;
-  options.output.write(json);
-  options.output.print(head_text(plan, question.run));
+  options.output.write(to_json(result));
+  options.output.print(head_text(request.plan, question.run));
   options.output.print(failures_text(options, question, answer.figures));
-  options.output.print(checkpoint_text(options, question, cost, answer.figures.every));
+  options.output.print(checkpoint_text(options, question, result.checkpoint, answer.figures.every));
   options.output.print(result_text(question, answer.figures));
   options.output.print("\n" + time_table(answer.figures) + "\n" + choices_table(answer));
   return 0;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cli/command.h"
-#include "planner/evaluation/hardware.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 namespace {

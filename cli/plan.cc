@@ -8,10 +8,7 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "planner/evaluation/load.h"
-#include "planner/search/pareto.h"
-#include "planner/search/search.h"
-#include "request/request.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -86,12 +83,12 @@ int run(const Options& options) {
   search.jobs = options.jobs;
   search.pareto = options.pareto;
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
-  const planner::SearchResult result = planner::search(job, question.pins, search);
+  const planner::SearchResult result = orrery::plan(job, question.pins, search);
   show_progress("", 0, 0);
 
   // Files first: where one cannot be written, the error stands alone.
   if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);
-  options.output.write(planner::to_json(*job, result));
+  options.output.write(to_json(*job, result));
   options.output.print(headline(*job));
   options.output.print(plan_table(result.plans) + "\n");
   if (options.pareto) options.output.print(pareto_table(*job, result));

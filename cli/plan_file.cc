@@ -8,22 +8,10 @@
 #include <functional>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/format.h"
 #include "cli/output.h"
-#include "planner/search/why.h"
-#include "proto/plan.pb.h"
-#include "proto/textproto.h"
-#include "request/request.h"
 
 namespace orrery::cli {
-
-void write_plan(const Plan& plan, const std::string& file) {
-  proto::Plan message;
-  to_proto(plan, &message);
-  message.set_orrery_version(ORRERY_VERSION);
-  write_file_atomically(file, to_textproto(message));
-}
 
 void say_what_is_ignored(const std::vector<std::string>& ignored) {
   if (!ignored.empty())

@@ -3,19 +3,13 @@
 
 #include <string>
 
-#include "base/json.h"
 #include "base/option.h"
-#include "planner/evaluation/evaluation.h"
-#include "planner/evaluation/load.h"
-#include "program/plan.h"
-#include "sim/simulator.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 
 // On stderr, what of other systems' settings was not read, if anything.
 void say_what_is_ignored(const std::vector<std::string>& ignored);
-
-void write_plan(const Plan& plan, const std::string& file);
 
 // Processes of a verb's `jobs`, at most.
 constexpr int kMostJobs = 1024;

@@ -7,7 +7,7 @@
 #include "cli/executor.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "program/plan.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 namespace {

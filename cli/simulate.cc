@@ -1,7 +1,6 @@
 // orrery simulate: one step (or several) of a plan in virtual time.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 
 #include "base/file.h"
@@ -9,13 +8,10 @@
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "planner/evaluation/evaluation.h"
-#include "sim/simulator.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
-
-constexpr std::size_t kLinksReported = 10;
 
 struct Options {
   std::string plan, fold = "on", detail = "flows", trace;
@@ -29,33 +25,21 @@ int run(const Options& options) {
   simulation.detail = parse_detail(options.detail);
   simulation.steps = options.steps.value_or(0);
   simulation.keep_timeline = !options.trace.empty();
-  planner::Evaluation evaluation = planner::evaluate(load_plan(options.plan));
-  const auto start = std::chrono::steady_clock::now();
-  evaluation.simulation = sim::simulate(evaluation.plan, simulation);
-  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-  const sim::Simulation& result = *evaluation.simulation;
+  const Simulated simulated = simulate({load_plan(options.plan), simulation});
+  const sim::Simulation& result = *simulated.evaluation.simulation;
   if (!options.trace.empty())
     write_file_atomically(options.trace, chrome_trace(result.programs, result.timeline));
 
-  Json links = Json::array();
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.links.size() && i < kLinksReported; ++i) {
     const auto& link = result.links[i];
-    links.push_back({{"name", link.name}, {"utilization", link.utilization}, {"bytes", link.bytes}});
     rows.push_back({link.name, fmt::format("{:.1f}%", link.utilization * 100), human_bytes(link.bytes)});
   }
-  Json json = planner::to_json(evaluation);
-  json["ranks"] = result.ranks;
-  json["simulated_ranks"] = result.simulated_ranks;
-  json["events"] = result.events;
-  json["step_ends_s"] = result.step_ends_s;
-  json["wall_s"] = wall.count();
-  json["links"] = links;
 
-  options.output.write(json);
-  options.output.print(plan_table({evaluation}));
+  options.output.write(to_json(simulated));
+  options.output.print(plan_table({simulated.evaluation}));
   options.output.print(fmt::format("{} of {} ranks simulated, {} activities in {}\n", result.simulated_ranks,
-                                   result.ranks, result.events, human_seconds(wall.count())));
+                                   result.ranks, result.events, human_seconds(simulated.wall_s)));
   options.output.print(breakdown_text(result.breakdown));
   if (!rows.empty()) options.output.print("\n" + table({"busiest links", "utilization", "bytes"}, rows));
   if (!options.trace.empty())

@@ -1,4 +1,7 @@
 // orrery validate: predicted beside measured, of a plan that is run here or of published tables.
+
+#include "evidence/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,130 +12,77 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
-#include "base/statistics.h"
 #include "cli/executor.h"
-#include "cli/history.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
-#include "evidence/published.h"
-#include "evidence/published_collectives.h"
-#include "evidence/published_report.h"
-#include "planner/evaluation/evaluation.h"
-#include "planner/evaluation/refit.h"
-#include "planner/evaluation/validation.h"
-#include "proto/timeline.pb.h"
-#include "sim/simulator.h"
+#include "orrery/json.h"
+#include "orrery/published.h"
 
 namespace orrery::cli {
 namespace {
 
-constexpr int kUnfoldedRanks = 64;  // up to so many, every rank is simulated and compared
 constexpr int kDefaultSteps = 10;
 
 struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown;
+  std::string markdown, rows;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
   Output output;
 };
 
-Timeline read_timeline(const std::string& file) {
-  proto::Timeline message;
-  if (!message.ParseFromString(read_file(file, std::uint64_t{1} << 34)))
-    throw InternalError("the executor's timeline cannot be read");
-  Timeline timeline;
-  for (const auto& event : message.events())
-    timeline.events.push_back(
-        {event.rank(), event.step(), event.instruction(), event.start_s(), event.end_s()});
-  return timeline;
-}
-
-// `here`: all ranks are on this machine, as when it was calibrated.
-std::vector<std::string> arguments_of(const Options& options, const std::string& folder, bool here) {
-  std::vector<std::string> arguments = {
-      "run",        options.plan,         "--steps", std::to_string(options.steps),
-      "--timeline", folder + "/timeline", "--json",  folder + "/run.json"};
-  arguments.insert(arguments.end(), {"--backend", options.backend});
-  if (!options.data.empty()) arguments.insert(arguments.end(), {"--data", options.data});
-  if (here) arguments.emplace_back("--pace");
-  return arguments;
-}
-
 std::string error_text(double predicted, double measured) {
   return measured > 0 ? fmt::format("{:+.1f}%", 100 * (predicted - measured) / measured) : "";
 }
 
-int validate_plan(const Options& options) {
-  check_backend(options.backend);
-  const MpiLibrary mpi = parse_mpi(options.mpi);
-  const Plan plan = load_plan(options.plan);
-  const bool here = plan.job->cluster.nodes() == 1;
-  if (under_launcher() && launcher_rank() != 0)
-    return launch_executor(mpi, 0, arguments_of(options, "/nonexistent", here));  // only rank 0 writes files
-  planner::Evaluation evaluation = planner::evaluate(plan);
-  const int ranks = evaluation.plan.choices.world();
-  sim::SimulationOptions simulation;
-  simulation.fold = ranks > kUnfoldedRanks;
-  evaluation.simulation = sim::simulate(evaluation.plan, simulation);
+MeasureRequest request_of(const Options& options, const Plan& plan) {
+  MeasureRequest request;
+  request.plan_file = options.plan;
+  request.ranks = plan.choices.world();
+  request.steps = options.steps;
+  request.backend = options.backend;
+  request.data = options.data;
+  request.pace = plan.job->cluster.nodes() == 1;
+  request.mpi = parse_mpi(options.mpi);
+  return request;
+}
 
-  const TemporaryFolder folder;
-  const int code = launch_executor_beside(mpi, ranks, arguments_of(options, folder.path(), here),
-                                          placement_of(evaluation.plan.job->cluster, ranks, options.launch));
-  if (code != 0) return code;  // the executor has said why
-  const Json run = read_json(folder.path() + "/run.json");
-
-  planner::Validation validation;
-  validation.predicted_step_time_s = evaluation.step_time_s();
-  validation.measured_step_time_s = run.at("step_time_s").at("median").get<double>();
-  validation.by_kind = planner::join(evaluation.simulation->programs, evaluation.simulation->timeline,
-                                     read_timeline(folder.path() + "/timeline"));
-  validation.predicted_bytes = evaluation.memory.total;
-  validation.measured_bytes = run.at("memory_bytes").get<double>();
-  if (run.contains("machine_pace")) {
-    const Json& pace = run.at("machine_pace");
-    const auto number = [&](const char* name) { return pace.at(name).get<double>(); };
-    validation.pace = planner::MachinePace{number("before"), number("after"), number("least"), number("most"),
-                                           number("step_time_s")};
-  }
-
+void print_validation(const planner::Evaluation& predicted, const planner::Validation& validation, int steps,
+                      const Output& output) {
   std::vector<std::vector<std::string>> rows;
-  const auto row = [&](const std::string& name, double predicted, double measured) {
+  const auto row = [&](const std::string& name, double predicted_s, double measured_s) {
     rows.push_back(
-        {name, human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
+        {name, human_seconds(predicted_s), human_seconds(measured_s), error_text(predicted_s, measured_s)});
   };
   row("step", validation.predicted_step_time_s, validation.measured_step_time_s);
   for (const auto& kind : validation.by_kind) row("  " + kind.kind, kind.predicted_s, kind.measured_s);
   rows.push_back({"memory", human_bytes(validation.predicted_bytes), human_bytes(validation.measured_bytes),
                   error_text(validation.predicted_bytes, validation.measured_bytes)});
-  options.output.print(
-      fmt::format("{}: {} ranks, {} steps\n", planner::describe(evaluation.plan), ranks, options.steps));
-  options.output.print(table({"", "predicted", "measured", "error"}, rows));
-  options.output.print(planner::explain(validation) + "\n");
-  Json json = planner::to_json(validation);
-  json["ranks"] = ranks;
-  json["steps"] = options.steps;
-  json["profile"] = planner::to_json(evaluation).at("profile");
-  json["measured"] = run.at("step_time_s");
-  options.output.write(json);
-  const Job& job = *evaluation.plan.job;
-  Json entry = {{"plan", planner::describe(evaluation.plan)},
-                {"workload", job.workload.name},
-                {"cluster", job.cluster.name},
-                {"profile", json["profile"]},
-                {"ranks", ranks},
-                {"steps", options.steps},
-                {"predicted_step_time_s", validation.predicted_step_time_s},
-                {"measured_step_time_s", validation.measured_step_time_s},
-                {"relative_error", validation.relative_error()},
-                {"by_kind", json["by_kind"]},
-                {"calibration", planner::calibration_of(job.cluster)}};
-  if (json.contains("machine_pace")) entry["machine_pace"] = json["machine_pace"];
-  remember(entry);
+  output.print(fmt::format("{}: {} ranks, {} steps\n", planner::describe(predicted.plan),
+                           predicted.plan.choices.world(), steps));
+  output.print(table({"", "predicted", "measured", "error"}, rows));
+  output.print(planner::explain(validation) + "\n");
+}
+
+int validate_plan(const Options& options) {
+  check_backend(options.backend);
+  const Plan plan = load_plan(options.plan);
+  MeasureRequest request = request_of(options, plan);
+  if (under_launcher() && launcher_rank() != 0) return join_measurement(request);
+  const planner::Evaluation predicted = predict(plan);
+  request.placement = placement_of(plan.job->cluster, request.ranks, options.launch);
+  const Measured measured = measure(request);
+  if (measured.exit_code != 0) return measured.exit_code;  // the executor has said why
+
+  const planner::Validation validation = validate(predicted, measured.measurement);
+  print_validation(predicted, validation, options.steps, options.output);
+  options.output.write(to_json(predicted, measured.measurement, validation, options.steps));
+  if (const std::string why = remember(history_entry(predicted, validation, options.steps)); !why.empty())
+    fmt::print(stderr, "orrery: {}: this validation is not remembered\n", why);
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
@@ -145,30 +95,23 @@ int show_history(const Output& output) {
   const History history = read_history();
   if (history.entries.empty())
     throw NoAnswer(fmt::format("nothing was validated yet: {} is empty", history_file().string()));
-  constexpr std::size_t kLatest = 10;
   std::vector<std::vector<std::string>> rows;
-  std::vector<double> errors;
   for (const Json& entry : history.entries) {
     const auto predicted = entry.at("predicted_step_time_s").get<double>();
     const auto measured = entry.at("measured_step_time_s").get<double>();
-    errors.push_back(std::abs(entry.at("relative_error").get<double>()));
     rows.push_back({entry.at("when").get<std::string>(), entry.at("workload").get<std::string>(),
                     entry.at("cluster").get<std::string>(), entry.at("plan").get<std::string>(),
                     human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
   }
-  const std::vector<double> latest(
-      errors.end() - static_cast<std::ptrdiff_t>(std::min(kLatest, errors.size())), errors.end());
   output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows));
-  output.print(fmt::format("{} validations: median error {:.1f}%; of the latest {}: {:.1f}%\n", errors.size(),
-                           100 * median(errors), latest.size(), 100 * median(latest)));
+  const std::size_t count = history.entries.size();
+  output.print(fmt::format("{} validations: median error {:.1f}%; of the latest {}: {:.1f}%\n", count,
+                           100 * median_error(history, count), std::min(kLatest, count),
+                           100 * median_error(history, kLatest)));
   if (history.damaged > 0)
     fmt::print(stderr, "orrery: {} lines of {} are no validations and were left out\n", history.damaged,
                history_file().string());
-  Json json;
-  json["entries"] = history.entries;
-  json["median_error"] = median(errors);
-  json["latest_median_error"] = median(latest);
-  output.write(json);
+  output.write(to_json(history));
   return 0;
 }
 
@@ -273,13 +216,15 @@ int run(const Options& options) {
                     "expected one of PLAN, `published`, `published_collectives` and `history`");
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
-    const Json result = planner::validate_published(options.published);
+    std::vector<evidence::ExplicitRow> rows;
+    const Json result = evidence::validate_published(options.published, &rows);
+    if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
     if (!options.markdown.empty())
-      write_file_atomically(options.markdown, planner::published_markdown(result));
+      write_file_atomically(options.markdown, evidence::published_markdown(result));
     return validate_published(result, options.output);
   }
   if (!options.published_collectives.empty())
-    return validate_published(planner::validate_published_collectives(options.published_collectives),
+    return validate_published(evidence::validate_published_collectives(options.published_collectives),
                               options.output);
   return validate_plan(options);
 }
@@ -301,6 +246,12 @@ void add_published_options(Command& command, Options& options) {
   command.add(text_option(
       {.key = "markdown", .unit = "FILE", .help = "with --published: writes the figures as Markdown"},
       options.markdown));
+  command.add(
+      text_option({.key = "rows",
+                   .unit = "FOLDER",
+                   .help = "with --published: writes each row that is predicted as a plan, with what was "
+                           "taken to hold of it and why"},
+                  options.rows));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 namespace orrery::cli {
 
 Command catalog_command();
+Command describe_command();
 Command discover_command();
 Command plan_command();
 Command whatif_command();

@@ -1,6 +1,4 @@
 // orrery whatif: a plan for each combination of varied options, in time, money and energy.
-#include "planner/runs/whatif.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +12,7 @@
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
 #include "cli/whatif_text.h"
-#include "planner/evaluation/hardware.h"
-#include "request/vary.h"
+#include "orrery/json.h"
 
 namespace orrery::cli {
 namespace {
@@ -79,12 +76,12 @@ int run(const Options& options) {
   check_writable(options.output.file());
   show_progress("planning", 0, static_cast<int>(all.points.size()));
   const whatif::Result result =
-      whatif::ask(std::move(varied), std::move(all.points), goal, limits, options.jobs,
-                  [](int done, int total) { show_progress("planning", done, total); });
+      orrery::whatif({std::move(varied), std::move(all.points), goal, limits, options.jobs,
+                      [](int done, int total) { show_progress("planning", done, total); }});
   show_progress("", 0, 0);
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
-  options.output.write(whatif::to_json(result));
+  options.output.write(to_json(result));
   options.output.print(in_flags(text_of(result, all.shared_batch)));
   if (!options.out.empty()) options.output.print(fmt::format("points written to {}\n", options.out));
   check_answered(result);
@@ -139,7 +136,7 @@ std::vector<Setting> questions(Options& options) {
           options.out),
       count_option({.key = "jobs",
                     .unit = "J",
-                    .help = "planning processes; the answer is the same whatever it is",
+                    .help = "plans at a time; the answer is the same whatever it is",
                     .fallback = "0, one a processor"},
                    options.jobs, {0, kMostJobs})};
   for (Setting& setting : all) setting.option.group = "What if";

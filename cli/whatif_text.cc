@@ -92,12 +92,18 @@ std::vector<Column> columns_of(const whatif::Result& result) {
                     [&](const auto& bill) { return bill && figure(*bill); }))
       add_bill(name, figure, unit);
   };
-  add_plan("step", [](const auto& best) { return human_seconds(best.figure("step_time_s")); });
+  add_plan("step", [](const auto& best) { return human_seconds(best.evaluation.step_time_s()); });
   if (goal.in_tokens)
-    add_plan("tokens/s", [](const auto& best) { return whatif::readable(best.figure("tokens_per_s")); });
+    add_plan("tokens/s", [](const auto& best) {
+      return whatif::readable(planner::throughput(best.evaluation).tokens_per_s);
+    });
   else
-    add_plan("samples/s", [](const auto& best) { return whatif::readable(best.figure("samples_per_s")); });
-  add_plan("MFU", [](const auto& best) { return fmt::format("{:.1f}%", 100 * best.figure("mfu")); });
+    add_plan("samples/s", [](const auto& best) {
+      return whatif::readable(planner::throughput(best.evaluation).samples_per_s);
+    });
+  add_plan("MFU", [](const auto& best) {
+    return fmt::format("{:.1f}%", 100 * planner::throughput(best.evaluation).mfu);
+  });
   add_bill(
       goal.asked ? "days" : "hours", [](const auto& bill) { return std::optional(bill.time_s); },
       goal.asked ? kSecondsPerDay : kSecondsPerHour);
@@ -105,9 +111,7 @@ std::vector<Column> columns_of(const whatif::Result& result) {
       "USD", [](const auto& bill) { return bill.cost_usd; }, 1);
   add_bill_if_known(
       "MWh", [](const auto& bill) { return bill.energy_j; }, kJoulesPerMegawattHour);
-  add_plan("memory", [](const auto& best) {
-    return human_bytes(best.plan.at("memory_bytes").at("total").template get<double>());
-  });
+  add_plan("memory", [](const auto& best) { return human_bytes(best.evaluation.memory.total); });
   if (!result.efficiency.empty())
     columns.push_back(
         {"scaling", [&](std::size_t i) { return fmt::format("{:.1f}%", 100 * *result.efficiency[i]); }});
@@ -115,7 +119,7 @@ std::vector<Column> columns_of(const whatif::Result& result) {
   columns.push_back({"plan",
                      [&](std::size_t i) {
                        const std::optional<whatif::Planned>& best = result.answers[i].best;
-                       return best ? best->words : std::string("none");
+                       return best ? best->words() : std::string("none");
                      },
                      false});
   return columns;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "planner/runs/whatif.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 

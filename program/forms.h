@@ -56,8 +56,8 @@ const std::deque<FormOfParallelism>& forms_of_parallelism();
 // Throws InternalError for one that nobody registered.
 const FormOfParallelism& form_of(Parallelism id);
 int degree_of(const FormOfParallelism& form, const Choices& choices);
-// Adds one whose id, name and kinds of groups no other has. Before threads are started, and before the first
-// plan that has it.
+// Adds one whose id, name and kinds of groups no other has: before threads and servers (sim/isolate.h) are
+// started, and before the first plan that has it.
 void register_form(FormOfParallelism form);
 
 // All kinds of groups, the built-in ones (placement.cc) first.

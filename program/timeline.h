@@ -25,7 +25,7 @@ struct Timeline {
   std::vector<TimelineEvent> events;  // sorted by (rank, step, instruction)
 };
 
-// The contract's breakdown of one step of one rank: every instant counted once, adds up to `step_time_s`.
+// The breakdown of one step of one rank: every instant counted once, adds up to `step_time_s`.
 struct Breakdown {
   double compute = 0, recompute = 0, tensor_comm = 0, data_comm = 0, pipeline_comm = 0, expert_comm = 0,
          context_comm = 0, bubble = 0, optimizer = 0, input = 0, other = 0;

@@ -1,4 +1,4 @@
-// Plain values through a pipe between two copies of this process.
+// Plain values through a socket between two copies of this process.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "program/lower/lowering.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
+#include "sim/plan_bytes.h"
 #include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
@@ -46,7 +47,8 @@ void check(const Cluster& cluster, const std::vector<PlacedJob>& jobs) {
 // The jobs' ranks one after another.
 class Together {
  public:
-  Together(const Cluster& cluster, const std::vector<PlacedJob>& jobs) : network_(cluster) {
+  Together(const Cluster& cluster, const std::vector<PlacedJob>& jobs)
+      : cluster_(cluster), jobs_(jobs), network_(cluster) {
     costs_.resize(jobs.size());
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const int first = static_cast<int>(programs_.size());
@@ -81,9 +83,11 @@ class Together {
 
   // Ends of the steps of each job that runs steps[j] of them.
   std::vector<std::vector<double>> ends(const std::vector<int>& steps) {
-    for (std::size_t r = 0; r < programs_.size(); ++r) scenario_.ranks[r].steps = steps[job_of_[r]];
-    const int most = *std::max_element(steps.begin(), steps.end());
-    const Trace trace = trace_from_bytes(run_isolated([&] { return to_bytes(interpret(scenario_, most)); }));
+    Work work;
+    work.body = [&](int) { return trace_bytes(steps); };
+    work.request = [&](int) { return request_of(steps); };
+    work.function = [](const std::string& request) { return answer(request); };
+    const Trace trace = trace_from_bytes(run_isolated(work));
     std::vector<std::vector<double>> result(steps.size());
     for (std::size_t j = 0; j < steps.size(); ++j) result[j].assign(static_cast<std::size_t>(steps[j]), 0);
     for (std::size_t r = 0; r < programs_.size(); ++r)
@@ -93,6 +97,35 @@ class Together {
   }
 
  private:
+  std::string trace_bytes(const std::vector<int>& steps) {
+    for (std::size_t r = 0; r < programs_.size(); ++r) scenario_.ranks[r].steps = steps[job_of_[r]];
+    return to_bytes(interpret(scenario_, *std::max_element(steps.begin(), steps.end())));
+  }
+
+  std::string request_of(const std::vector<int>& steps) const {
+    ByteWriter out;
+    write_cluster(out, cluster_);
+    out.each(jobs_, [&](const PlacedJob& job) {
+      write_plan(out, job.plan);
+      out(job.devices);
+    });
+    out(steps);
+    return out.take();
+  }
+
+  static std::string answer(const std::string& request) {
+    ByteReader in(request);
+    const Cluster cluster = read_cluster(in);
+    std::vector<PlacedJob> jobs;
+    in.each(jobs, [&](PlacedJob& job) {
+      job.plan = read_plan(in);
+      in(job.devices);
+    });
+    std::vector<int> steps;
+    in(steps);
+    return Together(cluster, jobs).trace_bytes(steps);
+  }
+
   const ComputeCost& cost_of(const Cluster& cluster, int of) const {
     const auto rank = static_cast<std::size_t>(of);
     const DevicePlace place = cluster.place(devices_[rank]);
@@ -108,6 +141,8 @@ class Together {
       for (Transfer& transfer : instruction.transfers) transfer.peer += first;
   }
 
+  const Cluster& cluster_;
+  const std::vector<PlacedJob>& jobs_;
   Network network_;
   std::vector<Program> programs_;
   std::vector<int> devices_;

@@ -13,6 +13,7 @@
 #include "sim/bytes.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
+#include "sim/plan_bytes.h"
 #include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
 #include "sim/scenario/scenario.h"
@@ -276,12 +277,35 @@ Simulation simulation_from_bytes(const std::string& bytes) {
   return simulation;
 }
 
+// In a process of its own, which ends with it: what was prepared is never taken apart.
+std::string simulated_bytes(const Plan& plan, const SimulationOptions& options) {
+  Prepared& prepared = *std::make_unique<Prepared>(plan, options).release();
+  Trace trace = interpret(prepared.scenario, prepared.steps);
+  return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
+}
+
+template <typename Bytes, typename Options>
+void move_options(Bytes& bytes, Options& options) {
+  bytes(options.fold);
+  bytes(options.detail);
+  bytes(options.steps);
+  bytes(options.keep_timeline);
+}
+
+std::string request_of(const Plan& plan, const SimulationOptions& options) {
+  ByteWriter out;
+  move_options(out, options);
+  write_plan(out, plan);
+  return out.take();
+}
+
 }  // namespace
 
 Simulation simulate(const Plan& plan, const SimulationOptions& options) {
+  if (server_started()) return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
   const std::string bytes =
-      run_isolated([&] { return to_bytes(interpret(prepared.scenario, prepared.steps)); });
+      run_isolated({[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps)); }});
   return prepared.finish(trace_from_bytes(bytes), options.keep_timeline);
 }
 
@@ -297,14 +321,19 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return expected_passes(plans[a]) > expected_passes(plans[b]);
   });
-  const std::vector<std::string> bytes =
-      run_isolated_all(static_cast<int>(plans.size()), jobs, [&](int place) {
-        // Never taken apart: the process ends with it.
-        Prepared& prepared =
-            *std::make_unique<Prepared>(plans[order[static_cast<std::size_t>(place)]], options).release();
-        Trace trace = interpret(prepared.scenario, prepared.steps);
-        return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
-      });
+  const auto plan_of = [&](int place) -> const Plan& {
+    return plans[order[static_cast<std::size_t>(place)]];
+  };
+  Work work;
+  work.body = [&](int place) { return simulated_bytes(plan_of(place), options); };
+  work.request = [&](int place) { return request_of(plan_of(place), options); };
+  work.function = [](const std::string& request) {
+    ByteReader in(request);
+    SimulationOptions asked;
+    move_options(in, asked);
+    return simulated_bytes(read_plan(in), asked);
+  };
+  const std::vector<std::string> bytes = run_isolated_all(static_cast<int>(plans.size()), jobs, work);
   std::vector<Simulation> results(plans.size());
   for (std::size_t place = 0; place < bytes.size(); ++place)
     results[order[place]] = simulation_from_bytes(bytes[place]);
@@ -312,43 +341,6 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
     for (const RankClass& c : folding_of(plans[i], options).classes)
       results[i].programs.push_back(lower(plans[i], c.representative));
   return results;
-}
-
-CollectiveResult simulate_collective(CollectiveKind kind, double bytes, const Cluster& cluster, int devices,
-                                     Detail detail, const Algorithm* forced) {
-  if (devices < 1 || devices > cluster.devices())
-    throw UserError("a collective over " + std::to_string(devices) + " devices",
-                    "1 to " + std::to_string(cluster.devices()) + ", which the cluster has");
-  Program program;
-  program.groups.push_back({GroupKind::world, {}});
-  for (int device = 0; device < devices; ++device) program.groups[0].ranks.push_back(device);
-  Instruction instruction;
-  instruction.op = Op::collective;
-  instruction.stream = Stream::data;
-  instruction.form = Parallelism::data;
-  instruction.collective = kind;
-  instruction.group = 0;
-  instruction.bytes = bytes;
-  program.instructions.push_back(std::move(instruction));
-
-  const Network network(cluster);
-  CollectiveResult result;
-  std::vector<int> all = program.groups[0].ranks;
-  result.plan = plan_collective(kind, bytes, group_shape(network, all), cluster, forced);
-  ScenarioInput input;
-  input.network = &network;
-  input.programs = {&program};  // all ranks do the same: one stands for all
-  input.class_of.assign(static_cast<std::size_t>(devices), 0);
-  input.device_of = [](int rank) { return rank; };
-  input.group_of = [&](GroupKind, int) { return program.groups.front(); };
-  input.algorithm = forced;
-  input.messages = detail == Detail::messages;
-  input.reduce_flows = false;  // SimGrid shares all links
-  const Scenario scenario = build_scenario(input);
-  const Trace trace = trace_from_bytes(run_isolated([&] { return to_bytes(interpret(scenario, 1)); }));
-  result.time_s = trace.step_ends_s.back();
-  result.events = trace.activities;
-  return result;
 }
 
 }  // namespace orrery::sim

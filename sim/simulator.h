@@ -1,7 +1,7 @@
 // One training step in virtual time, on SimGrid.
 //
-// Every call forks: SimGrid's engine is one per process (shared notes, P6), and a crash in it becomes an
-// error of the call. Bit-identical for identical input.
+// Every call takes processes of its own (sim/isolate.h, which says what a program with threads does first),
+// so a crash in SimGrid becomes an error of the call. Bit-identical for identical input.
 #pragma once
 
 #include <map>
@@ -14,13 +14,14 @@
 
 namespace orrery::sim {
 
+// Of a collective: one flow a link it loads, or its algorithm's messages step by step.
 enum class Detail { flows, messages };
 
 struct SimulationOptions {
-  bool fold = true;
-  Detail detail = Detail::flows;
+  bool fold = true;               // ranks with equal surroundings are simulated once (sim/scenario/folding.h)
+  Detail detail = Detail::flows;  // messages: every rank is simulated
   int steps = 0;  // 0: as many as the steady state needs (one where a step ends in a global synchronisation)
-  bool keep_timeline = true;
+  bool keep_timeline = true;  // and the programs
 };
 
 struct LinkLoad {
@@ -30,17 +31,17 @@ struct LinkLoad {
 };
 
 struct Simulation {
-  double step_time_s = 0;  // end of one step to the end of the next
-  std::vector<double> step_ends_s;
-  std::vector<Program> programs;  // of the simulated ranks, in rank order
+  double step_time_s = 0;           // end of one step to the end of the next
+  std::vector<double> step_ends_s;  // of each simulated step, from the start
+  std::vector<Program> programs;    // of the simulated ranks, in rank order
   Timeline timeline;
-  int ranks = 0;
-  int simulated_ranks = 0;
-  std::int64_t events = 0;      // activities completed
-  std::vector<LinkLoad> links;  // busiest first
-  int critical_rank = 0;        // with most compute (lowest index on ties)
-  Breakdown breakdown;          // of that rank
-  std::map<std::string, double> busy_s;
+  int ranks = 0;                         // of the plan
+  int simulated_ranks = 0;               // fewer where folded
+  std::int64_t events = 0;               // activities completed
+  std::vector<LinkLoad> links;           // busiest first
+  int critical_rank = 0;                 // with most compute (lowest index on ties)
+  Breakdown breakdown;                   // of that rank
+  std::map<std::string, double> busy_s;  // of that rank, one step: seconds by kind_of() of its instructions
   // Seconds of a step that a device computes: mean over the devices of each pipeline stage, and of each
   // data-parallel replica.
   std::vector<double> stage_compute_s, replica_compute_s;

@@ -84,25 +84,44 @@ std::string host_list(const std::vector<std::string>& hosts) {
   return list;
 }
 
+// This process's environment, with what the ranks are to find in it. A copy: other threads may read theirs.
+class Environment {
+ public:
+  Environment() {
+    for (char** variable = environ; *variable != nullptr; ++variable) words_.emplace_back(*variable);
+  }
+  void set(const std::string& name, const std::string& value) {
+    std::erase_if(words_, [&](const std::string& word) { return word.starts_with(name + "="); });
+    words_.push_back(name + "=" + value);
+  }
+  void set_unless_set(const std::string& name, const std::string& value) {
+    if (std::getenv(name.c_str()) == nullptr) set(name, value);
+  }
+  std::vector<char*> words() { return pointers(words_); }
+
+ private:
+  std::vector<std::string> words_;
+};
+
 // What waits in a TCP connection's buffers holds up everything behind it: acknowledgements of what comes the
 // other way, and short messages. On slow links the kernel's four megabytes are hundreds of milliseconds.
 // (Pairs that exchange over 100 Mb/s, 4 ranks: steps of 423 and 593 ms with 128 KiB, 522 and 756 ms without a
 // limit.)
-void bound_socket_buffers(double network_bytes_per_s) {
+void bound_socket_buffers(double network_bytes_per_s, Environment& environment) {
   constexpr double kSeconds = 0.01;
   constexpr double kLeast = 64 << 10;
   constexpr double kMost = 4 << 20;  // the kernel's own limit
   if (network_bytes_per_s <= 0 || network_bytes_per_s * kSeconds >= kMost) return;
   const std::string bytes =
       std::to_string(static_cast<long>(std::max(kLeast, network_bytes_per_s * kSeconds)));
-  setenv("OMPI_MCA_btl_tcp_sndbuf", bytes.c_str(), 0);  // what the user has set stays
-  setenv("OMPI_MCA_btl_tcp_rcvbuf", bytes.c_str(), 0);
+  environment.set_unless_set("OMPI_MCA_btl_tcp_sndbuf", bytes);
+  environment.set_unless_set("OMPI_MCA_btl_tcp_rcvbuf", bytes);
 }
 
 // Hydra and UCX wait for ever for a host that falls silent: they ask no connection whether it still is one.
 // libkeepalive, loaded into mpirun and the ranks, makes the kernel ask, every second; three times without an
 // answer end the job.
-void notice_silent_hosts() {
+void notice_silent_hosts(Environment& environment) {
   constexpr const char* kLibrary = "libkeepalive.so.0";
   void* found = dlopen(kLibrary, RTLD_LAZY | RTLD_LOCAL);
   if (found == nullptr) {
@@ -112,7 +131,7 @@ void notice_silent_hosts() {
   dlclose(found);
   const char* others = variable("LD_PRELOAD");
   const std::string preload = others == nullptr ? kLibrary : std::string(kLibrary) + ":" + others;
-  setenv("LD_PRELOAD", preload.c_str(), 1);
+  environment.set("LD_PRELOAD", preload);
   setenv("KEEPIDLE", "1", 0);  // what the user has set stays
   setenv("KEEPINTVL", "1", 0);
   setenv("KEEPCNT", "3", 0);
@@ -169,7 +188,8 @@ struct Child {
   int error = -1;  // its stderr, where it was asked for
 };
 
-Child spawn(std::vector<std::string>& command, bool take_error) {
+// `silent`: its stdout is discarded.
+Child spawn(std::vector<std::string>& command, Environment& environment, bool take_error, bool silent) {
   Child child;
   std::array<int, 2> ends = {-1, -1};
   if (take_error && pipe2(ends.data(), O_CLOEXEC) != 0)
@@ -177,8 +197,9 @@ Child spawn(std::vector<std::string>& command, bool take_error) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   if (take_error) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  if (silent) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   const int error = posix_spawn(&child.process, command.front().c_str(), &actions, nullptr,
-                                pointers(command).data(), environ);
+                                pointers(command).data(), environment.words().data());
   posix_spawn_file_actions_destroy(&actions);
   if (take_error) close(ends[1]);
   child.error = ends[0];
@@ -284,30 +305,39 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
   return std::nullopt;
 }
 
-int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
-                    const Placement& placement) {
+namespace {
+
+// `beside`: whatever this process is, it goes on, and the job's stdout is discarded.
+int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments, const Placement& placement,
+           bool beside) {
   const std::filesystem::path program = executor_of(mpi);
+  const bool is_rank = under_launcher();
+  Environment environment;
   // One compute thread a rank; the libraries read these when they are loaded.
-  setenv("OPENBLAS_NUM_THREADS", "1", 1);
-  setenv("OMP_NUM_THREADS", "1", 1);
-  bound_socket_buffers(placement.network_bytes_per_s);
-  if (under_launcher()) {
-    std::vector<std::string> command = {program.string()};
+  environment.set("OPENBLAS_NUM_THREADS", "1");
+  environment.set("OMP_NUM_THREADS", "1");
+  bound_socket_buffers(placement.network_bytes_per_s, environment);
+  std::vector<std::string> command = {program.string()};
+  if (is_rank)
     command.insert(command.end(), arguments.begin(), arguments.end());
-    execv(program.c_str(), pointers(command).data());
+  else
+    command = launch_command(
+        {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
+        program, arguments);
+  if (is_rank && !beside) {
+    execve(program.c_str(), pointers(command).data(), environment.words().data());
     throw InternalError("cannot start " + program.string() + ": " + std::strerror(errno));
   }
-  std::vector<std::string> command = launch_command(
-      {.mpi = mpi, .ranks = ranks, .cores = usable_cores(), .root = geteuid() == 0, .placement = placement},
-      program, arguments);
-  const bool elsewhere = !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
-  if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts();
-  Child child = spawn(command, elsewhere);
+  const bool elsewhere = !is_rank && !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
+  if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
+  std::fflush(nullptr);  // what was said before comes before what the job says
+  Child child = spawn(command, environment, elsewhere, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   const bool explained = elsewhere ? pass_on(child.error) : true;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
+  if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);
   if (WEXITSTATUS(status) != 0 && !explained)
@@ -315,6 +345,18 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
                         std::to_string(WEXITSTATUS(status)) +
                         ") and no rank said why: a host cannot be reached or has died");
   return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                    const Placement& placement) {
+  return launch(mpi, ranks, arguments, placement, /*beside=*/false);
+}
+
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                           const Placement& placement) {
+  return launch(mpi, ranks, arguments, placement, /*beside=*/true);
 }
 
 }  // namespace orrery

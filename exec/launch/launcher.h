@@ -62,5 +62,9 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
 // when a signal ended a rank: mpirun is told to be quiet.
 int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
                     const Placement& placement = {});
+// The same, but this process goes on (under a launcher too, as the rank that it is), and what the ranks print
+// on stdout is discarded.
+int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
+                           const Placement& placement = {});
 
 }  // namespace orrery

@@ -23,7 +23,7 @@ Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame,
   const Choices& c = plan.choices;
   const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
   DataLeast least;
-  least.optimizer = optimizer_s(all.owned, least_.kinds[stage]) / haste_;
+  least.optimizer = optimizer_s(all.owned, least_.kinds[stage]) / idle_speedup_;
   const bool shares_samples = !crossing_.empty() && c.tp > 1;  // tensor ranks of a general graph
   if (c.grad_compression != Compression::none || (c.dp * c.cp == 1 && !shares_samples)) return least;
   const double passes = c.zero >= 2 ? micro_batches : 1;  // after which gradients are reduced
@@ -54,7 +54,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   // there before they are asked for.
   const bool waits = c.cp == 1 || job_->cluster.communication.library != CommunicationLibrary::mpi;
   const auto fastest = [&](double seconds, double compute_s) {
-    return waits ? seconds - compute_s * (1 - 1 / haste_) : compute_s / haste_;
+    return waits ? seconds - compute_s * (1 - 1 / idle_speedup_) : compute_s / idle_speedup_;
   };
 
   double there = 0, back = 0;                                    // through the stages before this one
@@ -73,7 +73,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const double backward = fastest(t.backward_busy, t.backward_compute);
     // Of a transformer's layer half at least is the gradients of inputs; those of unlike layers may be all of
     // weights.
-    const double of_inputs = crossing_.empty() ? t.backward_of_layers / 2 / haste_ : 0;
+    const double of_inputs = crossing_.empty() ? t.backward_of_layers / 2 / idle_speedup_ : 0;
     const bool twin = frame.cut->twin[stage] != stage;
     const DataLeast data =
         with_data && c.sync == Sync::all_reduce && !twin ? data_least(plan, frame, stage, m) : DataLeast{};
@@ -81,13 +81,13 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const double compute = m * (t.forward_compute + t.backward_compute);
     const double all_data = data.between + data.after + data.gather + data.beside;
     traffic = std::max(traffic, all_data + data.optimizer);
-    if (by_hand_ && waits) {
+    if (ranks_copy_ && waits) {
       const double inside = m * (t.forward_busy + t.backward_busy) - compute;
       idle += std::max(inside, data.beside) + all_data - data.beside;
     }
     least_cycle = std::min(least_cycle, own + data.optimizer);
-    work += compute + data.optimizer * haste_;
-    slowest_optimizer = std::max(slowest_optimizer, data.optimizer * haste_);
+    work += compute + data.optimizer * idle_speedup_;
+    slowest_optimizer = std::max(slowest_optimizer, data.optimizer * idle_speedup_);
     last_backward = std::max(last_backward, there + own + (split ? 0 : back));
     if (split)  // weights' gradients may wait until the inputs' have left
       last_backward = std::max(last_backward, there + m * (forward + of_inputs) + back);
@@ -101,7 +101,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     there += fastest(t.first_forward, t.first_forward_compute) + hop;
     back += (split ? of_inputs : fastest(t.first_backward, t.first_backward_compute)) + hop;
   }
-  const double compute_s = geometries_.uniform() ? work / c.pp / haste_ : 0;
+  const double compute_s = geometries_.uniform() ? work / c.pp / idle_speedup_ : 0;
   // A server is worked for by all, at paces of their own.
   const double together =
       c.asynchronous() ? 0 : shared_cores_.least_s(work / c.pp, idle / c.pp, smallest_group(c));

@@ -26,15 +26,15 @@ bool same_stages(const Choices& a, const Choices& b) {
 }
 
 // By how much a device of a node computes faster than plans assume, were all its neighbours idle.
-double haste_of(const Cluster& cluster) {
-  double haste = 1;
+double idle_speedup_of(const Cluster& cluster) {
+  double speedup = 1;
   for (const DeviceProfile& profile : cluster.profiles) {
     const auto& scale = profile.concurrency_scale;
     if (scale.empty()) continue;
     const double most = *std::max_element(scale.begin(), scale.end());
-    haste = std::max(haste, most / kept_speed(cluster.devices(), cluster, profile));
+    speedup = std::max(speedup, most / kept_speed(cluster.devices(), cluster, profile));
   }
-  return haste;
+  return speedup;
 }
 
 }  // namespace
@@ -47,10 +47,10 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       gradients_(job_, sums_.parts(), geometries_),
       optimizer_bytes_(
           optimizer_traffic_per_parameter(job_->training.optimizer, job_->training.precision, job_->runtime)),
-      haste_(haste_of(job_->cluster)),
+      idle_speedup_(idle_speedup_of(job_->cluster)),
       shared_cores_(job_->cluster),
-      by_hand_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
-               job_->cluster.nodes() == 1) {
+      ranks_copy_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
+                  job_->cluster.nodes() == 1) {
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);

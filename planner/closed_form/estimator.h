@@ -146,9 +146,9 @@ class Estimator {
   std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
   double optimizer_bytes_ = 0;              // that an update moves for each parameter
   std::vector<int> runs_;                   // first parts of the runs of equal parts of the model
-  double haste_ = 1;  // by how much a device may be faster than assumed, its neighbours being idle
+  double idle_speedup_ = 1;  // by how much a device may be faster than assumed, its neighbours being idle
   SharedCores shared_cores_;
-  bool by_hand_ = false;  // all communication is the ranks' own copying: who copies does not compute
+  bool ranks_copy_ = false;  // all communication is copying by the ranks, which then do not compute
   Frame frame_;
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
   std::vector<StageTimes> paced_;

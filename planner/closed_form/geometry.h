@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/random.h"
 #include "planner/closed_form/layer_times.h"
 #include "program/plan.h"
 #include "topologies/network.h"
@@ -96,13 +97,9 @@ class Geometries {
   const Geometry* last_ = nullptr;
 };
 
-// A running 64-bit hash (SplitMix64's finaliser, as in base/random.h): unlike inputs differ but for a chance
-// of 2^-64 a pair.
+// A running 64-bit hash: unlike inputs differ but for a chance of 2^-64 a pair.
 constexpr std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
-  std::uint64_t z = (seed * 0xD1342543DE82EF95ULL + 0x9E3779B97F4A7C15ULL) ^ value;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
+  return splitmix64((seed * 0xD1342543DE82EF95ULL + kSplitmix64Step) ^ value);
 }
 
 }  // namespace orrery::planner

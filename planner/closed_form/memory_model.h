@@ -35,7 +35,8 @@ class MemoryModel {
   LayerBytes layer_bytes(const Choices& choices);
 
  private:
-  // Of one part of the model (layer_kinds.h), for one micro-batch on one rank.
+  // Of one part of the model (layer_kinds.h), for one micro-batch on one rank. Bytes; of parameters and
+  // weights their number.
   struct PartBytes {
     double saved = 0;                        // kept for the backward pass
     double saved_selective = 0;              // the same without what selective recomputation brings back
@@ -47,6 +48,7 @@ class MemoryModel {
     double crossing = 0;                     // what a cut before the part carries (general graphs)
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
+    double frozen = 0;                       // weights that are not trained
     std::vector<double> weights;             // distinct products' weights
   };
   using Table = std::vector<PartBytes>;
@@ -55,6 +57,7 @@ class MemoryModel {
   struct StageSums {
     int stage = 0;
     double dense = 0, expert = 0;  // parameters
+    double frozen = 0;             // weights that are not trained
     double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies
     // What one micro-batch leaves until its backward, and what is there for a moment.
     double kept = 0, embedding = 0, head = 0;

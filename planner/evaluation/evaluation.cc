@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "planner/closed_form/graph_cuts.h"
-#include "planner/evaluation/load.h"
-#include "planner/space/pin_options.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -14,20 +11,6 @@ namespace {
 
 // A loss is worth naming as the bound from this share of the step on.
 constexpr double kNotableLoss = 0.2;
-
-bool calibrated(const Cluster& cluster) {
-  return std::all_of(cluster.groups.begin(), cluster.groups.end(),
-                     [&](const NodeGroup& group) { return cluster.profiles[group.node.profile].calibrated; });
-}
-
-// What was chosen, key by key.
-Json dimensions_json(const Plan& plan) {
-  Json json = Json::object();
-  for (const PinOption& pin : pin_options())
-    for (const PlanField& field : pin.fields)
-      std::visit([&](const auto& value) { json[field.key] = value; }, field.value(plan));
-  return json;
-}
 
 }  // namespace
 
@@ -123,50 +106,6 @@ std::string describe(const Plan& plan) {
     if (*most - *least > 1) text += fmt::format(", {} to {} layers a stage", *least, *most);
   }
   return text;
-}
-
-Json to_json(const Evaluation& evaluation) {
-  const Plan& plan = evaluation.plan;
-  const Memory& m = evaluation.memory;
-  const Throughput rate = throughput(evaluation);
-  Json json = dimensions_json(plan);
-  json.update({{"step_time_s", evaluation.step_time_s()},
-               {"samples_per_s", rate.samples_per_s},
-               {"tokens_per_s", rate.tokens_per_s},
-               {"model_flops", model_flops(plan)},
-               {"model_tflops_per_gpu", rate.model_tflops_per_gpu},
-               {"mfu", rate.mfu},
-               {"hfu", rate.hfu},
-               {"memory_bytes",
-                {{"total", m.total},
-                 {"weights", m.weights},
-                 {"gradients", m.gradients},
-                 {"optimizer", m.optimizer},
-                 {"activations", m.activations},
-                 {"buffers", m.buffers},
-                 {"capacity", m.capacity},
-                 {"stage", m.stage}}}});
-  Json breakdown = Json::object();
-  Json busy = Json::object();
-  if (evaluation.simulation) {
-    for (const auto& [name, seconds] : parts_of(evaluation.simulation->breakdown)) breakdown[name] = seconds;
-    for (const auto& [name, seconds] : evaluation.simulation->busy_s) busy[name] = seconds;
-  }
-  if (!plan.job->workload.transformer) {
-    Json split = Json::array();
-    for (const int index : plan.choices.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
-      const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(index)];
-      split.push_back({{"operator", op.name}, {"split", op.split == TensorSplit::row ? "row" : "column"}});
-    }
-    json["tensor_split"] = split;
-    json["cut_excess"] = cut_excess(plan);
-  }
-  json["breakdown_s"] = breakdown;
-  json["busy_s"] = busy;
-  json["profile"] = calibrated(plan.job->cluster) ? "calibrated" : "datasheet";
-  json["estimate_s"] = evaluation.estimate_s;
-  if (evaluation.simulation) json["load"] = to_json(load_of(evaluation));
-  return json;
 }
 
 }  // namespace orrery::planner

@@ -1,4 +1,4 @@
-// A plan's predicted figures: memory, closed-form time, simulated time. The contract's JSON of one plan.
+// A plan's predicted figures: memory, closed-form time, simulated time.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/closed_form/figures.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
@@ -34,16 +33,12 @@ struct Throughput {
 };
 Throughput throughput(const Evaluation& evaluation);
 
-// The parts of a breakdown with their names, in the contract's order.
+// The parts of a breakdown with their names, in the order of `breakdown_s`.
 std::vector<std::pair<std::string, double>> parts_of(const Breakdown& breakdown);
 // What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%".
 std::string bound_by(const Evaluation& evaluation);
 // What distinguishes a plan, for people: "TP 8 x PP 4 x DP 32, micro-batch 1, interleaved 3, full
 // recomputation".
 std::string describe(const Plan& plan);
-
-// Fields of the contract, in its order; the same for `plan`, `simulate` and `validate`. Beyond them `load`
-// (load.h) where the plan was simulated.
-Json to_json(const Evaluation& evaluation);
 
 }  // namespace orrery::planner

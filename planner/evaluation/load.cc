@@ -116,25 +116,4 @@ std::string few_workers(const Load& load) {
       busy, workers, 100 * busy_s / all_s);
 }
 
-Json to_json(const Load& load) {
-  Json stages = Json::array();
-  for (const StageLoad& stage : load.stages)
-    stages.push_back({{"stage", stage.stage},
-                      {"layers", stage.layers},
-                      {"compute_s", stage.compute_s},
-                      {"memory_bytes", stage.memory_bytes},
-                      {"capacity_bytes", stage.capacity_bytes}});
-  Json replicas = Json::array();
-  for (const ReplicaLoad& group : load.replicas)
-    replicas.push_back({{"first", group.first},
-                        {"count", group.count},
-                        {"samples", group.samples},
-                        {"compute_s", group.compute_s}});
-  return {{"stages", stages},
-          {"replicas", replicas},
-          {"stage_compute_std_s", load.stage_compute_std_s},
-          {"stage_memory_std_bytes", load.stage_memory_std_bytes},
-          {"replica_compute_std_s", load.replica_compute_std_s}};
-}
-
 }  // namespace orrery::planner

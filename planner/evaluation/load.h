@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/evaluation/evaluation.h"
 
 namespace orrery::planner {
@@ -39,6 +38,5 @@ Load load_of(const Evaluation& evaluation);
 std::string uneven_load(const Load& load);
 // Of workers that do not wait for each other: one sentence where few of them do most of the work, else empty.
 std::string few_workers(const Load& load);
-Json to_json(const Load& load);
 
 }  // namespace orrery::planner

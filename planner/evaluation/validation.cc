@@ -74,30 +74,6 @@ double Validation::relative_error_at_pace() const {
   return (predicted_step_time_s - pace->step_time_s) / pace->step_time_s;
 }
 
-Json to_json(const Validation& validation) {
-  Json kinds = Json::array();
-  for (const KindComparison& kind : validation.by_kind) {
-    Json row = {{"kind", kind.kind}, {"predicted_s", kind.predicted_s}, {"measured_s", kind.measured_s}};
-    if (kind.measured_s > 0) row["relative_error"] = (kind.predicted_s - kind.measured_s) / kind.measured_s;
-    kinds.push_back(std::move(row));
-  }
-  Json json = {
-      {"predicted_step_time_s", validation.predicted_step_time_s},
-      {"measured_step_time_s", validation.measured_step_time_s},
-      {"relative_error", validation.relative_error()},
-      {"by_kind", kinds},
-      {"memory",
-       {{"predicted_bytes", validation.predicted_bytes}, {"measured_bytes", validation.measured_bytes}}}};
-  if (const auto& pace = validation.pace)
-    json["machine_pace"] = {{"before", pace->before},
-                            {"after", pace->after},
-                            {"least", pace->least},
-                            {"most", pace->most},
-                            {"step_time_s", pace->step_time_s},
-                            {"relative_error", validation.relative_error_at_pace()}};
-  return json;
-}
-
 std::string explain(const Validation& validation) {
   std::string text =
       fmt::format("The step was predicted {:.1f}% {}", 100 * std::abs(validation.relative_error()),

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "program/timeline.h"
 
 namespace orrery::planner {
@@ -47,8 +46,6 @@ struct Validation {
 std::vector<KindComparison> join(const std::vector<Program>& programs, const Timeline& predicted,
                                  const Timeline& measured);
 
-// The contract's fields; `relative_error` of a kind is absent where nothing was measured.
-Json to_json(const Validation& validation);
 // In words: which kinds explain most of the step's error.
 std::string explain(const Validation& validation);
 

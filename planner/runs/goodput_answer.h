@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/runs/goodput_simulation.h"
 
 namespace orrery::planner {
@@ -49,9 +48,6 @@ struct GoodputAnswer {
 // failures, and where simulate_runs does.
 GoodputAnswer answer(const GoodputQuestion& question);
 constexpr double kHopeless = 1000;
-
-// The contract's JSON, but for what it says of the plan and of the checkpoint's bytes.
-Json to_json(const GoodputQuestion& question, const GoodputAnswer& answer);
 
 // The parts of a run's time with their names, what is lost first.
 std::vector<std::pair<std::string, double>> lost_parts(const TimeSpent& spent);

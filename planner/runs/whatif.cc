@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "planner/search/pareto.h"
 #include "sim/isolate.h"
 
@@ -26,39 +27,14 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
 }
 
-// What a child hands back.
-Json to_message(const Answer& answer) {
-  if (!answer.best) return {{"refusal", answer.refusal}, {"contradiction", answer.contradiction}};
-  const Planned& best = *answer.best;
-  return {{"plan", best.plan},         {"words", best.words},
-          {"energy_j", best.energy_j}, {"candidates", best.candidates},
-          {"proven", best.proven},     {"gap", best.gap}};
-}
-
-Answer from_message(const std::string& text) {
-  Json message = Json::parse(text);
-  if (message.contains("refusal"))
-    return {{}, message["refusal"].get<std::string>(), message["contradiction"].get<bool>()};
-  Planned best;
-  best.plan = std::move(message["plan"]);
-  best.words = message["words"].get<std::string>();
-  best.energy_j = message["energy_j"].get<double>();
-  best.candidates = message["candidates"].get<std::int64_t>();
-  best.proven = message["proven"].get<bool>();
-  best.gap = message["gap"].get<double>();
-  return {std::move(best), "", false};
-}
-
 Answer plan_point(const Point& point, int jobs) {
   SearchOptions options = point.options;
   options.jobs = jobs;
   options.subsets = false;  // the answer does not tell of them
   try {
-    const SearchResult result = search(point.job, point.pins, options);
-    const Evaluation& best = result.plans.front();
-    return {Planned{planner::to_json(best), planner::describe(best.plan), best.simulation->energy_j,
-                    result.candidates, result.proven, result.gap},
-            "", false};
+    SearchResult result = search(point.job, point.pins, options);
+    return {Planned{std::move(result.plans.front()), result.candidates, result.proven, result.gap}, "",
+            false};
   } catch (const UserError& error) {
     return {{}, error.what(), true};
   } catch (const NoAnswer& answer) {
@@ -107,8 +83,9 @@ std::vector<std::size_t> front_of(const std::vector<std::optional<Bill>>& bills)
 }
 
 double rate_per_device(const Point& point, const Planned& best) {
+  const Throughput rate = throughput(best.evaluation);
   const bool tokens = point.job->training.seq_len > 0;
-  return best.figure(tokens ? "tokens_per_s" : "samples_per_s") / point.job->cluster.devices();
+  return (tokens ? rate.tokens_per_s : rate.samples_per_s) / point.job->cluster.devices();
 }
 
 std::vector<std::optional<double>> scaling_efficiency(const std::vector<Point>& points,
@@ -214,12 +191,15 @@ std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, cons
   // better than the simulations of one.
   const int count = static_cast<int>(points.size());
   const int of_each = std::max(1, jobs / std::max(1, count));
-  const std::vector<std::string> messages = sim::run_isolated_all(
+  sim::start_server();
+  std::vector<Answer> answers(points.size());
+  for_each_in_parallel(
       count, jobs,
-      [&](int i) { return to_message(plan_point(points[static_cast<std::size_t>(i)], of_each)).dump(); },
+      [&](int i) {
+        const auto at = static_cast<std::size_t>(i);
+        answers[at] = plan_point(points[at], of_each);
+      },
       progress);
-  std::vector<Answer> answers;
-  for (const std::string& message : messages) answers.push_back(from_message(message));
   return answers;
 }
 
@@ -290,7 +270,8 @@ Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& go
     const std::optional<Planned>& best = result.answers[i].best;
     result.bills.emplace_back();
     if (best)
-      result.bills.back() = bill_of(*result.points[i].job, best->figure("step_time_s"), best->energy_j, goal);
+      result.bills.back() =
+          bill_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
   }
   const auto several = std::count_if(result.varied.begin(), result.varied.end(),
                                      [](const Varied& v) { return v.values.size() > 1; });

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/search/search.h"
 
 namespace orrery::planner::whatif {
@@ -42,13 +41,12 @@ struct Point {
 
 // The search's best plan.
 struct Planned {
-  Json plan;            // the contract's fields of one plan
-  std::string words;    // planner::describe of it
-  double energy_j = 0;  // of one step
+  Evaluation evaluation;
   std::int64_t candidates = 0;
   bool proven = false;
   double gap = 0;
-  double figure(const char* field) const { return plan.at(field).get<double>(); }
+  double energy_j() const { return evaluation.simulation->energy_j; }  // of one step
+  std::string words() const { return planner::describe(evaluation.plan); }
 };
 struct Answer {
   std::optional<Planned> best;
@@ -56,8 +54,8 @@ struct Answer {
   bool contradiction = false;  // the refusal is a UserError's: the pins contradict each other or the job
 };
 using Progress = std::function<void(int done, int total)>;
-// The search of each, in order, `jobs` processes at a time (0: as many as processors); the same whatever it
-// is.
+// The search of each, in order, `jobs` threads at a time (0: as many as processors); the same whatever it is.
+// Starts the server of simulations (sim/isolate.h). `progress` is called by the calling thread.
 std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress = {});
 
 // What is trained: tokens or samples. Nothing asked: a billion, which need not be whole steps.
@@ -121,7 +119,6 @@ Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& go
 // At least three digits that count, thousands apart: "1,400,685", "33.2", "0.0123".
 std::string readable(double number);
 
-Json to_json(const Result& result);
 std::string to_csv(const Result& result);
 
 }  // namespace orrery::planner::whatif

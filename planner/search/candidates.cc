@@ -38,7 +38,7 @@ class Gathering {
       }
       look_into(order_[i].family);
     }
-    take_worth();
+    take_promising();
     return std::move(result_);
   }
 
@@ -72,7 +72,7 @@ class Gathering {
 
   // Small spaces are looked at whole: there the search goes on until it is exhaustive.
   double threshold() const {
-    return result_.count <= static_cast<std::int64_t>(kWorth) ||
+    return result_.count <= static_cast<std::int64_t>(kMostPromising) ||
                    best_.size() < static_cast<std::size_t>(kept_)
                ? std::numeric_limits<double>::infinity()
                : best_.top() * kHopeless;
@@ -140,7 +140,7 @@ class Gathering {
     best_.push(leaf.expected);
     if (best_.size() > static_cast<std::size_t>(kept_)) best_.pop();
     leaves_.push_back(leaf);
-    if (leaves_.size() >= 4 * kWorth) prune();
+    if (leaves_.size() >= 4 * kMostPromising) prune();
   }
 
   static bool before(const Leaf& a, const Leaf& b) {
@@ -153,14 +153,14 @@ class Gathering {
 
   // Keeps the most promising.
   void prune() {
-    if (leaves_.size() <= kWorth) return;
-    std::nth_element(leaves_.begin(), leaves_.begin() + kWorth, leaves_.end(), before);
-    for (std::size_t i = kWorth; i < leaves_.size(); ++i)
+    if (leaves_.size() <= kMostPromising) return;
+    std::nth_element(leaves_.begin(), leaves_.begin() + kMostPromising, leaves_.end(), before);
+    for (std::size_t i = kMostPromising; i < leaves_.size(); ++i)
       result_.cut_bound = std::min(result_.cut_bound, leaves_[i].bound);
-    leaves_.resize(kWorth);
+    leaves_.resize(kMostPromising);
   }
 
-  void take_worth() {
+  void take_promising() {
     prune();
     std::sort(leaves_.begin(), leaves_.end(), before);
     const double limit = threshold();
@@ -170,7 +170,7 @@ class Gathering {
         continue;
       }
       const Family& family = families_[leaf.family];
-      result_.worth.push_back(
+      result_.promising.push_back(
           {family.plan((*family.recomputes)[leaf.recomputed], (*family.shardings)[leaf.sharding],
                        (*family.overlaps)[leaf.overlap], (*family.buckets)[leaf.bucket].bytes),
            leaf.memory_bytes, leaf.times, leaf.expected, leaf.bound});
@@ -185,10 +185,11 @@ class Gathering {
       result_.smallest_memory = memory;
     }
     if (memory.total > memory.capacity * (1 + kMoreMemory)) return;
-    if (result_.nearly && estimator_.lower_bound_s(choices_) >= result_.nearly->times.estimate_s) return;
+    if (result_.almost_fits && estimator_.lower_bound_s(choices_) >= result_.almost_fits->times.estimate_s)
+      return;
     Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};
-    if (!result_.nearly || candidate.times.estimate_s < result_.nearly->times.estimate_s)
-      result_.nearly = std::move(candidate);
+    if (!result_.almost_fits || candidate.times.estimate_s < result_.almost_fits->times.estimate_s)
+      result_.almost_fits = std::move(candidate);
   }
 
   std::shared_ptr<const Job> job_;

@@ -15,10 +15,10 @@ namespace orrery::planner {
 
 struct Candidate {
   Choices choices;
-  double memory_bytes = 0;
-  StepTimes times;
-  double expected = 0;  // objective by the estimate
-  double bound = 0;     // objective by the lower bound
+  double memory_bytes = 0;  // of the fullest device
+  StepTimes times;          // by the closed form
+  double expected = 0;      // the objective (objective_value) by the estimate
+  double bound = 0;         // by the lower bound: no simulation finds less
 };
 
 struct Candidates {
@@ -26,15 +26,15 @@ struct Candidates {
   std::int64_t cut = 0;       // of these, never looked at one by one: their bound is above the threshold
   std::int64_t unfit = 0;     // that do not fit in memory
   std::int64_t feasible = 0;  // that fit, and whose time was estimated or bounded
-  // Of these, the ones worth ordering, at most kWorth: a plan whose bound is kHopeless times the `kept`-th
-  // best expectation is cut.
-  std::vector<Candidate> worth;
-  double cut_bound = 0;               // least bound of all fitting plans that are not in `worth`
+  // Of these, at most kMostPromising: those that may be among the best `kept` (of gather) once simulated. A
+  // plan whose bound is above kHopeless (candidates.cc) times the `kept`-th least expectation is not.
+  std::vector<Candidate> promising;
+  double cut_bound = 0;               // least bound of all fitting plans that are not in `promising`
   std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
   Memory smallest_memory;
-  std::optional<Candidate> nearly;  // the fastest, by its estimate, of those within kMoreMemory of fitting
+  std::optional<Candidate> almost_fits;  // with kMoreMemory more memory: the fastest of these by its estimate
 };
-constexpr std::size_t kWorth = 4096;
+constexpr std::size_t kMostPromising = 4096;
 constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitivities
 
 // Throws UserError where for_each_plan does.

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/closed_form/estimator.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/search.h"

@@ -52,7 +52,7 @@ class Search {
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
     candidates_ = gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_);
-    if (candidates_.worth.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+    if (candidates_.promising.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
     rank();
     simulate();
     SearchResult result;
@@ -86,7 +86,7 @@ class Search {
   }
 
   void rank() {
-    for (const Candidate& candidate : candidates_.worth) order_.push_back(&candidate);
+    for (const Candidate& candidate : candidates_.promising) order_.push_back(&candidate);
     // Equal values (memory ties) go by time; equal times stay in the order of the space.
     std::stable_sort(order_.begin(), order_.end(), [](const Candidate* a, const Candidate* b) {
       if (a->expected != b->expected) return a->expected < b->expected;
@@ -258,25 +258,6 @@ class Search {
   std::vector<Evaluation> done_;
 };
 
-Json pareto_covers_json(const SearchResult& result) {
-  Json json = {{"simulated", result.simulated}, {"looked_into", result.pareto_looked_into}};
-  if (result.pareto_looked_into == 0) return json;
-  json["front_of_closed_form"] = result.pareto_front;
-  json["of_it_simulated"] = result.pareto_simulated;
-  if (std::isfinite(result.pareto_beyond_s)) json["beyond_s"] = result.pareto_beyond_s;
-  return json;
-}
-
-Json training_json(const Job& job) {
-  const Training& t = job.training;
-  return {{"global_batch", t.global_batch},
-          {"seq_len", t.seq_len},
-          {"precision", name_of(t.precision)},
-          {"optimizer", name_of(t.optimizer)},
-          {"attention", t.fused_attention ? "fused" : "unfused"},
-          {"sample_bytes", t.sample_bytes}};
-}
-
 std::string compared_to_subsets(const SearchResult& result, Objective objective) {
   const Evaluation& all = result.plans.front();
   const Subset* best = nullptr;
@@ -306,43 +287,6 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
       devices, best->cluster.name, name_of(objective), text);
 }
 
-Json subsets_json(const SearchResult& result) {
-  Json list = Json::array();
-  for (const Subset& subset : result.subsets) {
-    Json json = {{"cluster", subset.cluster.name},
-                 {"nodes", subset.cluster.nodes()},
-                 {"devices", subset.cluster.devices()}};
-    if (subset.best) {
-      json["step_time_s"] = subset.best->step_time_s();
-      json["plan"] = describe(subset.best->plan);
-    } else {
-      json["refusal"] = subset.refusal;
-    }
-    list.push_back(std::move(json));
-  }
-  return list;
-}
-
-Json sensitivities_json(const SearchResult& result) {
-  Json list = Json::array();
-  for (const Sensitivity& change : result.sensitivities)
-    list.push_back({{"change", change.key}, {"saves", std::max(0.0, change.saves)}});
-  return list;
-}
-
-Json pareto_json(const SearchResult& result) {
-  Json list = Json::array();
-  for (const Evaluation& evaluation : result.pareto) {
-    Json plan = to_json(evaluation);
-    const Figures figures = figures_of(evaluation);
-    plan["cost_usd"] = figures.cost_usd;
-    plan["energy_j"] = figures.energy_j;
-    plan["headroom_bytes"] = evaluation.memory.capacity - evaluation.memory.total;
-    list.push_back(std::move(plan));
-  }
-  return list;
-}
-
 }  // namespace
 
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
@@ -367,42 +311,6 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
   }
   if (!result.subsets.empty()) result.why += " " + compared_to_subsets(result, options.objective);
   return result;
-}
-
-Json job_json(const Job& job) {
-  return {{"workload", job.workload.name}, {"parameters", job.workload.parameters()},
-          {"cluster", job.cluster.name},   {"devices", job.cluster.devices()},
-          {"nodes", job.cluster.nodes()},  {"runtime", job.runtime.name},
-          {"training", training_json(job)}};
-}
-
-Json to_json(const Job& job, const SearchResult& result) {
-  Json plans = Json::array();
-  for (const Evaluation& evaluation : result.plans) {
-    plans.push_back(to_json(evaluation));
-    if (plans.size() == 1) continue;
-    const Loss loss = loss_against(result.plans.front(), evaluation);
-    plans.back()["loses"] = {{"seconds", loss.seconds},
-                             {"share", loss.seconds / result.plans.front().step_time_s()},
-                             {"part", loss.part},
-                             {"part_s", loss.part_s}};
-  }
-  Json json = job_json(job);
-  json.update(
-      {{"candidates", result.candidates},
-       {"proven", result.proven},
-       {"gap", result.gap},
-       {"feasible", result.feasible},
-       {"simulated", result.simulated},
-       {"search_s", result.search_s},
-       {"why", result.why},
-       {"sensitivities", sensitivities_json(result)},
-       {"systems", result.systems.empty() ? Json::array() : to_json(result.systems, result.plans.front())},
-       {"subsets", subsets_json(result)},
-       {"pareto", pareto_json(result)},
-       {"pareto_covers", pareto_covers_json(result)},
-       {"plans", plans}});
-  return json;
 }
 
 }  // namespace orrery::planner

@@ -30,7 +30,7 @@ struct SearchOptions {
   std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
-// 680,000, shared notes).
+// 680,000 were measured).
 constexpr double kNominalEventsPerSecond = 500e3;
 // What folding and laying out cost for each rank of the cluster (measured at 16,384 ranks: 0.3 s).
 constexpr double kNominalSecondsPerRank = 20e-6;
@@ -44,12 +44,14 @@ struct Subset {
   std::string refusal;             // why there is none
 };
 
-// What a change of hardware would save of the best plan's step, by the closed form, with the most promising
-// plans on either machine; one that only looks faster than the best now is taken to be as fast as it.
+// What a change of hardware would save of the best plan's step, by the closed form: the least of the most
+// promising plans' estimates on the changed machine against the best plan's on this one. Where a plan's
+// estimate is below the best plan's already here, the closed form flatters it, and its estimates are scaled
+// up to the best plan's.
 struct Sensitivity {
   std::string key;     // "inter_node_bandwidth_x2" "intra_node_bandwidth_x2" "memory_plus_10_percent"
   std::string change;  // for people
-  double saves = 0;    // of the step
+  double saves = 0;    // fraction of the step
 };
 
 struct SearchResult {
@@ -91,10 +93,5 @@ double objective_value(Objective objective, const Evaluation& evaluation);
 double usd_per_s(const Cluster& cluster);
 // Whether all device profiles state their power.
 bool states_power(const Cluster& cluster);
-
-// What is trained, on what and how: `workload`, `cluster`, `devices`, `training`, …
-Json job_json(const Job& job);
-// The contract's JSON of `plan`.
-Json to_json(const Job& job, const SearchResult& result);
 
 }  // namespace orrery::planner

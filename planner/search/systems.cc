@@ -240,7 +240,7 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
     System system;
     system.kind = kind;
     double best_s = std::numeric_limits<double>::infinity();
-    for (const Candidate& candidate : candidates.worth) {
+    for (const Candidate& candidate : candidates.promising) {
       if (system_kind_of(candidate.choices) != kind || candidate.times.estimate_s >= best_s) continue;
       best_s = candidate.times.estimate_s;
       system.choices = candidate.choices;
@@ -291,28 +291,6 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
   }
   return fmt::format("Of the kinds of systems {} suits: {} a step{}{}{}.", spoken(suits),
                      human_seconds(best.step_time_s()), others, lacking.empty() ? "" : "; ", lacking);
-}
-
-Json to_json(const std::vector<System>& systems, const Evaluation& best) {
-  const SystemKind suits = system_kind_of(best.plan.choices);
-  Json list = Json::array();
-  for (const System& system : systems) {
-    Json json = {{"kind", name_of(system.kind)}, {"suits", system.kind == suits}};
-    if (system.step_time_s) json["step_time_s"] = *system.step_time_s;
-    if (system.bound_s > 0) {
-      json["bound_s"] = system.bound_s;
-      json["bound_by"] = system.bound_by;
-    }
-    if (system.choices && (system.step_time_s || system.bound_s > 0)) {
-      json["plan"] = describe(Plan{best.plan.job, *system.choices});
-    }
-    if (system.short_bytes > 0) json["short_bytes"] = system.short_bytes;
-    if (!system.step_time_s && system.bound_s == 0) {
-      json["refusal"] = system.short_bytes > 0 ? "does not fit in memory" : system.refusal;
-    }
-    list.push_back(std::move(json));
-  }
-  return list;
 }
 
 }  // namespace orrery::planner

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "planner/closed_form/estimator.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/candidates.h"
@@ -22,6 +21,5 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
 
 // One sentence: the kind of the best plan, and what each of the others would take or why it cannot be.
 std::string which_suits(const std::vector<System>& systems, const Evaluation& best);
-Json to_json(const std::vector<System>& systems, const Evaluation& best);
 
 }  // namespace orrery::planner

@@ -134,8 +134,8 @@ std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candi
   const Cluster& cluster = best.job->cluster;
   const double now_s = estimator.times(best.choices).estimate_s;
   std::vector<Promising> plans = {{best.choices}};
-  for (std::size_t i = 0; i < std::min(kPromising, candidates.worth.size()); ++i) {
-    const Candidate& other = candidates.worth[i];
+  for (std::size_t i = 0; i < std::min(kPromising, candidates.promising.size()); ++i) {
+    const Candidate& other = candidates.promising[i];
     plans.push_back({other.choices, std::max(1.0, now_s / other.times.estimate_s)});
   }
   std::vector<Sensitivity> changes;
@@ -150,9 +150,9 @@ std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candi
   add("intra_node_bandwidth_x2", "twice the bandwidth inside a node", with_intra_node_times(cluster, 2));
   // The fastest plan that 10% more memory would let in.
   Sensitivity memory{"memory_plus_10_percent", "10% more memory", 0};
-  if (candidates.nearly) memory.saves = 1 - candidates.nearly->times.estimate_s / now_s;
+  if (candidates.almost_fits) memory.saves = 1 - candidates.almost_fits->times.estimate_s / now_s;
   if (memory.saves > 0)
-    memory.change += fmt::format(" ({})", describe(Plan{best.job, candidates.nearly->choices}));
+    memory.change += fmt::format(" ({})", describe(Plan{best.job, candidates.almost_fits->choices}));
   changes.push_back(std::move(memory));
   std::stable_sort(changes.begin(), changes.end(),
                    [](const Sensitivity& a, const Sensitivity& b) { return a.saves > b.saves; });

@@ -13,7 +13,7 @@ namespace orrery::planner {
 // Of two simulated plans: what the second takes longer, and the part of the step that grew most.
 struct Loss {
   double seconds = 0;
-  std::string part;  // of the contract's breakdown_s
+  std::string part;  // of `breakdown_s`
   double part_s = 0;
 };
 Loss loss_against(const Evaluation& best, const Evaluation& other);

@@ -268,7 +268,7 @@ class Builder {
 
   void dragonfly() {
     const Fabric& fabric = cluster_.fabric;
-    if (fabric.groups > fabric.routers)  // it would crash while routing (shared notes, P14)
+    if (fabric.groups > fabric.routers)  // SimGrid 3.32 would crash while routing
       inexpressible(fmt::format("a dragonfly of {} groups of {} routers", fabric.groups, fabric.routers),
                     "expected at most as many groups as routers in one");
     const double local =

@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/random.h"
 #include "program/forms.h"
 #include "program/placement.h"
 #include "sim/network/collective_edges.h"
@@ -18,11 +19,8 @@ namespace {
 // 2^-64 a pair. Sums of mixed colours stand for multisets.
 using Colour = std::uint64_t;
 
-constexpr Colour mix(Colour z) {  // SplitMix64's finaliser, as in base/random.h
-  z += 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
+constexpr Colour mix(Colour z) {
+  return splitmix64(z + kSplitmix64Step);
 }
 constexpr Colour mix(Colour a, Colour b) {
   return mix(mix(a) ^ b);

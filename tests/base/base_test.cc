@@ -27,6 +27,13 @@ TEST_CASE("an error is one line with file, line, what and what was expected") {
   CHECK_THROWS_AS(ORRERY_CHECK(1 > 2, "detail"), InternalError);
 }
 
+TEST_CASE("SplitMix64 draws its published sequence") {
+  // Vigna's splitmix64.c from the state 1234567.
+  CHECK(splitmix64(1234567 + kSplitmix64Step) == 6457827717110365317ULL);
+  CHECK(splitmix64(1234567 + 2 * kSplitmix64Step) == 3203168211198807973ULL);
+  CHECK(splitmix64(1234567 + 3 * kSplitmix64Step) == 9817491932198370423ULL);
+}
+
 TEST_CASE("a rank draws just its slice of what the whole would be") {
   const CounterRandom a(42, 1);
   const CounterRandom b(42, 1);

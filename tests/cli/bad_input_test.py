@@ -1,4 +1,4 @@
-"""Bad input: the contract's one line, exit code 2, and no file left behind."""
+"""Bad input: one line, exit code 2, and no file left behind."""
 import unittest
 
 from orrery_case import OrreryCase

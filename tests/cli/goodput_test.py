@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`orrery goodput`: a whole run on devices that fail; the contract's fields, its laws, and what it refuses."""
+"""`orrery goodput`: a whole run on devices that fail; its fields, its laws, and what it refuses."""
 import json
 import os
 import sys

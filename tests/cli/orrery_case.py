@@ -1,4 +1,4 @@
-"""What the suites share: running `orrery`, and the contract's fields of a plan."""
+"""What the suites share: running `orrery`, and the fields of a plan's JSON."""
 import json
 import math
 import os
@@ -67,7 +67,7 @@ class OrreryCase(unittest.TestCase):
             self.check_finite(item)
 
     def check_plan(self, plan):
-        """The contract's fields of one plan, with their types, and what must add up."""
+        """The fields of one plan's JSON, with their types, and what must add up."""
         for field, kind in PLAN_FIELDS.items():
             self.assertIn(field, plan)
             value = plan[field]

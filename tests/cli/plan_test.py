@@ -1,4 +1,4 @@
-"""`orrery plan`: the contract's fields, what must add up, and that the answer is the same every time."""
+"""`orrery plan`: its fields, what must add up, and that the answer is the same every time."""
 import pathlib
 import unittest
 
@@ -8,7 +8,7 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 
 
 class Plan(OrreryCase):
-    def test_gives_the_fields_of_the_contract(self):
+    def test_gives_the_fields_of_a_plan(self):
         result = self.json("plan", *small_gpt2())
         for field in ("candidates", "feasible", "simulated"):
             self.assertIs(type(result[field]), int)

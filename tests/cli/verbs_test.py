@@ -26,7 +26,7 @@ class Verbs(OrreryCase):
                        "capacity-factor", "nodes", "gpus", "out", "jobs"):
             self.assertIn(f"--{option} ", text)
 
-    def test_catalog_lists_what_the_contract_names(self):
+    def test_catalog_lists_what_scripts_rely_on(self):
         result = self.json("catalog")
         names = {kind: {entry["name"] for entry in entries} for kind, entries in result.items()}
         self.assertLessEqual({"dgx-v100", "dgx-v100-16g", "dgx-v100-32g", "dgx-a100", "dgx-a100-40g", "dgx-h100",

@@ -1,55 +1,192 @@
 #include "sim/isolate.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "base/error.h"
 
 using namespace orrery;
 using sim::run_isolated;
 using sim::run_isolated_all;
+using sim::Work;
 
-TEST_CASE("what a child returns arrives, however long") {
-  const std::string longer(5'000'000, 'x');
-  CHECK(run_isolated([&] { return longer; }) == longer);
-  CHECK(run_isolated([] { return std::string(); }).empty());
+namespace {
+
+// The same work for a fork of this process and for one of the server: a request is the work's index.
+template <std::string (*work)(int)>
+Work both_ways() {
+  return {work, [](const std::string& request) { return work(std::stoi(request)); },
+          [](int index) { return std::to_string(index); }};
 }
 
-TEST_CASE("an exception of a child is thrown again with its type and text") {
-  CHECK_THROWS_AS(run_isolated([]() -> std::string { throw NoAnswer("dead"); }), NoAnswer);
-  CHECK_THROWS_AS(run_isolated([]() -> std::string { throw InternalError("broken"); }), InternalError);
-  CHECK_THROWS_AS(run_isolated([]() -> std::string { throw std::bad_alloc(); }), InternalError);
-  try {
-    run_isolated([]() -> std::string { throw UserError("plan", 3, "no such thing", "another"); });
-    FAIL("nothing was thrown");
-  } catch (const UserError& error) {
-    CHECK(std::string(error.what()) == UserError("plan", 3, "no such thing", "another").what());
+std::string several(int index) {
+  return std::string(index % 3 * 100'000 + 1, static_cast<char>('a' + index));
+}
+std::string long_text(int) {
+  return std::string(5'000'000, 'x');
+}
+std::string nothing(int) {
+  return {};
+}
+std::string no_answer(int) {
+  throw NoAnswer("dead");
+}
+std::string broken(int index) {
+  throw InternalError("of " + std::to_string(index));
+}
+std::string out_of_memory(int) {
+  throw std::bad_alloc();
+}
+std::string user_error(int) {
+  throw UserError("plan", 3, "no such thing", "another");
+}
+std::string killed(int) {
+  std::raise(SIGKILL);
+  return "late";
+}
+std::string exits(int) {
+  std::_Exit(7);
+}
+std::string alive(int) {
+  return "alive";
+}
+
+void check_everything() {
+  CHECK(run_isolated(both_ways<long_text>()) == long_text(0));
+  CHECK(run_isolated(both_ways<nothing>()).empty());
+
+  CHECK_THROWS_AS(run_isolated(both_ways<no_answer>()), NoAnswer);
+  CHECK_THROWS_AS(run_isolated(both_ways<broken>()), InternalError);
+  CHECK_THROWS_AS(run_isolated(both_ways<out_of_memory>()), InternalError);
+  CHECK_THROWS_WITH(run_isolated(both_ways<user_error>()),
+                    UserError("plan", 3, "no such thing", "another").what());
+  CHECK_THROWS_AS(run_isolated(both_ways<user_error>()), UserError);
+
+  CHECK_THROWS_WITH(run_isolated(both_ways<killed>()), Catch::Contains("signal 9"));
+  CHECK_THROWS_WITH(run_isolated(both_ways<exits>()), Catch::Contains("exit status 7"));
+  CHECK(run_isolated(both_ways<alive>()) == "alive");
+
+  const auto results = run_isolated_all(7, 3, both_ways<several>());
+  REQUIRE(results.size() == 7);
+  for (int i = 0; i < 7; ++i) CHECK(results[static_cast<std::size_t>(i)] == several(i));
+  std::vector<int> ended;
+  run_isolated_all(3, 2, both_ways<nothing>(), [&](int done, int) { ended.push_back(done); });
+  CHECK(ended == std::vector<int>{1, 2, 3});
+  CHECK(run_isolated_all(0, 2, both_ways<nothing>()).empty());
+  CHECK_THROWS_WITH(run_isolated_all(3, 2, both_ways<broken>()), Catch::Contains("of 0"));
+}
+
+std::string sleeps(int) {
+  std::this_thread::sleep_for(std::chrono::hours(1));
+  return {};
+}
+
+// Whether all processes that were left to this one end.
+bool orphans_end() {
+  for (int tries = 0; tries < 200; ++tries) {
+    if (waitpid(-1, nullptr, WNOHANG) < 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a result, an error or a death of a child arrives, forked by this process") {
+  check_everything();
+}
+
+TEST_CASE("a process with threads and without a server refuses to fork") {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([] {}).join();
+    int code = 1;
+    try {
+      run_isolated(both_ways<alive>());
+    } catch (const InternalError&) {
+      code = 0;
+    }
+    _exit(code);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("server and children end with the process that they serve, however it ends") {
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);  // orphans come here
+  for (const bool killed_early : {true, false}) {
+    std::array<int, 2> started{};
+    REQUIRE(pipe(started.data()) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      sim::start_server();
+      std::thread waiting([] {
+        try {
+          run_isolated_all(2, 2, both_ways<sleeps>());
+        } catch (const InternalError&) {  // at the process's end
+          pause();
+        }
+      });
+      waiting.detach();
+      run_isolated(both_ways<alive>());
+      if (write(started[1], "x", 1) != 1) _exit(1);
+      if (!killed_early) std::exit(0);
+      pause();
+    }
+    char byte = 0;
+    REQUIRE(read(started[0], &byte, 1) == 1);
+    if (killed_early) kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK((killed_early ? WIFSIGNALED(status) : status == 0));
+    CHECK(orphans_end());
+    close(started[0]);
+    close(started[1]);
   }
 }
 
-TEST_CASE("a child that dies is an internal error that says how, and the next call works") {
-  CHECK_THROWS_WITH(run_isolated([]() -> std::string {
-                      std::raise(SIGKILL);
-                      return "late";
-                    }),
-                    Catch::Contains("signal 9"));
-  CHECK_THROWS_WITH(run_isolated([]() -> std::string { std::_Exit(7); }), Catch::Contains("exit status 7"));
-  CHECK(run_isolated([] { return std::string("alive"); }) == "alive");
+TEST_CASE("nothing is left of a child that the caller gave up on") {
+  CHECK_THROWS_AS(run_isolated_all(2, 2, {[](int index) {
+                                     if (index == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+                                     return std::string("done");
+                                   }},
+                                   [](int, int) { throw NoAnswer("enough"); }),
+                  NoAnswer);
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-TEST_CASE("several children give their results in order, whatever ends first") {
-  const auto results =
-      run_isolated_all(7, 3, [](int index) { return std::string(index % 3 * 100'000 + 1, 'a' + index); });
-  REQUIRE(results.size() == 7);
-  for (int i = 0; i < 7; ++i) CHECK(results[i] == std::string(i % 3 * 100'000 + 1, 'a' + i));
-  std::vector<int> ended;
-  run_isolated_all(
-      3, 2, [](int) { return std::string(); }, [&](int done, int) { ended.push_back(done); });
-  CHECK(ended == std::vector<int>{1, 2, 3});
-  CHECK(run_isolated_all(0, 2, [](int) { return std::string(); }).empty());
-  CHECK_THROWS_WITH(
-      run_isolated_all(3, 2,
-                       [](int index) -> std::string { throw InternalError("of " + std::to_string(index)); }),
-      Catch::Contains("of 0"));
+// Last: a server stays.
+TEST_CASE(
+    "a result, an error or a death of a child arrives, forked by the server, from many threads at once") {
+  sim::start_server();
+  sim::start_server();  // does nothing
+  CHECK(sim::server_started());
+  check_everything();
+  std::array<std::vector<std::string>, 8> results;
+  std::array<std::string, 8> errors;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < results.size(); ++t)
+    threads.emplace_back([&, t] {
+      results[t] = run_isolated_all(5, 2, both_ways<several>());
+      try {
+        run_isolated(both_ways<killed>());
+      } catch (const InternalError& error) {
+        errors[t] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t t = 0; t < results.size(); ++t) {
+    REQUIRE(results[t].size() == 5);
+    for (int i = 0; i < 5; ++i) CHECK(results[t][static_cast<std::size_t>(i)] == several(i));
+    CHECK_THAT(errors[t], Catch::Contains("signal 9"));
+  }
 }

@@ -71,7 +71,7 @@ TEST_CASE("where all do the same there is nothing to say") {
   CHECK(load.stage_compute_std_s == 0);
   CHECK(load.replica_compute_std_s == 0);
   CHECK(uneven_load(load).empty());
-  CHECK(to_json(load)["replicas"][0]["count"] == 2);
+  CHECK(load.replicas[0].count == 2);
 }
 
 TEST_CASE("asynchronous workers that the network holds up are said to train little") {

@@ -33,8 +33,8 @@ TEST_CASE("what a change of hardware saves is of the best plan, whatever the clo
 
   Candidates candidates;
   const auto alone = sensitivities(best, candidates, estimator);
-  candidates.worth.push_back({other, 0, estimator.times(other), 0, 0});
-  candidates.nearly = Candidate{larger, 0, estimator.times(larger), 0, 0};
+  candidates.promising.push_back({other, 0, estimator.times(other), 0, 0});
+  candidates.almost_fits = Candidate{larger, 0, estimator.times(larger), 0, 0};
   const auto beside = sensitivities(best, candidates, estimator);
   CHECK(saved_by(beside, "memory_plus_10_percent") == Approx(1 - larger_s / now_s));
   CHECK(saved_by(beside, "memory_plus_10_percent") > 0.05);

@@ -28,7 +28,7 @@ Cluster reread(const Cluster& cluster) {
 
 }  // namespace
 
-TEST_CASE("every catalog cluster of the contract is there") {
+TEST_CASE("every catalog cluster that scripts rely on is there") {
   std::vector<std::string> names;
   for (const CatalogEntry& entry : catalog_clusters()) {
     CHECK_FALSE(entry.description.empty());

@@ -9,7 +9,7 @@
 namespace orrery {
 namespace {
 
-TEST_CASE("catalog: every workload that the contract names is there") {
+TEST_CASE("catalog: every workload that scripts rely on is there") {
   std::set<std::string> names;
   for (const WorkloadEntry& entry : catalog_workloads()) {
     names.insert(entry.name);

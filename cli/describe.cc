@@ -1,0 +1,102 @@
+// orrery describe: a workload's layers, FLOPs and bytes, and what was assumed.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/format.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "orrery/json.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kMostRows = 40;  // of a table of layers: long graphs have hundreds that are unlike
+
+struct Options {
+  std::string workload;
+  DType precision = DType::bf16;
+  int seq_len = 0;
+  Output output;
+};
+
+std::string flops(double number) {
+  std::string text = human_flops_rate(number);
+  return text.substr(0, text.rfind("/s"));
+}
+
+std::vector<std::string> row_of(const Part& part, std::string name, std::string count) {
+  return {std::move(name), std::move(count), human_count(static_cast<double>(part.parameters)),
+          flops(part.forward_flops), human_bytes(part.output_bytes)};
+}
+
+std::string head_text(const Description& described) {
+  const Workload& workload = described.workload;
+  std::string text =
+      fmt::format("{}: {} parameters", workload.name, human_count(static_cast<double>(described.parameters)));
+  if (described.active_parameters != described.parameters)
+    text +=
+        fmt::format(" ({} of them active)", human_count(static_cast<double>(described.active_parameters)));
+  return text + fmt::format(", {} of weights in {}; {} forward and {} trained a sample\n",
+                            human_bytes(described.weight_bytes), name_of(described.precision),
+                            flops(described.forward_flops), flops(described.model_flops));
+}
+
+std::string layers_table(const Description& described) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Part& part : described.layers) {
+    if (rows.size() == kMostRows) {
+      rows.push_back({fmt::format("… and {} more (--json has them)", described.layers.size() - kMostRows), "",
+                      "", "", ""});
+      break;
+    }
+    rows.push_back(row_of(part, part.name, std::to_string(part.count)));
+  }
+  return table({"layers", "alike", "parameters", "forward", "outputs"}, rows);
+}
+
+std::string operators_table(const Description& described) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Part& part : described.operators)
+    rows.push_back(row_of(part, part.name, std::to_string(part.count)));
+  return table({"operators", "number", "parameters", "forward", "outputs"}, rows);
+}
+
+int run(const Options& options) {
+  const Description described = describe(load_workload(options.workload), options.seq_len, options.precision);
+  options.output.write(to_json(described));
+  options.output.print(head_text(described) + "\n" + layers_table(described) + "\n" +
+                       operators_table(described));
+  if (!described.assumed.empty()) options.output.print("\n");
+  for (const std::string& text : described.assumed) options.output.print(text + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Command describe_command() {
+  const auto options = std::make_shared<Options>();
+  Command command{
+      "describe",
+      "says what a workload is: layers, FLOPs, bytes, and what was assumed",
+      {text_option({.key = "workload",
+                    .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
+                    .positional = true,
+                    .required = true},
+                   options->workload),
+       count_option({.key = "seq_len",
+                     .unit = "TOKENS",
+                     .help = "tokens a sequence",
+                     .fallback = "the workload's own"},
+                    options->seq_len, {1, 1 << 24}),
+       name_option({.key = "precision",
+                    .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
+                    .help = "in which weights and outputs are counted",
+                    .fallback = "bf16"},
+                   options->precision, dtype_from_name)},
+      [options] { return run(*options); }};
+  command.add(options->output.setting());
+  return command;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,25 @@
+#include "orrery/discover.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "topologies/readers/catalog.h"
+#include "topologies/readers/nccl_xml.h"
+#include "topologies/readers/nvidia_smi.h"
+
+namespace orrery {
+
+Cluster discover(const DiscoverRequest& request) {
+  const bool of_nccl = !request.nccl_topology.empty(), of_nvidia = !request.nvidia_smi.empty();
+  if (of_nccl + of_nvidia + request.gpus > 1)
+    throw UserError("several machines to describe", "one of `nccl_topology`, `nvidia_smi` and `gpus`");
+  if (!of_nvidia && (!request.device.empty() || request.port_bytes_per_s > 0))
+    throw UserError("`device` and `port_rate` say what nvidia-smi's matrix does not", "with `nvidia_smi`");
+  if (of_nccl) return cluster_from_nccl_topology(read_file(request.nccl_topology), request.nccl_topology);
+  if (!of_nvidia) return request.gpus ? load_cluster("localhost-gpu") : discover_localhost();
+  if (request.device.empty())
+    throw UserError("`nvidia_smi`: the matrix does not name the GPUs", "`device` (`orrery catalog`)");
+  return cluster_from_nvidia_smi(read_file(request.nvidia_smi), request.nvidia_smi,
+                                 {.device = request.device, .port_bytes_per_s = request.port_bytes_per_s});
+}
+
+}  // namespace orrery

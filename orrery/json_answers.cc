@@ -1,0 +1,91 @@
+// The smaller answers, as JSON.
+#include <algorithm>
+
+#include "orrery/json.h"
+
+namespace orrery {
+namespace {
+
+Json list_of(const std::vector<CatalogEntry>& entries) {
+  Json list = Json::array();
+  for (const CatalogEntry& entry : entries)
+    list.push_back({{"name", entry.name}, {"description", entry.description}});
+  return list;
+}
+
+}  // namespace
+
+Json to_json(const Catalog& catalog) {
+  return {{"workloads", list_of(catalog.workloads)},
+          {"clusters", list_of(catalog.clusters)},
+          {"devices", list_of(catalog.devices)},
+          {"runtimes", list_of(catalog.runtimes)}};
+}
+
+Json to_json(const Cluster& cluster) {
+  Json groups = Json::array();
+  for (const NodeGroup& group : cluster.groups) {
+    const DeviceProfile& device = cluster.profiles[group.node.profile];
+    groups.push_back({{"nodes", group.count},
+                      {"devices", group.node.devices},
+                      {"device", device.name},
+                      {"profile", device.calibrated ? "calibrated" : "datasheet"},
+                      {"profile_source", device.source},
+                      {"memory_bytes", device.memory_bytes},
+                      {"network_ports", group.node.nic.count},
+                      {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
+                      {"peak_fp32_flops_per_s", device.peak(DType::fp32)}});
+  }
+  return {{"name", cluster.name},     {"description", cluster.description}, {"source", cluster.source},
+          {"nodes", cluster.nodes()}, {"devices", cluster.devices()},       {"groups", groups}};
+}
+
+Json to_json(const Simulated& simulated) {
+  const sim::Simulation& simulation = simulated.evaluation.simulation.value();
+  Json links = Json::array();
+  for (std::size_t i = 0; i < std::min(simulation.links.size(), kLinksReported); ++i) {
+    const sim::LinkLoad& link = simulation.links[i];
+    links.push_back({{"name", link.name}, {"utilization", link.utilization}, {"bytes", link.bytes}});
+  }
+  Json json = to_json(simulated.evaluation);
+  json["ranks"] = simulation.ranks;
+  json["simulated_ranks"] = simulation.simulated_ranks;
+  json["events"] = simulation.events;
+  json["step_ends_s"] = simulation.step_ends_s;
+  json["wall_s"] = simulated.wall_s;
+  json["links"] = links;
+  return json;
+}
+
+Json to_json(const CollectiveRequest& request, const std::vector<CollectiveTime>& times) {
+  Json results = Json::array();
+  for (const CollectiveTime& time : times)
+    results.push_back({{"bytes", time.bytes},
+                       {"time_s", time.time_s},
+                       {"algbw_bytes_per_s", time.algbw_bytes_per_s},
+                       {"busbw_bytes_per_s", time.busbw_bytes_per_s},
+                       {"algorithm", name_of(time.algorithm)},
+                       {"protocol", name_of(time.protocol)},
+                       {"events", time.events},
+                       {"wall_s", time.wall_s}});
+  return {{"op", name_of(request.kind)},
+          {"cluster", request.cluster.name},
+          {"devices", request.cluster.devices()},
+          {"nodes", request.cluster.nodes()},
+          {"detail", request.detail == sim::Detail::messages ? "messages" : "flows"},
+          {"results", results}};
+}
+
+Json to_json(std::string_view target, const std::vector<planner::ExportedFile>& files) {
+  Json listed = Json::array();
+  for (const planner::ExportedFile& file : files) {
+    listed.push_back({{"name", file.name}});
+    if (file.binary)
+      listed.back()["bytes"] = file.content.size();
+    else
+      listed.back()["content"] = file.content;
+  }
+  return {{"target", target}, {"files", listed}};
+}
+
+}  // namespace orrery

@@ -1,0 +1,94 @@
+#include "orrery/orrery.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/file.h"
+#include "program/runtime_profile.h"
+#include "proto/plan.pb.h"
+#include "proto/textproto.h"
+#include "sim/isolate.h"
+
+namespace orrery {
+namespace {
+
+template <typename Body>
+double seconds_of(const Body& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+void start() {
+  sim::start_server();
+}
+
+std::string_view version() {
+  return ORRERY_VERSION;
+}
+
+Catalog catalog() {
+  Catalog result;
+  for (const WorkloadEntry& entry : catalog_workloads())
+    result.workloads.push_back({entry.name, entry.description});
+  result.clusters = catalog_clusters();
+  result.devices = catalog_devices();
+  for (const std::string& name : catalog_runtimes())
+    result.runtimes.push_back({name, catalog_runtime(name).description});
+  return result;
+}
+
+planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner::Pins& pins,
+                           const planner::SearchOptions& options) {
+  return planner::search(job, pins, options);
+}
+
+planner::SearchResult plan(const Question& question) {
+  return plan(question.job, question.pins, question.search);
+}
+
+void write_plan(const Plan& plan, const std::string& file) {
+  proto::Plan message;
+  to_proto(plan, &message);
+  write_file_atomically(file, to_textproto(message));
+}
+
+Simulated simulate(const SimulateRequest& request) {
+  Simulated result{planner::evaluate(request.plan)};
+  result.wall_s = seconds_of(
+      [&] { result.evaluation.simulation = sim::simulate(result.evaluation.plan, request.options); });
+  return result;
+}
+
+std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
+  const int devices = request.cluster.devices();
+  const Algorithm* forced = request.algorithm ? &*request.algorithm : nullptr;
+  std::vector<CollectiveTime> times;
+  for (const double bytes : request.bytes) {
+    if (request.progress)
+      request.progress(static_cast<int>(times.size()), static_cast<int>(request.bytes.size()));
+    CollectiveTime& time = times.emplace_back();
+    sim::CollectiveResult result;
+    time.wall_s = seconds_of([&] {
+      result =
+          sim::simulate_collective(request.kind, bytes, request.cluster, devices, request.detail, forced);
+    });
+    time.bytes = bytes;
+    time.time_s = result.time_s;
+    time.algbw_bytes_per_s = result.time_s > 0 ? bytes / result.time_s : 0;
+    time.busbw_bytes_per_s = time.algbw_bytes_per_s * bus_factor(request.kind, devices);
+    time.algorithm = result.plan.algorithm;
+    time.protocol = result.plan.protocol;
+    time.events = result.events;
+  }
+  return times;
+}
+
+planner::whatif::Result whatif(WhatifRequest request) {
+  return planner::whatif::ask(std::move(request.varied), std::move(request.points), request.goal,
+                              request.limits, request.jobs, request.progress);
+}
+
+}  // namespace orrery

@@ -1,0 +1,112 @@
+// Orrery as a library: values in, values out. The command line, Python and a server call these functions and
+// nothing below them; they parse no options and print nothing. What is wrong with the input is a UserError,
+// a question asked and answered "no" a NoAnswer (base/error.h). orrery/json.h has the answers as JSON.
+//
+// Threads: simulations run in processes of their own. A program with threads calls start() first; after that
+// every function may be called from several threads at once, and answers what it answers to a single one. A
+// program without threads needs no start(). Why: sim/isolate.h.
+//
+// The values that go in and come out are those of the rooms below, which this header hands on: Job, Plan
+// (program/plan.h), Cluster, Workload, Pins, SearchOptions, SearchResult, Evaluation, Simulation, … .
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/collective_cost.h"
+#include "handover/export.h"
+#include "handover/import.h"
+#include "orrery/describe.h"
+#include "orrery/discover.h"
+#include "orrery/goodput.h"
+#include "orrery/validate.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/evaluation/hardware.h"
+#include "planner/evaluation/load.h"
+#include "planner/runs/whatif.h"
+#include "planner/search/pareto.h"
+#include "planner/search/search.h"
+#include "planner/search/why.h"
+#include "program/plan.h"
+#include "request/request.h"
+#include "request/vary.h"
+#include "sim/simulator.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
+
+namespace orrery {
+
+// Once, before the program's first thread. Later calls do nothing.
+void start();
+
+std::string_view version();  // "0.1.0"
+
+// ---- what is known by name ----
+
+struct Catalog {
+  std::vector<CatalogEntry> workloads, clusters, devices, runtimes;
+};
+Catalog catalog();
+
+// ---- plan ----
+
+// The ranked plans of a job; of what question_of (request/request.h) made of a request. Throws NoAnswer where
+// none fits.
+planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner::Pins& pins = {},
+                           const planner::SearchOptions& options = {});
+planner::SearchResult plan(const Question& question);
+
+// A plan as a file, self-contained, which load_plan (program/plan.h) reads.
+void write_plan(const Plan& plan, const std::string& file);
+
+// ---- simulate ----
+
+struct SimulateRequest {
+  Plan plan;
+  sim::SimulationOptions options;
+};
+struct Simulated {
+  planner::Evaluation evaluation;  // with its simulation
+  double wall_s = 0;               // that it took
+};
+Simulated simulate(const SimulateRequest& request);
+
+// ---- one collective operation, as nccl-tests measures it ----
+
+struct CollectiveRequest {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  std::vector<double> bytes;  // as nccl-tests counts them
+  Cluster cluster;            // all of its devices take part
+  sim::Detail detail = sim::Detail::flows;
+  std::optional<Algorithm> algorithm;                 // default: what the library would choose
+  std::function<void(int done, int total)> progress;  // may be empty
+};
+struct CollectiveTime {
+  double bytes = 0;
+  double time_s = 0;
+  double algbw_bytes_per_s = 0, busbw_bytes_per_s = 0;
+  Algorithm algorithm = Algorithm::ring;
+  Protocol protocol = Protocol::simple;
+  std::int64_t events = 0;
+  double wall_s = 0;
+};
+std::vector<CollectiveTime> collective(const CollectiveRequest& request);
+
+// ---- what if ----
+
+// points_of (request/vary.h) makes points of a request with options and hardware varied.
+struct WhatifRequest {
+  std::vector<planner::whatif::Varied> varied;
+  std::vector<planner::whatif::Point> points;
+  planner::whatif::Goal goal;
+  planner::whatif::Limits limits;
+  int jobs = 0;  // plans at a time; 0: one a processor; the answer is the same whatever it is
+  planner::whatif::Progress progress;  // may be empty
+};
+planner::whatif::Result whatif(WhatifRequest request);
+
+}  // namespace orrery

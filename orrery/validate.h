@@ -1,0 +1,55 @@
+// Predicted beside measured: a prediction, a measurement by the executor, and their join.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/launch/launcher.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/evaluation/validation.h"
+#include "program/plan.h"
+#include "program/timeline.h"
+
+namespace orrery {
+
+// Ranks on the hosts that the cluster's file names, in the order of its devices; on this machine where it
+// names none, or `localhost` alone. Throws UserError where it names hosts for some nodes only.
+Placement placement_of(const Cluster& cluster, int ranks);
+
+// With a simulation that a measurement can be joined to: of every rank up to 64, beyond that of one of each
+// class of like ranks.
+planner::Evaluation predict(const Plan& plan);
+
+// What an executor's run of a plan says.
+struct Measurement {
+  double step_median_s = 0, step_least_s = 0, step_most_s = 0;
+  double memory_bytes = 0;  // of the fullest rank
+  std::optional<planner::MachinePace> pace;
+  Timeline timeline;
+};
+
+struct MeasureRequest {
+  std::string plan_file;  // the executor reads it
+  int ranks = 1;
+  int steps = 10;
+  std::string backend = "auto";  // "auto" "mpi" "nccl" "cuda-mpi"
+  std::string data;              // text to train on; empty: the executor's own
+  bool pace = false;  // all ranks are on this machine, as when it was calibrated: measure its pace, too
+  MpiLibrary mpi = MpiLibrary::openmpi;
+  Placement placement;
+};
+struct Measured {
+  int exit_code = 0;  // of the executor, which has said why on stderr where it is not 0
+  Measurement measurement;
+};
+// Runs the executor beside this process, its stdout discarded.
+Measured measure(const MeasureRequest& request);
+// Under a launcher (mpirun, srun) every rank but the first joins the measurement of the first so: it becomes
+// the executor and does not return.
+int join_measurement(const MeasureRequest& request);
+
+// `predicted` must have been simulated (predict).
+planner::Validation validate(const planner::Evaluation& predicted, const Measurement& measured);
+
+}  // namespace orrery

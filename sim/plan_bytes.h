@@ -1,0 +1,15 @@
+// Plans and clusters through a socket between two copies of this process: as their messages, which give the
+// same plan exactly (program/plan.h, topologies/cluster.h).
+#pragma once
+
+#include "program/plan.h"
+#include "sim/bytes.h"
+
+namespace orrery::sim {
+
+void write_plan(ByteWriter& out, const Plan& plan);
+Plan read_plan(ByteReader& in);
+void write_cluster(ByteWriter& out, const Cluster& cluster);
+Cluster read_cluster(ByteReader& in);
+
+}  // namespace orrery::sim

@@ -1,0 +1,23 @@
+// The process that forks for a process with threads (isolate.h).
+#pragma once
+
+#include <string>
+
+namespace orrery::sim {
+
+using IsolatedFunction = std::string (*)(const std::string& request);
+
+// Where a child that the server has forked is heard of.
+struct ServedChild {
+  int data = -1;    // takes the request, then gives the result; at its end the child is gone
+  int status = -1;  // then gives the child's wait status; nothing where the server has died
+};
+
+// The server's own process ends with the last holder of its socket. `run` is what a child does.
+void start_process_server(int (*run)(IsolatedFunction function, int data));
+bool process_server_started();
+
+// A child that runs `function`. Throws InternalError where the server has died or cannot fork.
+ServedChild ask_process_server(IsolatedFunction function);
+
+}  // namespace orrery::sim
