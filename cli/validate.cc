@@ -1,4 +1,7 @@
 // orrery validate: predicted beside measured, of a plan that is run here or of published tables.
+
+#include "evidence/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +28,7 @@ struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown;
+  std::string markdown, rows;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -213,13 +216,15 @@ int run(const Options& options) {
                     "expected one of PLAN, `published`, `published_collectives` and `history`");
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
-    const Json result = planner::validate_published(options.published);
+    std::vector<evidence::ExplicitRow> rows;
+    const Json result = evidence::validate_published(options.published, &rows);
+    if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
     if (!options.markdown.empty())
-      write_file_atomically(options.markdown, planner::published_markdown(result));
+      write_file_atomically(options.markdown, evidence::published_markdown(result));
     return validate_published(result, options.output);
   }
   if (!options.published_collectives.empty())
-    return validate_published(planner::validate_published_collectives(options.published_collectives),
+    return validate_published(evidence::validate_published_collectives(options.published_collectives),
                               options.output);
   return validate_plan(options);
 }
@@ -241,6 +246,12 @@ void add_published_options(Command& command, Options& options) {
   command.add(text_option(
       {.key = "markdown", .unit = "FILE", .help = "with --published: writes the figures as Markdown"},
       options.markdown));
+  command.add(
+      text_option({.key = "rows",
+                   .unit = "FOLDER",
+                   .help = "with --published: writes each row that is predicted as a plan, with what was "
+                           "taken to hold of it and why"},
+                  options.rows));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Predictions judged by tables of published measurements: evidence/, handed on.
 #pragma once
 
-#include "evidence/published.h"
-#include "evidence/published_collectives.h"
-#include "evidence/published_report.h"
+#include "evidence/collectives.h"
+#include "evidence/report.h"
+#include "evidence/validate.h"

@@ -56,6 +56,9 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
+  if (t.moe && t.moe->expert_bias) return "its experts have biases";
+  if (t.adapters != Adapters::none) return "its weights are frozen beside low-rank adapters";
+  if (t.masked_share > 0) return "its head sees a share of the tokens";
   if (t.mla) return "it has latent attention";
   if (t.pooler) return "it predicts the next sentence, too";
   if (t.bidirectional && !t.mlm_head) return "it sees the tokens that it would predict";

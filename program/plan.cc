@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/enum_names.h"
@@ -99,8 +100,29 @@ double Plan::read_ahead_bytes(int replica) const {
   return samples * job->training.sample_bytes / (choices.tp * choices.cp);
 }
 
+namespace {
+
+// Of a token's copies to its k experts of E, which lie on n nodes, the share that leaves its node when it is
+// sent once to each node that has some of them: of k (1 - 1/n) copies (n - 1) (1 - (1 - 1/n)^k) do. Experts
+// dealt in turn are neighbours, so that 1 + (k - 1) n / E nodes have some, of k.
+double sent_by_node(const Plan& plan, const MixtureOfExperts& moe) {
+  const double k = moe.experts_per_token;
+  const double nodes =
+      std::max(1.0, static_cast<double>(plan.choices.ep) / plan.job->cluster.groups.front().node.devices);
+  if (nodes <= 1) return 1;
+  if (plan.job->runtime.experts_in_turn) return std::min(nodes, 1 + (k - 1) * nodes / moe.experts) / k;
+  const double elsewhere = 1 - 1 / nodes;
+  return (nodes - 1) * (1 - std::pow(elsewhere, k)) / (k * elsewhere);
+}
+
+}  // namespace
+
 double Plan::expert_exposed() const {
-  return job->runtime.expert_exposed * (choices.etp > 1 ? job->runtime.shared_expert_traffic : 1);
+  const RuntimeProfile& runtime = job->runtime;
+  const auto& transformer = job->workload.transformer;
+  const bool by_node = runtime.experts_by_node && choices.ep > 1 && transformer && transformer->moe;
+  return runtime.expert_exposed * (by_node ? sent_by_node(*this, *transformer->moe) : 1) *
+         (choices.etp > 1 ? runtime.shared_expert_traffic : 1);
 }
 
 double Plan::bucket_bytes() const {

@@ -123,7 +123,8 @@ struct Plan {
   // samples, each shared by tensor and context ranks. One process reads for all.
   double read_ahead_bytes(int replica) const;
   // Of the time of experts' traffic, as an idle network would carry it, what computation waits for (the
-  // runtime profile's expert_exposed, and shared_expert_traffic where tensor ranks share experts).
+  // runtime profile's expert_exposed, shared_expert_traffic where tensor ranks share experts, and
+  // experts_by_node where experts lie on several nodes).
   double expert_exposed() const;
   double bucket_bytes() const;  // chosen, or the runtime profile's; 0: one bucket for everything
 };

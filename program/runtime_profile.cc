@@ -1,9 +1,12 @@
 #include "program/runtime_profile.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "base/embedded.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "proto/field_check.h"
 #include "proto/runtime_profile.pb.h"
 #include "proto/textproto.h"
@@ -52,6 +55,17 @@ class Accepted {
     return value;
   }
 
+  // At most so many names of fields that hold a number.
+  void scalars(const char* field, const std::vector<std::string>& names) const {
+    if (names.size() > kMostFitted)
+      fail(field, fmt::format("has {} names", names.size()), fmt::format("at most {}", kMostFitted));
+    for (const std::string& name : names) {
+      const auto* known = proto::RuntimeProfile::descriptor()->FindFieldByName(name);
+      if (known == nullptr || known->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE)
+        fail(field, "names '" + name + "'", "fields of a runtime profile that hold a number");
+    }
+  }
+
  private:
   [[noreturn]] void fail(const char* field, const std::string& what, const std::string& expected) const {
     at_.fail(field, std::string(field) + " " + what, expected);
@@ -69,11 +83,16 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
 
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, const FieldCheck& at) {
   const Accepted read(at);
+  if (!message.based_on().empty())
+    at.fail("based_on", "based_on stands in a profile that is part of a larger file",
+            "a whole profile, or a file of its own");
   RuntimeProfile profile;
 #define ORRERY_READ(type, name, initial, accepted) profile.name = read.accepted(#name, message.name());
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_READ)
 #undef ORRERY_READ
   profile.frameworks.assign(message.frameworks().begin(), message.frameworks().end());
+  profile.fitted.assign(message.fitted().begin(), message.fitted().end());
+  read.scalars("fitted", profile.fitted);
   return profile;
 }
 
@@ -83,6 +102,7 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message) {
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_WRITE)
 #undef ORRERY_WRITE
   for (const std::string& name : profile.frameworks) message->add_frameworks(name);
+  for (const std::string& name : profile.fitted) message->add_fitted(name);
 }
 
 std::vector<std::string> catalog_runtimes() {
@@ -91,18 +111,49 @@ std::vector<std::string> catalog_runtimes() {
   return names;
 }
 
-RuntimeProfile catalog_runtime(std::string_view name) {
+namespace {
+
+const EmbeddedFile& catalog_entry(std::string_view name) {
   std::string known;
   for (const EmbeddedFile& entry : embedded_runtimes()) {
-    if (entry.name == name) {
-      proto::RuntimeProfile message;
-      const std::string file = "runtimes/" + std::string(name) + ".textproto";
-      parse_textproto(entry.content, file, &message);
-      return runtime_profile_from_proto(message, file, entry.content);
-    }
+    if (entry.name == name) return entry;
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  throw UserError("unknown runtime '" + std::string(name) + "'", "one of " + known);
+  throw UserError("unknown runtime '" + std::string(name) + "'",
+                  "one of " + known + ", or a .textproto file with one");
+}
+
+}  // namespace
+
+RuntimeProfile catalog_runtime(std::string_view name) {
+  return runtime_from_text(catalog_entry(name).content, fmt::format("runtimes/{}.textproto", name));
+}
+
+RuntimeProfile default_runtime(bool gpu) {
+  for (const std::string& name : catalog_runtimes()) {
+    RuntimeProfile profile = catalog_runtime(name);
+    if (profile.default_for == (gpu ? "gpu" : "cpu")) return profile;
+  }
+  throw InternalError("no runtime of the catalog is the default");
+}
+
+RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
+  proto::RuntimeProfile message;
+  parse_textproto(text, file, &message);
+  if (!message.based_on().empty()) {
+    parse_textproto(catalog_entry(message.based_on()).content, "runtimes", &message);
+    message.clear_frameworks();
+    message.clear_default_for();
+    message.clear_fitted();
+    merge_textproto(text, file, &message);
+    message.clear_based_on();
+  }
+  return runtime_profile_from_proto(message, file, text);
+}
+
+RuntimeProfile load_runtime(const std::string& file_or_name) {
+  if (!file_or_name.ends_with(".textproto")) return catalog_runtime(file_or_name);
+  return runtime_from_text(read_file(file_or_name), file_or_name);
 }
 
 }  // namespace orrery

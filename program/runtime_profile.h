@@ -2,6 +2,7 @@
 // in memory. proto/runtime_profile.proto says what each field means, its unit, and which scalars are fitted.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,14 +68,21 @@ class FieldCheck;
   FIELD(bool, portable_attention, false, any) \
   FIELD(int, fused_softmax_multiple, 0, count) \
   FIELD(bool, recompute_keeps_projections, false, any) \
-  FIELD(bool, eager_experts, false, any)
+  FIELD(bool, eager_experts, false, any) \
+  FIELD(bool, experts_by_node, false, any) \
+  FIELD(bool, experts_in_turn, false, any) \
+  FIELD(std::string, default_for, {}, any)
 
 struct RuntimeProfile {
 #define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_MEMBER)
 #undef ORRERY_MEMBER
   std::vector<std::string> frameworks;  // names in published tables that this profile stands for
+  std::vector<std::string> fitted;      // fields, at most kMostFitted
 };
+
+// More scalars would fit any table.
+constexpr std::size_t kMostFitted = 8;
 
 // Fills defaults (factors 1 where 0) and checks ranges. Throws UserError(file, line of the field, …). `text`
 // is the textproto that `message` came from; where it is part of a larger one, `at` says which.
@@ -83,7 +91,15 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
 RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, const FieldCheck& at);
 void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
 
-std::vector<std::string> catalog_runtimes();            // sorted; "megatron-core", "orrery", …
+std::vector<std::string> catalog_runtimes();            // names, sorted
 RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on an unknown name
+// What is modelled where no runtime is asked for: the catalog's `default_for` "gpu" or "cpu".
+RuntimeProfile default_runtime(bool gpu);
+
+// A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of
+// the catalog (its frameworks and what was fitted of it are not passed on). `file`: for errors.
+RuntimeProfile runtime_from_text(std::string_view text, std::string_view file);
+// A .textproto file, or a profile of the catalog by its name. Throws UserError.
+RuntimeProfile load_runtime(const std::string& file_or_name);
 
 }  // namespace orrery

@@ -72,17 +72,28 @@ int line_in(const TextFormat::ParseInfoTree& tree, const Message& message, std::
   return 0;
 }
 
-}  // namespace
+using Parser = TextFormat::Parser;
 
-void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message) {
+void read_text(std::string_view text, std::string_view file, google::protobuf::Message* message,
+               bool (Parser::*read)(const std::string&, google::protobuf::Message*)) {
   FirstError errors;
-  TextFormat::Parser parser;
+  Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.SetRecursionLimit(kMaxNesting);
   const std::string copy(text);
-  if (!parser.ParseFromString(copy, message))
+  if (!(parser.*read)(copy, message))
     throw UserError(file, errors.line(), errors.message(),
                     fmt::format("expected a textproto of {}", message->GetDescriptor()->name()));
+}
+
+}  // namespace
+
+void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message) {
+  read_text(text, file, message, &Parser::ParseFromString);
+}
+
+void merge_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message) {
+  read_text(text, file, message, &Parser::MergeFromString);
 }
 
 void read_textproto(const std::filesystem::path& path, google::protobuf::Message* message) {

@@ -12,6 +12,9 @@ namespace orrery {
 // Parses `text` into `message`. Throws UserError(file, line, …) on a syntax error, an unknown field or a
 // wrong type.
 void parse_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message);
+// What `text` says on top of what `message` holds: single fields win over those there, repeated ones are
+// added.
+void merge_textproto(std::string_view text, std::string_view file, google::protobuf::Message* message);
 void read_textproto(const std::filesystem::path& path, google::protobuf::Message* message);
 
 // The 1-based line on which the field stands, by its path of field names from the top ("groups.node.devices",

@@ -88,9 +88,8 @@ Question question_of(const Request& request) {
   job->workload = load_workload(request.workload);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const planner::Imported imports = imported(request, job->workload);
-  job->runtime = catalog_runtime(!request.runtime.empty() ? request.runtime
-                                 : on_gpus(job->cluster)  ? "megatron-core"
-                                                          : "orrery");
+  job->runtime =
+      request.runtime.empty() ? default_runtime(on_gpus(job->cluster)) : load_runtime(request.runtime);
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);
   const std::int64_t of_each =

@@ -58,8 +58,10 @@ Option training(std::string key, std::string unit, std::string help, std::string
 
 void add_training(Request& request, std::vector<Setting>& all) {
   all.push_back(text_option(
-      training("runtime", "NAME", "framework generation that is modelled; `orrery catalog` lists them",
-               "megatron-core on GPUs, orrery on localhost and other processors"),
+      training("runtime", "NAME|FILE",
+               "framework generation that is modelled; `orrery catalog` lists them, or a .textproto with one",
+               fmt::format("{} on GPUs, {} on localhost and other processors", default_runtime(true).name,
+                           default_runtime(false).name)),
       request.runtime));
   all.push_back(count_option(
       training("global_batch", "N", "sequences (or samples) a step", "1 sequence, or 32 samples, a device"),

@@ -31,6 +31,7 @@ ROOMS = {
     "handover": ["planner/space", "sim/scenario"],
     "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
     "evidence": ["planner/evaluation", "topologies/readers", "workloads/readers"],
+    "evidence/fits": ["evidence"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],

@@ -289,6 +289,10 @@ class Builder {
         expert_operator(OperatorKind::expert_linear, TensorSplit::row, "experts_down", {act}, k * width, 0);
     operators_[down].matmuls = {{1, width, f, 1}};
     expert_tensor(down, t + names_.expert + names_.expert_down, width, f, 2);
+    if (moe.expert_bias) {
+      tensor(down, t + names_.expert + names_.expert_down + ".bias", {moe.experts, width});
+      operators_[down].parameters.back().expert = true;
+    }
     int out = expert_operator(OperatorKind::combine, TensorSplit::replicated, "combine", {down, router},
                               width, moved);
     if (moe.latent > 0)
@@ -466,10 +470,43 @@ int Transformer::layer_window(int layer) const {
   return sliding_window;
 }
 
+namespace {
+
+// Per row of a linear operator: each of its weights' adapters reads the input again, and the product of the
+// two is added to the output. (Back it is half as much again, as of any element-wise operator: the output's
+// gradient read twice, the input read and its gradient added to.)
+double adapter_elements(const Operator& op) {
+  double elements = 0;
+  for (const ParameterTensor& weight : op.parameters)
+    if (weight.shape.size() == 2) elements += static_cast<double>(weight.shape[1] + 3 * weight.shape[0]);
+  return elements;
+}
+
+// Weights have no gradients to compute, reduce or apply; the adapters' own are well below 1% of them. Norms
+// are trained: next to nothing.
+void freeze(Adapters adapters, std::vector<Operator>* operators) {
+  for (Operator& op : *operators) {
+    if (op.kind == OperatorKind::linear && (adapters == Adapters::all || op.name.ends_with("qkv")))
+      op.vector_elements = adapter_elements(op);
+    if (op.kind != OperatorKind::norm) op.frozen = std::exchange(op.parameters, {});
+  }
+}
+
+}  // namespace
+
 std::vector<Operator> transformer_operators(const Transformer& model) {
   ORRERY_CHECK(model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocab > 0,
                "a transformer without layers, hidden, heads or vocabulary");
-  return Builder(model).build();
+  std::vector<Operator> operators = Builder(model).build();
+  if (model.adapters != Adapters::none) freeze(model.adapters, &operators);
+  if (model.masked_share > 0) {
+    for (Operator& op : operators) {
+      if (op.layer < model.layers) continue;
+      for (MatmulShape& shape : op.matmuls) shape.rows_per_row *= model.masked_share;
+      op.vector_elements *= model.masked_share;
+    }
+  }
+  return operators;
 }
 
 }  // namespace orrery

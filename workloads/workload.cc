@@ -74,7 +74,8 @@ std::int64_t ParameterTensor::elements() const {
 
 std::int64_t Operator::parameter_count() const {
   std::int64_t sum = 0;
-  for (const ParameterTensor& tensor : parameters) sum += tensor.tied_to.empty() ? tensor.elements() : 0;
+  for (const auto* tensors : {&parameters, &frozen})
+    for (const ParameterTensor& tensor : *tensors) sum += tensor.tied_to.empty() ? tensor.elements() : 0;
   return sum;
 }
 

@@ -143,7 +143,8 @@ struct Operator {
   int layer = -1;
   std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
-  std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
+  std::vector<ParameterTensor> frozen;  // weights that training leaves as they are: memory, and nothing else
+  std::vector<MatmulShape> matmuls;     // linear-like operators: usually one
   std::optional<AttentionShape> attention;
   std::optional<StateSpaceShape> state_space;  // of a scan
   std::optional<ImageOperator> image;
@@ -174,7 +175,8 @@ struct MixtureOfExperts {
   int expert_ffn_hidden = 0;
   int shared_ffn_hidden = 0;  // all shared experts together
   int first_dense_layers = 0;
-  int layer_period = 1;  // every n-th layer has experts
+  int layer_period = 1;      // every n-th layer has experts
+  bool expert_bias = false;  // of what each puts out
   int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;
   bool router_bias = false;
@@ -189,6 +191,9 @@ struct LatentAttention {
   int qk_rope_head_dim = 0;
   int v_head_dim = 0;
 };
+
+// Low-rank adapters beside frozen weights: of queries, keys and values, or of every linear projection.
+enum class Adapters : std::uint8_t { none, qkv, all };
 
 enum class Activation : std::uint8_t { gelu, silu, relu };
 enum class NormKind : std::uint8_t { layer_norm, rms_norm };
@@ -237,6 +242,8 @@ struct Transformer {
   std::optional<StateSpaceShape> state_space;
   std::optional<MixtureOfExperts> moe;
   std::optional<LatentAttention> mla;
+  Adapters adapters = Adapters::none;
+  double masked_share = 0;  // BERT: of the tokens, those that reach the head; 0: all
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
   double rotary_fraction = 1;

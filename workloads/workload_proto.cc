@@ -59,12 +59,20 @@ NormKind norm_from(const std::string& name, const Reader& read) {
   read.fail("norm", fmt::format("'{}' is not known", name), "expected layernorm or rmsnorm");
 }
 
+Adapters adapters_from(const std::string& name, const Reader& read) {
+  if (name.empty() || name == "none") return Adapters::none;
+  if (name == "qkv") return Adapters::qkv;
+  if (name == "all") return Adapters::all;
+  read.fail("adapters", fmt::format("'{}' is not known", name), "expected none, qkv or all");
+}
+
 MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& read) {
   MixtureOfExperts m;
   m.experts = read.bounded("experts", p.experts(), 1, kMaxExperts);
   m.experts_per_token = read.bounded("experts_per_token", p.experts_per_token(), 1, m.experts);
   m.expert_ffn_hidden = read.bounded("expert_ffn_hidden", p.expert_ffn_hidden(), 1, kMaxWidth);
   m.shared_ffn_hidden = read.bounded("shared_ffn_hidden", p.shared_ffn_hidden(), 0, kMaxWidth);
+  m.expert_bias = p.expert_bias();
   m.latent = read.bounded("latent", p.latent(), 0, kMaxWidth);
   m.first_dense_layers = read.bounded("first_dense_layers", p.first_dense_layers(), 0, kMaxLayers);
   m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
@@ -159,6 +167,8 @@ Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
   t.rotary_fraction =
       p.rotary_fraction() == 0 ? 1 : read.real("rotary_fraction", p.rotary_fraction(), 1e-6, 1);
   t.final_norm = !p.final_norm_absent();
+  t.adapters = adapters_from(p.adapters(), read);
+  t.masked_share = read.real("masked_share", p.masked_share(), 0, 1);
   return t;
 }
 
@@ -199,12 +209,15 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
   p->set_norm_epsilon(t.norm_epsilon);
   p->set_rotary_fraction(t.rotary_fraction);
   p->set_final_norm_absent(!t.final_norm);
+  if (t.adapters != Adapters::none) p->set_adapters(t.adapters == Adapters::qkv ? "qkv" : "all");
+  p->set_masked_share(t.masked_share);
   if (t.moe) {
     proto::MixtureOfExperts* m = p->mutable_moe();
     m->set_experts(t.moe->experts);
     m->set_experts_per_token(t.moe->experts_per_token);
     m->set_expert_ffn_hidden(t.moe->expert_ffn_hidden);
     m->set_shared_ffn_hidden(t.moe->shared_ffn_hidden);
+    m->set_expert_bias(t.moe->expert_bias);
     m->set_latent(t.moe->latent);
     m->set_first_dense_layers(t.moe->first_dense_layers);
     m->set_layer_period(t.moe->layer_period);

@@ -194,6 +194,12 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
       copy = parameters_of(alone, shard, !crossing_.empty());
     }
+    if (!op.frozen.empty()) {
+      Operator still = op;
+      still.parameters = op.frozen;
+      const Parameters frozen = parameters_of(still, shard, !crossing_.empty());
+      bytes.frozen += frozen.dense + frozen.expert;
+    }
     bytes.dense_copy += copy.dense;
     bytes.expert_copy += copy.expert;
   }
@@ -300,6 +306,7 @@ MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, cons
     for (int part = begin; part < end; ++part) {
       sums.dense += copy ? parts[part].dense_copy : parts[part].dense;
       sums.expert += copy ? parts[part].expert_copy : parts[part].expert;
+      sums.frozen += parts[part].frozen;
       sums.largest_layer = std::max(sums.largest_layer, parts[part].dense + parts[part].expert);
       if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sums.sent = parts[part].last;
     }
@@ -359,7 +366,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
     return per_parameter *
            (sums.dense / (split ? dense_group : 1) + sums.expert / (split ? expert_group : 1));
   };
-  memory.weights = sharded(bytes.weight, 3);
+  memory.weights = sharded(bytes.weight, 3) + bytes.weight * sums.frozen / (c.zero >= 3 ? dense_group : 1);
   memory.gradients = sharded(bytes.gradient, 2);
   memory.optimizer = sharded(bytes.optimizer, 1);
   if (c.has_servers()) memory.optimizer /= c.servers;  // of the slices that a server keeps
@@ -439,7 +446,7 @@ MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
   for (int part = 0; part < parts_.count(); ++part) {
     const PartBytes& own = parts[part];
     const int layer = std::clamp(part - 1, 0, layers - 1);
-    bytes.state[layer] += (own.dense + own.expert) * per_parameter;
+    bytes.state[layer] += (own.dense + own.expert) * per_parameter + own.frozen * each.weight;
     bytes.kept[layer] += own.saved;
     transient = std::max(transient, own.flow + own.product_gradient + own.loss);
     crossing = std::max(crossing, own.crossing);

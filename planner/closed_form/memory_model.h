@@ -47,6 +47,7 @@ class MemoryModel {
     double crossing = 0;                     // what a cut before the part carries (general graphs)
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
+    double frozen = 0;                       // weights that are not trained
     std::vector<double> weights;             // distinct products' weights
   };
   using Table = std::vector<PartBytes>;
@@ -55,6 +56,7 @@ class MemoryModel {
   struct StageSums {
     int stage = 0;
     double dense = 0, expert = 0;  // parameters
+    double frozen = 0;             // weights that are not trained
     double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies
     // What one micro-batch leaves until its backward, and what is there for a moment.
     double kept = 0, embedding = 0, head = 0;

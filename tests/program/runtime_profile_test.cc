@@ -19,12 +19,50 @@ TEST_CASE("every runtime of the catalog reads, and there are at most twelve") {
     CHECK(p.name == name);
     CHECK_FALSE(p.source.empty());
     CHECK(p.matmul_efficiency > 0);
+    // More scalars would fit any table.
+    CHECK(p.fitted.size() <= 8);
+    CHECK(p.calibrated == !p.fitted.empty());
   }
+  CHECK(default_runtime(true).name == "megatron-core");
+  CHECK(default_runtime(false).name == "orrery");
+}
+
+TEST_CASE("fitted scalars are at most eight, and numbers of the profile") {
+  proto::RuntimeProfile message;
+  message.set_name("x");
+  message.add_fitted("kernel_launch_s");
+  CHECK(runtime_profile_from_proto(message, "x", "").fitted == std::vector<std::string>{"kernel_launch_s"});
+  message.add_fitted("fused_attention");
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("fused_attention"));
+  message.clear_fitted();
+  message.add_fitted("launch");
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("'launch'"));
+  message.clear_fitted();
+  for (int i = 0; i < 9; ++i) message.add_fitted("matmul_efficiency");
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("9 names"));
+}
+
+TEST_CASE("a file says in what its runtime differs from one of the catalog") {
+  const RuntimeProfile own = runtime_from_text(
+      "name: \"mine\"\nbased_on: \"torchtitan\"\nfused_elementwise: false\nmatmul_efficiency: 0.9\n", "mine");
+  const RuntimeProfile base = catalog_runtime("torchtitan");
+  CHECK(own.name == "mine");
+  CHECK_FALSE(own.fused_elementwise);
+  CHECK(base.fused_elementwise);
+  CHECK(own.matmul_efficiency == 0.9);
+  CHECK(own.attention_efficiency == base.attention_efficiency);
+  CHECK(own.frameworks.empty());
+  CHECK(own.fitted.empty());
+  CHECK_THROWS_WITH(runtime_from_text("name: \"x\"\nbased_on: \"nobody\"\n", "x"),
+                    Catch::Contains("unknown runtime 'nobody'"));
+  CHECK_THROWS_AS(load_runtime("/no/such.textproto"), UserError);
+  CHECK(load_runtime("nemo").name == "nemo");
 }
 
 TEST_CASE("every field of a runtime profile survives its file form") {
   proto::RuntimeProfile message;
   testing::fill(&message);
+  message.clear_based_on();  // of a file of its own: read into the other fields
   message.add_frameworks("one");
   message.add_frameworks("two");
   const RuntimeProfile profile = runtime_profile_from_proto(message, "x", "");

@@ -1,0 +1,164 @@
+#include "evidence/machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "evidence/fields.h"
+#include "evidence/pattern.h"
+#include "evidence/rules.h"
+#include "proto/evidence.pb.h"
+#include "topologies/readers/catalog.h"
+
+namespace orrery::evidence {
+namespace {
+
+constexpr double kBytesPerGigabit = 1e9 / 8;
+
+void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster) {
+  NodeType& node = cluster->groups.front().node;
+  node.nic.count = ports;
+  node.nic.bandwidth_bytes_per_s = gigabits * kBytesPerGigabit;
+  node.nic.direct = transport != Transport::tcp;
+  cluster->fabric.transport = transport;
+  deal_ports(&node);
+}
+
+// Ports of a node and bytes a second of one, as the words of a column have them.
+void read_network(const std::string& words, Cluster* cluster) {
+  const int devices = cluster->groups.front().node.devices;
+  for (const proto::PublishedNetwork& known : published_machines().network()) {
+    auto taken = match_pattern(known.pattern(), words);
+    if (!taken) continue;
+    const auto number = [&](const char* name) { return std::atof((*taken)[name].c_str()); };
+    int ports = taken->contains("ports") ? std::atoi((*taken)["ports"].c_str()) : known.ports();
+    double gigabits = known.gigabits() > 0 ? known.gigabits() : number("gigabits");
+    if (taken->contains("node_gigabits")) {
+      ports = devices;
+      gigabits = number("node_gigabits") / devices;
+    } else if (taken->contains("device_gigabits")) {
+      ports = devices;
+      gigabits = number("device_gigabits");
+    }
+    set_ports(ports, gigabits, transport_from(known.transport()), cluster);
+    return;
+  }
+}
+
+// A board with fewer devices than the catalog's node, and as much smaller a share of its ports.
+void shrink_node(int per_node, NodeType* node) {
+  node->nic.count = std::max(1, node->nic.count * per_node / node->devices);
+  node->devices = per_node;
+  deal_ports(node);
+  // Boards of four (Jean Zay, p3.8xlarge): every pair joined alike.
+  if (node->intra.kind == IntraKind::nvlink_mesh) join_alike(node, 2);
+}
+
+}  // namespace
+
+const proto::PublishedDevice* find_device(const std::string& words) {
+  for (const proto::PublishedDevice& device : published_machines().device())
+    for (const std::string& word : device.word())
+      if (contains(words, word)) return &device;
+  return nullptr;
+}
+
+const proto::DeviceLink& find_link(const std::string& name) {
+  for (const proto::DeviceLink& link : published_machines().link())
+    if (link.name() == name) return link;
+  throw InternalError("evidence/data/machines.textproto has no link '" + name + "'");
+}
+
+Cluster cluster_with_device(const std::string& words, const std::string& lacking) {
+  const proto::PublishedDevice* known = find_device(words);
+  if (known == nullptr || known->cluster().empty()) throw Unreadable{lacking + " '" + words + "'"};
+  Cluster cluster = load_cluster(known->cluster());
+  NodeType& node = cluster.groups.front().node;
+  if (!known->device().empty()) cluster.profiles[node.profile] = catalog_device(known->device());
+  if (known->intra_bytes_per_s() > 0) {
+    node.intra.bandwidth_bytes_per_s = known->intra_bytes_per_s();
+    node.intra.bridge_bandwidth_bytes_per_s = known->intra_bytes_per_s();
+  }
+  return cluster;
+}
+
+void deal_ports(NodeType* node) {
+  node->nic.of_device.clear();
+  for (int d = 0; d < node->devices; ++d) node->nic.of_device.push_back(d * node->nic.count / node->devices);
+}
+
+void join_alike(NodeType* node, int links) {
+  const auto devices = static_cast<std::size_t>(node->devices);
+  node->intra.mesh_links.assign(devices * devices, links);
+  for (std::size_t d = 0; d < devices; ++d) node->intra.mesh_links[d * (devices + 1)] = 0;
+}
+
+Transport transport_from(const std::string& name) {
+  if (name == "infiniband") return Transport::infiniband;
+  if (name == "roce") return Transport::roce;
+  if (name == "tcp") return Transport::tcp;
+  throw InternalError("evidence/data/machines.textproto has the transport '" + name + "'");
+}
+
+Cluster step_machine(const std::string& device, int devices, int per_node, const std::string& network) {
+  Cluster cluster = cluster_with_device(device, "no catalog cluster of the device");
+  const proto::PublishedDevice& known = *find_device(device);
+  NodeType& node = cluster.groups.front().node;
+  const bool rack = !known.link().empty() && find_link(known.link()).domain() > 0;
+  if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) shrink_node(per_node, &node);
+  read_network(network, &cluster);
+  if (devices < node.devices || devices % node.devices == 0) {
+    cluster.groups.front().count = 1;
+    return with_devices(std::move(cluster), devices);
+  }
+  // A rack of which each job takes its part.
+  const int racks = (devices + node.devices - 1) / node.devices;
+  if (rack && devices % racks == 0) {
+    node.devices = devices / racks;
+    node.nic.count = node.devices;
+    deal_ports(&node);
+    return with_nodes(std::move(cluster), racks);
+  }
+  throw Unreadable{fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices)};
+}
+
+Cluster throughput_machine(const std::string& device, int devices, int per_node,
+                           const proto::Reading& reading) {
+  Cluster cluster = cluster_with_device(device, "no profile of the accelerator");
+  NodeType& node = cluster.groups.front().node;
+  per_node = std::min(per_node, devices);
+  if (node.intra.kind == IntraKind::pcie) {
+    node.intra.devices_per_bridge = std::max(1, per_node / 2);
+    // The catalog's node has one device, and says nothing of bridges: as wide as a device.
+    if (node.intra.bridge_bandwidth_bytes_per_s == 0)
+      node.intra.bridge_bandwidth_bytes_per_s = node.intra.bandwidth_bytes_per_s;
+  }
+  if (per_node != node.devices) {
+    node.devices = per_node;
+    if (node.intra.kind == IntraKind::nvlink_mesh && per_node > 8) {
+      // No mesh has so many: a switch with all links of a device (DGX-2: six of 25 GB/s).
+      node.intra.kind = IntraKind::nvswitch;
+      node.intra.bandwidth_bytes_per_s = 150e9;
+      node.intra.mesh_links.clear();
+    } else if (node.intra.kind == IntraKind::nvlink_mesh) {
+      join_alike(&node, 2);
+    }
+    node.nic.count = std::max(1, std::min(node.nic.count, per_node));
+  }
+  if (reading.ports() > 0) {
+    const double port_bytes_per_s = reading.port_gigabits() * kBytesPerGigabit;
+    const double pcie_bytes_per_s = std::max(node.nic.pcie_bandwidth_bytes_per_s, port_bytes_per_s);
+    const int ports = std::min(reading.ports(), per_node);
+    set_ports(ports, reading.port_gigabits() * reading.ports() / ports,
+              reading.roce() ? Transport::roce : Transport::infiniband, &cluster);
+    node.nic.pcie_bandwidth_bytes_per_s = pcie_bytes_per_s;
+  }
+  deal_ports(&node);
+  cluster.groups.front().count = 1;
+  return per_node == devices ? with_devices(std::move(cluster), devices)
+                             : with_nodes(std::move(cluster), (devices + per_node - 1) / per_node);
+}
+
+}  // namespace orrery::evidence

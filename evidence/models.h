@@ -1,0 +1,22 @@
+// The models that published tables name: what the dimensions of a row leave open
+// (evidence/data/models.textproto).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workloads/workload.h"
+
+namespace orrery::evidence {
+
+// Dimensions as a row has them; 0: not stated.
+struct StatedModel {
+  std::string name;
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn_hidden = 0, vocab = 0, seq_len = 0;
+};
+
+// Dimensions by the row, then by the name; `changes` of Transformer (textproto) last. Throws Unreadable, or
+// UserError where the result is no sound model.
+Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes = {});
+
+}  // namespace orrery::evidence

@@ -1,0 +1,164 @@
+#include "evidence/row.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/embedded.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "planner/space/order_choice.h"
+#include "planner/space/space.h"
+#include "planner/space/split_choice.h"
+#include "program/runtime_profile.h"
+#include "proto/plan.pb.h"
+#include "proto/runtime_profile.pb.h"
+#include "proto/textproto.h"
+
+namespace orrery {
+const std::vector<EmbeddedFile>& embedded_profiles();
+}
+
+namespace orrery::evidence {
+namespace {
+
+constexpr double kEverything = 1e18;  // bytes of a bucket that holds all gradients
+
+RuntimeProfile profile_named(std::string_view name) {
+  for (const EmbeddedFile& entry : embedded_profiles())
+    if (entry.name == name)
+      return runtime_from_text(entry.content, fmt::format("evidence/profiles/{}.textproto", name));
+  return catalog_runtime(name);
+}
+
+// The layers of every chunk of every stage.
+std::vector<int> cut_of(const Plan& plan) {
+  std::vector<int> sizes;
+  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk)
+    for (int stage = 0; stage < plan.stages(); ++stage) {
+      const LayerRange layers = layers_of(plan, stage, chunk);
+      sizes.push_back(layers.end - layers.begin);
+    }
+  return sizes;
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::reserved:
+      return "reserved";
+    case MemoryKind::total:
+      return "total";
+    default:
+      return "allocated";
+  }
+}
+
+MemoryKind memory_kind_from(std::string_view name) {
+  for (const MemoryKind kind : {MemoryKind::reserved, MemoryKind::total})
+    if (name == name_of(kind)) return kind;
+  return MemoryKind::allocated;
+}
+
+planner::Pins pins_of(const Plan& plan) {
+  const Choices& c = plan.choices;
+  planner::Pins pins;
+  pins.tp = c.tp;
+  pins.pp = c.pp;
+  pins.dp = c.dp;
+  pins.cp = c.cp;
+  pins.ep = c.ep;
+  pins.etp = c.etp;
+  pins.micro_batch = c.micro_batch;
+  pins.schedule = c.schedule;
+  pins.interleave = c.interleave;
+  if (c.pp > 1) pins.stage_layers = cut_of(plan);
+  pins.order = c.order;
+  if (c.tp > 1) pins.sequence_parallel = c.sequence_parallel;
+  pins.recompute = c.recompute;
+  pins.recompute_layers = c.recompute_layers;
+  pins.zero = c.zero;
+  if (c.zero > 0) pins.shard_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
+  pins.overlap_grad_reduce = c.overlap_grad_reduce;
+  pins.bucket_bytes = plan.bucket_bytes() > 0 ? plan.bucket_bytes() : kEverything;
+  return pins;
+}
+
+planner::Evaluation predict(const Plan& plan) {
+  const planner::Pins pins = pins_of(plan);
+  const std::shared_ptr<const Job> job = planner::with_order(planner::with_splits(plan.job, pins), pins);
+  const std::vector<Choices> plans = planner::enumerate(job, pins);
+  ORRERY_CHECK(plans.size() == 1, fmt::format("{} plans under the pins of one", plans.size()));
+  return planner::evaluate({job, plans.front()});
+}
+
+std::string runtime_for(std::string_view framework) {
+  std::vector<std::string> names = catalog_runtimes();
+  for (const EmbeddedFile& entry : embedded_profiles()) names.emplace_back(entry.name);
+  std::string best;
+  std::size_t longest = 0;
+  for (const std::string& name : names) {
+    for (const std::string& known : profile_named(name).frameworks) {
+      if (known.size() <= longest || !contains(framework, known)) continue;
+      longest = known.size();
+      best = name;
+    }
+  }
+  return best;
+}
+
+RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
+  if (changes.empty()) return profile_named(name);
+  proto::RuntimeProfile message;
+  to_proto(profile_named(name), &message);
+  for (const std::string& text : changes) merge_textproto(text, "a rule's runtime", &message);
+  return runtime_profile_from_proto(message, name, "");
+}
+
+void change(const std::vector<std::string>& changes, Training* training) {
+  proto::Training message;
+  for (const std::string& text : changes) merge_textproto(text, "a rule's training", &message);
+  if (!message.precision().empty()) training->precision = dtype_from_name(message.precision());
+  if (!message.optimizer().empty()) training->optimizer = optimizer_from_name(message.optimizer());
+  if (!message.attention().empty()) training->fused_attention = message.attention() == "fused";
+  if (message.seq_len() > 0) training->seq_len = message.seq_len();
+}
+
+void change(const std::vector<std::string>& changes, Choices* choices) {
+  proto::Choices message;
+  message.set_zero(choices->zero);
+  for (const std::string& text : changes) merge_textproto(text, "a rule's plan", &message);
+  choices->zero = message.zero();
+  if (!message.recompute().empty()) choices->recompute = recompute_from_name(message.recompute());
+  if (message.shard_group() > 0) choices->shard_group = message.shard_group();
+}
+
+std::string plan_file(const ExplicitRow& row) {
+  std::string text = fmt::format("# {}:{}: {}\n", row.file, row.line, row.label);
+  if (row.measured_s > 0) text += fmt::format("# measured: {:.6g} s a step\n", row.measured_s);
+  if (row.measured_per_s > 0)
+    text += row.efficiency
+                ? fmt::format("# measured: {:.6g}% of as many times one device's rate\n", row.measured_per_s)
+                : fmt::format("# measured: {:.6g} samples/s\n", row.measured_per_s);
+  if (row.measured_bytes > 0)
+    text += fmt::format("# measured: {:.6g} bytes {}\n", row.measured_bytes, name_of(row.memory_kind));
+  if (row.out_of_memory) text += "# it ran out of memory\n";
+  for (const Assumed& assumed : row.assumed)
+    text +=
+        fmt::format("# assumed: {}{}\n", assumed.what, assumed.why.empty() ? "" : " (" + assumed.why + ")");
+  proto::Plan message;
+  to_proto(row.plan, &message);
+  return text + to_textproto(message);
+}
+
+void write_plans(const std::vector<ExplicitRow>& rows, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw UserError(folder + ": " + error.message(), "a folder that can be written");
+  for (const ExplicitRow& row : rows)
+    write_file_atomically(fmt::format("{}/{}-{}.textproto", folder, row.file, row.line), plan_file(row));
+}
+
+}  // namespace orrery::evidence

@@ -1,0 +1,65 @@
+// A row of a published table, made explicit: the plan that was run, self-contained, what was measured, and
+// what was taken to hold that the row does not say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evidence/rules.h"
+#include "planner/evaluation/evaluation.h"
+#include "planner/space/pins.h"
+#include "program/plan.h"
+
+namespace orrery::evidence {
+
+// What a figure of memory counts: tensors, what the framework's allocator took for them, or all that is gone
+// from the device.
+enum class MemoryKind : std::uint8_t { allocated, reserved, total };
+std::string_view name_of(MemoryKind kind);
+MemoryKind memory_kind_from(std::string_view name);  // empty: allocated
+
+struct ExplicitRow {
+  std::string file;  // without folder and ending
+  int line = 0;
+  Plan plan;
+  std::vector<Assumed> assumed;
+  std::string label;  // the plan, for people and for telling plans apart
+  std::string group;  // rows that differ only in the plan share it
+
+  // What was measured; 0: nothing.
+  double measured_s = 0;      // a step
+  double measured_bytes = 0;  // of the fullest device
+  double measured_per_s = 0;  // samples; with `efficiency` percent of so many times one device's rate
+  bool efficiency = false;
+  bool out_of_memory = false;  // the row says so; it has no figure
+  MemoryKind memory_kind = MemoryKind::allocated;
+  bool recompute_stated = false;  // else it may have recomputed anything
+  bool sharding_stated = false;
+};
+
+// Pins that leave this plan alone of its job's space: what a user would say to `orrery plan`.
+planner::Pins pins_of(const Plan& plan);
+
+// By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this
+// plan alone, and its memory and estimate are the row's. Throws UserError where the space does not hold it.
+planner::Evaluation predict(const Plan& plan);
+
+// The runtime profile that stands for a framework: the one whose list of `frameworks` has the longest name
+// that is a part of it, of the catalog and of evidence/profiles; empty: none.
+std::string runtime_for(std::string_view framework);
+// A profile of the catalog or of evidence/profiles, with changes (textproto).
+RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
+
+// Changes of the messages Training and Choices (textproto).
+void change(const std::vector<std::string>& changes, Training* training);
+void change(const std::vector<std::string>& changes, Choices* choices);
+
+// The row as a file that every verb that takes a PLAN reads; what was measured and assumed stands in
+// comments.
+std::string plan_file(const ExplicitRow& row);
+// FOLDER/FILE-LINE.textproto of each; makes the folder. Throws UserError where it cannot.
+void write_plans(const std::vector<ExplicitRow>& rows, const std::string& folder);
+
+}  // namespace orrery::evidence

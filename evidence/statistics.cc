@@ -1,0 +1,113 @@
+#include "evidence/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/statistics.h"
+
+namespace orrery::evidence {
+namespace {
+
+constexpr double kTie = 0.01;  // of measurements
+
+struct PlanMean {
+  double predicted = 0, measured = 0;
+  int count = 0;
+};
+
+// tau-b: (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y)).
+double tau_b(const std::vector<PlanMean>& plans) {
+  double score = 0, untied_predicted = 0, untied_measured = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const double dm = plans[i].measured - plans[j].measured;
+      const double dp = plans[i].predicted - plans[j].predicted;
+      const bool measured_tie = std::abs(dm) <= kTie * std::min(plans[i].measured, plans[j].measured);
+      const bool predicted_tie = dp == 0;
+      untied_measured += measured_tie ? 0 : 1;
+      untied_predicted += predicted_tie ? 0 : 1;
+      if (!measured_tie && !predicted_tie) score += (dm > 0) == (dp > 0) ? 1 : -1;
+    }
+  }
+  const double scale = std::sqrt(untied_predicted * untied_measured);
+  return scale > 0 ? score / scale : 0;
+}
+
+}  // namespace
+
+GroupFigures group_figures(const std::vector<Judged>& rows) {
+  std::map<std::string, std::map<std::string, PlanMean>> groups;
+  for (const Judged& row : rows) {
+    PlanMean& plan = groups[row.group][row.plan];
+    plan.predicted += row.predicted;
+    plan.measured += row.measured;
+    ++plan.count;
+  }
+  GroupFigures result;
+  double taus = 0, regrets = 0;
+  int ranked = 0;
+  for (const auto& [name, members] : groups) {
+    if (members.size() < 2) continue;
+    std::vector<PlanMean> plans;
+    for (const auto& [key, plan] : members)
+      plans.push_back({plan.predicted / plan.count, plan.measured / plan.count, 1});
+    ++result.groups;
+    double best = plans[0].measured, fastest = plans[0].predicted, picked = 0;
+    for (const PlanMean& plan : plans) {
+      best = std::min(best, plan.measured);
+      fastest = std::min(fastest, plan.predicted);
+    }
+    for (const PlanMean& plan : plans)
+      if (plan.predicted == fastest) picked = std::max(picked, plan.measured);
+    const double regret = picked / best - 1;
+    regrets += regret;
+    result.regret_max = std::max(result.regret_max, regret);
+    if (plans.size() < 3) continue;
+    bool distinct = false;  // a group of measured ties has no order
+    for (const PlanMean& plan : plans) distinct |= plan.measured > best * (1 + kTie);
+    if (!distinct) continue;
+    taus += tau_b(plans);
+    ++ranked;
+  }
+  if (result.groups > 0) result.regret_mean = regrets / result.groups;
+  if (ranked > 0) result.kendall_tau = taus / ranked;
+  return result;
+}
+
+Json error_figures(const std::vector<double>& errors, int skipped) {
+  Json json;
+  json["rows"] = errors.size();
+  json["skipped"] = skipped;
+  if (errors.empty()) return json;
+  std::vector<double> sizes;
+  double sum = 0, bias = 0;
+  int close = 0;
+  for (const double error : errors) {
+    sizes.push_back(std::abs(error));
+    sum += std::abs(error);
+    bias += error;
+    close += std::abs(error) <= 0.1 ? 1 : 0;
+  }
+  const auto count = static_cast<double>(errors.size());
+  json["mape"] = sum / count;
+  json["median_ape"] = median(sizes);
+  json["max_ape"] = *std::max_element(sizes.begin(), sizes.end());
+  json["bias"] = bias / count;
+  json["within_10_percent"] = close / count;
+  return json;
+}
+
+Json figures(const std::vector<Judged>& rows, int skipped) {
+  std::vector<double> errors;
+  for (const Judged& row : rows) errors.push_back((row.predicted - row.measured) / row.measured);
+  Json json = error_figures(errors, skipped);
+  if (rows.empty()) return json;
+  const GroupFigures groups = group_figures(rows);
+  json["groups"] = groups.groups;
+  json["kendall_tau"] = groups.kendall_tau;
+  json["regret"] = {{"mean", groups.regret_mean}, {"max", groups.regret_max}};
+  return json;
+}
+
+}  // namespace orrery::evidence

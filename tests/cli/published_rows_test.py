@@ -1,0 +1,96 @@
+"""`orrery plan` with everything pinned takes what `validate --published` predicts of a row (tests/evidence has all rows)."""
+import os
+import pathlib
+import re
+import unittest
+
+from orrery_case import SOURCE, OrreryCase
+
+PUBLISHED = pathlib.Path(os.environ.get("ORRERY_PUBLISHED", SOURCE / "../shared/published"))
+MOST_DEVICES = 64  # every plan is simulated
+
+
+def blocks(text):
+    """The fields of a textproto by name, messages with what is in them."""
+    found = {}
+    for name, inside in re.findall(r"^(\w+) \{\n(.*?)^\}", text, re.M | re.S):
+        found[name] = inside
+    return found
+
+
+def values(block):
+    found = {}
+    for name, value in re.findall(r"^  (\w+): (.*)$", block, re.M):
+        found.setdefault(name, []).append(value.strip('"'))
+    return found
+
+
+class PublishedRows(OrreryCase):
+    def setUp(self):
+        super().setUp()
+        if not PUBLISHED.exists():
+            self.skipTest("no published tables here (ORRERY_PUBLISHED)")
+
+    def options_of(self, plan):
+        """What a user says to get this plan: files and pins."""
+        parts = blocks(plan.read_text())
+        files = []
+        for name in ("workload", "cluster", "runtime"):
+            file = self.folder / f"{name}.textproto"
+            file.write_text(re.sub(r"^  ", "", parts[name], flags=re.M))
+            files.append(file)
+        training, choices = values(parts["training"]), values(parts["choices"])
+        one = lambda found, name, otherwise="0": found.get(name, [otherwise])[0]
+        options = [*files[:2], "--runtime", files[2]]
+        for name in ("global_batch", "precision", "optimizer", "attention"):
+            options += ["--" + name.replace("_", "-"), one(training, name)]
+        if one(training, "seq_len") != "0":
+            options += ["--seq-len", one(training, "seq_len")]
+        for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "schedule", "interleave", "zero", "recompute"):
+            options += ["--" + name.replace("_", "-"), one(choices, name)]
+        sharded = int(one(choices, "zero")) > 0
+        if sharded:
+            everyone = int(one(choices, "dp")) * int(one(choices, "cp"))
+            options += ["--shard-group", int(one(choices, "shard_group")) or everyone]
+        if int(one(choices, "tp")) > 1:
+            options += ["--sequence-parallel", "on" if one(choices, "sequence_parallel") == "true" else "off"]
+        options += ["--overlap-grad-reduce", "on" if one(choices, "overlap_grad_reduce") == "true" else "off"]
+        stages = int(one(choices, "pp")) * int(one(choices, "interleave"))
+        if stages > 1:
+            layers = int(re.search(r"^    layers: (\d+)$", parts["workload"], re.M).group(1))
+            even = [layers // stages + (stage < layers % stages) for stage in range(stages)]
+            options += ["--stage-layers", ",".join(map(str, choices.get("stage_layers", even)))]
+        options += ["--order", ",".join(choices["order"])]
+        bucket = float(one(values(parts["runtime"]), "bucket_bytes"))
+        return options + ["--bucket-bytes", f"{bucket or 1e18:.0f}", "--top", 1]
+
+    def test_a_row_of_each_source(self):
+        seen = 0
+        for table in sorted((PUBLISHED / "steps").glob("*.csv")):
+            rows = self.json("validate", "--published", table, "--rows", self.folder / "rows")["rows"]
+            judged = [row for row in rows if "predicted_s" in row and row["fits"] and row["n_gpus"] <= MOST_DEVICES]
+            if not judged:
+                continue
+            row = judged[len(judged) // 2]
+            with self.subTest(row=f"{row['file']}:{row['line']}"):
+                plan = self.folder / "rows" / f"{row['file']}-{row['line']}.textproto"
+                answer = self.json("plan", *self.options_of(plan))
+                self.assertEqual(answer["candidates"], 1)
+                self.assertLess(abs(answer["plans"][0]["estimate_s"] / row["predicted_s"] - 1), 1e-3)
+                seen += 1
+        self.assertGreater(seen, 5)
+
+    def test_a_runtime_from_a_file(self):
+        file = self.folder / "mine.textproto"
+        file.write_text('name: "mine"\nbased_on: "torchtitan"\nfused_elementwise: false\n')
+        options = ["llama3-8b", "dgx-h100", "--gpus", 8, "--tp", 1, "--pp", 1, "--zero", 3, "--recompute", "full",
+                   "--micro-batch", 1, "--global-batch", 8, "--top", 1]
+        own = self.json("plan", *options, "--runtime", file)
+        base = self.json("plan", *options, "--runtime", "torchtitan")
+        self.assertEqual(own["runtime"], "mine")
+        self.assertGreater(own["plans"][0]["estimate_s"], base["plans"][0]["estimate_s"])
+        self.refused("plan", *options, "--runtime", self.folder / "none.textproto")
+
+
+if __name__ == "__main__":
+    unittest.main()

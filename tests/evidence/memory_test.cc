@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "evidence/memory_tables.h"
+#include "evidence/steps.h"
+#include "evidence/validate.h"
+#include "planner/evaluation/evaluation.h"
+#include "tests/support/jobs.h"
+#include "tests/support/published.h"
+
+using namespace orrery;
+using namespace orrery::evidence;
+using namespace orrery::planner;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Plan megatron_plan(int tp, int pp) {
+  Plan plan;
+  const auto job = test::make_job("megatron-22b", "dgx-a100", tp * pp, 8, 2048);
+  plan.job = job;
+  plan.choices.tp = tp;
+  plan.choices.pp = pp;
+  plan.choices.sequence_parallel = tp > 1;
+  return plan;
+}
+
+// Source, rows, mean, median and bias of a block, in percent.
+std::string lines_of(const std::string& title, const Json& block) {
+  std::string text =
+      "| " + title + " | rows | skipped | mean | median | worst | bias |\n|---|---|---|---|---|---|---|\n";
+  for (const auto& [name, source] : block.at("sources").items()) {
+    if (!source.contains("mape")) continue;
+    const auto percent = [&](const char* key) { return 100 * source.at(key).get<double>(); };
+    text += fmt::format("| {} | {} | {} | {:.2f} | {:.2f} | {:.1f} | {:+.2f} |\n", name,
+                        source.at("rows").get<int>(), source.at("skipped").get<int>(), percent("mape"),
+                        percent("median_ape"), percent("max_ape"), percent("bias"));
+  }
+  return text;
+}
+
+std::vector<double> numbers(const std::string& line) {
+  std::vector<double> found;
+  std::istringstream fields(line);
+  for (std::string field; std::getline(fields, field, '|');) {
+    char* end = nullptr;
+    const double value = std::strtod(field.c_str(), &end);
+    if (end != field.c_str()) found.push_back(value);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("what is allocated, reserved and gone from the device are three figures") {
+  const Plan plan = megatron_plan(8, 1);
+  const Memory m = predict_memory(plan);
+  const DeviceProfile& device = plan.job->cluster.profiles.front();
+  CHECK(m.allocated ==
+        Approx(m.weights + m.gradients + m.optimizer + m.activations + m.buffers).epsilon(1e-12));
+  CHECK(m.reserved == Approx(m.allocated * (1 + plan.job->runtime.allocator_margin)));
+  CHECK(m.total == Approx(m.reserved + device.context_bytes));
+  CHECK(m.transient < m.activations);
+}
+
+TEST_CASE("Transformer Engine keeps one placeholder for each weight shape, whatever the number of layers") {
+  Plan plan = megatron_plan(8, 1);
+  const Memory with = predict_memory(plan);
+  auto job = std::make_shared<Job>(*plan.job);
+  job->runtime.dummy_weight_gradients = false;
+  plan.job = job;
+  const Memory without = predict_memory(plan);
+  // qkv 3h^2, proj h^2, up 4h^2, down 4h^2 of h 6144 over 8 ranks, two bytes each; and what biases add.
+  const double h = 6144;
+  CHECK(with.buffers - without.buffers == Approx(12 * h * h / 8 * 2).epsilon(1e-3));
+}
+
+TEST_CASE("the loss costs its logits once, in fp32 and in bf16, on the last stage only") {
+  Plan plan = megatron_plan(8, 2);
+  plan.choices.recompute = Recompute::full;
+  const Memory last = predict_memory_of_stage(plan, 1);
+  auto job = std::make_shared<Job>(*plan.job);
+  job->runtime.fused_loss = false;
+  plan.job = job;
+  const double logits = 2048.0 * 51200 / 8;
+  // Unfused: exponentials beside the fp32 copy.
+  CHECK(predict_memory_of_stage(plan, 1).activations >= last.activations);
+  CHECK(predict_memory_of_stage(plan, 1).activations - last.activations <= 4 * logits * 1.001);
+  CHECK(predict_memory_of_stage(plan, 0).activations ==
+        Approx(predict_memory_of_stage(megatron_plan(8, 2), 0).activations).epsilon(0.9));
+}
+
+TEST_CASE("published peaks of memory: figures by source are those of the golden file, to 0.1 point",
+          "[golden]") {
+  std::vector<std::string> files = test::published_tables("memory").files;
+  const test::PublishedTables steps = test::published_tables("steps");
+  for (const char* name : {"simumax_b200_training", "bigscience_bloom_a100_sweeps", "torchtitan"})
+    if (steps.has(name)) files.push_back(steps.find(name));
+  if (files.empty()) return;
+  const auto judged = [&](const std::string& source) {
+    return std::any_of(files.begin(), files.end(),
+                       [&](const fs::path& file) { return file.stem() == source; });
+  };
+  const Json result = validate_published(files);
+  const Json& sources = result.at("memory").at("sources");
+  const std::string text =
+      "Errors of `orrery validate --published`, percent (tests/planner/"
+      "published_memory_test.cc; ORRERY_UPDATE_GOLDEN=1 writes this file).\n\n" +
+      lines_of("memory", result.at("memory"));
+  const fs::path golden = test::golden_file("published_memory.md");
+  if (test::updates_golden()) write_file_atomically(golden, text);
+  // The golden's lines of tables that have changed since stay uncompared.
+  std::istringstream now(text), then(read_file(golden));
+  std::string a, b;
+  while (std::getline(then, b)) {
+    const std::string source = b.starts_with("| ") ? b.substr(2, b.find(" |", 2) - 2) : "memory";
+    if (source != "memory" && !judged(source)) continue;
+    REQUIRE(std::getline(now, a));
+    CAPTURE(a, b);
+    const std::vector<double> x = numbers(a), y = numbers(b);
+    REQUIRE(x.size() == y.size());
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(x[i] - y[i]) <= 0.1001);
+  }
+  CHECK_FALSE(std::getline(now, a));
+
+  const auto below_5_percent = [&](const char* source, const char* figure) {
+    CAPTURE(source, figure);
+    if (judged(source)) CHECK(sources.at(source).at(figure).get<double>() < 0.05);
+  };
+  below_5_percent("simumax_b200_training", "max_ape");
+  below_5_percent("korthikanti_2022_fig1_fig7_memory", "max_ape");
+  below_5_percent("megatron_ci_golden_values", "median_ape");
+}
+
+TEST_CASE("published throughput: what is predicted, and that nothing is skipped without a reason") {
+  const test::PublishedTables tables = test::published_tables("throughput");
+  if (tables.files.empty()) return;
+  const Json result = validate_published(tables.files);
+  if (tables.whole) {
+    const Json& all = result.at("throughput").at("all");
+    CHECK(all.at("rows").get<int>() >= 130);
+    CHECK(all.at("median_ape").get<double>() < 0.2);
+  }
+  for (const auto& [source, figures] : result.at("throughput").at("sources").items()) {
+    CAPTURE(source);
+    CHECK(figures.at("median_ape").get<double>() < 0.2);
+  }
+  for (const Json& row : result.at("rows"))
+    CHECK((row.contains("predicted_per_s") || !row.at("skipped").get<std::string>().empty()));
+}
+
+TEST_CASE("rows of memory tables that are no plan say why") {
+  const CsvTable table = parse_csv(
+      "source,model_family,test_case,golden_file,gpu,n_gpus,n_layers,hidden,n_heads,seq_len_tokens,tp,pp,"
+      "gbs_sequences,mbs_sequences,precision,mem_max_allocated_bytes,other_flags\n"
+      "x,mimo,a,g,A100,8,12,512,8,1024,1,1,32,4,bf16,1e9,\n"
+      "x,gpt,b,g,A100,8,12,512,8,1024,1,1,32,4,bf16,,\n"
+      "x,gpt,c,g,A100,8,12,512,8,1024,1,1,32,4,bf16,1e9,optimizer=muon\n"
+      "x,gpt,d,g,A100,8,12,512,8,1024,3,1,32,4,bf16,1e9,\n",
+      "m.csv");
+  const auto why = [&](int i) {
+    try {
+      read_configuration(table, table.rows[i]);
+    } catch (const Unreadable& unreadable) {
+      return unreadable.why;
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(why(0) == "an image encoder beside the language model");
+  CHECK(why(1) == "no peak of memory is stated");
+  CHECK(why(2) == "the optimizer is Muon");
+  CHECK(why(3) == "8 devices for tp pp cp 3");
+}

@@ -1,0 +1,178 @@
+#include "evidence/steps.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/csv.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "evidence/statistics.h"
+#include "evidence/validate.h"
+#include "tests/support/published.h"
+
+using namespace orrery;
+using namespace orrery::evidence;
+
+namespace {
+
+constexpr const char* kHeader =
+    "source,framework,date,model,n_layers,hidden,n_heads,seq_len_tokens,gpu,n_gpus,gpus_per_node,precision,"
+    "tp,"
+    "pp,vp_interleave,dp,gbs_sequences,mbs_sequences,act_recompute,step_time_s,inter_link,vocab,notes\n";
+
+CsvTable table(const std::string& row) {
+  return parse_csv(kHeader + row + "\n", "steps.csv");
+}
+
+}  // namespace
+
+TEST_CASE("figures of merit are what their names say") {
+  // Errors +9%, -20%, 0%, +5%.
+  const std::vector<Judged> rows = {
+      {1.09, 1.0, "a", "p"}, {1.6, 2.0, "a", "q"}, {4.0, 4.0, "a", "r"}, {1.05, 1.0, "b", "p"}};
+  const Json j = figures(rows, 3);
+  CHECK(j["rows"] == 4);
+  CHECK(j["skipped"] == 3);
+  CHECK(j["mape"].get<double>() == Approx(0.085));
+  CHECK(j["median_ape"].get<double>() == Approx(0.07));
+  CHECK(j["max_ape"].get<double>() == Approx(0.2));
+  CHECK(j["bias"].get<double>() == Approx(-0.015));
+  CHECK(j["within_10_percent"].get<double>() == Approx(0.75));
+  CHECK(j["groups"] == 1);
+  CHECK(j["kendall_tau"].get<double>() == Approx(1.0));
+  CHECK(j["regret"]["max"].get<double>() == Approx(0.0));
+}
+
+TEST_CASE("tau-b and regret of a group that is half wrong") {
+  // Measured 1, 2, 3; predicted 2, 1, 3: of three pairs one is discordant; the plan picked is q, 2 against 1.
+  const GroupFigures g = group_figures({{2, 1, "g", "p"}, {1, 2, "g", "q"}, {3, 3, "g", "r"}});
+  CHECK(g.groups == 1);
+  CHECK(g.kendall_tau == Approx(1.0 / 3));
+  CHECK(g.regret_mean == Approx(1.0));
+  // Plans predicted alike: the slowest counts. Repeats are averaged: q is measured 2.
+  const GroupFigures ties = group_figures({{1, 1, "g", "p"}, {1, 1.5, "g", "q"}, {1, 2.5, "g", "q"}});
+  CHECK(ties.regret_max == Approx(1.0));
+}
+
+TEST_CASE("a row of a table becomes the plan that was run") {
+  const CsvTable t = table(
+      "Korthikanti,Megatron-LM,2022-05,GPT 175B,96,12288,96,2048,A100-80GB SXM,64,8,mixed fp16,8,8,3,1,64,1,"
+      "selective + sequence parallelism,13.75,8x200Gb HDR IB,51200,");
+  const ExplicitRow step = read_step(t, t.rows[0]);
+  const Choices& c = step.plan.choices;
+  CHECK(step.plan.job->runtime.name == "megatron-lm-2022");
+  CHECK(step.plan.job->training.precision == DType::fp16);
+  CHECK(step.plan.job->cluster.devices() == 64);
+  CHECK(c.world() == 64);
+  CHECK(c.interleave == 3);
+  CHECK(c.schedule == Schedule::interleaved);
+  CHECK(c.recompute == Recompute::selective);
+  CHECK(c.sequence_parallel);
+  CHECK(step.measured_s == 13.75);
+}
+
+TEST_CASE("a row that lacks what is needed says so") {
+  const auto why = [](const std::string& row) {
+    const CsvTable t = table(row);
+    try {
+      read_step(t, t.rows[0]);
+    } catch (const Unreadable& unreadable) {
+      return unreadable.why;
+    }
+    return std::string();
+  };
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,64,1,full,,,,") ==
+        "neither a step time nor a throughput is stated");
+  CHECK(why("x,Megatron-LM,2022,GPT,,,,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
+        "layers, hidden size or heads are not stated");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,TPU,64,8,fp16,8,8,,,64,1,full,1,,,") ==
+        "no catalog cluster of the device 'TPU'");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,63,2,full,1,,,") ==
+        "micro-batch 2 does not divide a replica's 63");
+  CHECK(why("x,Nobody's,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
+        "no runtime profile of the framework 'Nobody's'");
+}
+
+TEST_CASE("what a row says of its run beyond the columns of the plan") {
+  const auto read = [](const std::string& row) {
+    const CsvTable t = table(row);
+    return read_step(t, t.rows[0]);
+  };
+  // AMP: cuts among 24 layers and three modules on either side; gradients reduced in fp32.
+  const ExplicitRow amp = read(
+      "x,Megatron-DeepSpeed,2022,GPT-2,24,1024,16,1024,V100-16GB,16,4,fp16 "
+      "(fp32_allreduce),1,4,,4,32,1,full,1,,"
+      "\"50,257\",\"pipeline cut points [0, 8, 14, 20, 30]\"");
+  CHECK(amp.plan.choices.stage_layers == std::vector<int>{5, 6, 6, 7});
+  CHECK(amp.plan.job->runtime.fp32_gradients);
+  // torchtitan: whether it was compiled, asynchronous tensor parallelism, the schedule.
+  const std::string titan =
+      "x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,1,full,1,,"
+      "128256,";
+  CHECK_FALSE(read(titan + "FSDP; seq").plan.job->runtime.fused_elementwise);
+  const ExplicitRow compiled = read(titan + "Interleaved 1F1B + compile + AsyncTP");
+  CHECK(compiled.plan.job->runtime.overlap_tensor);
+  CHECK(compiled.plan.choices.interleave == 2);
+  // Its pipelines cut a local batch, here of 32, into as many micro-batches as they have stages.
+  CHECK(read("x,torchtitan,2024-12,Llama-3.1-405B,126,16384,128,8192,H100-80GB,512,8,bf16,8,8,,8,256,local "
+             "batch 32,full,1,,128256,")
+            .plan.choices.micro_batch == 4);
+  // AutoModel's benchmarks of more than one device checkpoint their activations.
+  const auto automodel = [&](const std::string& devices) {
+    return read("x,NeMo AutoModel,2026,Llama3 8B,32,4096,32,4096,H100-80GB," + devices +
+                ",8,bf16,1,1,,1,32,2,,1,,128256,")
+        .plan.choices.recompute;
+  };
+  CHECK(automodel("1") == Recompute::none);
+  CHECK(automodel("8") == Recompute::full);
+  // LLM Foundry's DEFAULT reduces in fp32, PURE does not.
+  const auto foundry = [&](const std::string& precision) {
+    return read("x,llm-foundry,2024,MPT-1b,24,2048,16,2048,A100-80GB,8,8," + precision +
+                ",1,1,,8,64,8,none,1,,50368,")
+        .plan.job->runtime.fp32_gradients;
+  };
+  CHECK(foundry("amp_bf16/DEFAULT"));
+  CHECK_FALSE(foundry("bf16/PURE"));
+  // JAX: projections are kept where nothing is said, and PaxML's 5B keeps all products.
+  const std::string pax = ",2048,H100-80GB,16,8,fp8,1,1,,16,64,4,";
+  CHECK(read("x,PaxML (JAX),2025,GPT175B,96,12288,96" + pax + ",1,,,")
+            .plan.job->runtime.recompute_keeps_projections);
+  CHECK(read("x,PaxML (JAX),2025,GPT5B,24,4096,32" + pax + ",1,,,").plan.choices.recompute ==
+        Recompute::selective);
+  CHECK_FALSE(
+      read("x,Alpa,2022,GPT,24,4096,32" + pax + "full,1,,,").plan.job->runtime.recompute_keeps_projections);
+}
+
+TEST_CASE("NeMo's FLOP/s give a step time: the whole square of attention, backward twice forward") {
+  const CsvTable t = parse_csv(
+      "framework,date,model,n_layers,hidden,n_heads,ffn_hidden,vocab,seq_len_tokens,gpu,n_gpus,precision,tp,"
+      "pp,cp,"
+      "gbs_sequences,tflops_per_gpu,notes\n"
+      "NeMo,2024,LLAMA2-7B,32,4096,32,11008,32000,8192,H100-80GB,8,FP8,1,1,1,512,730,\n"
+      "NeMo,2024,LLAMA2-7B,32,4096,32,11008,32000,8192,H100-80GB,8,FP8,1,1,1,512,730,layout not published\n",
+      "steps.csv");
+  const double weights = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008) + 32000.0 * 4096;
+  const double flops_per_token = 6 * weights + 12.0 * 32 * 4096 * 8192;
+  CHECK(read_step(t, t.rows[0]).measured_s ==
+        Approx(512.0 * 8192 * flops_per_token / (730e12 * 8)).epsilon(2e-3));
+  CHECK_THROWS_AS(read_step(t, t.rows[1]), Unreadable);
+}
+
+TEST_CASE("a table of something else is refused") {
+  const auto file = std::filesystem::temp_directory_path() / "orrery_published_other.csv";
+  write_file_atomically(file, "a,b\n1,2\n");
+  CHECK_THROWS_AS(validate_published({file.string()}), UserError);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 6%, 3% in the mean") {
+  const std::string file = test::published_tables("steps").find("korthikanti_2022_seqpar_selective");
+  if (file.empty()) return;
+  const Json j = validate_published({file});
+  CHECK(j["all"]["rows"] == 9);
+  CHECK(j["all"]["mape"].get<double>() < 0.03);
+  double worst = 0;  // of the eight rows without data parallelism
+  for (const Json& row : j["rows"])
+    if (row["n_gpus"] != 2240) worst = std::max(worst, std::abs(row["relative_error"].get<double>()));
+  CHECK(worst < 0.06);
+}
