@@ -136,7 +136,7 @@ std::vector<Setting> questions(Options& options) {
           options.out),
       count_option({.key = "jobs",
                     .unit = "J",
-                    .help = "planning processes; the answer is the same whatever it is",
+                    .help = "plans at a time; the answer is the same whatever it is",
                     .fallback = "0, one a processor"},
                    options.jobs, {0, kMostJobs})};
   for (Setting& setting : all) setting.option.group = "What if";

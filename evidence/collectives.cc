@@ -103,7 +103,7 @@ std::optional<Prediction> predict(Row& row) {
   return p;
 }
 
-// Statistics over signed relative errors; the contract's names.
+// Statistics over signed relative errors.
 struct Statistics {
   std::vector<double> errors;
   int skipped = 0;

@@ -10,7 +10,7 @@
 namespace orrery::evidence {
 
 // Predicts every row of the tables on a description of the machine that the row names. The result is the
-// contract's `validate --published-collectives`:
+// JSON of `validate --published-collectives`:
 //   rows: file, line, source, collective, gpu, n_gpus, n_nodes, size_bytes, and either predicted_s,
 //         measured_s, relative_error, algorithm, protocol or `skipped` (why; what is implausible in itself
 //         is predicted all the same and stays out of the statistics);

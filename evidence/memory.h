@@ -23,7 +23,7 @@ class MemoryJudge {
   void add_table(const std::string& source, const CsvTable& table, Json* rows);
 
   bool empty() const { return all_.empty() && ran_ + out_of_memory_ == 0; }
-  // The contract's block `memory`: all, sources (by file; kind says what is counted), fits {ran,
+  // The block `memory`: all, sources (by file; kind says what is counted), fits {ran,
   // said_not_to_fit, out_of_memory, said_to_fit: the latter two of rows}.
   Json json() const;
 

@@ -26,7 +26,7 @@ struct ExplicitRow {
   Plan plan;
   std::vector<Assumed> assumed;
   std::string label;  // the plan, for people and for telling plans apart
-  std::string group;  // contract: rows that differ only in the plan share it
+  std::string group;  // rows that differ only in the plan share it
 
   // What was measured; 0: nothing.
   double measured_s = 0;      // a step

@@ -1,4 +1,4 @@
-// Figures of merit of predictions against measurements, as the contract defines them.
+// Figures of merit of predictions against measurements.
 #pragma once
 
 #include <string>

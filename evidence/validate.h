@@ -10,7 +10,7 @@
 
 namespace orrery::evidence {
 
-// Predicts every row of the tables. The contract's `validate --published`:
+// Predicts every row of the tables. The JSON of `validate --published`:
 //   rows: file, line, source, model, gpu, n_gpus, runtime, plan, predicted_s, measured_s, relative_error; or
 //         `skipped`, why; rows of memory tables have predicted_bytes and measured_bytes instead;
 //   all, sources (by file): rows, skipped, mape, median_ape, max_ape, bias, within_10_percent, groups,

@@ -2,8 +2,8 @@
 // line.
 //
 // Keys follow Megatron-LM core 0.20.0, DeepSpeed 0.19.6, torchtitan v0.2.2 (the last with TOML) and Horovod
-// 0.28, read in their sources. Whatever the target cannot express stands as a comment in the launch script, so
-// that nothing is lost silently.
+// 0.28, read in their sources. Whatever the target cannot express stands as a comment in the launch script,
+// so that nothing is lost silently.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ CsvTable table(const std::string& row) {
 
 }  // namespace
 
-TEST_CASE("figures of merit are the contract's") {
+TEST_CASE("figures of merit are what their names say") {
   // Errors +9%, -20%, 0%, +5%.
   const std::vector<Judged> rows = {
       {1.09, 1.0, "a", "p"}, {1.6, 2.0, "a", "q"}, {4.0, 4.0, "a", "r"}, {1.05, 1.0, "b", "p"}};
