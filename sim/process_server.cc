@@ -171,7 +171,11 @@ void start(int (*run)(IsolatedFunction, int)) {
   }
   if (server == 0) {
     constexpr int kSocket = STDERR_FILENO + 1;
-    if (ends[1] != kSocket) dup2(ends[1], kSocket);
+    close(ends[0]);  // below kSocket where a standard stream was closed: the server would never see its end
+    if (ends[1] != kSocket) {
+      dup2(ends[1], kSocket);
+      close(ends[1]);
+    }
     closefrom(kSocket + 1);
     Server(kSocket, run).serve();
     _exit(0);  // no destructors, no atexit: both belong to the process that it is a copy of

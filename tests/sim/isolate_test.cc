@@ -176,6 +176,18 @@ TEST_CASE("server and children end with the process that they serve, however it 
   }
 }
 
+TEST_CASE("the server of a process without standard input ends with it, too") {
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);  // orphans come here
+  const pid_t child = fork();
+  if (child == 0) {
+    close(STDIN_FILENO);  // which the socket to the server takes
+    sim::start_server();
+    kill(getpid(), SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  CHECK(orphans_end());
+}
+
 TEST_CASE("without its server a simulation fails instead of waiting for ever") {
   const pid_t child = fork();
   if (child == 0) {
