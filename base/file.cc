@@ -63,8 +63,12 @@ fs::path user_data_folder() {
   return fs::path(home && *home ? home : "/tmp") / ".local/share/orrery";
 }
 
-TemporaryFolder::TemporaryFolder()
-    : path_((std::filesystem::temp_directory_path() / "orrery-XXXXXX").string()) {
+TemporaryFolder::TemporaryFolder() {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  if (error)
+    throw UserError(fmt::format("no folder for temporary files: {}", error.message()), "a writable TMPDIR");
+  path_ = (parent / "orrery-XXXXXX").string();
   if (mkdtemp(path_.data()) == nullptr)
     throw UserError(path_, 0, fmt::format("cannot be made: {}", std::strerror(errno)), "a writable TMPDIR");
 }

@@ -58,7 +58,8 @@ std::optional<double> parse_bytes(std::string_view text) {
     if (suffix == "iB") suffix = {};
   }
   if (suffix == "B") suffix = {};
-  return suffix.empty() ? std::optional(found->first * unit) : std::nullopt;
+  const double bytes = found->first * unit;
+  return suffix.empty() && std::isfinite(bytes) ? std::optional(bytes) : std::nullopt;
 }
 
 std::optional<double> parse_amount(std::string_view text) {

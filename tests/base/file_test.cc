@@ -25,6 +25,19 @@ TEST_CASE("files are written whole and read back") {
   CHECK_THROWS_WITH(write_file_atomically("/no/such/folder/x", "y"), Catch::Contains("cannot be written"));
 }
 
+TEST_CASE("a temporary folder goes with what is in it, and one that cannot be made says why") {
+  std::string path;
+  {
+    const TemporaryFolder folder;
+    path = folder.path();
+    write_file_atomically(path + "/file", "x");
+  }
+  CHECK_FALSE(fs::exists(path));
+  setenv("TMPDIR", "/no/such/folder", 1);
+  CHECK_THROWS_AS(TemporaryFolder(), UserError);
+  unsetenv("TMPDIR");
+}
+
 TEST_CASE("the data folder follows the environment") {
   setenv("ORRERY_DATA_DIR", "/tmp/own", 1);
   CHECK(user_data_folder() == "/tmp/own");
