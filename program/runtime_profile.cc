@@ -1,7 +1,9 @@
 #include "program/runtime_profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/embedded.h"
@@ -141,7 +143,14 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
   proto::RuntimeProfile message;
   parse_textproto(text, file, &message);
   if (!message.based_on().empty()) {
-    parse_textproto(catalog_entry(message.based_on()).content, "runtimes", &message);
+    const std::string base = message.based_on();
+    const std::vector<std::string> known = catalog_runtimes();
+    if (std::find(known.begin(), known.end(), base) == known.end())
+      FieldCheck(file, text, *proto::RuntimeProfile::descriptor())
+          .fail("based_on", fmt::format("unknown runtime '{}'", base),
+                fmt::format("one of {}", fmt::join(known, ", ")));
+    parse_textproto(catalog_entry(base).content, fmt::format("runtimes/{}.textproto", base), &message);
+    ORRERY_CHECK(message.based_on().empty(), base + " is based on a profile itself");
     message.clear_frameworks();
     message.clear_default_for();
     message.clear_fitted();

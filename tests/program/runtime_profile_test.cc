@@ -23,6 +23,10 @@ TEST_CASE("every runtime of the catalog reads, and there are at most twelve") {
     CHECK(p.fitted.size() <= 8);
     CHECK(p.calibrated == !p.fitted.empty());
   }
+  for (const char* kind : {"gpu", "cpu"})
+    CHECK(std::count_if(names.begin(), names.end(), [kind](const std::string& name) {
+            return catalog_runtime(name).default_for == kind;
+          }) == 1);
   CHECK(default_runtime(true).name == "megatron-core");
   CHECK(default_runtime(false).name == "orrery");
 }
@@ -54,7 +58,7 @@ TEST_CASE("a file says in what its runtime differs from one of the catalog") {
   CHECK(own.frameworks.empty());
   CHECK(own.fitted.empty());
   CHECK_THROWS_WITH(runtime_from_text("name: \"x\"\nbased_on: \"nobody\"\n", "x"),
-                    Catch::Contains("unknown runtime 'nobody'"));
+                    Catch::Contains("x:2: unknown runtime 'nobody'"));
   CHECK_THROWS_AS(load_runtime("/no/such.textproto"), UserError);
   CHECK(load_runtime("nemo").name == "nemo");
 }
