@@ -349,7 +349,7 @@ void check_forms(const Plan& plan) {
   const auto& forms = forms_of_parallelism();
   for (const auto& [name, degree] : plan.choices.degrees) {
     const auto form = std::find_if(forms.begin(), forms.end(), [&, &name = name](const auto& known) {
-      return known.name == name && known.degree == nullptr;
+      return known.id != Parallelism::none && known.name == name && known.degree == nullptr;
     });
     if (form == forms.end())
       reject(fmt::format("a form of parallelism called '{}'", name), "one that is known");

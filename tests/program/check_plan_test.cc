@@ -132,6 +132,9 @@ TEST_CASE("every impossible choice is refused by its option") {
   refused([](Choices& c) { c.staleness = 1; }, "`staleness` 1");
   refused([](Choices& c) { c.order[0] = Dimension::pp; }, "`order`");
   refused([](Choices& c) { c.bucket_bytes = -1; }, "`bucket_bytes` -1");
+  refused([](Choices& c) { c.degrees["columns"] = 2; }, "'columns'");
+  refused([](Choices& c) { c.degrees["tensor"] = 2; }, "'tensor'");  // which has a field
+  refused([](Choices& c) { c.degrees[""] = 2; }, "''");
   refused(
       [](Choices& c) {
         c.dp = 2;
