@@ -102,6 +102,7 @@ std::vector<std::optional<double>> scaling_efficiency(const std::vector<Point>& 
 }
 
 void check_goal(const std::vector<Point>& points, const Goal& goal, const Limits& limits) {
+  if (points.empty()) throw UserError("no points to plan", "expected at least one");
   for (const Point& point : points)
     if (goal.in_tokens && point.job->training.seq_len == 0)
       throw UserError(fmt::format("`tokens` does not apply to {}", point.job->workload.name),

@@ -247,6 +247,7 @@ TEST_CASE("tokens need sequences, and a budget a price") {
   CHECK_THROWS_WITH(plan_points({}, images, {true, 1e9, true}, {}, 1), Catch::Contains("`samples`"));
   const std::vector<Point> unpriced = {point_of(make_job("gpt2", "pcie-4090", 2, 4, 128))};
   CHECK_THROWS_WITH(plan_points({}, unpriced, {true, 1e9, true}, {{}, 1e6}, 1), Catch::Contains("price"));
+  CHECK_THROWS_AS(plan_points({}, {}, {}, {}, 1), UserError);
 }
 
 // Of searches that simulated whatever could be best: there the laws of the cost model are the answer's, too.
