@@ -17,8 +17,8 @@ bool match_here(std::string_view pattern, std::string_view text, Taken* taken) {
     if (pattern.starts_with(" ?")) {
       pattern.remove_prefix(2);
       if (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-    } else if (pattern.front() == '{') {
-      const std::size_t close = pattern.find('}');
+    } else if (const std::size_t close = pattern.find('}');
+               pattern.front() == '{' && close != std::string_view::npos) {
       std::string_view name = pattern.substr(1, close - 1);
       pattern.remove_prefix(close + 1);
       if (name.empty()) {

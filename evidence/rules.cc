@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <mutex>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -69,7 +70,7 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
   }
   if (!rule.profile().empty()) {
     row->set("runtime", rule.profile());
-    said += "runtime " + rule.profile();
+    said += fmt::format("{}runtime {}", said.empty() ? "" : "; ", rule.profile());
   }
   add(rule.runtime(), "runtime", *row, &findings->runtime, &said);
   add(rule.transformer(), "model", *row, &findings->transformer, &said);
@@ -95,7 +96,9 @@ std::string lower(std::string text) {
 }
 
 const proto::Assumptions& rules(std::string_view name) {
+  static std::mutex mutex;
   static std::map<std::string, proto::Assumptions, std::less<>> known;
+  const std::lock_guard lock(mutex);
   auto found = known.find(name);
   if (found == known.end()) found = known.emplace(name, read_data<proto::Assumptions>(name)).first;
   return found->second;

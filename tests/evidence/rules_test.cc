@@ -40,6 +40,8 @@ TEST_CASE("a pattern takes numbers where its text stands") {
   CHECK(match_pattern("cut points [{cuts,}]", "pipeline cut points [0, 8, 14]; 20") ==
         Taken{{"cuts", "0, 8, 14"}});
   CHECK(match_pattern("Omni-Path", "1x Omni-Path") == Taken{});
+  CHECK(match_pattern("a{", "xa{") == Taken{});  // no name without its end
+  CHECK(match_pattern("{", "8") == std::nullopt);
   CHECK(substitute("a: {x} b { c: {y} }", [](std::string_view name) { return std::string(name) + "!"; }) ==
         "a: x! b { c: y! }");
 }
