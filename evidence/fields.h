@@ -1,6 +1,7 @@
 // One row of a table: its columns, and what was found out about it under further names.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -30,7 +31,11 @@ class Fields {
     const double value = std::strtod(text.c_str(), &end);
     return end != text.c_str() && std::isfinite(value) ? value : 0;
   }
-  int count(std::string_view column) const { return static_cast<int>(std::lround(real(column))); }
+  // Of no more than an int holds, far beyond any count.
+  int count(std::string_view column) const {
+    constexpr double kMost = 1 << 30;
+    return static_cast<int>(std::lround(std::clamp(real(column), -kMost, kMost)));
+  }
   int count(std::string_view column, int otherwise) const {
     const int value = count(column);
     return value > 0 ? value : otherwise;

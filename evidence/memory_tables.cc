@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <utility>
 
@@ -59,8 +60,7 @@ Workload workload_of(const Found& found) {
   t.set_kv_heads(row.count("n_kv_heads", t.heads()));
   t.set_head_dim(t.hidden() / t.heads());
   t.set_max_positions(row.count("seq_len_tokens"));
-  const int pad = kVocabularyMultiple * row.count("tp", 1);
-  t.set_vocab((row.count("vocab_or_tokenizer") + pad - 1) / pad * pad);
+  t.set_vocab(padded(row.count("vocab_or_tokenizer"), kVocabularyMultiple, row.count("tp", 1)));
   for (const std::string& text : found.findings.transformer) merge_textproto(text, "a rule's model", &t);
   // With a gate the default is 8/3 h, in multiples of 64.
   const int gated_ffn = static_cast<int>(t.hidden() * 4 * 2 / 3 / 64) * 64;
@@ -96,11 +96,9 @@ Choices choices_of(const Found& found, const Workload& workload, int devices) {
   c.ep = row.count("ep", 1);
   c.etp = row.count("etp", c.tp);
   c.micro_batch = row.count("mbs_sequences", 1);
-  const int model = c.tp * c.pp * c.cp;
-  if (devices % model != 0) throw Unreadable{fmt::format("{} devices for tp pp cp {}", devices, model)};
-  c.dp = devices / model;
+  c.dp = replicas_of(c, devices);
   const bool experts = workload.transformer->moe.has_value();
-  if (experts && (c.dp * c.cp * c.tp) % (c.ep * c.etp) != 0)
+  if (experts && (c.dp * c.cp * c.tp) % (std::int64_t{c.ep} * c.etp) != 0)
     throw Unreadable{"expert parallelism does not divide the devices"};
   if (!experts) c.ep = c.etp = 1;
   change(found.findings.choices, &c);

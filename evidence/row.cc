@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "base/embedded.h"
@@ -115,6 +118,20 @@ RuntimeProfile runtime_named(std::string_view name, const std::vector<std::strin
   to_proto(profile_named(name), &message);
   for (const std::string& text : changes) merge_textproto(text, "a rule's runtime", &message);
   return runtime_profile_from_proto(message, name, "");
+}
+
+int padded(int vocabulary, int multiple, int tensor_ranks) {
+  if (multiple <= 0) return vocabulary;
+  const std::int64_t whole = std::int64_t{multiple} * tensor_ranks;
+  const std::int64_t filled = (vocabulary + whole - 1) / whole * whole;
+  return static_cast<int>(std::min<std::int64_t>(filled, std::numeric_limits<int>::max()));
+}
+
+int replicas_of(const Choices& c, int devices) {
+  const double ranks = static_cast<double>(c.tp) * c.pp * c.cp;  // of words that nobody has checked
+  if (ranks > devices || devices % static_cast<int>(ranks) != 0)
+    throw Unreadable{fmt::format("tp {} pp {} cp {} do not divide {} devices", c.tp, c.pp, c.cp, devices)};
+  return devices / static_cast<int>(ranks);
 }
 
 void change(const std::vector<std::string>& changes, Training* training) {

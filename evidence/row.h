@@ -52,6 +52,12 @@ std::string runtime_for(std::string_view framework);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
 
+// A vocabulary that each tensor rank has a multiple of; as it is where `multiple` is 0.
+int padded(int vocabulary, int multiple, int tensor_ranks);
+
+// How often so many devices hold tp pp cp ranks. Throws Unreadable where that is no whole number.
+int replicas_of(const Choices& choices, int devices);
+
 // Changes of the messages Training and Choices (textproto).
 void change(const std::vector<std::string>& changes, Training* training);
 void change(const std::vector<std::string>& changes, Choices* choices);

@@ -21,8 +21,7 @@ int vocabulary(const Fields& row, const proto::Reading& reading) {
   const int vocab = row.count("vocab");
   const int tp = std::max(1, row.count("tp"));
   if (reading.vocab_cut()) return vocab / tp * tp;
-  const int multiple = reading.vocab_multiple() * tp;
-  return multiple > 0 ? (vocab + multiple - 1) / multiple * multiple : vocab;
+  return padded(vocab, reading.vocab_multiple(), tp);
 }
 
 StatedModel stated_model(const Fields& row, const proto::Reading& reading) {
@@ -155,9 +154,7 @@ class StepReader {
     // Experts are split as the rest is, unless the recipe says otherwise.
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
-    if (devices_ % (c.tp * c.pp * c.cp) != 0)
-      throw Unreadable{fmt::format("tp {} pp {} cp {} do not divide {} devices", c.tp, c.pp, c.cp, devices_)};
-    c.dp = devices_ / (c.tp * c.pp * c.cp);
+    c.dp = replicas_of(c, devices_);
     if (batch_ % c.dp != 0) throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch_)};
     if (reading().pipeline_batch() > 0) {
       const std::int64_t passes = std::max<std::int64_t>(1, batch_ / c.dp / reading().pipeline_batch());

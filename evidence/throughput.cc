@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -45,10 +46,10 @@ Workload catalog_workload(const std::string& name, const std::vector<std::string
 
 // Samples of a device's micro-batch.
 int device_batch(const Fields& row, int devices, int accumulation) {
-  if (row.stated("device_batch")) return row.count("device_batch");
+  if (row.count("device_batch") > 0) return row.count("device_batch");
   const int batch = row.count("global_batch");
   if (batch <= 0) throw Unreadable{"the global batch is not stated"};
-  if (batch % (devices * accumulation) != 0)
+  if (batch % (std::int64_t{devices} * accumulation) != 0)
     throw Unreadable{fmt::format("{} devices x {} do not divide the batch {}", devices, accumulation, batch)};
   return batch / devices / accumulation;
 }
@@ -86,6 +87,7 @@ ExplicitRow read_throughput(const CsvTable& table, const CsvRow& fields) {
   if (is_examples(table) && (devices <= 0 || result.measured_per_s <= 0))
     throw Unreadable{"the number of devices or the throughput is not stated"};
   if (result.measured_per_s <= 0) throw Unreadable{"no throughput is stated"};
+  if (devices <= 0) throw Unreadable{"the number of devices is not stated"};
   const int accumulation = row.count("accumulation", 1);
   Choices& c = result.plan.choices;
   c.dp = devices;

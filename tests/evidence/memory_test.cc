@@ -180,5 +180,5 @@ TEST_CASE("rows of memory tables that are no plan say why") {
   CHECK(why(0) == "an image encoder beside the language model");
   CHECK(why(1) == "no peak of memory is stated");
   CHECK(why(2) == "the optimizer is Muon");
-  CHECK(why(3) == "8 devices for tp pp cp 3");
+  CHECK(why(3) == "tp 3 pp 1 cp 1 do not divide 8 devices");
 }

@@ -91,6 +91,10 @@ TEST_CASE("a row that lacks what is needed says so") {
         "micro-batch 2 does not divide a replica's 63");
   CHECK(why("x,Nobody's,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
         "no runtime profile of the framework 'Nobody's'");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,65536,65536,,,64,1,full,1,,,") ==
+        "tp 65536 pp 65536 cp 1 do not divide 64 devices");  // nor does their product, in 32 bits 0
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,1e300,8,,,64,1,full,1,,,") ==
+        "tp 1073741824 pp 8 cp 1 do not divide 64 devices");
 }
 
 TEST_CASE("what a row says of its run beyond the columns of the plan") {
