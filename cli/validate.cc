@@ -1,6 +1,5 @@
 // orrery validate: predicted beside measured, of a plan that is run here or of published tables.
 
-
 #include <fmt/format.h>
 
 #include <algorithm>

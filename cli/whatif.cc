@@ -44,16 +44,16 @@ whatif::Goal goal_of(const Options& options, const std::vector<whatif::Point>& p
 
 // Throws NoAnswer where no point answers what was asked.
 void check_answered(const whatif::Result& result) {
-  if (result.verdict.fastest) return;
+  if (result.selection.fastest) return;
   const std::size_t count = result.points.size();
-  const auto nearest = whatif::nearest(result.bills, result.limits);
+  const auto nearest = whatif::nearest(result.totals, result.limits);
   if (!nearest) {
     const std::string& refusal = result.answers.front().refusal;
     if (count == 1) throw NoAnswer(refusal);
     throw NoAnswer(fmt::format("none of {} points has a plan; {}: {}", count,
                                whatif::describe(result.points.front().vary), refusal));
   }
-  const std::string miss = whatif::miss_of(*result.bills[*nearest], result.limits);
+  const std::string miss = whatif::miss_of(*result.totals[*nearest], result.limits);
   if (count == 1) throw NoAnswer("the training " + miss);
   throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}", count,
                              whatif::describe(result.points[*nearest].vary), miss));

@@ -47,12 +47,12 @@ std::string headline(const whatif::Result& result) {
 
 std::string marks_of(const whatif::Result& result, std::size_t i) {
   std::vector<std::string> marks;
-  const whatif::Verdict& verdict = result.verdict;
-  if (verdict.fastest == i) marks.emplace_back("fastest");
-  if (verdict.cheapest == i) marks.emplace_back("cheapest");
-  if (verdict.on_front(i)) marks.emplace_back("front");
+  const whatif::Selection& selection = result.selection;
+  if (selection.fastest == i) marks.emplace_back("fastest");
+  if (selection.cheapest == i) marks.emplace_back("cheapest");
+  if (selection.on_front(i)) marks.emplace_back("front");
   const bool limited = result.limits.deadline_s || result.limits.budget_usd;
-  if (limited && result.bills[i] && !whatif::meets(*result.bills[i], result.limits))
+  if (limited && result.totals[i] && !whatif::meets(*result.totals[i], result.limits))
     marks.emplace_back("misses");
   return fmt::format("{}", fmt::join(marks, " "));
 }
@@ -81,16 +81,16 @@ std::vector<Column> columns_of(const whatif::Result& result) {
   const auto add_plan = [&](const char* name, auto cell) {
     columns.push_back({name, [&, cell](std::size_t i) { return cell(*result.answers[i].best); }});
   };
-  const auto add_bill = [&](const std::string& name, auto figure, double unit) {
+  const auto add_total = [&](const std::string& name, auto figure, double unit) {
     columns.push_back({name + per, [&, figure, unit](std::size_t i) {
-                         const std::optional<double> value = figure(*result.bills[i]);
+                         const std::optional<double> value = figure(*result.totals[i]);
                          return value ? whatif::readable(*value / unit) : std::string("-");
                        }});
   };
-  const auto add_bill_if_known = [&](const char* name, auto figure, double unit) {
-    if (std::any_of(result.bills.begin(), result.bills.end(),
-                    [&](const auto& bill) { return bill && figure(*bill); }))
-      add_bill(name, figure, unit);
+  const auto add_total_if_known = [&](const char* name, auto figure, double unit) {
+    if (std::any_of(result.totals.begin(), result.totals.end(),
+                    [&](const auto& total) { return total && figure(*total); }))
+      add_total(name, figure, unit);
   };
   add_plan("step", [](const auto& best) { return human_seconds(best.evaluation.step_time_s()); });
   if (goal.in_tokens)
@@ -104,13 +104,13 @@ std::vector<Column> columns_of(const whatif::Result& result) {
   add_plan("MFU", [](const auto& best) {
     return fmt::format("{:.1f}%", 100 * planner::throughput(best.evaluation).mfu);
   });
-  add_bill(
-      goal.asked ? "days" : "hours", [](const auto& bill) { return std::optional(bill.time_s); },
+  add_total(
+      goal.asked ? "days" : "hours", [](const auto& total) { return std::optional(total.time_s); },
       goal.asked ? kSecondsPerDay : kSecondsPerHour);
-  add_bill_if_known(
-      "USD", [](const auto& bill) { return bill.cost_usd; }, 1);
-  add_bill_if_known(
-      "MWh", [](const auto& bill) { return bill.energy_j; }, kJoulesPerMegawattHour);
+  add_total_if_known(
+      "USD", [](const auto& total) { return total.cost_usd; }, 1);
+  add_total_if_known(
+      "MWh", [](const auto& total) { return total.energy_j; }, kJoulesPerMegawattHour);
   add_plan("memory", [](const auto& best) { return human_bytes(best.evaluation.memory.total); });
   if (!result.efficiency.empty())
     columns.push_back(
@@ -140,15 +140,15 @@ std::string points_table(const whatif::Result& result) {
 }
 
 std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
-  const whatif::Bill& bill = *result.bills[i];
+  const whatif::Total& total = *result.totals[i];
   std::string text = what;
   if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += " " + where;
-  text += result.goal.asked ? fmt::format(": {} days", whatif::readable(bill.time_s / kSecondsPerDay))
-                            : fmt::format(": {} hours", whatif::readable(bill.time_s / kSecondsPerHour));
-  text += fmt::format(", {} device hours", whatif::readable(bill.device_hours));
-  if (bill.cost_usd) text += fmt::format(", {} USD", whatif::readable(*bill.cost_usd));
-  if (bill.energy_j)
-    text += fmt::format(", {} MWh", whatif::readable(*bill.energy_j / kJoulesPerMegawattHour));
+  text += result.goal.asked ? fmt::format(": {} days", whatif::readable(total.time_s / kSecondsPerDay))
+                            : fmt::format(": {} hours", whatif::readable(total.time_s / kSecondsPerHour));
+  text += fmt::format(", {} device hours", whatif::readable(total.device_hours));
+  if (total.cost_usd) text += fmt::format(", {} USD", whatif::readable(*total.cost_usd));
+  if (total.energy_j)
+    text += fmt::format(", {} MWh", whatif::readable(*total.energy_j / kJoulesPerMegawattHour));
   return text + (result.goal.asked ? "" : fmt::format(" for 1e9 {}", result.goal.unit())) + ".\n";
 }
 
@@ -203,13 +203,13 @@ std::string refusals(const whatif::Result& result) {
 }  // namespace
 
 std::string text_of(const whatif::Result& result, bool shared_batch) {
-  if (!whatif::nearest(result.bills, {}))  // no plan at all; a lone refusal is the error's to say
+  if (!whatif::nearest(result.totals, {}))  // no plan at all; a lone refusal is the error's to say
     return result.points.size() == 1 ? std::string() : refusals(result);
   std::string text = headline(result);
   if (shared_batch) text += "Without --global-batch every point has the default of the most devices.\n";
   text += "\n" + points_table(result) + "\n";
-  if (result.verdict.fastest) text += sentence(result, "Fastest", *result.verdict.fastest);
-  if (result.verdict.cheapest) text += sentence(result, "Cheapest", *result.verdict.cheapest);
+  if (result.selection.fastest) text += sentence(result, "Fastest", *result.selection.fastest);
+  if (result.selection.cheapest) text += sentence(result, "Cheapest", *result.selection.cheapest);
   return text + refusals(result) + unknowns(result) + how_sure(result);
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "program/forms.h"
 #include "program/schedule.h"
 
 namespace orrery {
@@ -165,9 +166,8 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
 }
 
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {
-  const bool waits = instruction.op == Op::collective &&
-                     (instruction.stream == Stream::tensor || instruction.stream == Stream::expert);
-  return waits && ranks > 1 ? runtime.collective_overhead_s : 0;
+  const bool waits = instruction.op == Op::collective && ranks > 1 && form_of(instruction.form).waited_for;
+  return waits ? runtime.collective_overhead_s : 0;
 }
 
 std::string_view vector_family(OperatorKind kind) {
@@ -351,7 +351,6 @@ double ComputeCost::host_seconds(const Instruction& instruction) const {
              launch_s_;
     }
     case Op::load:
-    case Op::save:
       return 0;
     default:
       return launch_s_;
@@ -371,7 +370,7 @@ std::vector<bool> ComputeCost::host_waits(const Program& program) const {
     const Instruction& instruction = program.instructions[i];
     // Megatron-LM before its overlapped pipeline calls torch.cuda.synchronize() after every exchange
     // (p2p_communication.py: "to protect against race condition when using batch_isend_irecv()").
-    if (exchanges && instruction.op == Op::exchange && instruction.stream == Stream::pipeline_forward)
+    if (exchanges && instruction.op == Op::exchange && instruction.form == Parallelism::pipeline)
       waits[i] = true;
     if (!passes || instruction.op != Op::compute) continue;
     if (last < i && pass_of(program.instructions[last]) != pass_of(instruction)) waits[last] = true;
@@ -411,12 +410,10 @@ double ComputeCost::seconds(const Program& program, const Instruction& instructi
     }
     case Op::pack:
     case Op::unpack:
-    case Op::copy:
       return instruction.bytes / rate_of("copy", false, *device_) / keep_;
     case Op::collective:
     case Op::exchange:
     case Op::load:
-    case Op::save:
       break;
   }
   throw InternalError("compute cost asked for an instruction that computes nothing");

@@ -25,7 +25,7 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime);
 // Of a communication's time, what computation does not hide. `expert_exposed`: Plan::expert_exposed().
 inline double exposed_share(const Instruction& instruction, double expert_exposed) {
-  return instruction.stream == Stream::expert ? expert_exposed : 1;
+  return instruction.form == Parallelism::expert ? expert_exposed : 1;
 }
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);

@@ -1,11 +1,11 @@
 // A plan as MLCommons Chakra execution traces: one file a rank and the communicator groups as JSON, as
 // ASTRA-sim reads them.
 //
-//   compute, pack, unpack, copy   COMP_NODE: num_ops, tensor_size, is_cpu_op; duration by the cost model
+//   compute, pack, unpack         COMP_NODE: num_ops, tensor_size, is_cpu_op; duration by the cost model
 //   collective                    COMM_COLL_NODE: comm_type, comm_size, pg_name. comm_size is what one member
 //                                 puts in: the n-th part of an all-gather's or gather's whole, else the whole
 //   exchange                      a COMM_SEND_NODE or COMM_RECV_NODE for each of its transfers
-//   load, save                    MEM_LOAD_NODE, MEM_STORE_NODE: tensor_size
+//   load                          MEM_LOAD_NODE: tensor_size
 //
 // What stands before a node on its stream is a control dependency, what it waits for on other streams a data
 // dependency. Times are whole microseconds, which is all that the schema has; what takes any time takes one
@@ -125,8 +125,7 @@ class RankWriter {
     switch (instruction.op) {
       case Op::compute:
       case Op::pack:
-      case Op::unpack:
-      case Op::copy: {
+      case Op::unpack: {
         chakra::Node& node = nodes.emplace_back();
         node.set_type(chakra::COMP_NODE);
         const double seconds = cost_.seconds(program_, instruction) / speed_;
@@ -162,10 +161,9 @@ class RankWriter {
           named(node, "comm_tag")->set_int32_val(transfer.tag);
         }
         break;
-      case Op::load:
-      case Op::save: {
+      case Op::load: {
         chakra::Node& node = nodes.emplace_back();
-        node.set_type(instruction.op == Op::load ? chakra::MEM_LOAD_NODE : chakra::MEM_STORE_NODE);
+        node.set_type(chakra::MEM_LOAD_NODE);
         named(node, "is_cpu_op")->set_bool_val(false);
         named(node, "tensor_size")->set_uint64_val(static_cast<std::uint64_t>(whole(instruction.bytes)));
         break;

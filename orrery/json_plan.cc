@@ -116,7 +116,7 @@ Json to_json(const Evaluation& evaluation) {
   json.update({{"step_time_s", evaluation.step_time_s()},
                {"samples_per_s", rate.samples_per_s},
                {"tokens_per_s", rate.tokens_per_s},
-               {"model_flops", model_flops(plan)},
+               {"model_flops", rate.model_flops},
                {"model_tflops_per_gpu", rate.model_tflops_per_gpu},
                {"mfu", rate.mfu},
                {"hfu", rate.hfu},

@@ -15,19 +15,19 @@ Json value_json(const std::string& text) {
   return parsed.is_number() ? parsed : Json(text);
 }
 
-void add_bill(Json& point, const Bill& bill, const Goal& goal) {
-  Json whole = {{goal.asked ? "time_to_train_s" : "time_s", bill.time_s}};
-  if (goal.asked) whole["steps"] = static_cast<std::int64_t>(bill.steps);
-  whole["device_hours"] = bill.device_hours;
-  if (bill.cost_usd) whole["cost_usd"] = *bill.cost_usd;
-  if (bill.energy_j) whole["energy_j"] = *bill.energy_j;
+void add_total(Json& point, const Total& total, const Goal& goal) {
+  Json whole = {{goal.asked ? "time_to_train_s" : "time_s", total.time_s}};
+  if (goal.asked) whole["steps"] = static_cast<std::int64_t>(total.steps);
+  whole["device_hours"] = total.device_hours;
+  if (total.cost_usd) whole["cost_usd"] = *total.cost_usd;
+  if (total.energy_j) whole["energy_j"] = *total.energy_j;
   if (goal.asked)
     point.update(whole);
   else
     point[fmt::format("per_1e9_{}", goal.unit())] = whole;
   Json step = Json::object();
-  if (bill.cost_usd) step["cost_usd"] = *bill.cost_usd / bill.steps;
-  if (bill.energy_j) step["energy_j"] = *bill.energy_j / bill.steps;
+  if (total.cost_usd) step["cost_usd"] = *total.cost_usd / total.steps;
+  if (total.energy_j) step["energy_j"] = *total.energy_j / total.steps;
   point["per_step"] = step;
 }
 
@@ -43,12 +43,12 @@ Json point_json(const Result& result, std::size_t i) {
     point["gap"] = answer.best->gap;
     point["plan"] = answer.best->words();
     point.update(to_json(answer.best->evaluation));
-    add_bill(point, *result.bills[i], result.goal);
+    add_total(point, *result.totals[i], result.goal);
     if (!result.efficiency.empty()) point["scaling_efficiency"] = *result.efficiency[i];
   } else {
     point["refusal"] = answer.refusal;
   }
-  point["meets"] = result.bills[i] && meets(*result.bills[i], result.limits);
+  point["meets"] = result.totals[i] && meets(*result.totals[i], result.limits);
   return point;
 }
 
@@ -69,9 +69,9 @@ Json to_json(const Result& result) {
   if (result.limits.deadline_s) json["deadline_days"] = *result.limits.deadline_s / kSecondsPerDay;
   if (result.limits.budget_usd) json["budget_usd"] = *result.limits.budget_usd;
   json["search_s"] = result.search_s;
-  json["cheapest"] = index_json(result.verdict.cheapest);
-  json["fastest"] = index_json(result.verdict.fastest);
-  json["front"] = result.verdict.front;
+  json["cheapest"] = index_json(result.selection.cheapest);
+  json["fastest"] = index_json(result.selection.fastest);
+  json["front"] = result.selection.front;
   json["points"] = Json::array();
   for (std::size_t i = 0; i < result.points.size(); ++i) json["points"].push_back(point_json(result, i));
   return json;

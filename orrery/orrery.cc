@@ -87,8 +87,8 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
 }
 
 planner::whatif::Result whatif(WhatifRequest request) {
-  return planner::whatif::ask(std::move(request.varied), std::move(request.points), request.goal,
-                              request.limits, request.jobs, request.progress);
+  return planner::whatif::plan_points(std::move(request.varied), std::move(request.points), request.goal,
+                                      request.limits, request.jobs, request.progress);
 }
 
 }  // namespace orrery

@@ -40,7 +40,9 @@
 
 namespace orrery {
 
-// Once, before the program's first thread. Later calls do nothing.
+// Starts the server that forks simulations, once; later calls do nothing. Before the program's first thread,
+// or (a module of Python, loaded into a program with threads) before its first use of any function here. In a
+// program with threads that has not called it, simulations fail as an InternalError.
 void start();
 
 std::string_view version();  // "0.1.0"

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "program/forms.h"
 #include "program/placement.h"
 #include "program/plan.h"
 #include "workloads/graph_split.h"
@@ -46,11 +47,10 @@ void check_batch(const Plan& plan) {
            "storage_read_bytes_per_s in the cluster file");
   }
   if (choices.replica_batches.empty()) {
-    const std::int64_t share = static_cast<std::int64_t>(choices.dp) * choices.micro_batch;
-    if (training.global_batch % share != 0) {
+    if (!training.divides_over(choices.dp, choices.micro_batch)) {
       reject(fmt::format("`global_batch` {}: does not divide by dp {} x micro-batch {}",
                          training.global_batch, choices.dp, choices.micro_batch),
-             fmt::format("a multiple of {}", share));
+             fmt::format("a multiple of {}", std::int64_t{choices.dp} * choices.micro_batch));
     }
     return;
   }
@@ -344,6 +344,20 @@ void check_compression(const Plan& plan) {
   }
 }
 
+// Forms that the Choices have no fields for.
+void check_forms(const Plan& plan) {
+  const auto& forms = forms_of_parallelism();
+  for (const auto& [name, degree] : plan.choices.degrees) {
+    const auto form = std::find_if(forms.begin(), forms.end(), [&, &name = name](const auto& known) {
+      return known.name == name && known.degree == nullptr;
+    });
+    if (form == forms.end())
+      reject(fmt::format("a form of parallelism called '{}'", name), "one that is known");
+    check_at_least(name, degree, 1);
+    if (degree > 1 && form->check != nullptr) form->check(plan, degree);
+  }
+}
+
 void check_world(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Cluster& cluster = plan.job->cluster;
@@ -406,6 +420,7 @@ void check_plan(const Plan& plan) {
   check_sharding(plan);
   check_synchronisation(plan);
   check_compression(plan);
+  check_forms(plan);
 }
 
 }  // namespace orrery

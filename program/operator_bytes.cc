@@ -43,7 +43,8 @@ double kept_input_bytes(const Operator& op, const Shard& shard) {
       for (const MatmulShape& shape : op.matmuls)
         features = std::max(features, shape.rows_per_row * static_cast<double>(shape.k));
       if (op.kind == OperatorKind::router && features == 0) return 0;
-      const double split = op.split == TensorSplit::row ? shard.tp : sequence_split(shard);
+      const double split =
+          (op.split == TensorSplit::row ? shard.tp : sequence_split(shard)) * internal::rows_split(op, shard);
       return shard.rows * features / split * element;
     }
     case OperatorKind::expert_linear: {

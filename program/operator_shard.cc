@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "program/forms.h"
+#include "program/tensor_shard.h"
+
 namespace orrery::internal {
 
 double expert_load(const Shard& shard) {
@@ -23,29 +26,47 @@ double gathered_ranks(const Shard& shard) {
 }
 
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
-  std::int64_t elements = 1;
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    std::int64_t size = tensor.shape[d];
-    if (tensor.expert && d == 0) {
-      size = (size + shard.ep - 1) / shard.ep;
-    } else if (static_cast<int>(d) == tensor.split_dim) {
-      const std::int64_t ranks = tensor.expert ? shard.etp : shard.tp;
-      const std::int64_t parts = std::max(1, tensor.split_parts);
-      size = parts * ((size / parts + ranks - 1) / ranks);
-    }
-    elements *= size;
+  return local_elements(tensor, ShardPlace{shard.tp, 0, shard.ep, 0, shard.etp, 0});
+}
+
+bool partial_over_tensor_ranks(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {
+  if (shard.tp == 1 || tensor.split_dim >= 0 || tensor.expert) return false;
+  switch (op.split) {
+    case TensorSplit::column:
+    case TensorSplit::heads:
+      return true;  // a tensor that every rank applies to its own features, such as the norm of a head's
+                    // queries
+    case TensorSplit::vocabulary:
+      return false;  // the positions' gradient is that of all rows
+    case TensorSplit::row:
+    case TensorSplit::replicated:
+      return shard.sequence_parallel;
   }
-  return elements;
+  return false;
+}
+
+bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {
+  return std::any_of(shard.forms.begin(), shard.forms.end(), [&](const FormInUse& use) {
+    return use.form->gradient_is_partial != nullptr && use.form->gradient_is_partial(op, tensor, shard);
+  });
+}
+
+double rows_split(const Operator& op, const Shard& shard) {
+  double ranks = 1;
+  for (const FormInUse& use : shard.forms)
+    if (use.form->rows_split != nullptr) ranks *= use.form->rows_split(op, use.degree);
+  return ranks;
 }
 
 double local_rows(const Operator& op, const Shard& shard) {
+  const double rows = shard.rows / rows_split(op, shard);
   if (of_experts(op)) {
     const bool inside = op.kind == OperatorKind::expert_linear || op.kind == OperatorKind::activation;
-    return shard.rows / sequence_split(shard) * (inside ? gathered_ranks(shard) : 1) * expert_load(shard);
+    return rows / sequence_split(shard) * (inside ? gathered_ranks(shard) : 1) * expert_load(shard);
   }
-  if (op.kind == OperatorKind::attention) return shard.rows;
-  if (op.split == TensorSplit::replicated) return shard.rows / sequence_split(shard);
-  return shard.rows;
+  if (op.kind == OperatorKind::attention) return rows;
+  if (op.split == TensorSplit::replicated) return rows / sequence_split(shard);
+  return rows;
 }
 
 double output_split(const Operator& op, const Shard& shard) {
@@ -61,6 +82,10 @@ double output_split(const Operator& op, const Shard& shard) {
       return 1;
   }
   return 1;
+}
+
+std::int64_t local_columns(const Operator& op, const Shard& shard) {
+  return op.output_elements / static_cast<std::int64_t>(output_split(op, shard));
 }
 
 double input_split(const Operator& op, const Shard& shard) {

@@ -9,12 +9,21 @@ namespace orrery::internal {
 double expert_load(const Shard& shard);  // capacity factor, or 1
 bool of_experts(const Operator& op);     // between dispatch and combine, these included
 
+// Whether tensor ranks that hold the tensor alike have each a part of the sum that is its gradient
+// (docs/program.md, replicated_gradient): asked of every form of parallelism in use.
+bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+bool partial_over_tensor_ranks(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+
+// Ranks of forms beyond tensor, context and expert parallelism that share the operator's rows.
+double rows_split(const Operator& op, const Shard& shard);
 // Rows that the operator runs on: whole where tensor parallelism splits its features, a sequence shard where
 // it is replicated under sequence parallelism, that of all ranks that share an expert inside the experts.
 double local_rows(const Operator& op, const Shard& shard);
 // Ranks that share the operator's output features, and its input features.
 double output_split(const Operator& op, const Shard& shard);
 double input_split(const Operator& op, const Shard& shard);
+// Features of the operator's output that one rank has.
+std::int64_t local_columns(const Operator& op, const Shard& shard);
 // Ranks over which sequence parallelism spreads a tensor that is whole where it is used.
 double sequence_split(const Shard& shard);
 // Tensor ranks whose tokens meet on each of them, for they share their experts; 1 where they have the same

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "program/forms.h"
 #include "program/operator_shard.h"
 
 namespace orrery {
@@ -462,6 +463,8 @@ Shard shard_of(const Plan& plan) {
   shard.capacity_factor = c.capacity_factor;
   const auto& transformer = plan.job->workload.transformer;
   shard.gated_experts = !transformer || transformer->gated_ffn;
+  for (const FormOfParallelism& form : forms_of_parallelism())
+    if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
   shard.gelu_experts = transformer && transformer->gated_ffn && transformer->activation == Activation::gelu;
   return shard;
 }
@@ -521,8 +524,7 @@ double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, con
   const double gradient = runtime.fp32_gradients ? 4 : bytes_of(storage);
   // States of 4 bytes each, read and written; then the weights: the fp32 master is read and written, and the
   // copy in the storage type written where that is another.
-  const double states = optimizer == Optimizer::sgd ? 0 : optimizer == Optimizer::momentum ? 1 : 2;
-  return gradient + 8 * states + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
+  return gradient + 8 * optimizer_states(optimizer) + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
 }
 
 }  // namespace orrery

@@ -13,6 +13,14 @@
 
 namespace orrery {
 
+struct FormOfParallelism;
+
+// A form of parallelism that a plan makes use of (program/forms.h), with a degree above 1.
+struct FormInUse {
+  const FormOfParallelism* form = nullptr;
+  int degree = 1;
+};
+
 // The part of an operator that one rank works on.
 struct Shard {
   double rows = 0;     // tokens (or samples) of the micro-batch on this rank, before sequence parallelism
@@ -28,6 +36,7 @@ struct Shard {
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
   bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
+  std::vector<FormInUse> forms;
 };
 
 struct Product {  // m x k times k x n, `count` times (separate kernels unless `batched`)

@@ -1,8 +1,11 @@
 #include "program/placement.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string>
 
 #include "base/error.h"
+#include "program/forms.h"
 
 namespace orrery {
 namespace {
@@ -89,30 +92,123 @@ int expert_of_position(const Choices& choices, int position) {
   return experts_outermost(choices) ? position / (expert_ranks(choices) / choices.ep) : position % choices.ep;
 }
 
+using Members = std::vector<std::int32_t>;
+
 // Members of the data group whose position satisfies `is_member`, in increasing position.
 template <typename Predicate>
-Group select_data(const Plan& plan, int rank, GroupKind kind, Predicate is_member) {
+Members select_data(const Plan& plan, int rank, Predicate is_member) {
   const Choices& choices = plan.choices;
   const Coordinates at = coordinates_of(plan, rank);
-  Group group{kind, {}};
+  Members ranks;
   for (int position = 0; position < choices.dp * choices.cp; ++position) {
-    if (is_member(position)) group.ranks.push_back(rank_of(plan, at_data_position(choices, at, position)));
+    if (is_member(position)) ranks.push_back(rank_of(plan, at_data_position(choices, at, position)));
   }
-  return group;
+  return ranks;
 }
 
 template <typename Predicate>
-Group select_experts(const Plan& plan, int rank, GroupKind kind, Predicate is_member) {
+Members select_experts(const Plan& plan, int rank, Predicate is_member) {
   const Coordinates at = coordinates_of(plan, rank);
-  Group group{kind, {}};
+  Members ranks;
   for (int position = 0; position < expert_ranks(plan.choices); ++position)
-    if (is_member(position))
-      group.ranks.push_back(rank_of(plan, at_expert_position(plan.choices, at, position)));
-  return group;
+    if (is_member(position)) ranks.push_back(rank_of(plan, at_expert_position(plan.choices, at, position)));
+  return ranks;
 }
 
 int shard_size(const Choices& choices) {
   return choices.shard_group > 0 ? choices.shard_group : choices.dp * choices.cp;
+}
+
+// ---- Kinds of groups ----
+
+Members tensor_members(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Members ranks;
+  for (at.tp = 0; at.tp < plan.choices.tp; ++at.tp) ranks.push_back(rank_of(plan, at));
+  return ranks;
+}
+
+Members data_members(const Plan& plan, int rank) {
+  return select_data(plan, rank, [](int) { return true; });
+}
+
+Members shard_members(const Plan& plan, int rank) {
+  const int size = shard_size(plan.choices);
+  const int own = data_position(plan.choices, coordinates_of(plan, rank));
+  return select_data(plan, rank, [&](int position) { return position / size == own / size; });
+}
+
+Members replicate_members(const Plan& plan, int rank) {
+  const int size = shard_size(plan.choices);
+  const int own = data_position(plan.choices, coordinates_of(plan, rank));
+  return select_data(plan, rank, [&](int position) { return position % size == own % size; });
+}
+
+Members pipeline_members(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Members ranks;
+  for (at.pp = 0; at.pp < plan.choices.pp; ++at.pp) ranks.push_back(rank_of(plan, at));
+  return ranks;
+}
+
+Members embedding_members(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  const int last = plan.choices.pp - 1;
+  if (last == 0 || (at.pp != 0 && at.pp != last)) return {rank};
+  Members ranks;
+  for (const int stage : {0, last}) {
+    at.pp = stage;
+    ranks.push_back(rank_of(plan, at));
+  }
+  return ranks;
+}
+
+Members expert_members(const Plan& plan, int rank) {
+  const Choices& choices = plan.choices;
+  const int own = expert_position(choices, coordinates_of(plan, rank));
+  const int stride = expert_ranks(choices) / choices.ep;
+  return select_experts(plan, rank, [&](int position) {
+    return experts_outermost(choices) ? position % stride == own % stride
+                                      : position / choices.ep == own / choices.ep;
+  });
+}
+
+Members expert_data_members(const Plan& plan, int rank) {
+  const int own = coordinates_of(plan, rank).ep;
+  return select_experts(plan, rank,
+                        [&](int position) { return expert_of_position(plan.choices, position) == own; });
+}
+
+Members context_members(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Members ranks;
+  for (at.cp = 0; at.cp < plan.choices.cp; ++at.cp) ranks.push_back(rank_of(plan, at));
+  return ranks;
+}
+
+Members world_members(const Plan& plan, int) {
+  Members ranks(static_cast<std::size_t>(plan.choices.world()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Members expert_tensor_members(const Plan& plan, int rank) {
+  Coordinates at = coordinates_of(plan, rank);
+  Members ranks;
+  at.tp -= at.tp % plan.choices.etp;
+  for (int part = 0; part < plan.choices.etp; ++part, ++at.tp) ranks.push_back(rank_of(plan, at));
+  return ranks;
+}
+
+bool always(const Plan&) {
+  return true;
+}
+
+// Experts, and what a general graph's tensor ranks hold whole, are reduced by themselves.
+bool reduces_apart(const Plan& plan) {
+  const Workload& workload = plan.job->workload;
+  return plan.choices.ep > 1 ||
+         (plan.choices.sequence_parallel && (!workload.transformer || workload.transformer->moe));
 }
 
 }  // namespace
@@ -147,70 +243,34 @@ int rank_of(const Plan& plan, const Coordinates& at) {
   return rank;
 }
 
-Group tensor_group(const Plan& plan, int rank) {
-  Coordinates at = coordinates_of(plan, rank);
-  Group group{GroupKind::tensor, {}};
-  for (at.tp = 0; at.tp < plan.choices.tp; ++at.tp) group.ranks.push_back(rank_of(plan, at));
-  return group;
+std::vector<GroupRule> built_in_group_rules() {
+  return {
+      {GroupKind::tensor, "tensor", tensor_members, always, true, false, true},
+      {GroupKind::data, "data", data_members, always, false, true, false},
+      {GroupKind::shard, "shard", shard_members,
+       [](const Plan& plan) { return plan.choices.shard_group > 0; }, false, false, false},
+      {GroupKind::replicate, "replicate", replicate_members,
+       [](const Plan& plan) { return plan.choices.shard_group > 0; }, false, false, false},
+      {GroupKind::pipeline, "pipeline", pipeline_members,
+       [](const Plan& plan) { return plan.choices.pp > 1; }, false, false, false},
+      {GroupKind::embedding, "embedding", embedding_members,
+       [](const Plan& plan) { return plan.choices.pp > 1; }, false, false, false},
+      {GroupKind::expert, "expert", expert_members, [](const Plan& plan) { return plan.choices.ep > 1; },
+       true, false, false},
+      {GroupKind::expert_data, "expert_data", expert_data_members, reduces_apart, false, true, false},
+      {GroupKind::context, "context", context_members, [](const Plan& plan) { return plan.choices.cp > 1; },
+       true, false, false},
+      {GroupKind::world, "world", world_members, always, false, false, false},
+      {GroupKind::expert_tensor, "expert_tensor", expert_tensor_members,
+       [](const Plan& plan) { return plan.choices.etp > 1; }, true, false, true},
+  };
 }
 
-Group data_group(const Plan& plan, int rank) {
-  return select_data(plan, rank, GroupKind::data, [](int) { return true; });
-}
-
-Group expert_group(const Plan& plan, int rank) {
-  const Choices& choices = plan.choices;
-  const int own = expert_position(choices, coordinates_of(plan, rank));
-  const int stride = expert_ranks(choices) / choices.ep;
-  return select_experts(plan, rank, GroupKind::expert, [&](int position) {
-    return experts_outermost(choices) ? position % stride == own % stride
-                                      : position / choices.ep == own / choices.ep;
-  });
-}
-
-Group expert_data_group(const Plan& plan, int rank) {
-  const int own = coordinates_of(plan, rank).ep;
-  return select_experts(plan, rank, GroupKind::expert_data,
-                        [&](int position) { return expert_of_position(plan.choices, position) == own; });
-}
-
-Group expert_tensor_group(const Plan& plan, int rank) {
-  Coordinates at = coordinates_of(plan, rank);
-  Group group{GroupKind::expert_tensor, {}};
-  at.tp -= at.tp % plan.choices.etp;
-  for (int part = 0; part < plan.choices.etp; ++part, ++at.tp) group.ranks.push_back(rank_of(plan, at));
-  return group;
-}
-
-Group context_group(const Plan& plan, int rank) {
-  Coordinates at = coordinates_of(plan, rank);
-  Group group{GroupKind::context, {}};
-  for (at.cp = 0; at.cp < plan.choices.cp; ++at.cp) group.ranks.push_back(rank_of(plan, at));
-  return group;
-}
-
-Group shard_group(const Plan& plan, int rank) {
-  const int size = shard_size(plan.choices);
-  const int own = data_position(plan.choices, coordinates_of(plan, rank));
-  return select_data(plan, rank, GroupKind::shard,
-                     [&](int position) { return position / size == own / size; });
-}
-
-Group replicate_group(const Plan& plan, int rank) {
-  const int size = shard_size(plan.choices);
-  const int own = data_position(plan.choices, coordinates_of(plan, rank));
-  return select_data(plan, rank, GroupKind::replicate,
-                     [&](int position) { return position % size == own % size; });
-}
-
-Group embedding_group(const Plan& plan, int rank) {
-  Coordinates at = coordinates_of(plan, rank);
-  Group group{GroupKind::embedding, {}};
-  at.pp = 0;
-  group.ranks.push_back(rank_of(plan, at));
-  at.pp = plan.choices.pp - 1;
-  if (at.pp > 0) group.ranks.push_back(rank_of(plan, at));
-  return group;
+Group group_of(GroupKind kind, const Plan& plan, int rank) {
+  for (const GroupRule& rule : group_rules())
+    if (rule.kind == kind) return {kind, rule.members(plan, rank)};
+  throw InternalError("a group of kind " + std::to_string(static_cast<int>(kind)) +
+                      ", which no form of parallelism has");
 }
 
 ServerSlice server_slice(std::int64_t elements, int servers, int server) {

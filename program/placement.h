@@ -8,6 +8,8 @@
 
 namespace orrery {
 
+struct GroupRule;
+
 // Mixed radix in Choices::order, innermost first. ep is a digit inside dp*cp, with sequence parallelism
 // inside tp/etp*dp*cp, and does not multiply the world: of the position among those ranks (tp/etp fastest,
 // then cp and dp, the one that stands first in the order varying faster) it is the fastest digit, or the
@@ -16,21 +18,23 @@ namespace orrery {
 Coordinates coordinates_of(const Plan& plan, int rank);
 int rank_of(const Plan& plan, const Coordinates& at);
 
-// Members in increasing order of the varying coordinate.
-Group tensor_group(const Plan& plan, int rank);
-Group data_group(const Plan& plan, int rank);  // dp x cp: over which dense gradients are reduced
-Group expert_group(const Plan& plan, int rank);
-// etp neighbours of the tensor group: they share each of their experts, and nobody else of the tensor group
-// sees these tokens there.
-Group expert_tensor_group(const Plan& plan, int rank);
+// The group of that kind that the rank is in, alone where nobody else is. Members stand in increasing order
+// of the coordinate that varies.
+//   tensor, context, pipeline: the ranks that differ in tp, cp, pp alone
+//   data: dp x cp, over which dense gradients are reduced
+//   shard, replicate: of the data group, over which states are sharded; across shard groups
+//   embedding: first and last stage, where they share a tensor (a rank between them is alone)
+//   expert: ranks with the parts of all experts; expert_data: those of the same experts, over which their
+//     gradients are reduced
+//   expert_tensor: etp neighbours of the tensor group, who share each of their experts: nobody else of the
+//     tensor group sees these tokens there
+// Forms that are added have kinds of their own (program/forms.h). This is the one place that tells kinds
+// apart.
+Group group_of(GroupKind kind, const Plan& plan, int rank);
+std::vector<GroupRule> built_in_group_rules();
+
 // Ranks that parts of an expert may be spread over: dp*cp, with sequence parallelism tp/etp*dp*cp.
 int expert_ranks(const Choices& choices);
-// Over which experts' gradients are reduced: of the same ranks those with the same experts.
-Group expert_data_group(const Plan& plan, int rank);
-Group context_group(const Plan& plan, int rank);
-Group shard_group(const Plan& plan, int rank);      // over which states are sharded
-Group replicate_group(const Plan& plan, int rank);  // across shard groups
-Group embedding_group(const Plan& plan, int rank);  // first and last stage, where they share a tensor
 
 // Elements [begin, begin + elements) of a bucket, which parameter server `server` of `servers` keeps: nearly
 // equal parts, as ps-lite and MXNet cut arrays over all servers.

@@ -60,12 +60,34 @@ Dimension dimension_from_name(std::string_view name) {
   return value_in<Dimension>(kDimensions, name, "dimension");
 }
 
+int optimizer_states(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::sgd:
+      return 0;
+    case Optimizer::momentum:
+      return 1;
+    case Optimizer::adam:
+    case Optimizer::adamw:
+      return 2;
+  }
+  return 0;
+}
+
+std::uint64_t degrees_key(const Choices& choices) {
+  std::uint64_t key = 0;
+  for (const auto& [form, degree] : choices.degrees) {  // FNV-1a
+    for (const char c : form) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+    key = (key ^ static_cast<std::uint64_t>(degree)) * 0x100000001B3ULL;
+  }
+  return key;
+}
+
 std::int64_t Plan::micro_batches() const {
   if (!choices.replica_batches.empty()) {
     return *std::max_element(choices.replica_batches.begin(), choices.replica_batches.end()) /
            choices.micro_batch;
   }
-  return job->training.global_batch / (static_cast<std::int64_t>(choices.dp) * choices.micro_batch);
+  return job->training.samples_each(choices.dp) / choices.micro_batch;
 }
 
 std::int64_t Plan::micro_batches_of(int replica) const {

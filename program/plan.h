@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +26,8 @@ enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubbl
 enum class Recompute : std::uint8_t { none, selective, full };
 enum class Compression : std::uint8_t { none, fp16, int8, topk };
 enum class Sync : std::uint8_t { all_reduce, parameter_server, async_parameter_server, single_process };
+// Tensors as large as the parameters that the optimizer keeps: 0, 1 (momentum) or 2 (Adam's moments).
+int optimizer_states(Optimizer optimizer);
 // A dimension of the parallel layout. ep lies inside dp*cp (with sequence parallelism
 // inside tp/etp*dp*cp) and does not multiply the world.
 enum class Dimension : std::uint8_t { tp, cp, ep, dp, pp };
@@ -53,6 +57,12 @@ struct Training {
   // That a sample takes on the nodes' storage, from which loaders read it a step ahead; 0: samples are in
   // the hosts' memory.
   double sample_bytes = 0;
+
+  // Whether the global batch is as many samples for each of the replicas, in whole micro-batches.
+  bool divides_over(std::int64_t replicas, std::int64_t micro_batch = 1) const {
+    return global_batch % (replicas * micro_batch) == 0;
+  }
+  std::int64_t samples_each(std::int64_t replicas) const { return global_batch / replicas; }
 };
 
 struct Job {
@@ -93,7 +103,13 @@ struct Choices {
   int staleness = 0;  // asynchronous servers: steps that a worker may be ahead of the slowest; 0: any
   double capacity_factor = 0;                 // tokens an expert takes, in even shares; 0: dropless
   std::vector<std::int64_t> replica_batches;  // samples a step of each replica; empty: even
+  // Of forms of parallelism that have no field above, by name (program/forms.h); what is not named has 1.
+  std::map<std::string, int, std::less<>> degrees;
 
+  int degree(std::string_view form) const {
+    const auto at = degrees.find(form);
+    return at == degrees.end() ? 1 : at->second;
+  }
   int world() const { return tp * pp * dp * cp; }
   // Shards over a part of dp*cp, and copies of them over the rest.
   bool hybrid() const { return shard_group > 0 && shard_group != dp * cp; }
@@ -104,6 +120,9 @@ struct Choices {
   bool asynchronous() const { return has_servers() && sync == Sync::async_parameter_server; }
   bool operator==(const Choices&) const = default;
 };
+
+// A hash of `degrees`: for whoever keeps what it has found out by the choices that it depends on.
+std::uint64_t degrees_key(const Choices& choices);
 
 struct Plan {
   std::shared_ptr<const Job> job;  // shared: a search holds many plans of one job

@@ -48,6 +48,7 @@ void read_choices(const proto::Choices& message, Choices& choices) {
   choices.staleness = message.staleness();
   choices.capacity_factor = message.capacity_factor();
   choices.replica_batches.assign(message.replica_batches().begin(), message.replica_batches().end());
+  choices.degrees.insert(message.degrees().begin(), message.degrees().end());
 }
 
 void read_training(const proto::Training& message, Training& training) {
@@ -142,6 +143,7 @@ void to_proto(const Plan& plan, proto::Plan* message) {
   out->set_staleness(choices.staleness);
   out->set_capacity_factor(choices.capacity_factor);
   for (const std::int64_t batch : choices.replica_batches) out->add_replica_batches(batch);
+  out->mutable_degrees()->insert(choices.degrees.begin(), choices.degrees.end());
 }
 
 Plan load_plan(const std::string& file) {

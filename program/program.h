@@ -16,10 +16,6 @@
 
 #include "base/dtype.h"
 
-namespace orrery::proto {
-class Program;
-}
-
 namespace orrery {
 
 enum class Stream : std::uint8_t {
@@ -31,7 +27,7 @@ enum class Stream : std::uint8_t {
   expert,                     // all-to-all
   context,                    // ring attention
   input,                      // data loading, host to device
-  storage,                    // checkpoints; samples read a step ahead
+  storage,                    // samples read a step ahead
   pipeline_forward_receive,   // receives of activations from the previous stage
   pipeline_backward_receive,  // receives of gradients from the next stage
   data_receive,               // receives of asynchronous servers and of their workers
@@ -40,7 +36,18 @@ constexpr int kStreamCount = 12;
 // Receives have streams of their own: a receive that waits for its sender must not hold up this stage's
 // sends.
 
-enum class Op : std::uint8_t { compute, collective, exchange, pack, unpack, copy, load, save };
+enum class Op : std::uint8_t { compute, collective, exchange, pack, unpack, load };
+
+// The form of parallelism that a communication belongs to. Added ones have other values (program/forms.h).
+enum class Parallelism : std::uint8_t {
+  none,
+  data,      // replicas and what they share: gradients, parameters, their norm
+  tensor,    // the ranks that share a layer's features, or a general graph's samples
+  pipeline,  // stages
+  expert,
+  context,  // sequences
+  server,   // workers and parameter servers
+};
 
 enum class ComputeKind : std::uint8_t {
   forward,
@@ -105,8 +112,9 @@ struct Transfer {
 struct Instruction {
   Op op = Op::compute;
   Stream stream = Stream::compute;
+  Parallelism form = Parallelism::none;  // collective, exchange
   std::vector<std::uint32_t> after;
-  // compute, pack, unpack, copy, load, save
+  // compute, pack, unpack, load
   ComputeKind compute = ComputeKind::forward;
   std::int32_t op_begin =
       0;  // operators [op_begin, op_end) of the workload; backward kinds run them in reverse.
@@ -122,8 +130,6 @@ struct Instruction {
   Reduction reduction = Reduction::sum;
   DType dtype = DType::fp32;
   std::int64_t sequence = 0;  // n-th collective on this group: equal on all members
-  std::vector<double>
-      per_peer_bytes;  // all_to_all with uneven counts: bytes sent to each member; empty: even
   // exchange
   std::vector<Transfer> transfers;
   // Bounded staleness: in its n-th run it waits until this rank has applied n - lead pushes of the same
@@ -135,6 +141,7 @@ struct Instruction {
 // A collective's `bytes` is nccl-tests' size: all_reduce, broadcast, reduce: the buffer; all_gather,
 // reduce_scatter, all_to_all, gather, scatter: the whole over all members (n times one member's part).
 
+// Which ranks these are says placement.h, and nobody else. Added ones have other values (program/forms.h).
 enum class GroupKind : std::uint8_t {
   tensor,
   data,
@@ -215,7 +222,5 @@ std::string_view name_of(Reduction);
 std::string_view kind_of(const Instruction& instruction);
 // A short label for traces: "forward mb3 layers 4-7", "all_reduce bucket 2".
 std::string label_of(const Program& program, std::size_t instruction);
-
-void to_proto(const Program& program, proto::Program* message);
 
 }  // namespace orrery

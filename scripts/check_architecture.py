@@ -30,7 +30,7 @@ ROOMS = {
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
     "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
-    "evidence": ["planner/evaluation", "planner/space", "topologies/readers", "workloads/readers"],
+    "evidence": ["planner/space", "planner/evaluation", "topologies/readers", "workloads/readers"],
     "evidence/fits": ["evidence"],
     "exec/launch": ["base"],
     "exec/device": ["program"],

@@ -35,6 +35,7 @@ Program program_of(const Asked& asked) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.collective = asked.kind;
   instruction.group = 0;
   instruction.bytes = asked.bytes;
@@ -50,7 +51,7 @@ std::string trace_bytes(const Asked& asked, const Cluster& cluster) {
   input.programs = {&program};  // all ranks do the same: one stands for all
   input.class_of.assign(static_cast<std::size_t>(asked.devices), 0);
   input.device_of = [](int rank) { return rank; };
-  input.image_of_group = [](const Group& group, int, int) { return group; };
+  input.group_of = [&](GroupKind, int) { return program.groups.front(); };
   input.algorithm = asked.forced_algorithm();
   input.messages = asked.detail == Detail::messages;
   input.reduce_flows = false;  // SimGrid shares all links

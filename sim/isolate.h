@@ -3,9 +3,9 @@
 // A process without threads forks its children itself. With threads that would be unsound: the child has only
 // the thread that forked, and a lock that another one held stays locked in it. Such a process calls
 // start_server() before its first thread. The server is a copy of the process as it was then, without
-// threads, and does nothing but fork: a piece of work goes to one of its children as bytes, which the child
-// reads beside the server. Why not a program of its own, started anew for each piece: it would have to be
-// found from wherever the library is loaded, and starting it takes longer than most simulations.
+// threads, and does nothing but fork: its children read their work, as bytes, from whoever asked. Why not a
+// program of its own, started anew for each piece of work: it would have to be found from wherever the
+// library is loaded, and starting it takes longer than most simulations.
 #pragma once
 
 #include <functional>

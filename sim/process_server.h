@@ -17,7 +17,8 @@ struct ServedChild {
 void start_process_server(int (*run)(IsolatedFunction function, int data));
 bool process_server_started();
 
-// A child that runs `function`. Throws InternalError where the server has died or cannot fork.
+// A child that runs `function`. Throws InternalError where the server has died; that it could not fork is a
+// status: minus errno.
 ServedChild ask_process_server(IsolatedFunction function);
 
 }  // namespace orrery::sim

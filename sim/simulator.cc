@@ -14,8 +14,8 @@
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
 #include "sim/plan_bytes.h"
+#include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
-#include "sim/scenario/images.h"
 #include "sim/scenario/scenario.h"
 
 namespace orrery::sim {
@@ -52,11 +52,11 @@ class Prepared {
     };
     input.host_waits = [&](const Program& program) { return cost_of(program.rank).host_waits(program); };
     input.assumed_busy = assumed_busy();
-    const Images images(plan);
-    input.image_of_group = [&](const Group& group, int member, int other) {
-      return images.group(group, member, other);
+    const Counterparts counterparts(plan);
+    input.group_of = [&](GroupKind kind, int rank) { return group_of(kind, plan, rank); };
+    input.counterpart_of = [&](int rank, int peer, int other) {
+      return counterparts.peer(rank, peer, other);
     };
-    input.image_of_peer = [&](int rank, int peer, int other) { return images.peer(rank, peer, other); };
     set_runtime(plan, &input);
     input.messages = messages;
     scenario = build_scenario(input);
@@ -188,8 +188,7 @@ class Prepared {
 
   std::string name_of_link(LinkId link) const {
     if (link > kStorageReadLink) return network_.name_of(link);
-    if (link > kStorageWriteLink) return "node" + std::to_string(kStorageReadLink - link) + ".storage.read";
-    return "node" + std::to_string(kStorageWriteLink - link) + ".storage.write";
+    return "node" + std::to_string(kStorageReadLink - link) + ".storage.read";
   }
 
   void describe_critical_rank(const Trace& trace, Simulation& result) const {

@@ -10,8 +10,8 @@ namespace orrery::exec {
 
 bool communicates(const Instruction& instruction);
 
-// Of a pipeline's messages, by their direction; -1 for other exchanges.
-int lane_of(Stream stream);
+// Of a pipeline's messages, by their direction: 0 activations, 1 their gradients. -1 for other exchanges.
+int lane_of(const Instruction& instruction, const Transfer& transfer);
 
 // Those of a rank's pipeline, in increasing order.
 std::vector<Lane> lanes_of(const Program& program);

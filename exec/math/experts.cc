@@ -5,31 +5,32 @@
 
 #include "base/error.h"
 #include "exec/communicators/requests.h"
+#include "program/operator_shard.h"
 
 namespace orrery::exec {
 
-Experts::Experts(const Plan& plan, const Program& program, Layers& layers, Parameters& parameters,
-                 Device& device, Values& values)
-    : operators_(plan.job->workload.operators),
-      model_(*plan.job->workload.transformer),
-      layers_(layers),
-      parameters_(parameters),
-      device_(device),
-      values_(values),
-      pool_(device),
-      form_(layers.stream_form()),
-      rows_(layers.rows_of(form_)),
+Experts::Experts(const FormParts& parts)
+    : operators_(parts.plan.job->workload.operators),
+      model_(*parts.plan.job->workload.transformer),
+      layers_(parts.layers),
+      parameters_(parts.parameters),
+      device_(parts.device),
+      values_(parts.values),
+      pool_(parts.device),
+      form_(parts.layers.stream_form()),
+      rows_(parts.layers.rows_of(form_)),
       hidden_(model_.hidden),
-      ep_(plan.choices.ep),
-      etp_(plan.choices.etp) {
-  static_cast<void>(program);
+      shard_(shard_of(parts.plan)),
+      ep_(parts.plan.choices.ep),
+      etp_(parts.plan.choices.etp) {
+  const Plan& plan = parts.plan;
   const MixtureOfExperts& moe = *model_.moe;
   if (plan.choices.capacity_factor > 0)
     capacity_ = static_cast<std::int64_t>(std::ceil(
         plan.choices.capacity_factor * static_cast<double>(rows_ * moe.experts_per_token) / moe.experts));
   balance_ = moe.auxiliary_loss / (static_cast<double>(plan.job->training.global_batch) *
                                    static_cast<double>(plan.job->training.seq_len));
-  values.set_pool(&pool_);
+  values_.set_pool(&pool_);
 }
 
 bool Experts::computes(int index) const {
@@ -59,11 +60,11 @@ Experts::Routed* Experts::routed_of(int index, int micro_batch) {
 }
 
 std::int64_t Experts::columns_of(int index) const {
-  const std::int64_t columns = op(index).output_elements / op(index).active_experts;
-  return op(index).split == TensorSplit::column ? columns / etp_ : columns;
+  return internal::local_columns(op(index), shard_) / op(index).active_experts;
 }
 
-void Experts::forward(int index, int micro_batch, std::vector<Step>& steps) {
+void Experts::forward(const Instruction& instruction, int index, std::vector<Step>& steps) {
+  const int micro_batch = instruction.micro_batch;
   switch (op(index).kind) {
     case OperatorKind::router:
       return router_forward(index, micro_batch, steps);
@@ -78,7 +79,10 @@ void Experts::forward(int index, int micro_batch, std::vector<Step>& steps) {
   }
 }
 
-void Experts::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+void Experts::backward(const Instruction& instruction, int index, std::vector<Step>& steps) {
+  const int micro_batch = instruction.micro_batch;
+  const bool input = wants_input_gradient(instruction);
+  const bool weight = wants_weight_gradient(instruction);
   switch (op(index).kind) {
     case OperatorKind::router:
       return router_backward(index, micro_batch, input, weight, steps);

@@ -11,24 +11,24 @@
 #include "exec/communicators/communicator.h"
 #include "exec/device/memory_pool.h"
 #include "exec/device/on_device.h"
+#include "exec/math/forms.h"
 #include "exec/math/layers.h"
 #include "exec/math/routing.h"
 
 namespace orrery::exec {
 
-class Experts {
+class Experts final : public FormMathematics {
  public:
-  // Keeps references. Tokens are routed on the host, wherever the device's memory is.
-  Experts(const Plan& plan, const Program& program, Layers& layers, Parameters& parameters, Device& device,
-          Values& values);
+  // Tokens are routed on the host, wherever the device's memory is.
+  explicit Experts(const FormParts& parts);
 
-  bool computes(int op) const;
-  void forward(int op, int micro_batch, std::vector<Step>& steps);
-  void backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
-  using Start = std::function<std::unique_ptr<Request>()>;
+  bool computes(int op) const override;
+  void forward(const Instruction& instruction, int op, std::vector<Step>& steps) override;
+  void backward(const Instruction& instruction, int op, std::vector<Step>& steps) override;
   // What ranks say to each other about an operator's rows.
   Start communicate(const Instruction& instruction, Communicator& communicator,
-                    std::vector<Values::Id>& uses);
+                    std::vector<Values::Id>& uses) override;
+  bool repeats() const override { return false; }  // the host decides in each step anew where tokens go
 
  private:
   const Operator& op(int index) const { return operators_[static_cast<std::size_t>(index)]; }
@@ -91,6 +91,7 @@ class Experts {
   Form form_;                                                        // of tokens outside
   std::int64_t rows_;                                                // tokens of a micro-batch on this rank
   std::int64_t hidden_;
+  Shard shard_;
   int ep_;
   int etp_;
   std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come

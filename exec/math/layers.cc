@@ -2,14 +2,14 @@
 
 #include "base/error.h"
 #include "exec/math/ring_attention.h"
+#include "program/operator_shard.h"
 
 namespace orrery::exec {
 
 Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters, Device& device,
                Values& values, const BatchMemory& batch)
-    : Mathematics(
-          plan, parameters, device, values, batch,
-          static_cast<std::int64_t>(plan.choices.micro_batch) * plan.job->training.seq_len / plan.choices.cp),
+    : Mathematics(plan, parameters, device, values, batch, static_cast<std::int64_t>(shard_of(plan).rows)),
+      shard_(shard_of(plan)),
       model_(*plan.job->workload.transformer),
       tp_(plan.choices.tp),
       tp_rank_(program.at.tp),
@@ -63,9 +63,8 @@ std::int64_t Layers::columns_of(int index) const {
       // An operator of another stage is only known by the residual stream that it hands over.
       return op(index).split == TensorSplit::row ? model_.hidden : linear_of(index).out;
     case OperatorKind::attention:
-      return static_cast<std::int64_t>(model_.heads / tp_) * model_.head_dim;
     case OperatorKind::activation:
-      return op(index).output_elements / (op(index).split == TensorSplit::replicated ? 1 : tp_);
+      return internal::local_columns(op(index), shard_);
     default:
       return model_.hidden;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/math/mathematics.h"
+#include "program/operator_work.h"
 #include "program/program.h"
 
 namespace orrery::exec {
@@ -84,6 +85,7 @@ class Layers final : public Mathematics {
   void residual_backward(int op, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op, int micro_batch, std::vector<Step>& steps);
 
+  Shard shard_;
   const Transformer& model_;
   int tp_;
   int tp_rank_;

@@ -10,15 +10,18 @@ ContextPart context_part(int seq_len, int cp, int position) {
   return {{position * length, (2 * cp - 1 - position) * length}, length};
 }
 
-RingAttention::RingAttention(const Plan& plan, const Program& program, const Layers& layers, Device& device,
-                             Values& values)
-    : operators_(plan.job->workload.operators),
-      layers_(layers),
-      device_(device),
-      values_(values),
-      size_(layers.attention_size()),
-      cp_(plan.choices.cp),
-      position_(program.at.cp) {}
+RingAttention::RingAttention(const FormParts& parts)
+    : operators_(parts.plan.job->workload.operators),
+      layers_(parts.layers),
+      device_(parts.device),
+      values_(parts.values),
+      size_(parts.layers.attention_size()),
+      cp_(parts.plan.choices.cp),
+      position_(parts.program.at.cp) {}
+
+bool RingAttention::computes(int op) const {
+  return operators_[static_cast<std::size_t>(op)].kind == OperatorKind::attention;
+}
 
 int RingAttention::input(int op) const {
   return operators_[static_cast<std::size_t>(op)].inputs.front();
@@ -60,7 +63,9 @@ void RingAttention::insert(const float* message, float* fused) const {
                       columns);
 }
 
-void RingAttention::forward(int op, int micro_batch, int block, std::vector<Step>& steps) {
+void RingAttention::forward(const Instruction& instruction, int op, std::vector<Step>& steps) {
+  const int micro_batch = instruction.micro_batch;
+  const int block = instruction.block;
   const auto qkv = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
   const Key out_key = key(TensorKind::activation, op, micro_batch, -1);
   const Key saved_key = key(TensorKind::saved, op, micro_batch, -1);
@@ -85,7 +90,9 @@ void RingAttention::forward(int op, int micro_batch, int block, std::vector<Step
   });
 }
 
-void RingAttention::backward(int op, int micro_batch, int block, std::vector<Step>& steps) {
+void RingAttention::backward(const Instruction& instruction, int op, std::vector<Step>& steps) {
+  const int micro_batch = instruction.micro_batch;
+  const int block = instruction.block;
   const auto qkv = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
   const auto out = values_.use(key(TensorKind::activation, op, micro_batch, -1));
   const auto saved = values_.use(key(TensorKind::saved, op, micro_batch, -1));
@@ -116,9 +123,8 @@ void RingAttention::backward(int op, int micro_batch, int block, std::vector<Ste
   });
 }
 
-std::function<std::unique_ptr<Request>()> RingAttention::start(const Instruction& instruction,
-                                                               Communicator& world, Values::Id sent,
-                                                               Values::Id received) const {
+FormMathematics::Start RingAttention::start(const Instruction& instruction, Communicator& world,
+                                            Values::Id sent, Values::Id received) const {
   const std::size_t bytes = static_cast<std::size_t>(message_elements()) * sizeof(float);
   return [=, this, transfers = instruction.transfers, &world] {
     std::vector<MessageSpec> messages;
@@ -129,9 +135,8 @@ std::function<std::unique_ptr<Request>()> RingAttention::start(const Instruction
   };
 }
 
-std::function<std::unique_ptr<Request>()> RingAttention::exchange(const Instruction& instruction,
-                                                                  Communicator& world,
-                                                                  std::vector<Values::Id>& uses) {
+FormMathematics::Start RingAttention::communicate(const Instruction& instruction, Communicator& world,
+                                                  std::vector<Values::Id>& uses) {
   const TensorRef tensor = instruction.transfers.front().tensor;
   const int op = tensor.index;
   const int micro_batch = tensor.micro_batch;

@@ -7,6 +7,7 @@
 
 #include "exec/communicators/communicator.h"
 #include "exec/device/device.h"
+#include "exec/math/forms.h"
 #include "exec/math/layers.h"
 #include "exec/math/values.h"
 #include "program/program.h"
@@ -20,18 +21,17 @@ struct ContextPart {
 };
 ContextPart context_part(int seq_len, int cp, int position);
 
-class RingAttention {
+class RingAttention final : public FormMathematics {
  public:
-  // Keeps references.
-  RingAttention(const Plan& plan, const Program& program, const Layers& layers, Device& device,
-                Values& values);
+  explicit RingAttention(const FormParts& parts);
 
-  void forward(int op, int micro_batch, int block, std::vector<Step>& steps);
-  void backward(int op, int micro_batch, int block, std::vector<Step>& steps);
-
-  // The exchange of a block's keys and values or of their gradients. `uses` gets the values that it holds.
-  std::function<std::unique_ptr<Request>()> exchange(const Instruction& instruction, Communicator& world,
-                                                     std::vector<Values::Id>& uses);
+  bool computes(int op) const override;
+  // One block.
+  void forward(const Instruction& instruction, int op, std::vector<Step>& steps) override;
+  void backward(const Instruction& instruction, int op, std::vector<Step>& steps) override;
+  // The exchange of a block's keys and values or of their gradients.
+  Start communicate(const Instruction& instruction, Communicator& world,
+                    std::vector<Values::Id>& uses) override;
 
  private:
   int input(int op) const;
@@ -44,8 +44,8 @@ class RingAttention {
   // Between the columns of a fused tensor (queries | keys | values) and a message.
   void extract(float* message, const float* fused) const;
   void insert(const float* message, float* fused) const;
-  std::function<std::unique_ptr<Request>()> start(const Instruction& instruction, Communicator& world,
-                                                  Values::Id sent, Values::Id received) const;
+  Start start(const Instruction& instruction, Communicator& world, Values::Id sent,
+              Values::Id received) const;
 
   const std::vector<Operator>& operators_;
   const Layers& layers_;

@@ -71,9 +71,12 @@ void Interpreter::make_mathematics() {
   }
   ORRERY_CHECK(text_ != nullptr, "a language model without text");
   auto layers = std::make_unique<Layers>(plan_, program_, parameters_, device_, values_, batch_);
-  if (plan_.choices.cp > 1) ring_.emplace(plan_, program_, *layers, device_, values_);
-  if (plan_.job->workload.transformer->moe)
-    experts_.emplace(plan_, program_, *layers, parameters_, device_, values_);
+  for (const ExecutedForm& form : executed_forms()) {
+    auto own = form.make({plan_, program_, *layers, parameters_, device_, values_});
+    if (own == nullptr) continue;
+    form_of_[form.id] = own.get();
+    forms_.push_back(std::move(own));
+  }
   math_ = std::move(layers);
 }
 

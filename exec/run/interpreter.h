@@ -22,9 +22,8 @@
 #include "exec/data/image_data.h"
 #include "exec/device/device.h"
 #include "exec/device/on_device.h"
-#include "exec/math/experts.h"
+#include "exec/math/forms.h"
 #include "exec/math/layers.h"
-#include "exec/math/ring_attention.h"
 #include "exec/math/values.h"
 #include "exec/run/asynchronous_servers.h"
 #include "exec/run/recorder.h"
@@ -107,6 +106,11 @@ class Interpreter {
   void compile_compute(const Instruction& instruction, Compiled& compiled);
   void run_observed(const Instruction& instruction, const Compiled& compiled);
   bool repeats(const Instruction& instruction) const;
+  FormMathematics* form_computing(int op) const;  // null: the layers compute it
+  // By the instruction's form; nothing where its tensors travel like any other.
+  std::function<std::unique_ptr<Request>()> start_of_form(const Instruction& instruction,
+                                                          Communicator& communicator,
+                                                          std::vector<Values::Id>& uses);
   void run_recorded(Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
@@ -173,9 +177,10 @@ class Interpreter {
   BatchMemory batch_;
   std::unique_ptr<Mathematics> math_;
   std::int64_t micro_batches_;
-  std::int64_t first_sample_;             // of the global batch, of this replica
-  std::optional<RingAttention> ring_;     // where the sequence is split
-  std::optional<Experts> experts_;        // where the model has some
+  std::int64_t first_sample_;  // of the global batch, of this replica
+  // Of forms of parallelism that compute in their own way; what they communicate is asked of them by form.
+  std::vector<std::unique_ptr<FormMathematics>> forms_;
+  std::map<Parallelism, FormMathematics*> form_of_;
   std::optional<Compressor> compressor_;  // where gradients travel compressed
   std::optional<AsynchronousServers> servers_;
   std::vector<Compiled> compiled_;

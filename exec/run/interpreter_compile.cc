@@ -106,29 +106,38 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
   const int count = instruction.op_end - instruction.op_begin;
   for (int i = 0; i < count; ++i, values_.advance()) {
     const int op = forward ? instruction.op_begin + i : instruction.op_end - 1 - i;
-    if (instruction.block >= 0 && forward)
-      ring_->forward(op, micro_batch, instruction.block, compiled.steps);
-    else if (instruction.block >= 0)
-      ring_->backward(op, micro_batch, instruction.block, compiled.steps);
-    else if (experts_ && experts_->computes(op) && forward)
-      experts_->forward(op, micro_batch, compiled.steps);
-    else if (experts_ && experts_->computes(op))
-      experts_->backward(op, micro_batch, kind != ComputeKind::backward_weight,
-                         kind != ComputeKind::backward_input, compiled.steps);
+    if (FormMathematics* form = form_computing(op); form != nullptr && forward)
+      form->forward(instruction, op, compiled.steps);
+    else if (form != nullptr)
+      form->backward(instruction, op, compiled.steps);
     else if (forward)
       math_->forward(op, micro_batch, compiled.steps);
     else
-      math_->backward(op, micro_batch, kind != ComputeKind::backward_weight,
-                      kind != ComputeKind::backward_input, compiled.steps);
+      math_->backward(op, micro_batch, wants_input_gradient(instruction), wants_weight_gradient(instruction),
+                      compiled.steps);
     if (bytes_of(type_) == 2) round_results(instruction, op, compiled.steps);
     compiled.operators.resize(compiled.steps.size(), op);
   }
   compiled.repeats = device_.records() && repeats(instruction);
 }
 
+FormMathematics* Interpreter::form_computing(int op) const {
+  for (const auto& form : forms_)
+    if (form->computes(op)) return form.get();
+  return nullptr;
+}
+
+std::function<std::unique_ptr<Request>()> Interpreter::start_of_form(const Instruction& instruction,
+                                                                     Communicator& communicator,
+                                                                     std::vector<Values::Id>& uses) {
+  const auto form = form_of_.find(instruction.form);
+  return form == form_of_.end() ? nullptr : form->second->communicate(instruction, communicator, uses);
+}
+
 // Not where the host decides in each step anew: where tokens go, or how the loss is scaled.
 bool Interpreter::repeats(const Instruction& instruction) const {
-  if (experts_) return false;
+  if (!std::all_of(forms_.begin(), forms_.end(), [](const auto& form) { return form->repeats(); }))
+    return false;
   const std::vector<Operator>& operators = plan_.job->workload.operators;
   for (int op = instruction.op_begin; scaler_ && op < instruction.op_end; ++op)
     if (operators[static_cast<std::size_t>(op)].kind == OperatorKind::loss) return false;
@@ -137,16 +146,14 @@ bool Interpreter::repeats(const Instruction& instruction) const {
 
 void Interpreter::compile_exchange(const Instruction& instruction, Compiled& compiled,
                                    std::vector<Values::Id>& uses) {
-  if (instruction.stream == Stream::context) {
-    compiled.start = ring_->exchange(instruction, world_of(instruction), uses);
-    return;
-  }
-  if (instruction.stream == Stream::data_receive) {
-    compile_pull(instruction, compiled);
-    return;
-  }
-  if (instruction.stream == Stream::data) {
-    compile_server_exchange(instruction, compiled, uses);
+  compiled.start = start_of_form(instruction, world_of(instruction), uses);
+  if (compiled.start) return;
+  if (instruction.form == Parallelism::server) {
+    // Asynchronous servers answer each worker by itself.
+    if (servers_ && instruction.reads.front().kind == TensorKind::parameters)
+      compile_pull(instruction, compiled);
+    else
+      compile_server_exchange(instruction, compiled, uses);
     return;
   }
   struct Part {
@@ -172,7 +179,8 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
     } else {
       part.value = transfer.send ? values_.use(key) : values_.define(key, bytes);
     }
-    part.message = {transfer.peer, nullptr, bytes, transfer.tag, transfer.send, lane_of(instruction.stream)};
+    part.message = {transfer.peer, nullptr,       bytes,
+                    transfer.tag,  transfer.send, lane_of(instruction, transfer)};
     uses.push_back(part.value);
     parts.push_back(part);
   }
@@ -222,10 +230,8 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
     return;
   }
   Communicator* communicator = communicator_of(instruction);
-  if (instruction.stream == Stream::expert) {
-    compiled.start = experts_->communicate(instruction, *communicator, uses);
-    return;
-  }
+  compiled.start = start_of_form(instruction, *communicator, uses);
+  if (compiled.start) return;
   const Reduction op = instruction.reduction;
   const auto in_place = [&](const Key& key, std::int64_t elements) {
     check_elements(instruction, static_cast<std::size_t>(elements));

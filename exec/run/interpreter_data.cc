@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "exec/communicators/requests.h"
 #include "exec/run/interpreter.h"
+#include "program/operator_shard.h"
 
 namespace orrery::exec {
 namespace {
@@ -12,29 +13,14 @@ namespace {
 // Gradients are clipped to this global norm where the runtime profile clips (Megatron-LM's default).
 constexpr double kClipNorm = 1.0;
 
-// Its gradient is one term of a sum over the tensor group (docs/program.md, replicated_gradient).
-bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Choices& choices) {
-  if (choices.tp == 1 || tensor.split_dim >= 0) return false;
-  switch (op.split) {
-    case TensorSplit::column:
-    case TensorSplit::heads:
-      return true;
-    case TensorSplit::vocabulary:
-      return false;
-    case TensorSplit::row:
-    case TensorSplit::replicated:
-      return choices.sequence_parallel;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
   std::vector<Slice> slices;
+  const Shard shares = shard_of(plan_);
   for (const HeldTensor& held : parameters_.held()) {
     const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(held.op)];
-    if (!gradient_is_partial(op, *held.tensor, plan_.choices)) continue;
+    if (!internal::gradient_is_partial(op, *held.tensor, shares)) continue;
     const std::int64_t shard = parameters_.shard_begin(held.bucket);
     const std::int64_t begin = std::max(held.offset, shard);
     const std::int64_t end =

@@ -81,8 +81,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
     : program_(&program),
       device_(&device),
       optimizer_(plan.job->training.optimizer),
-      place_{plan.choices.tp, program.at.tp,    plan.choices.ep,
-             program.at.ep,   plan.choices.etp, program.at.tp % plan.choices.etp} {
+      place_(shard_place(plan.choices, program.at)) {
   experts_by_rows_ = plan.choices.sequence_parallel;
   shares_samples_ = !plan.job->workload.transformer;
   rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
@@ -124,7 +123,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
       if (tensor.kind == TensorKind::gradients && tensor.micro_batch >= 0)
         scatters_gradients_[static_cast<std::size_t>(tensor.index)] = 1;
 
-  const std::size_t states = optimizer_ == Optimizer::sgd ? 0 : optimizer_ == Optimizer::momentum ? 1 : 2;
+  const int states = optimizer_states(optimizer_);
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     const Bucket& bucket = program.buckets[b];
     const auto allocate = [&](std::int64_t elements) {
@@ -234,7 +233,7 @@ bool Parameters::answers(const Plan& plan, int index) const {
   const auto first_of = [this](const Group& members) { return members.ranks.front() == program_->rank; };
   if (plan.choices.zero == 0) return first_of(program_->groups[static_cast<std::size_t>(group)]);
   if (program_->groups[static_cast<std::size_t>(group)].kind != GroupKind::shard) return true;
-  return first_of(replicate_group(plan, program_->rank));
+  return first_of(group_of(GroupKind::replicate, plan, program_->rank));
 }
 
 void Parameters::update(int begin, int end, std::int64_t step, float scale) {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "exec/device/device.h"
-#include "exec/state/shard.h"
 #include "program/plan.h"
 #include "program/program.h"
+#include "program/tensor_shard.h"
 
 namespace orrery::exec {
 

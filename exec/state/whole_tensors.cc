@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "exec/communicators/gather.h"
 #include "exec/state/safetensors.h"
-#include "exec/state/shard.h"
+#include "program/tensor_shard.h"
 
 namespace orrery::exec {
 namespace {
@@ -74,7 +74,7 @@ std::string_view name_of(Slot slot) {
 }
 
 int slots_of(Optimizer optimizer) {
-  return optimizer == Optimizer::sgd ? 1 : optimizer == Optimizer::momentum ? 2 : 3;
+  return 1 + optimizer_states(optimizer);
 }
 
 Piece piece_of(const Parameters& parameters, const HeldTensor& held) {

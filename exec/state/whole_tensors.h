@@ -10,8 +10,8 @@
 #include "exec/device/device.h"
 #include "exec/state/parameters.h"
 #include "exec/state/running_statistics.h"
-#include "exec/state/shard.h"
 #include "program/plan.h"
+#include "program/tensor_shard.h"
 
 namespace orrery::exec {
 

@@ -18,7 +18,7 @@ bool same_frame(const Choices& a, const Choices& b) {
   return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
          a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
          a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
-         a.capacity_factor == b.capacity_factor && a.stage_layers == b.stage_layers;
+         a.capacity_factor == b.capacity_factor && a.stage_layers == b.stage_layers && a.degrees == b.degrees;
 }
 
 bool same_stages(const Choices& a, const Choices& b) {
@@ -474,7 +474,7 @@ double Estimator::stage_compute_s(const Choices& c, int stage) {
 std::vector<std::int64_t> Estimator::shares_by_speed(const Choices& c) {
   const Frame& own = frame(c);
   const std::int64_t batch = job_->training.global_batch;
-  if (own.geometry->replicas.size() < 2 || batch % c.micro_batch != 0) return {};
+  if (own.geometry->replicas.size() < 2 || !job_->training.divides_over(1, c.micro_batch)) return {};
   std::vector<double> seconds(static_cast<std::size_t>(c.dp));
   for (const Geometry::Replicas& replicas : own.geometry->replicas) {
     double slowest = 0;
@@ -520,10 +520,6 @@ std::vector<int> Estimator::cut_by_speed(const Choices& c) {
 
 double estimate_step_seconds(const Plan& plan) {
   return Estimator(plan.job).times(plan.choices).estimate_s;
-}
-
-double lower_bound_step_seconds(const Plan& plan) {
-  return Estimator(plan.job).times(plan.choices).lower_bound_s;
 }
 
 }  // namespace orrery::planner

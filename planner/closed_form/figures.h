@@ -21,8 +21,6 @@ Memory predict_memory_of_stage(const Plan& plan, int stage);
 
 // Closed form, unbiased: orders plans. Microseconds to evaluate.
 double estimate_step_seconds(const Plan& plan);
-// Admissible: never above the simulated time. Prunes.
-double lower_bound_step_seconds(const Plan& plan);
 
 // FLOPs of the model in one step over the whole cluster: causal attention counted once, no recomputation.
 double model_flops(const Plan& plan);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "planner/closed_form/layer_sums.h"
+#include "program/forms.h"
 #include "program/placement.h"
 
 namespace orrery::planner {
@@ -17,7 +18,7 @@ std::uint64_t layout_key(const Choices& c) {
   key = mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
   std::uint64_t order = c.sequence_parallel ? 1 : 0;
   for (const Dimension dimension : c.order) order = order * 8 + static_cast<std::uint64_t>(dimension);
-  return mixed(key, order);
+  return mixed(mixed(key, order), degrees_key(c));
 }
 
 }  // namespace
@@ -96,15 +97,7 @@ bool Geometries::tensor_everywhere_alike(const Choices& c, int ranks) const {
 
 void Geometries::fill(const Choices& c, Geometry& geometry) {
   const Plan plan{job_, c};
-  std::vector<Group> groups = {tensor_group(plan, 0), data_group(plan, 0), context_group(plan, 0)};
-  if (c.ep > 1 || c.sequence_parallel) groups.push_back(expert_data_group(plan, 0));
-  if (c.ep > 1) groups.push_back(expert_group(plan, 0));
-  if (c.etp > 1) groups.push_back(expert_tensor_group(plan, 0));
   geometry.aligned = aligned(c);
-  const auto tensor_alike = [&](GroupKind kind) {
-    return (kind == GroupKind::tensor && tensor_everywhere_alike(c, c.tp)) ||
-           (kind == GroupKind::expert_tensor && tensor_everywhere_alike(c, c.etp));
-  };
   // The least that anything on this fabric takes: between neighbours under one switch.
   double least_latency_s = -1;
   if (uniform_ && job_->cluster.nodes() > 1) {
@@ -138,14 +131,16 @@ void Geometries::fill(const Choices& c, Geometry& geometry) {
     }
     return true;
   };
-  for (const Group& group : groups) {
+  for (const GroupRule& rule : group_rules()) {
+    if ((!rule.in_layers && !rule.reduces_data) || !rule.used(plan)) continue;
+    const Group group = group_of(rule.kind, plan, 0);
     if (group.ranks.size() <= 1) continue;
     const GroupShape shape = shape_of(group.ranks);
     geometry.shapes[group.kind] = with_shared_ports(shape);
     const bool same = same_in_all_stages(group, shape);
-    const bool data = group.kind == GroupKind::data || group.kind == GroupKind::expert_data;
-    if (same || data || tensor_alike(group.kind)) geometry.alone[group.kind] = unhindered(shape);
-    if (data && same) geometry.data_alike.push_back(group.kind);
+    const bool alike = rule.inside_tensor && tensor_everywhere_alike(c, static_cast<int>(group.ranks.size()));
+    if (same || rule.reduces_data || alike) geometry.alone[group.kind] = unhindered(shape);
+    if (rule.reduces_data && same) geometry.data_alike.push_back(group.kind);
   }
   // Stages send and sum their ties at times of their own: only a stage's own ranks of a node meet at its
   // ports.
@@ -211,11 +206,11 @@ void Geometries::fill_replicas(const Plan& plan, Geometry& geometry) {
           if (rate_of(kind) < rate_of(standing.kind)) standing.kind = kind;
         }
       }
-      std::vector<Group> groups = {tensor_group(plan, first), context_group(plan, first)};
-      if (c.ep > 1) groups.push_back(expert_group(plan, first));
-      if (c.etp > 1) groups.push_back(expert_tensor_group(plan, first));
-      for (const Group& group : groups)
+      for (const GroupRule& rule : group_rules()) {
+        if (!rule.in_layers || !rule.used(plan)) continue;
+        const Group group = group_of(rule.kind, plan, first);
         if (group.ranks.size() > 1) standing.shapes[group.kind] = with_shared_ports(shape_of(group.ranks));
+      }
       standing.key = inner_shapes_key(standing.shapes);
       key.push_back(standing.key);
       key.push_back(static_cast<std::uint64_t>(standing.kind.profile));
@@ -249,8 +244,8 @@ const Geometry::Sharded& Geometries::sharded(const Choices& c, const Geometry& g
   if (fresh) {
     const Plan plan{job_, c};
     Geometry::Sharded& shapes = entry->second;
-    shapes.shard_alone = shape_of(shard_group(plan, 0).ranks);
-    shapes.replicate_alone = shape_of(replicate_group(plan, 0).ranks);
+    shapes.shard_alone = shape_of(group_of(GroupKind::shard, plan, 0).ranks);
+    shapes.replicate_alone = shape_of(group_of(GroupKind::replicate, plan, 0).ranks);
     shapes.shard = with_shared_ports(shapes.shard_alone);
     shapes.replicate = with_shared_ports(shapes.replicate_alone);
   }

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <set>
-#include <string>
 
 #include "planner/closed_form/layer_sums.h"
 #include "program/lower/lowering.h"
-#include "program/operator_work.h"
 
 namespace orrery::planner {
 namespace {
@@ -25,104 +22,49 @@ void add_up(std::vector<Reductions::Use>& uses) {
   for (std::size_t i = 1; i < uses.size(); ++i) uses[i].gathered_s += uses[i - 1].gathered_s;
 }
 
-// Experts that see other tokens than the rest of the layer are reduced over a group of their own.
-bool apart(const Choices& c) {
-  return c.ep > 1 || c.sequence_parallel;
-}
-
 }  // namespace
 
 Gradients::Gradients(std::shared_ptr<const Job> job, const LayerParts& parts, Geometries& geometries)
-    : job_(std::move(job)), parts_(parts), geometries_(geometries) {}
-
-const std::vector<Gradients::Slice>& Gradients::slices(const Choices& c) {
-  const auto [entry, fresh] =
-      slices_.try_emplace(mixed(pair_of(c.tp, c.ep), static_cast<std::uint64_t>(c.etp)));
-  if (!fresh) return entry->second;
-  Shard shard;
-  shard.tp = c.tp;
-  shard.ep = c.ep;
-  shard.etp = c.etp;
-  std::set<std::string> owners;
-  for (const Operator& op : job_->workload.operators)
-    for (const ParameterTensor& tensor : op.parameters)
-      if (!tensor.tied_to.empty()) owners.insert(tensor.tied_to);
-  Operator single;
-  for (int part = 0; part < parts_.count(); ++part) {
-    for (int i = parts_.begin[part]; i < parts_.begin[part + 1]; ++i) {
-      single.kind = job_->workload.operators[i].kind;
-      const bool graph = !job_->workload.transformer && c.tp > 1;
-      // Buckets fill from the last operator to the first, with an operator's parameters in their order: the
-      // list is read from its end.
-      const std::vector<ParameterTensor>& parameters = job_->workload.operators[i].parameters;
-      for (auto at = parameters.rbegin(); at != parameters.rend(); ++at) {
-        const ParameterTensor& tensor = *at;
-        single.parameters.assign(1, tensor);
-        single.parameters[0].tied_to.clear();
-        // What tensor ranks of a general graph hold whole is reduced over them too, as experts are.
-        const bool everywhere = graph && tensor.split_dim < 0;
-        entry->second.push_back({part, static_cast<double>(local_parameters(single, shard)),
-                                 tensor.expert || everywhere, !tensor.tied_to.empty(),
-                                 !tensor.tied_to.empty() || owners.count(tensor.name) != 0,
-                                 !tensor.expert && tensor.split_dim < 0 && !everywhere});
-      }
-    }
-  }
-  return entry->second;
+    : job_(std::move(job)), parts_(parts), geometries_(geometries), ties_(tied_tensors(job_->workload)) {
+  const std::vector<Operator>& operators = job_->workload.operators;
+  const auto first = std::find_if(operators.begin(), operators.end(),
+                                  [](const Operator& op) { return !op.parameters.empty(); });
+  first_op_ = static_cast<int>(first - operators.begin());
 }
 
 const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, int stage) {
   const Choices& c = plan.choices;
-  const bool by_layer = c.zero == 3;
-  const double limit = by_layer ? 0 : plan.bucket_bytes();
+  const double limit = c.zero == 3 ? -1 : plan.bucket_bytes();
   std::uint64_t key = mixed(pair_of(c.tp, c.ep), pair_of(c.etp, cut.id));
-  key = mixed(key, pair_of(stage, by_layer ? 2 : apart(c) ? 1 : 0));
-  key = mixed(key, by_layer && apart(c) ? 1 : 0);
-  key = mixed(key, std::bit_cast<std::uint64_t>(limit));
+  key = mixed(key, pair_of(stage, c.sequence_parallel ? 1 : 0));
+  key = mixed(mixed(key, std::bit_cast<std::uint64_t>(limit)), degrees_key(c));
   const auto [entry, fresh] = buckets_.try_emplace(key);
   Buckets& result = entry->second;
   if (!fresh) return result;
-  const std::vector<Slice>& all = slices(c);
-  const double element_bytes = bytes_of(plan.gradient_type());
-  const auto at_part = [&](int part) {
-    return std::partition_point(all.begin(), all.end(),
-                                [&](const Slice& slice) { return slice.part < part; }) -
-           all.begin();
-  };
-  for (int chunk = cut.chunks - 1; chunk >= 0; --chunk) {
-    const LayerRange parts = cut.part(stage, chunk);
-    const auto begin = at_part(parts.begin);
-    const auto end = at_part(parts.end);
-    for (const bool expert : {false, true}) {
-      if (expert && !apart(c)) continue;
-      Bucket open;
-      open.chunk = chunk;
-      open.expert = expert;
-      const auto close = [&] {
-        if (open.elements > 0) result.buckets.push_back(open);
-        open.elements = 0;
-        open.first_part = false;
-      };
-      for (auto i = end - 1; i >= begin; --i) {
-        const Slice& slice = all[i];
-        if (by_layer && open.elements > 0 && open.part != slice.part) close();
-        if ((slice.expert && apart(c)) != expert) continue;
-        if (slice.alias && cut.stages == 1) continue;
-        if (slice.tied && cut.stages > 1) {
-          result.tied += slice.elements;
-          continue;
-        }
-        if (slice.partial) result.replicated += slice.elements;
-        if (limit > 0 && open.elements > 0 && (open.elements + slice.elements) * element_bytes > limit)
-          close();
-        open.elements += slice.elements;
-        open.part = slice.part;
-        open.first_part = open.first_part || i == 0;
-      }
-      close();
+  const BucketLayout layout = bucket_layout(plan, stage, ties_, held(plan));
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i)
+    if (layout.partial[i] != 0) result.partial += static_cast<double>(layout.parameters[i].elements);
+  for (const LaidBucket& laid : layout.buckets) {
+    if (laid.tied) {
+      result.tied += static_cast<double>(laid.elements);
+      continue;
     }
+    const int last = layout.parameters[static_cast<std::size_t>(laid.end) - 1].op;
+    // Part 0 is what stands before the first layer (layer_kinds.h).
+    const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
+    result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
+                              laid.chunk, laid.apart, last == first_op_});
   }
   return result;
+}
+
+const std::vector<HeldParameter>& Gradients::held(const Plan& plan) {
+  const Choices& c = plan.choices;
+  const std::uint64_t key =
+      mixed(mixed(pair_of(c.tp, c.ep), pair_of(c.etp, c.sequence_parallel ? 1 : 0)), degrees_key(c));
+  const auto [entry, fresh] = held_.try_emplace(key);
+  if (fresh) entry->second = held_parameters(plan);
+  return entry->second;
 }
 
 std::uint64_t Gradients::buckets_key(const Plan& plan, const Cut& cut) {
@@ -161,7 +103,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   const auto find_shapes = [&](bool expert) -> Shapes {
     if (!expert && c.hybrid())
       return {&sharded->shard, stage == 0 || geometry.aligned ? &sharded->shard_alone : nullptr};
-    const auto kind = expert ? GroupKind::expert_data : GroupKind::data;
+    const GroupKind kind = bucket_group(c, expert);
     const auto at = geometry.shapes.find(kind);
     if (at == geometry.shapes.end()) return {};
     const auto alone = geometry.alone.find(kind);
@@ -188,13 +130,13 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
          last_gather_least = 0;
   bool last_expert = false;
   for (const Bucket& bucket : all.buckets) {
-    const Shapes& shapes = shapes_of(bucket.expert);
+    const Shapes& shapes = shapes_of(bucket.apart);
     const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
     result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
     if (shapes.shared == nullptr) continue;
-    if (bucket.elements != last_elements || bucket.expert != last_expert) {
+    if (bucket.elements != last_elements || bucket.apart != last_expert) {
       last_elements = bucket.elements;
-      last_expert = bucket.expert;
+      last_expert = bucket.apart;
       last_across = last_least = last_gather = last_gather_least = 0;
       const double bytes = bucket.elements * gradient_bytes;
       if (c.grad_compression == Compression::fp16) {
@@ -215,7 +157,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
       } else {
         last_reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
       }
-      if (c.hybrid() && !bucket.expert)
+      if (c.hybrid() && !bucket.apart)
         last_across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate,
                            shape_key(sharded->replicate));
       if (c.zero >= 1)
@@ -264,11 +206,11 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   }
   add_up(result.uses);
   const auto tensor = geometry.shapes.find(GroupKind::tensor);
-  if (c.sequence_parallel && tensor != geometry.shapes.end()) {
+  if (all.partial > 0 && tensor != geometry.shapes.end()) {
     const GroupShape* shape = shapes_of(false).shared;
     const double shards = c.zero >= 1 && shape != nullptr ? shape->ranks : 1;
-    result.last_s += cost(CollectiveKind::all_reduce, all.replicated / shards * gradient_bytes,
-                          tensor->second, shape_key(tensor->second));
+    result.last_s += cost(CollectiveKind::all_reduce, all.partial / shards * gradient_bytes, tensor->second,
+                          shape_key(tensor->second));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "planner/closed_form/cuts.h"
 #include "planner/closed_form/geometry.h"
+#include "program/buckets.h"
 
 namespace orrery::planner {
 
@@ -52,35 +53,28 @@ class Gradients {
   bool one_bucket(const Plan& plan, const Cut& cut);
 
  private:
-  // A parameter on one rank.
-  struct Slice {
-    int part = 0;
-    double elements = 0;
-    bool expert = false;
-    bool alias = false;    // tied to another operator's
-    bool tied = false;     // alias, or the one that an alias is tied to
-    bool partial = false;  // of whole rows: its gradient is a part of a sum under sequence parallelism
-  };
   struct Bucket {
     double elements = 0;
     int part = 0;
     int chunk = 0;
-    bool expert = false;
+    bool apart = false;       // reduced over the group of experts' data
     bool first_part = false;  // holds what the last instruction of the backward pass writes
   };
   struct Buckets {
     std::vector<Bucket> buckets;  // in the order of their completion
     double tied = 0;              // elements shared with another stage
-    double replicated = 0;        // elements whose gradients are partial under sequence parallelism
+    double partial = 0;           // elements whose gradients tensor ranks have parts of
   };
-  const std::vector<Slice>& slices(const Choices& choices);
   const Buckets& buckets(const Plan& plan, const Cut& cut, int stage);
+  const std::vector<HeldParameter>& held(const Plan& plan);
   void fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage, Reductions& result);
 
   std::shared_ptr<const Job> job_;
   const LayerParts& parts_;
   Geometries& geometries_;
-  std::unordered_map<std::uint64_t, std::vector<Slice>> slices_;  // in the order of the operators
+  TiedTensors ties_;
+  std::unordered_map<std::uint64_t, std::vector<HeldParameter>> held_;
+  int first_op_ = 0;  // that has parameters
   std::unordered_map<std::uint64_t, Buckets> buckets_;
   std::unordered_map<std::uint64_t, Reductions> reductions_;
   std::unordered_map<std::uint64_t, double> collectives_;

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "program/forms.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -15,7 +17,7 @@ std::uint64_t frame_key(const Choices& c, Recompute recompute, const DeviceKindA
   key = planner::mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
   key = planner::mixed(key, static_cast<std::uint64_t>(c.micro_batch) << 32 |
                                 static_cast<std::uint64_t>(recompute) << 8 | (c.sequence_parallel ? 1 : 0));
-  key = mixed(key, c.capacity_factor);
+  key = mixed(planner::mixed(key, degrees_key(c)), c.capacity_factor);
   return mixed(planner::mixed(key, static_cast<std::uint64_t>(kind.profile)), kind.speed);
 }
 
@@ -39,9 +41,9 @@ std::uint64_t shape_key(const GroupShape& s) {
 
 std::uint64_t inner_shapes_key(const GroupShapes& shapes) {
   std::uint64_t key = 3;
-  for (const GroupKind kind :
-       {GroupKind::tensor, GroupKind::context, GroupKind::expert, GroupKind::expert_tensor}) {
-    const auto at = shapes.find(kind);
+  for (const GroupRule& rule : group_rules()) {
+    if (!rule.in_layers) continue;
+    const auto at = shapes.find(rule.kind);
     key = planner::mixed(key, at == shapes.end() ? 0 : shape_key(at->second));
   }
   return key;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "cost/compute_cost.h"
+#include "program/forms.h"
 #include "program/lower/lowering.h"
 #include "program/placement.h"
 
@@ -63,7 +64,7 @@ class Layout {
         current->host_s += issued_s;
         issued_s = 0;
       }
-      if (part >= 0 || (instruction.micro_batch >= 0 && instruction.stream != Stream::data))
+      if (part >= 0 || (instruction.micro_batch >= 0 && instruction.form != Parallelism::data))
         last[direction] = std::max(last[direction], end);
     }
     std::vector<LayerTime> times(static_cast<std::size_t>(sketch_.parts));
@@ -96,7 +97,7 @@ class Layout {
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {
-      const auto shape = shapes_.find(GroupKind::context);
+      const auto shape = shapes_.find(form_of(instruction.form).exchanges_in);
       double bytes = 0;
       for (const Transfer& transfer : instruction.transfers)
         if (transfer.send) bytes = std::max(bytes, transfer.bytes);
@@ -192,8 +193,8 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
   sketch.parts = job->workload.layers + 2;
   sketch.expert_exposed = whole.expert_exposed();
   for (const Instruction& instruction : program->instructions) {
-    const bool works = instruction.op == Op::compute || instruction.op == Op::pack ||
-                       instruction.op == Op::unpack || instruction.op == Op::copy;
+    const bool works =
+        instruction.op == Op::compute || instruction.op == Op::pack || instruction.op == Op::unpack;
     sketch.host_s.push_back(cost.host_seconds(instruction));
     sketch.work_s.push_back(works ? cost.seconds(*program, instruction) / speed : 0);
     const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;

@@ -22,17 +22,7 @@ StateBytes state_bytes(const Plan& plan) {
   bytes.weight = bytes_of(storage);
   bytes.gradient = bytes_of(plan.gradient_type());
   if (plan.job->runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
-  switch (plan.job->training.optimizer) {
-    case Optimizer::sgd:
-      break;
-    case Optimizer::momentum:
-      bytes.optimizer = 4;
-      break;
-    case Optimizer::adam:
-    case Optimizer::adamw:
-      bytes.optimizer = 8;
-      break;
-  }
+  bytes.optimizer = 4 * optimizer_states(plan.job->training.optimizer);
   if (storage != DType::fp32) bytes.optimizer += 4;  // master weights
   if (plan.job->runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
   return bytes;
@@ -208,7 +198,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
 
 const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
   const Choices& c = plan.choices;
-  const std::array<int, 6> key = {c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel};
+  const TableKey key = {{c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel}, degrees_key(c)};
   if (last_ != nullptr && key == last_key_) return *last_;
   const auto [entry, fresh] = tables_.try_emplace(key);
   last_key_ = key;

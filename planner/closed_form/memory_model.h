@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/closed_form/cuts.h"
@@ -85,9 +86,11 @@ class MemoryModel {
   // By stage, of a layout: tp, pp, dp, cp, order.
   std::map<std::tuple<int, int, int, int, std::array<Dimension, 5>>, std::vector<const DeviceProfile*>>
       smallest_;
-  std::array<int, 6> last_key_{};
+  // tp, cp, ep, etp, micro-batch, sequence parallel; degrees_key().
+  using TableKey = std::pair<std::array<int, 6>, std::uint64_t>;
+  TableKey last_key_;
   const Table* last_ = nullptr;
-  std::map<std::array<int, 6>, Table> tables_;  // by tp, cp, ep, etp, micro-batch, sequence parallel
+  std::map<TableKey, Table> tables_;
   // Plans that differ in sharding alone are asked for one after another.
   struct LastSums {
     const Table* table = nullptr;

@@ -26,15 +26,16 @@ Evaluation evaluate(Plan plan) {
 Throughput throughput(const Evaluation& evaluation) {
   const Job& job = *evaluation.plan.job;
   const double step_s = evaluation.step_time_s();
-  if (step_s <= 0) return {};
+  Throughput rate;
+  rate.model_flops = model_flops(evaluation.plan);
+  if (step_s <= 0) return rate;
   double peak = 0;
   for (const NodeGroup& group : job.cluster.groups)
     peak += job.cluster.profiles[group.node.profile].peak(job.training.precision) * group.node.devices *
             group.count;
-  Throughput rate;
   rate.samples_per_s = static_cast<double>(job.training.global_batch) / step_s;
   rate.tokens_per_s = rate.samples_per_s * job.training.seq_len;
-  const double flops_per_s = model_flops(evaluation.plan) / step_s;
+  const double flops_per_s = rate.model_flops / step_s;
   rate.model_tflops_per_gpu = flops_per_s / evaluation.plan.choices.world() * 1e-12;
   rate.mfu = peak > 0 ? flops_per_s / peak : 0;
   rate.hfu = peak > 0 ? hardware_flops(evaluation.plan) / step_s / peak : 0;

@@ -25,6 +25,7 @@ Evaluation evaluate(Plan plan);
 
 // Rates that follow from the step time.
 struct Throughput {
+  double model_flops = 0;  // of a step, as model_flops(plan) counts them
   double samples_per_s = 0;
   double tokens_per_s = 0;  // 0 for models without sequences
   double model_tflops_per_gpu = 0;

@@ -8,10 +8,6 @@
 namespace orrery::planner {
 namespace {
 
-int optimizer_states(Optimizer optimizer) {
-  return optimizer == Optimizer::sgd ? 0 : optimizer == Optimizer::momentum ? 1 : 2;
-}
-
 double parameters_of_stage(const Plan& plan, int stage) {
   double parameters = 0;
   for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
@@ -25,8 +21,8 @@ double parameters_of_stage(const Plan& plan, int stage) {
 
 bool writes(const Plan& plan, int rank) {
   if (plan.choices.has_servers()) return true;
-  if (plan.choices.zero == 0) return data_group(plan, rank).ranks.front() == rank;
-  return replicate_group(plan, rank).ranks.front() == rank;
+  if (plan.choices.zero == 0) return group_of(GroupKind::data, plan, rank).ranks.front() == rank;
+  return group_of(GroupKind::replicate, plan, rank).ranks.front() == rank;
 }
 
 double to_host_bytes_per_s(const NodeType& node) {

@@ -60,8 +60,8 @@ std::vector<Choices> choices_with_replicas(const Plan& plan, int replicas) {
       if (plan.choices.micro_batch % micro_batch != 0) continue;
       one.micro_batch = micro_batch;
       one.replica_batches.clear();
-      const std::int64_t share = static_cast<std::int64_t>(replicas) * micro_batch;
-      if (plan.job->training.global_batch % share != 0) one.replica_batches = even_batches(plan, one);
+      if (!plan.job->training.divides_over(replicas, micro_batch))
+        one.replica_batches = even_batches(plan, one);
       all.push_back(one);
     }
   return all;

@@ -42,40 +42,40 @@ Answer plan_point(const Point& point, int jobs) {
   }
 }
 
-// By how much of the limit a bill exceeds it; at most 0 where it does not.
+// By how much of the limit a total exceeds it; at most 0 where it does not.
 double excess(double value, double limit) {
   return value / limit - 1;
 }
 
-double worst_excess(const Bill& bill, const Limits& limits) {
+double worst_excess(const Total& total, const Limits& limits) {
   double worst = -1;
-  if (limits.deadline_s) worst = std::max(worst, excess(bill.time_s, *limits.deadline_s));
+  if (limits.deadline_s) worst = std::max(worst, excess(total.time_s, *limits.deadline_s));
   if (limits.budget_usd)
-    worst = std::max(worst, excess(bill.cost_usd.value_or(kInfinity), *limits.budget_usd));
+    worst = std::max(worst, excess(total.cost_usd.value_or(kInfinity), *limits.budget_usd));
   return worst;
 }
 
-// The index whose `value` is least, among those with a bill that meets the limits and has one.
+// The index whose `value` is least, among those with a total that meets the limits and has one.
 template <typename Value>
-std::optional<std::size_t> least(const std::vector<std::optional<Bill>>& bills, const Limits& limits,
+std::optional<std::size_t> least(const std::vector<std::optional<Total>>& totals, const Limits& limits,
                                  Value value) {
   std::optional<std::size_t> best;
-  for (std::size_t i = 0; i < bills.size(); ++i) {
-    if (!bills[i] || !meets(*bills[i], limits)) continue;
-    if (!best || value(*bills[i]) < value(*bills[*best])) best = i;
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    if (!totals[i] || !meets(*totals[i], limits)) continue;
+    if (!best || value(*totals[i]) < value(*totals[*best])) best = i;
   }
   return best;
 }
 
-std::vector<std::size_t> front_of(const std::vector<std::optional<Bill>>& bills) {
+std::vector<std::size_t> front_of(const std::vector<std::optional<Total>>& totals) {
   std::vector<std::size_t> priced;
   std::vector<Figures> figures;
-  for (std::size_t i = 0; i < bills.size(); ++i) {
-    if (!bills[i] || !bills[i]->cost_usd) continue;
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    if (!totals[i] || !totals[i]->cost_usd) continue;
     priced.push_back(i);
     Figures& point = figures.emplace_back();
-    point.step_s = bills[i]->time_s;
-    point.cost_usd = *bills[i]->cost_usd;
+    point.step_s = totals[i]->time_s;
+    point.cost_usd = *totals[i]->cost_usd;
   }
   std::vector<std::size_t> front = pareto_front(figures);
   for (std::size_t& index : front) index = priced[index];
@@ -203,63 +203,63 @@ std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, cons
   return answers;
 }
 
-Bill bill_of(const Job& job, double step_s, double step_energy_j, const Goal& goal) {
+Total total_of(const Job& job, double step_s, double step_energy_j, const Goal& goal) {
   const double per_step =
       static_cast<double>(job.training.global_batch) * (goal.in_tokens ? job.training.seq_len : 1);
-  Bill bill;
-  bill.steps = goal.amount / per_step;
-  if (goal.asked) bill.steps = std::ceil(bill.steps);
-  bill.time_s = bill.steps * step_s;
-  bill.device_hours = bill.time_s * job.cluster.devices() / kSecondsPerHour;
-  if (const double price = usd_per_s(job.cluster); price > 0) bill.cost_usd = price * bill.time_s;
-  if (states_power(job.cluster)) bill.energy_j = bill.steps * step_energy_j;
-  return bill;
+  Total total;
+  total.steps = goal.amount / per_step;
+  if (goal.asked) total.steps = std::ceil(total.steps);
+  total.time_s = total.steps * step_s;
+  total.device_hours = total.time_s * job.cluster.devices() / kSecondsPerHour;
+  if (const double price = usd_per_s(job.cluster); price > 0) total.cost_usd = price * total.time_s;
+  if (states_power(job.cluster)) total.energy_j = total.steps * step_energy_j;
+  return total;
 }
 
-bool meets(const Bill& bill, const Limits& limits) {
-  return worst_excess(bill, limits) <= 0;
+bool meets(const Total& total, const Limits& limits) {
+  return worst_excess(total, limits) <= 0;
 }
 
-Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limits) {
-  const auto cost = [](const Bill& bill) { return bill.cost_usd.value_or(kInfinity); };
-  Verdict verdict;
-  verdict.fastest =
-      least(bills, limits, [&](const Bill& bill) { return std::make_tuple(bill.time_s, cost(bill)); });
-  verdict.cheapest =
-      least(bills, limits, [&](const Bill& bill) { return std::make_tuple(cost(bill), bill.time_s); });
-  if (verdict.cheapest && !bills[*verdict.cheapest]->cost_usd) verdict.cheapest.reset();
-  verdict.front = front_of(bills);
-  if (verdict.front.empty()) {
-    const auto quickest = least(bills, {}, [](const Bill& bill) { return bill.time_s; });
-    if (quickest) verdict.front = {*quickest};
+Selection select_points(const std::vector<std::optional<Total>>& totals, const Limits& limits) {
+  const auto cost = [](const Total& total) { return total.cost_usd.value_or(kInfinity); };
+  Selection selection;
+  selection.fastest =
+      least(totals, limits, [&](const Total& total) { return std::make_tuple(total.time_s, cost(total)); });
+  selection.cheapest =
+      least(totals, limits, [&](const Total& total) { return std::make_tuple(cost(total), total.time_s); });
+  if (selection.cheapest && !totals[*selection.cheapest]->cost_usd) selection.cheapest.reset();
+  selection.front = front_of(totals);
+  if (selection.front.empty()) {
+    const auto quickest = least(totals, {}, [](const Total& total) { return total.time_s; });
+    if (quickest) selection.front = {*quickest};
   }
-  return verdict;
+  return selection;
 }
 
-bool Verdict::on_front(std::size_t point) const {
+bool Selection::on_front(std::size_t point) const {
   return std::find(front.begin(), front.end(), point) != front.end();
 }
 
-std::optional<std::size_t> nearest(const std::vector<std::optional<Bill>>& bills, const Limits& limits) {
-  return least(bills, {}, [&](const Bill& bill) { return worst_excess(bill, limits); });
+std::optional<std::size_t> nearest(const std::vector<std::optional<Total>>& totals, const Limits& limits) {
+  return least(totals, {}, [&](const Total& total) { return worst_excess(total, limits); });
 }
 
-std::string miss_of(const Bill& bill, const Limits& limits) {
+std::string miss_of(const Total& total, const Limits& limits) {
   std::string text;
-  if (limits.deadline_s && bill.time_s > *limits.deadline_s)
-    text = fmt::format("takes {} days, {} days ({:.1f}%) too long", readable(bill.time_s / kSecondsPerDay),
-                       readable((bill.time_s - *limits.deadline_s) / kSecondsPerDay),
-                       100 * excess(bill.time_s, *limits.deadline_s));
-  if (!limits.budget_usd || meets(bill, {{}, limits.budget_usd})) return text;
+  if (limits.deadline_s && total.time_s > *limits.deadline_s)
+    text = fmt::format("takes {} days, {} days ({:.1f}%) too long", readable(total.time_s / kSecondsPerDay),
+                       readable((total.time_s - *limits.deadline_s) / kSecondsPerDay),
+                       100 * excess(total.time_s, *limits.deadline_s));
+  if (!limits.budget_usd || meets(total, {{}, limits.budget_usd})) return text;
   if (!text.empty()) text += " and ";
-  if (!bill.cost_usd) return text + "has no price";
-  return text + fmt::format("costs {} USD, {} USD ({:.1f}%) too much", readable(*bill.cost_usd),
-                            readable(*bill.cost_usd - *limits.budget_usd),
-                            100 * excess(*bill.cost_usd, *limits.budget_usd));
+  if (!total.cost_usd) return text + "has no price";
+  return text + fmt::format("costs {} USD, {} USD ({:.1f}%) too much", readable(*total.cost_usd),
+                            readable(*total.cost_usd - *limits.budget_usd),
+                            100 * excess(*total.cost_usd, *limits.budget_usd));
 }
 
-Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal, const Limits& limits,
-           int jobs, const Progress& progress) {
+Result plan_points(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal,
+                   const Limits& limits, int jobs, const Progress& progress) {
   check_goal(points, goal, limits);
   const auto start = std::chrono::steady_clock::now();
   Result result{std::move(varied), std::move(points), {}, goal, limits, {}, {}, {}, 0};
@@ -268,15 +268,15 @@ Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& go
   check_any_sound(result.points, result.answers);
   for (std::size_t i = 0; i < result.points.size(); ++i) {
     const std::optional<Planned>& best = result.answers[i].best;
-    result.bills.emplace_back();
+    result.totals.emplace_back();
     if (best)
-      result.bills.back() =
-          bill_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
+      result.totals.back() =
+          total_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
   }
   const auto several = std::count_if(result.varied.begin(), result.varied.end(),
                                      [](const Varied& v) { return v.values.size() > 1; });
   if (several == 1) result.efficiency = scaling_efficiency(result.points, result.answers);
-  result.verdict = judge(result.bills, limits);
+  result.selection = select_points(result.totals, limits);
   return result;
 }
 

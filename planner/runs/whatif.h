@@ -66,8 +66,8 @@ struct Goal {
   std::string_view unit() const { return in_tokens ? "tokens" : "samples"; }
 };
 
-// Of the whole goal.
-struct Bill {
+// What the whole goal takes on all of a point's devices.
+struct Total {
   double steps = 0;
   double time_s = 0;
   double device_hours = 0;
@@ -75,28 +75,28 @@ struct Bill {
   std::optional<double> energy_j;  // and its power
 };
 // `step_energy_j`: of a step, counted where all devices state their power.
-Bill bill_of(const Job& job, double step_s, double step_energy_j, const Goal& goal);
+Total total_of(const Job& job, double step_s, double step_energy_j, const Goal& goal);
 
 struct Limits {
   std::optional<double> deadline_s, budget_usd;
 };
 // A cost that is not known meets no budget.
-bool meets(const Bill& bill, const Limits& limits);
+bool meets(const Total& total, const Limits& limits);
 
-// Indices of points.
-struct Verdict {
+// Which points stand out; indices.
+struct Selection {
   std::optional<std::size_t> cheapest, fastest;  // of those that meet all limits
   // Of time and cost, by rising time, whatever the limits; where no cost is known the fastest.
   std::vector<std::size_t> front;
   bool on_front(std::size_t point) const;
 };
-// No bill: a point without a plan.
-Verdict judge(const std::vector<std::optional<Bill>>& bills, const Limits& limits);
+// No total: a point without a plan.
+Selection select_points(const std::vector<std::optional<Total>>& totals, const Limits& limits);
 // The point that is nearest to all limits, by the larger of the shares by which it misses them; none where no
-// point has a bill.
-std::optional<std::size_t> nearest(const std::vector<std::optional<Bill>>& bills, const Limits& limits);
+// point has a total.
+std::optional<std::size_t> nearest(const std::vector<std::optional<Total>>& totals, const Limits& limits);
 // "takes 34.2 days, 4.20 days (14.0%) too long".
-std::string miss_of(const Bill& bill, const Limits& limits);
+std::string miss_of(const Total& total, const Limits& limits);
 
 struct Result {
   std::vector<Varied> varied;
@@ -104,17 +104,18 @@ struct Result {
   std::vector<Answer> answers;
   Goal goal;
   Limits limits;
-  std::vector<std::optional<Bill>> bills;
+  std::vector<std::optional<Total>> totals;
   // Tokens (or samples) a second and device beside those of the first point that has a plan. Empty unless
   // exactly one key has several values.
   std::vector<std::optional<double>> efficiency;
-  Verdict verdict;
+  Selection selection;
   double search_s = 0;
 };
-// Throws UserError where the goal is in tokens and a model has no sequences, a budget is set and no cluster
-// states its price, or the pins of every point contradict each other or the job.
-Result ask(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal, const Limits& limits,
-           int jobs, const Progress& progress = {});
+// Plans every point, `jobs` at a time, and adds up what the goal takes there. Throws UserError where the goal
+// is in tokens and a model has no sequences, a budget is set and no cluster states its price, or the pins of
+// every point contradict each other or the job.
+Result plan_points(std::vector<Varied> varied, std::vector<Point> points, const Goal& goal,
+                   const Limits& limits, int jobs, const Progress& progress = {});
 
 // At least three digits that count, thousands apart: "1,400,685", "33.2", "0.0123".
 std::string readable(double number);

@@ -19,7 +19,7 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
         text(point.job->training.seq_len)})
     row.push_back(fact);
   const Answer& answer = result.answers[i];
-  const Bill bill = result.bills[i].value_or(Bill{});
+  const Total total = result.totals[i].value_or(Total{});
   std::vector<std::string> found(12);
   if (answer.best) {
     const Planned& best = *answer.best;
@@ -28,15 +28,15 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
     for (const double figure : {best.evaluation.step_time_s(), rate.samples_per_s, rate.tokens_per_s,
                                 rate.mfu, best.evaluation.memory.total})
       found.push_back(text(figure));
-    for (const std::string& figure : {text(bill.steps), text(bill.time_s), text(bill.device_hours),
-                                      known(bill.cost_usd), known(bill.energy_j), text(best.gap)})
+    for (const std::string& figure : {text(total.steps), text(total.time_s), text(total.device_hours),
+                                      known(total.cost_usd), known(total.energy_j), text(best.gap)})
       found.push_back(figure);
   }
   row.insert(row.end(), found.begin(), found.end());
   if (!result.efficiency.empty()) row.push_back(known(result.efficiency[i]));
-  const bool met = result.bills[i] && meets(bill, result.limits);
+  const bool met = result.totals[i] && meets(total, result.limits);
   for (const bool mark :
-       {met, result.verdict.cheapest == i, result.verdict.fastest == i, result.verdict.on_front(i)})
+       {met, result.selection.cheapest == i, result.selection.fastest == i, result.selection.on_front(i)})
     row.emplace_back(mark ? "1" : "0");
   row.push_back(answer.refusal);
   return row;

@@ -49,7 +49,7 @@ bool Admission::plausible(const Choices& c) {
   plain.ep = c.ep;
   plain.sequence_parallel = c.sequence_parallel;
   if (shares_samples(c)) plain.micro_batch = c.tp;  // a sample each
-  if (job_->training.global_batch % c.dp != 0) plain.replica_batches = some_shares(plain);
+  if (!job_->training.divides_over(c.dp)) plain.replica_batches = some_shares(plain);
   plain.schedule =
       pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule : Schedule::one_f_one_b;
   // Where the pinned layers are of chunks, the leaves decide.

@@ -26,7 +26,7 @@ double slowest_s(const std::shared_ptr<const Job>& job, GraphCuts& cuts, Geometr
   Choices choices;
   choices.pp = stages;
   choices.dp = job->cluster.devices() / stages;
-  const std::int64_t share = std::max<std::int64_t>(1, job->training.global_batch / choices.dp);
+  const std::int64_t share = std::max<std::int64_t>(1, job->training.samples_each(choices.dp));
   // As many micro-batches as keep a pipeline busy, where the batch has them.
   for (const int size : divisors(share))
     if (size == 1 || share / size >= 4 * stages) choices.micro_batch = size;
@@ -47,7 +47,7 @@ std::shared_ptr<const Job> with_order(const std::shared_ptr<const Job>& job, con
   std::vector<int> counts = pins.pp ? std::vector<int>{*pins.pp} : divisors(world);
   std::erase_if(counts, [&](int stages) {
     return stages <= 1 || stages > kMostStages || world % stages != 0 ||
-           job->training.global_batch % (world / stages) != 0;
+           !job->training.divides_over(world / stages);
   });
   if (counts.empty()) return job;
   std::vector<std::shared_ptr<const Job>> jobs;

@@ -237,6 +237,11 @@ PinOption grad_compression() {
       &Pins::grad_compression, &Choices::grad_compression, compression_from_name);
   pin.option.range = "none, fp16, int8 or topk:RATIO with a ratio above 0, at most 1";
   pin.read = read_compression;
+  pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
+    if (own.grad_compression) return;
+    merged.grad_compression = other.grad_compression;
+    merged.topk_ratio = other.topk_ratio;
+  };
   pin.fields.push_back(field("topk_ratio", &Choices::topk_ratio));
   return pin;
 }

@@ -112,7 +112,7 @@ class Enumerator {
               admission_.shares_samples(choices) && pins_.sequence_parallel.value_or(true);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
           if (job_->training.global_batch < choices.dp) continue;
-          if (!unlike_ && job_->training.global_batch % choices.dp != 0) continue;
+          if (!unlike_ && !job_->training.divides_over(choices.dp)) continue;
           if (!admission_.plausible(choices)) continue;
           for_experts(choices);
         }
@@ -145,11 +145,11 @@ class Enumerator {
                       world_ % product != 0 ? "does not divide" : "is not", world_, job_->cluster.name),
           "expected a layout of all devices; `nodes` or `gpus` say how many there are");
     const std::int64_t batch = job_->training.global_batch;
-    const std::int64_t share = std::int64_t{pins_.dp.value_or(1)} * pins_.micro_batch.value_or(1);
-    if (batch % share != 0 && !unlike_)
-      throw UserError(
-          fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch, share),
-          "expected `global_batch` to be dp * micro-batch * micro-batches");
+    const std::int64_t replicas = pins_.dp.value_or(1), micro_batch = pins_.micro_batch.value_or(1);
+    if (!job_->training.divides_over(replicas, micro_batch) && !unlike_)
+      throw UserError(fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch,
+                                  replicas * micro_batch),
+                      "expected `global_batch` to be dp * micro-batch * micro-batches");
     if (pins_.interleave && *pins_.interleave > 1 && pins_.schedule &&
         *pins_.schedule != Schedule::interleaved)
       throw UserError(fmt::format("`interleave` {} contradicts `schedule` {}", *pins_.interleave,
@@ -255,11 +255,11 @@ class Enumerator {
 
   void for_micro_batches(Choices choices) {
     const std::int64_t batch = job_->training.global_batch;
-    const std::int64_t share = batch / choices.dp;
-    const bool even = batch % choices.dp == 0;
+    const std::int64_t share = job_->training.samples_each(choices.dp);
+    const bool even = job_->training.divides_over(choices.dp);
     for (const int micro_batch : values(pins_.micro_batch, divisors(even ? share : batch))) {
       if (micro_batch > share) break;
-      if (even && share % micro_batch != 0) continue;
+      if (even && !job_->training.divides_over(choices.dp, micro_batch)) continue;
       if (admission_.shares_samples(choices) && micro_batch % choices.tp != 0 && !pins_.micro_batch) continue;
       if (!pins_.micro_batch && micro_batch > 1 &&
           static_cast<std::int64_t>(micro_batch) * job_->training.seq_len / choices.cp > kMicroBatchTokens)
@@ -372,8 +372,7 @@ class Enumerator {
 
   // On unlike devices also with the shares of the batch that their speed asks for.
   void add_families(Choices choices) {
-    const std::int64_t all = std::int64_t{choices.dp} * choices.micro_batch;
-    if (job_->training.global_batch % all == 0) add_family(choices);
+    if (job_->training.divides_over(choices.dp, choices.micro_batch)) add_family(choices);
     if (!unlike_ || choices.dp == 1 || choices.ep > 1) return;
     choices.replica_batches = estimator().shares_by_speed(choices);
     if (!choices.replica_batches.empty()) add_family(choices);

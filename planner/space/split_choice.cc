@@ -157,7 +157,7 @@ std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, co
   double most = 0;
   for (const int tp : degrees) {
     // A sample at least for each rank.
-    if (tp <= 1 || world % tp != 0 || job->training.global_batch % world != 0) continue;
+    if (tp <= 1 || world % tp != 0 || !job->training.divides_over(world)) continue;
     std::vector<Candidate> here = chosen(job, tp, pins.tp.has_value());
     double gain = 0;
     for (const Candidate& candidate : here) gain += candidate.gain_s;

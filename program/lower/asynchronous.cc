@@ -49,7 +49,7 @@ void add_services(Lowering& lowering) {
       service.instructions.push_back(std::move(instruction));
     };
     for (const Instruction& own : program.instructions) {
-      if (own.stream != Stream::data_receive) continue;
+      if (own.form != Parallelism::server || own.reads.front().kind != TensorKind::parameters) continue;
       const std::int32_t bucket = own.writes.front().index;
       Instruction push = slice_exchange(lowering, bucket, TensorKind::gradients);
       push.stream = Stream::data_receive;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
@@ -240,28 +241,54 @@ Pass PassBuilder::finish() {
   return std::move(pass_);
 }
 
-void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind) {
+namespace {
+
+// What all forms say to each other around an operator: before it in their order, behind it the other way.
+void communicate_before(Lowering& lowering, PassBuilder& pass, int op,
+                        LoweringForm::Around LoweringForm::*say) {
   Communications communications;
+  for (const LoweringForm& form : lowering_forms())
+    if (form.*say != nullptr) (form.*say)(lowering, op, &communications);
+  communicate_all(pass, &communications);
+}
+
+void communicate_behind(Lowering& lowering, PassBuilder& pass, int op,
+                        LoweringForm::Around LoweringForm::*say) {
+  Communications communications;
+  const std::deque<LoweringForm>& forms = lowering_forms();
+  for (auto form = forms.rbegin(); form != forms.rend(); ++form)
+    if ((*form).*say != nullptr) ((*form).*say)(lowering, op, &communications);
+  communicate_all(pass, &communications);
+}
+
+// By the form that runs the operator in its own way, where there is one.
+bool run_by_form(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind,
+                 LoweringForm::Run LoweringForm::*run) {
+  const std::deque<LoweringForm>& forms = lowering_forms();
+  return std::any_of(forms.begin(), forms.end(), [&](const LoweringForm& form) {
+    return form.*run != nullptr && (form.*run)(lowering, pass, op, kind);
+  });
+}
+
+void run_operator(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+  const auto run = is_forward(kind) ? &LoweringForm::forward : &LoweringForm::backward;
+  if (!run_by_form(lowering, pass, op, kind, run)) pass.compute(op, kind);
+}
+
+}  // namespace
+
+void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind) {
   for (int i = operators.begin; i < operators.end; ++i) {
     if (i > operators.begin && lowering.op(i).layer != lowering.op(i - 1).layer) pass.cut();
-    tensor_before_forward(lowering, i, &communications);
-    communicate_all(pass, &communications);
-    if (is_ring(lowering, i)) {
-      ring_forward(lowering, pass, i, kind);
-    } else {
-      pass.compute(i, kind);
-    }
-    expert_after_forward(lowering, i, &communications);
-    split_after_forward(lowering, i, &communications);
-    tensor_after_forward(lowering, i, &communications);
-    communicate_all(pass, &communications);
+    communicate_before(lowering, pass, i, &LoweringForm::before_forward);
+    run_operator(lowering, pass, i, kind);
+    communicate_behind(lowering, pass, i, &LoweringForm::after_forward);
   }
 }
 
 namespace {
 
 void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, ComputeKind kind) {
-  Communications communications;
   int end_of_layer = chunk.operators.end;  // of the layer that is being run through, from its end
   for (int i = chunk.operators.end - 1; i >= chunk.operators.begin; --i) {
     const int layer = lowering.op(i).layer;
@@ -278,28 +305,13 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
     }
     if (recomputes_operator(lowering, i)) {
       pass.cut();
-      if (is_ring(lowering, i)) {
-        ring_forward(lowering, pass, i, ComputeKind::recompute);
-      } else {
-        pass.compute(i, ComputeKind::recompute);
-      }
+      run_operator(lowering, pass, i, ComputeKind::recompute);
       pass.cut();
     }
-    if (kind == ComputeKind::backward && overlaps_columns(lowering, i)) {
-      overlapped_backward(lowering, pass, i);
-      continue;
-    }
-    tensor_before_backward(lowering, i, &communications);
-    expert_before_backward(lowering, i, &communications);
-    split_before_backward(lowering, i, &communications);
-    communicate_all(pass, &communications);
-    if (is_ring(lowering, i)) {
-      ring_backward(lowering, pass, i, kind);
-    } else {
-      pass.compute(i, kind);
-    }
-    tensor_after_backward(lowering, i, &communications);
-    communicate_all(pass, &communications);
+    if (run_by_form(lowering, pass, i, kind, &LoweringForm::backward_and_around)) continue;
+    communicate_before(lowering, pass, i, &LoweringForm::before_backward);
+    run_operator(lowering, pass, i, kind);
+    communicate_behind(lowering, pass, i, &LoweringForm::after_backward);
   }
 }
 

@@ -72,6 +72,7 @@ Instruction compressed_collective(const Lowering& lowering, int index) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.group = bucket.group;
   if (choices.grad_compression == Compression::fp16) {
     instruction.collective = choices.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;

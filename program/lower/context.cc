@@ -1,5 +1,6 @@
 // Context parallelism: ring attention (Liu et al., arXiv 2310.01889) over sequences dealt out in 2 x cp
 // parts, rank p taking parts p and 2 cp - 1 - p, so that under a causal mask every block is the same work.
+#include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
@@ -64,6 +65,7 @@ class RingAttention {
     Instruction& instruction = pattern.instruction;
     instruction.op = Op::exchange;
     instruction.stream = Stream::context;
+    instruction.form = Parallelism::context;
     instruction.micro_batch = kOpenMicroBatch;
     instruction.block = block;
     instruction.dtype = lowering_.plan().activation_type();
@@ -113,18 +115,30 @@ class RingAttention {
   double bytes_ = 0;
 };
 
-}  // namespace
-
 bool is_ring(const Lowering& lowering, int op) {
   return lowering.choices().cp > 1 && lowering.op(op).kind == OperatorKind::attention;
 }
 
-void ring_forward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+bool ring_forward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+  if (!is_ring(lowering, op)) return false;
   RingAttention(lowering, pass, op).forward(kind);
+  return true;
 }
 
-void ring_backward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+bool ring_backward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+  if (!is_ring(lowering, op)) return false;
   RingAttention(lowering, pass, op).backward(kind);
+  return true;
+}
+
+}  // namespace
+
+LoweringForm context_lowering() {
+  LoweringForm form;
+  form.id = Parallelism::context;
+  form.forward = ring_forward;
+  form.backward = ring_backward;
+  return form;
 }
 
 }  // namespace orrery::internal

@@ -1,220 +1,38 @@
 // Data parallelism: which gradients are reduced together and when, and what ends a step.
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <string>
 
 #include "base/error.h"
+#include "program/buckets.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
 namespace {
 
-struct Owner {
-  int op = 0;
-  int parameter = 0;
-};
-
-std::vector<LayerRange> local_ranges(const Lowering& lowering) {
-  std::vector<LayerRange> ranges;
-  ranges.reserve(static_cast<std::size_t>(lowering.choices().interleave));
-  for (int chunk = 0; chunk < lowering.choices().interleave; ++chunk) {
-    ranges.push_back(operators_of(lowering.plan(), lowering.program.at.pp, chunk));
+// Elements of partial gradients in what this rank owns of the bucket once it is reduced.
+std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket, const char* partial) {
+  std::int64_t begin = 0;
+  std::int64_t end = bucket.elements;
+  if (lowering.choices().zero >= 1 && bucket.group >= 0) {
+    const auto& ranks = lowering.group_at(bucket.group).ranks;
+    const auto position = std::find(ranks.begin(), ranks.end(), lowering.program.rank) - ranks.begin();
+    const std::int64_t shard = bucket.elements / static_cast<std::int64_t>(ranks.size());
+    begin = shard * position;
+    end = begin + shard;
   }
-  return ranges;
-}
-
-bool is_local(const std::vector<LayerRange>& ranges, int op) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [op](const LayerRange& range) { return op >= range.begin && op < range.end; });
-}
-
-// Tensors with an alias: by name, the operator that owns it and the operators that use it.
-struct Tie {
-  Owner owner;
-  std::vector<Owner> aliases;
-};
-
-std::map<std::string, Tie> find_ties(const Lowering& lowering) {
-  std::map<std::string, Tie> ties;
-  for (int i = 0; i < lowering.op_count(); ++i) {
-    const auto& parameters = lowering.op(i).parameters;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      if (!parameters[p].tied_to.empty()) {
-        ties[parameters[p].tied_to].aliases.push_back({i, static_cast<int>(p)});
-      }
-    }
-  }
-  for (int i = 0; i < lowering.op_count() && !ties.empty(); ++i) {
-    const auto& parameters = lowering.op(i).parameters;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      const auto tie = ties.find(parameters[p].name);
-      if (tie != ties.end() && parameters[p].tied_to.empty()) tie->second.owner = {i, static_cast<int>(p)};
-    }
-  }
-  return ties;
-}
-
-// Where a parameter of this rank lives: `alias` parameters share another's place; `shared` ones are held by
-// another stage too.
-struct Residence {
-  Owner place;
-  bool shared = false;
-};
-
-class BucketLayout {
- public:
-  BucketLayout(Lowering& lowering) : lowering_(lowering), ranges_(local_ranges(lowering)) {
-    lowering_.bucket_of.resize(static_cast<std::size_t>(lowering_.op_count()));
-    for (int i = 0; i < lowering_.op_count(); ++i) {
-      lowering_.bucket_of[static_cast<std::size_t>(i)].assign(lowering_.op(i).parameters.size(), -1);
-    }
-    for (const auto& [name, tie] : find_ties(lowering_)) resolve(tie);
-  }
-
-  void run() {
-    for (int chunk = lowering_.choices().interleave - 1; chunk >= 0; --chunk) {
-      lay_out_chunk(chunk, /*expert=*/false);
-      lay_out_chunk(chunk, /*expert=*/true);
-      for (const Owner& at : shared_) {
-        if (at.op < ranges_[static_cast<std::size_t>(chunk)].begin ||
-            at.op >= ranges_[static_cast<std::size_t>(chunk)].end) {
-          continue;
-        }
-        append(at, chunk);
-        close(/*shared=*/true);
-      }
-    }
-    for (const auto& [alias, place] : aliases_) {
-      lowering_.bucket_of[static_cast<std::size_t>(alias.first)][static_cast<std::size_t>(alias.second)] =
-          lowering_.bucket_of[static_cast<std::size_t>(place.op)][static_cast<std::size_t>(place.parameter)];
-    }
-  }
-
- private:
-  void resolve(const Tie& tie) {
-    const bool owned_here = is_local(ranges_, tie.owner.op);
-    bool used_elsewhere = !owned_here;
-    bool held = owned_here;
-    Owner place = tie.owner;
-    for (const Owner& alias : tie.aliases) {
-      if (!is_local(ranges_, alias.op)) {
-        used_elsewhere = true;
-        continue;
-      }
-      if (!held) {
-        place = alias;
-        held = true;
-      } else {
-        aliases_[{alias.op, alias.parameter}] = place;
-      }
-    }
-    if (held && used_elsewhere) shared_.push_back(place);
-  }
-
-  void lay_out_chunk(int chunk, bool expert) {
-    const LayerRange range = ranges_[static_cast<std::size_t>(chunk)];
-    for (int i = range.end - 1; i >= range.begin; --i) {
-      // FSDP's unit is the layer: what is gathered together is used together.
-      const bool enters_layer = i + 1 < range.end && lowering_.op(i + 1).layer != lowering_.op(i).layer;
-      if (lowering_.choices().zero == 3 && enters_layer) close(false);
-      for (std::size_t p = 0; p < lowering_.op(i).parameters.size(); ++p) {
-        const Owner at{i, static_cast<int>(p)};
-        const bool is_shared = std::any_of(shared_.begin(), shared_.end(), [&](const Owner& other) {
-          return other.op == at.op && other.parameter == at.parameter;
-        });
-        if (set_apart(i, lowering_.op(i).parameters[p]) != expert || is_shared ||
-            aliases_.count({at.op, at.parameter}) != 0) {
-          continue;
-        }
-        const double limit = lowering_.choices().zero == 3 ? 0 : lowering_.plan().bucket_bytes();
-        const auto elements = local_elements(lowering_.op(i).parameters[p], lowering_.shard());
-        const double element_bytes = bytes_of(lowering_.plan().gradient_type());
-        if (limit > 0 && !bucket_.parameters.empty() &&
-            static_cast<double>(bucket_.elements + elements) * element_bytes > limit) {
-          close(false);
-        }
-        expert_ = expert;
-        append(at, chunk);
-      }
-    }
-    close(false);
-  }
-
-  void append(const Owner& at, int chunk) {
-    const Operator& op = lowering_.op(at.op);
-    const ParameterTensor& tensor = op.parameters[static_cast<std::size_t>(at.parameter)];
-    const std::int64_t elements = local_elements(tensor, lowering_.shard());
-    bucket_.chunk = chunk;
-    bucket_.parameters.push_back({at.op, at.parameter, bucket_.elements, elements});
-    bucket_.elements += elements;
-    if (gradient_is_partial(op, tensor, lowering_.shard()) && !expert_) {
-      partial_.push_back({at.op, at.parameter, bucket_.parameters.back().offset, elements});
-    }
-    lowering_.bucket_of[static_cast<std::size_t>(at.op)][static_cast<std::size_t>(at.parameter)] =
-        static_cast<int>(lowering_.program.buckets.size());
-  }
-
-  void close(bool shared) {
-    if (bucket_.parameters.empty()) return;
-    bucket_.group = gradient_group(lowering_, expert_);
-    const std::int64_t members =
-        bucket_.group < 0 ? 1 : static_cast<std::int64_t>(lowering_.group_at(bucket_.group).ranks.size());
-    bucket_.elements = (bucket_.elements + members - 1) / members * members;
-    lowering_.partial_elements.push_back(owned_partial(members));
-    lowering_.program.buckets.push_back(std::move(bucket_));
-    lowering_.tied_bucket.push_back(shared);
-    bucket_ = {};
-    partial_.clear();
-    expert_ = false;
-  }
-
-  // Elements of partial gradients in what this rank owns of the bucket once it is reduced.
-  std::int64_t owned_partial(std::int64_t members) const {
-    std::int64_t begin = 0;
-    std::int64_t end = bucket_.elements;
-    if (lowering_.choices().zero >= 1 && members > 1) {
-      const auto& ranks = lowering_.group_at(bucket_.group).ranks;
-      const auto position = std::find(ranks.begin(), ranks.end(), lowering_.program.rank) - ranks.begin();
-      begin = bucket_.elements / members * position;
-      end = begin + bucket_.elements / members;
-    }
-    std::int64_t elements = 0;
-    for (const BucketParameter& slice : partial_) {
+  std::int64_t elements = 0;
+  for (const BucketParameter& slice : bucket.parameters)
+    if (*partial++ != 0)
       elements += std::max<std::int64_t>(
           0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
-    }
-    return elements;
-  }
-
-  // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
-  // other.
-  // So are a general graph's that every tensor rank holds whole: each saw samples of its own.
-  bool set_apart(int op, const ParameterTensor& tensor) const {
-    if (!lowering_.plan().job->workload.transformer)
-      return gradient_is_partial(lowering_.op(op), tensor, lowering_.shard());
-    return tensor.expert && (lowering_.choices().ep > 1 || lowering_.shard().sequence_parallel);
-  }
-
-  static int gradient_group(Lowering& lowering, bool expert) {
-    const Choices& choices = lowering.choices();
-    if (expert) return lowering.group(GroupKind::expert_data);
-    return lowering.group(choices.hybrid() ? GroupKind::shard : GroupKind::data);
-  }
-
-  Lowering& lowering_;
-  std::vector<LayerRange> ranges_;
-  std::map<std::pair<int, int>, Owner> aliases_;
-  std::vector<Owner> shared_;
-  Bucket bucket_;
-  bool expert_ = false;
-  std::vector<BucketParameter> partial_;
-};
+  return elements;
+}
 
 Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double elements, DType type) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.collective = kind;
   instruction.group = group;
   instruction.dtype = type;
@@ -228,7 +46,31 @@ Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double e
 }  // namespace
 
 void lay_out_buckets(Lowering& lowering) {
-  BucketLayout(lowering).run();
+  const Plan& plan = lowering.plan();
+  const BucketLayout layout =
+      bucket_layout(plan, lowering.program.at.pp, tied_tensors(plan.job->workload), held_parameters(plan));
+  lowering.bucket_of.resize(static_cast<std::size_t>(lowering.op_count()));
+  for (int i = 0; i < lowering.op_count(); ++i)
+    lowering.bucket_of[static_cast<std::size_t>(i)].assign(lowering.op(i).parameters.size(), -1);
+  const auto bucket_of = [&](int op, int parameter) -> int& {
+    return lowering.bucket_of[static_cast<std::size_t>(op)][static_cast<std::size_t>(parameter)];
+  };
+  for (const LaidBucket& laid : layout.buckets) {
+    Bucket bucket;
+    bucket.parameters.assign(layout.parameters.begin() + laid.begin, layout.parameters.begin() + laid.end);
+    bucket.chunk = laid.chunk;
+    bucket.group = lowering.group(bucket_group(lowering.choices(), laid.apart));
+    const std::int64_t members =
+        bucket.group < 0 ? 1 : static_cast<std::int64_t>(lowering.group_at(bucket.group).ranks.size());
+    bucket.elements = (laid.elements + members - 1) / members * members;
+    for (const BucketParameter& held : bucket.parameters)
+      bucket_of(held.op, held.parameter) = static_cast<int>(lowering.program.buckets.size());
+    lowering.partial_elements.push_back(owned_partial(lowering, bucket, layout.partial.data() + laid.begin));
+    lowering.tied_bucket.push_back(laid.tied);
+    lowering.program.buckets.push_back(std::move(bucket));
+  }
+  for (const auto& [alias, place] : layout.aliases)
+    bucket_of(alias.op, alias.parameter) = bucket_of(place.op, place.parameter);
 }
 
 std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_batch, bool last,
@@ -310,6 +152,7 @@ void reduce_partial(Lowering& lowering, std::vector<std::int64_t>* ready) {
                                       {TensorKind::replicated_gradient, 0, -1}, static_cast<double>(elements),
                                       lowering.plan().gradient_type());
   instruction.stream = Stream::tensor;
+  instruction.form = Parallelism::tensor;
   instruction.after = makers_of(lowering, *ready, buckets);
   for (const std::int32_t bucket : buckets) {
     instruction.reads.push_back({TensorKind::gradients, bucket, -1});

@@ -1,6 +1,7 @@
 // Expert parallelism (GShard, arXiv 2006.16668): tokens travel to the ranks that hold their experts and back.
 // Where tensor ranks share an expert (Megatron-Core's expert tensor parallelism), its products are split as
 // those of a dense MLP are, and so is what the ranks say to each other.
+#include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
@@ -12,6 +13,7 @@ Instruction collective(Lowering& lowering, CollectiveKind kind, GroupKind group,
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::expert;
+  instruction.form = Parallelism::expert;
   instruction.collective = kind;
   instruction.group = lowering.group(group);
   instruction.dtype = lowering.plan().activation_type();
@@ -52,8 +54,6 @@ void from_experts(Lowering& lowering, const TensorRef& tensor, double own_bytes,
     out->push_back(collective(lowering, CollectiveKind::all_to_all, GroupKind::expert, tensor, own_bytes));
 }
 
-}  // namespace
-
 void expert_after_forward(Lowering& lowering, int op, Communications* out) {
   const TensorRef tensor{TensorKind::activation, op, kOpenMicroBatch};
   const double bytes = output_bytes(lowering.op(op), lowering.shard());
@@ -68,6 +68,16 @@ void expert_before_backward(Lowering& lowering, int op, Communications* out) {
   if (feeds_combine(lowering, op))
     to_experts(lowering, tensor, bytes / gathered_ranks(lowering.shard()), out);
   if (lowering.op(op).kind == OperatorKind::dispatch) from_experts(lowering, tensor, bytes, out);
+}
+
+}  // namespace
+
+LoweringForm expert_lowering() {
+  LoweringForm form;
+  form.id = Parallelism::expert;
+  form.after_forward = expert_after_forward;
+  form.before_backward = expert_before_backward;
+  return form;
 }
 
 }  // namespace orrery::internal

@@ -13,7 +13,6 @@ namespace internal {
 Lowering::Lowering(const Plan& plan, int rank) : plan_(plan), shard_(shard_of(plan)) {
   program.rank = rank;
   program.at = coordinates_of(plan, rank);
-  groups_.fill(-2);
   const auto& operators = plan.job->workload.operators;
   uses_.resize(operators.size());
   for (int i = 0; i < op_count(); ++i) {
@@ -35,45 +34,10 @@ double Lowering::activation_bytes(int index) const {
 }
 
 int Lowering::group(GroupKind kind) {
-  int& index = groups_[static_cast<std::size_t>(kind)];
-  if (index != -2) return index;
-  Group made;
-  switch (kind) {
-    case GroupKind::tensor:
-      made = tensor_group(plan_, program.rank);
-      break;
-    case GroupKind::data:
-      made = data_group(plan_, program.rank);
-      break;
-    case GroupKind::shard:
-      made = shard_group(plan_, program.rank);
-      break;
-    case GroupKind::replicate:
-      made = replicate_group(plan_, program.rank);
-      break;
-    case GroupKind::embedding:
-      made = embedding_group(plan_, program.rank);
-      break;
-    case GroupKind::expert:
-      made = expert_group(plan_, program.rank);
-      break;
-    case GroupKind::expert_data:
-      made = expert_data_group(plan_, program.rank);
-      break;
-    case GroupKind::expert_tensor:
-      made = expert_tensor_group(plan_, program.rank);
-      break;
-    case GroupKind::context:
-      made = context_group(plan_, program.rank);
-      break;
-    case GroupKind::world:
-      made.kind = kind;
-      for (int rank = 0; rank < choices().world(); ++rank) made.ranks.push_back(rank);
-      break;
-    case GroupKind::pipeline:
-      throw InternalError("a pipeline's stages talk pairwise");
-  }
-  index = -1;
+  const auto [at, unknown] = groups_.try_emplace(kind, -1);
+  int& index = at->second;
+  if (!unknown) return index;
+  Group made = group_of(kind, plan_, program.rank);
   if (made.ranks.size() > 1) {
     index = static_cast<int>(program.groups.size());
     program.groups.push_back(std::move(made));

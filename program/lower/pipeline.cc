@@ -127,6 +127,7 @@ class ScheduleRun {
     instruction.op = Op::exchange;
     instruction.stream = backward ? (send ? Stream::pipeline_backward : Stream::pipeline_backward_receive)
                                   : (send ? Stream::pipeline_forward : Stream::pipeline_forward_receive);
+    instruction.form = Parallelism::pipeline;
     instruction.micro_batch = micro_batch;
     instruction.dtype = lowering_.plan().activation_type();
     const auto crossing = static_cast<int>(boundary.operators.size());

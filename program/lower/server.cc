@@ -46,6 +46,7 @@ Instruction slice_exchange(const Lowering& lowering, int bucket, TensorKind kind
   Instruction instruction;
   instruction.op = Op::exchange;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::server;
   instruction.dtype = gradients ? lowering.plan().gradient_type() : lowering.plan().parameter_type();
   instruction.reads.push_back({kind, bucket, -1});
   return instruction;
@@ -111,6 +112,7 @@ std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::i
     Instruction instruction;
     instruction.op = Op::collective;
     instruction.stream = Stream::data;
+    instruction.form = Parallelism::data;
     instruction.collective = kind;
     instruction.group = group;
     instruction.dtype = type;
@@ -142,6 +144,7 @@ void gather_loss(Lowering& lowering, int micro_batch) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.collective = CollectiveKind::gather;
   instruction.group = lowering.group(GroupKind::data);
   instruction.dtype = DType::fp32;

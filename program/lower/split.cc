@@ -3,6 +3,7 @@
 // Gathering samples before it, and summing partial outputs behind a row split, is what sequence parallelism
 // does with a sequence's rows (tensor.cc). Here: the features of a column split go back to their
 // samples where a reader wants them whole.
+#include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
@@ -29,6 +30,7 @@ void all_to_all(Lowering& lowering, TensorKind kind, int op, Communications* out
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::tensor;
+  instruction.form = Parallelism::tensor;
   instruction.collective = CollectiveKind::all_to_all;
   instruction.group = lowering.group(GroupKind::tensor);
   instruction.dtype = lowering.plan().activation_type();
@@ -43,14 +45,22 @@ void all_to_all(Lowering& lowering, TensorKind kind, int op, Communications* out
   if (!instruction.reads.empty()) out->push_back(std::move(instruction));
 }
 
-}  // namespace
-
 void split_after_forward(Lowering& lowering, int op, Communications* out) {
   all_to_all(lowering, TensorKind::activation, op, out);
 }
 
 void split_before_backward(Lowering& lowering, int op, Communications* out) {
   all_to_all(lowering, TensorKind::activation_gradient, op, out);
+}
+
+}  // namespace
+
+LoweringForm split_lowering() {
+  LoweringForm form;
+  form.id = Parallelism::tensor;
+  form.after_forward = split_after_forward;
+  form.before_backward = split_before_backward;
+  return form;
 }
 
 }  // namespace orrery::internal

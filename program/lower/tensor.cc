@@ -1,5 +1,6 @@
 // Tensor parallelism (Shoeybi et al., arXiv 1909.08053) and sequence parallelism (Korthikanti et al., arXiv
 // 2205.05198): what the tensor group says to each other around one operator.
+#include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
@@ -30,6 +31,7 @@ Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::tensor;
+  instruction.form = Parallelism::tensor;
   instruction.collective = kind;
   instruction.group = lowering.group(GroupKind::tensor);
   instruction.dtype = lowering.plan().activation_type();
@@ -69,8 +71,6 @@ void for_each_input_feeding_columns(const Lowering& lowering, int op, Visit visi
     if (feeds_columns(lowering, input)) visit(input);
   }
 }
-
-}  // namespace
 
 void tensor_before_forward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
@@ -126,6 +126,8 @@ void tensor_after_backward(Lowering& lowering, int op, Communications* out) {
   });
 }
 
+// Where the runtime overlaps them, a column-split product's backward pass runs beside its communication: the
+// input is gathered while its gradient is computed, and that is reduced while the weight's is.
 bool overlaps_columns(const Lowering& lowering, int op) {
   if (lowering.shard().tp == 1 || !lowering.plan().job->runtime.overlap_tensor) return false;
   const Operator& self = lowering.op(op);
@@ -164,20 +166,23 @@ void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op) {
   pass.wait_for(reduced);
 }
 
-bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {
-  if (shard.tp == 1 || tensor.split_dim >= 0 || tensor.expert) return false;
-  switch (op.split) {
-    case TensorSplit::column:
-    case TensorSplit::heads:
-      return true;  // a tensor that every rank applies to its own features, such as the norm of a head's
-                    // queries
-    case TensorSplit::vocabulary:
-      return false;  // the positions' gradient is that of all rows
-    case TensorSplit::row:
-    case TensorSplit::replicated:
-      return shard.sequence_parallel;
-  }
-  return false;
+bool overlapped_around(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
+  if (kind != ComputeKind::backward || !overlaps_columns(lowering, op)) return false;
+  overlapped_backward(lowering, pass, op);
+  return true;
+}
+
+}  // namespace
+
+LoweringForm tensor_lowering() {
+  LoweringForm form;
+  form.id = Parallelism::tensor;
+  form.before_forward = tensor_before_forward;
+  form.after_forward = tensor_after_forward;
+  form.before_backward = tensor_before_backward;
+  form.after_backward = tensor_after_backward;
+  form.backward_and_around = overlapped_around;
+  return form;
 }
 
 }  // namespace orrery::internal

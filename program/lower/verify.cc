@@ -118,9 +118,8 @@ class World {
   void check_same(const Place& a, const Place& b) const {
     const Instruction& x = programs_[a.program].instructions[a.instruction];
     const Instruction& y = programs_[b.program].instructions[b.instruction];
-    const bool uneven = !x.per_peer_bytes.empty() || !y.per_peer_bytes.empty();
     if (x.collective != y.collective || x.dtype != y.dtype || x.reduction != y.reduction ||
-        x.root != y.root || x.stream != y.stream || (!uneven && x.bytes != y.bytes)) {
+        x.root != y.root || x.stream != y.stream || x.form != y.form || x.bytes != y.bytes) {
       fail(programs_[b.program], b.instruction,
            fmt::format("differs from rank {}'s {}", programs_[a.program].rank,
                        label_of(programs_[a.program], a.instruction)));

@@ -7,8 +7,8 @@
 // a pass needs a bucket's parameters and has finished its gradients.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -86,7 +86,7 @@ class Lowering {
   const Plan& plan_;
   Shard shard_;
   std::vector<OperatorUse> uses_;
-  std::array<int, 11> groups_;  // by GroupKind: -2 not made yet
+  std::map<GroupKind, int> groups_;  // those that were asked for
   std::vector<std::int64_t> sequences_;
   std::int64_t last_compute_ = -1;
 };
@@ -132,31 +132,8 @@ using Communications = std::vector<Instruction>;
 Chunk build_chunk(Lowering& lowering, int index);
 void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind);
 
-// tensor.cc: what stands before and after an operator.
-void tensor_before_forward(Lowering& lowering, int op, Communications* out);
-void tensor_after_forward(Lowering& lowering, int op, Communications* out);
-void tensor_before_backward(Lowering& lowering, int op, Communications* out);
-void tensor_after_backward(Lowering& lowering, int op, Communications* out);
+// tensor.cc: of its output features, but for experts.
 bool splits_columns(const Operator& op);
-// Where the runtime overlaps them, a column-split product's backward pass runs beside its communication: the
-// input is gathered while its gradient is computed, and that is reduced while the weight's is.
-bool overlaps_columns(const Lowering& lowering, int op);
-void overlapped_backward(Lowering& lowering, PassBuilder& pass, int op);
-// The tensor ranks' gradients are parts of a sum.
-bool gradient_is_partial(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
-
-// split.cc: features of a general graph's split operators back to whole samples.
-void split_after_forward(Lowering& lowering, int op, Communications* out);
-void split_before_backward(Lowering& lowering, int op, Communications* out);
-
-// expert.cc
-void expert_after_forward(Lowering& lowering, int op, Communications* out);
-void expert_before_backward(Lowering& lowering, int op, Communications* out);
-
-// context.cc: attention, block by block.
-bool is_ring(const Lowering& lowering, int op);
-void ring_forward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind);
-void ring_backward(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind);
 
 // recompute.cc
 bool recomputes_layer(const Lowering& lowering, int chunk, int layer);

@@ -18,6 +18,7 @@ std::uint32_t gather_parameters(Lowering& lowering, int index, std::int64_t afte
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   instruction.collective = CollectiveKind::all_gather;
   instruction.group = bucket.group;
   instruction.dtype = lowering.plan().parameter_type();

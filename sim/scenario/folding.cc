@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/random.h"
+#include "program/forms.h"
 #include "program/placement.h"
 #include "sim/network/collective_edges.h"
 #include "topologies/network.h"
@@ -107,11 +108,10 @@ class Refinement {
     ties_.push_back(std::move(ties));
   }
 
-  template <typename GroupOf>
-  void add_groups(GroupOf group_of) {
+  void add_groups(GroupKind kind) {
     std::vector<bool> seen(static_cast<std::size_t>(world_), false);
     for (int rank = 0; rank < world_; ++rank)
-      if (!seen[static_cast<std::size_t>(rank)]) add_group(group_of(plan_, rank), seen);
+      if (!seen[static_cast<std::size_t>(rank)]) add_group(group_of(kind, plan_, rank), seen);
   }
 
   void add_pipeline() {
@@ -125,26 +125,13 @@ class Refinement {
       const int destination = devices_[static_cast<std::size_t>(next)];
       ties_.push_back({GroupKind::pipeline, {rank, next}, links_between(source, destination), true});
     }
-    std::vector<bool> seen(static_cast<std::size_t>(world_), false);
-    for (int rank = 0; rank < world_; ++rank)
-      if (coordinates_of(plan_, rank).pp == 0) add_group(embedding_group(plan_, rank), seen);
   }
 
   void add_ties() {
-    const Choices& choices = plan_.choices;
-    add_groups(tensor_group);
-    if (choices.etp > 1) add_groups(expert_tensor_group);
-    add_groups(data_group);
-    if (choices.cp > 1) add_groups(context_group);
-    if (choices.ep > 1) {
-      add_groups(expert_group);
-      add_groups(expert_data_group);
-    } else if (choices.sequence_parallel && !plan_.job->workload.transformer) {
-      add_groups(expert_data_group);  // all that hold the same parameters
-    }
-    if (choices.shard_group > 0) {
-      add_groups(shard_group);
-      add_groups(replicate_group);
+    for (const GroupRule& rule : group_rules()) {
+      // All are in one world, and stages talk pairwise.
+      if (rule.kind == GroupKind::world || rule.kind == GroupKind::pipeline) continue;
+      if (rule.used(plan_)) add_groups(rule.kind);
     }
     add_pipeline();
   }

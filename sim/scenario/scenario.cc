@@ -164,7 +164,6 @@ class Builder {
       case Op::compute:
       case Op::pack:
       case Op::unpack:
-      case Op::copy:
         task.works = true;
         task.slowed = instruction.op == Op::compute;
         task.work_s = input_.work_s(program(index), instruction) / speed_;
@@ -184,7 +183,6 @@ class Builder {
           add_transfer(index, i, instruction, static_cast<int>(t), task);
         return;
       case Op::load:
-      case Op::save:
         add_storage(index, i, instruction, task);
         return;
     }
@@ -253,21 +251,14 @@ class Builder {
       std::vector<bool> seen(input_.class_of.size(), false);
       for (const int other : ranks_of_class(first)) {
         if (seen[static_cast<std::size_t>(other)]) continue;
-        const int member = first_member_of_class(group.group, first);
-        const Group image = input_.image_of_group(group.group, member, other);
-        for (const int rank : image.ranks) seen[static_cast<std::size_t>(rank)] = true;
-        add_edges(shape, root, image);
+        const Group same = input_.group_of(group.group.kind, other);
+        for (const int rank : same.ranks) seen[static_cast<std::size_t>(rank)] = true;
+        add_edges(shape, root, same);
       }
       request.all = requests_.take();
     }
     requests_.add(std::move(request));
     return at->second;
-  }
-
-  int first_member_of_class(const Group& group, int index) const {
-    for (const int rank : group.ranks)
-      if (class_of(rank) == index) return rank;
-    throw InternalError("a group without its own member");
   }
 
   void add_edges(EdgeShape shape, int root, const Group& group) {
@@ -394,8 +385,8 @@ class Builder {
     request.own = requests_.take();
     if (stands_for_others(index)) {
       for (const int other : ranks_of_class(index))
-        requests_.add_edge(input_.device_of(other), input_.device_of(input_.image_of_peer(from, peer, other)),
-                           1);
+        requests_.add_edge(input_.device_of(other),
+                           input_.device_of(input_.counterpart_of(from, peer, other)), 1);
       request.all = requests_.take();
     }
     requests_.add(std::move(request));
@@ -411,12 +402,10 @@ class Builder {
     task.meetings.push_back({id, false});
     const RankScript script = placed(index);
     const NodeType& type = cluster_.node_type(script.node);
-    const bool load = instruction.op == Op::load;
-    const double rate = load ? type.storage_read_bytes_per_s : type.storage_write_bytes_per_s;
+    const double rate = type.storage_read_bytes_per_s;
     if (rate <= 0 || instruction.bytes < kLeastBytes) return;
-    const LinkId link = (load ? kStorageReadLink : kStorageWriteLink) - script.node;
-    const auto key = std::make_tuple(index, load);
-    const auto [at, added] = storage_requests_.try_emplace(key, requests_.next());
+    const LinkId link = kStorageReadLink - script.node;
+    const auto [at, added] = storage_requests_.try_emplace(index, requests_.next());
     if (added) {
       PatternRequest request;
       request.lane = lane(index, instruction.stream, 0);
@@ -538,7 +527,7 @@ class Builder {
   std::map<std::pair<int, int>, int> push_counters_;  // by server and bucket
   std::map<std::tuple<int, int, int, int>, int> collective_requests_;
   std::map<std::tuple<int, int, int>, int> transfer_requests_;
-  std::map<std::tuple<int, bool>, int> storage_requests_;
+  std::map<int, int> storage_requests_;  // by simulated rank
   std::map<std::pair<int, int>, int> pair_requests_;
   std::vector<Use> meeting_payloads_;
   std::vector<Use> message_payloads_;

@@ -141,10 +141,10 @@ struct ScenarioInput {
   // empty: the host costs nothing.
   std::function<double(const Program&, const Instruction&)> host_s;
   std::function<std::vector<bool>(const Program&)> host_waits;
-  // The same group, and the same peer, of another rank of the class; only asked when one rank stands for
-  // several.
-  std::function<Group(const Group&, int member, int other)> image_of_group;
-  std::function<int(int rank, int peer, int other)> image_of_peer;
+  // A rank's group of a kind, and the rank that is to `other` what `peer` is to `rank`; only asked when one
+  // rank stands for several.
+  std::function<Group(GroupKind kind, int rank)> group_of;
+  std::function<int(int rank, int peer, int other)> counterpart_of;
   const Algorithm* algorithm = nullptr;  // of every collective, instead of the best
   double communication_efficiency = 1;
   double step_overhead_s = 0;
@@ -163,7 +163,6 @@ void set_runtime(const Plan& plan, ScenarioInput* input);
 Scenario build_scenario(const ScenarioInput& input);
 
 // Storage of a node, as links of their own.
-constexpr LinkId kStorageReadLink = -1'000'000'000LL;   // minus the node
-constexpr LinkId kStorageWriteLink = -2'000'000'000LL;  // minus the node
+constexpr LinkId kStorageReadLink = -1'000'000'000LL;  // minus the node
 
 }  // namespace orrery::sim

@@ -253,7 +253,7 @@ TEST_CASE("fused attention written before Hopper has 0.62 of Hopper's rate") {
 TEST_CASE("computation waits for each collective, and for what it does not hide of a communication") {
   Instruction instruction;
   instruction.op = Op::collective;
-  instruction.stream = Stream::tensor;
+  instruction.form = Parallelism::tensor;
   instruction.collective = CollectiveKind::all_gather;
   RuntimeProfile runtime;
   runtime.collective_overhead_s = 1e-4;
@@ -263,9 +263,9 @@ TEST_CASE("computation waits for each collective, and for what it does not hide 
   runtime.shared_expert_traffic = 2;
   Plan plan = plan_of({}, runtime);
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 1);
-  instruction.stream = Stream::data;
+  instruction.form = Parallelism::data;
   CHECK(waiting_seconds(instruction, 8, runtime) == 0);
-  instruction.stream = Stream::expert;
+  instruction.form = Parallelism::expert;
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.3);
   plan.choices.tp = plan.choices.etp = 2;
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.6);

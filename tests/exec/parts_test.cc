@@ -11,7 +11,7 @@
 #include "exec/calibration/calibration_fit.h"
 #include "exec/data/data.h"
 #include "exec/math/values.h"
-#include "exec/state/shard.h"
+#include "program/tensor_shard.h"
 #include "topologies/readers/catalog.h"
 
 namespace orrery::exec {

@@ -86,12 +86,10 @@ TEST_CASE("chakra: each rank's trace has its Program's instructions, in an order
       flops += instruction.flops;
       if (instruction.op == Op::collective) ++expected[chakra::COMM_COLL_NODE];
       if (instruction.op == Op::load) ++expected[chakra::MEM_LOAD_NODE];
-      if (instruction.op == Op::save) ++expected[chakra::MEM_STORE_NODE];
       if (instruction.op == Op::exchange) {
         for (const Transfer& transfer : instruction.transfers)
           ++expected[transfer.send ? chakra::COMM_SEND_NODE : chakra::COMM_RECV_NODE];
-      } else if (instruction.op != Op::collective && instruction.op != Op::load &&
-                 instruction.op != Op::save) {
+      } else if (instruction.op != Op::collective && instruction.op != Op::load) {
         ++expected[chakra::COMP_NODE];
       }
     }

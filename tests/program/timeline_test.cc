@@ -16,10 +16,11 @@ Instruction compute(ComputeKind kind, std::vector<std::uint32_t> after = {}) {
   return instruction;
 }
 
-Instruction collective(Stream stream, std::vector<std::uint32_t> after = {}) {
+Instruction collective(Stream stream, Parallelism form, std::vector<std::uint32_t> after = {}) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = stream;
+  instruction.form = form;
   instruction.after = std::move(after);
   return instruction;
 }
@@ -28,9 +29,10 @@ Instruction collective(Stream stream, std::vector<std::uint32_t> after = {}) {
 // reduction ran 2-5; a parameter gather ends the step at 9.
 Program hand_made() {
   Program program;
-  program.instructions = {compute(ComputeKind::forward),        collective(Stream::tensor, {0}),
-                          compute(ComputeKind::recompute, {1}), collective(Stream::data, {0}),
-                          compute(ComputeKind::optimizer, {3}), collective(Stream::data, {4})};
+  program.instructions = {
+      compute(ComputeKind::forward),        collective(Stream::tensor, Parallelism::tensor, {0}),
+      compute(ComputeKind::recompute, {1}), collective(Stream::data, Parallelism::data, {0}),
+      compute(ComputeKind::optimizer, {3}), collective(Stream::data, Parallelism::data, {4})};
   return program;
 }
 
@@ -65,8 +67,9 @@ TEST_CASE("a step of another rank or number has an all-bubble breakdown") {
 
 TEST_CASE("waiting for a message that waits for another is explained link by link") {
   Program program;
-  program.instructions = {compute(ComputeKind::forward), collective(Stream::expert, {0}),
-                          collective(Stream::tensor, {1}), compute(ComputeKind::forward, {2})};
+  program.instructions = {compute(ComputeKind::forward), collective(Stream::expert, Parallelism::expert, {0}),
+                          collective(Stream::tensor, Parallelism::tensor, {1}),
+                          compute(ComputeKind::forward, {2})};
   const Timeline timeline{{{0, 0, 0, 0, 1}, {0, 0, 1, 1, 4}, {0, 0, 2, 5, 7}, {0, 0, 3, 7, 8}}};
   const Breakdown result = breakdown(program, timeline, 0, 0, 8);
   CHECK(result.expert_comm == Approx(3));

@@ -326,10 +326,10 @@ TEST_CASE("what a sender does not wait for leaves in order, one message after an
 
 TEST_CASE("ranks of one node share its storage") {
   Cluster cluster = round_cluster(1, 2);
-  cluster.groups[0].node.storage_write_bytes_per_s = 1e9;
+  cluster.groups[0].node.storage_read_bytes_per_s = 1e9;
   std::vector<ProgramBuilder> ranks = {ProgramBuilder(0), ProgramBuilder(1)};
-  ranks[0].storage(Op::save, 1e9);
-  ranks[1].storage(Op::save, 2e9);
+  ranks[0].load(1e9);
+  ranks[1].load(2e9);
   CHECK(run_programs(cluster, programs_of(ranks)).step_ends_s.back() == Approx(3).epsilon(1e-6));
 }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
@@ -60,28 +61,49 @@ std::string alive(int) {
 }
 
 void check_everything() {
-  CHECK(run_isolated(both_ways<long_text>()) == long_text(0));
-  CHECK(run_isolated(both_ways<nothing>()).empty());
+  REQUIRE(run_isolated(both_ways<long_text>()) == long_text(0));
+  REQUIRE(run_isolated(both_ways<nothing>()).empty());
 
-  CHECK_THROWS_AS(run_isolated(both_ways<no_answer>()), NoAnswer);
-  CHECK_THROWS_AS(run_isolated(both_ways<broken>()), InternalError);
-  CHECK_THROWS_AS(run_isolated(both_ways<out_of_memory>()), InternalError);
-  CHECK_THROWS_WITH(run_isolated(both_ways<user_error>()),
-                    UserError("plan", 3, "no such thing", "another").what());
-  CHECK_THROWS_AS(run_isolated(both_ways<user_error>()), UserError);
+  REQUIRE_THROWS_AS(run_isolated(both_ways<no_answer>()), NoAnswer);
+  REQUIRE_THROWS_AS(run_isolated(both_ways<broken>()), InternalError);
+  REQUIRE_THROWS_AS(run_isolated(both_ways<out_of_memory>()), InternalError);
+  REQUIRE_THROWS_WITH(run_isolated(both_ways<user_error>()),
+                      UserError("plan", 3, "no such thing", "another").what());
+  REQUIRE_THROWS_AS(run_isolated(both_ways<user_error>()), UserError);
 
-  CHECK_THROWS_WITH(run_isolated(both_ways<killed>()), Catch::Contains("signal 9"));
-  CHECK_THROWS_WITH(run_isolated(both_ways<exits>()), Catch::Contains("exit status 7"));
-  CHECK(run_isolated(both_ways<alive>()) == "alive");
+  REQUIRE_THROWS_WITH(run_isolated(both_ways<killed>()), Catch::Contains("signal 9"));
+  REQUIRE_THROWS_WITH(run_isolated(both_ways<exits>()), Catch::Contains("exit status 7"));
+  REQUIRE(run_isolated(both_ways<alive>()) == "alive");
 
   const auto results = run_isolated_all(7, 3, both_ways<several>());
   REQUIRE(results.size() == 7);
-  for (int i = 0; i < 7; ++i) CHECK(results[static_cast<std::size_t>(i)] == several(i));
+  for (int i = 0; i < 7; ++i) REQUIRE(results[static_cast<std::size_t>(i)] == several(i));
   std::vector<int> ended;
   run_isolated_all(3, 2, both_ways<nothing>(), [&](int done, int) { ended.push_back(done); });
-  CHECK(ended == std::vector<int>{1, 2, 3});
-  CHECK(run_isolated_all(0, 2, both_ways<nothing>()).empty());
-  CHECK_THROWS_WITH(run_isolated_all(3, 2, both_ways<broken>()), Catch::Contains("of 0"));
+  REQUIRE(ended == std::vector<int>{1, 2, 3});
+  REQUIRE(run_isolated_all(0, 2, both_ways<nothing>()).empty());
+  REQUIRE_THROWS_WITH(run_isolated_all(3, 2, both_ways<broken>()), Catch::Contains("of 0"));
+}
+
+void check_threads() {
+  std::array<std::vector<std::string>, 8> results;
+  std::array<std::string, 8> errors;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < results.size(); ++t)
+    threads.emplace_back([&, t] {
+      results[t] = run_isolated_all(5, 2, both_ways<several>());
+      try {
+        run_isolated(both_ways<killed>());
+      } catch (const InternalError& error) {
+        errors[t] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t t = 0; t < results.size(); ++t) {
+    REQUIRE(results[t].size() == 5);
+    for (int i = 0; i < 5; ++i) REQUIRE(results[t][static_cast<std::size_t>(i)] == several(i));
+    REQUIRE_THAT(errors[t], Catch::Contains("signal 9"));
+  }
 }
 
 std::string sleeps(int) {
@@ -154,7 +176,40 @@ TEST_CASE("server and children end with the process that they serve, however it 
   }
 }
 
+TEST_CASE("without its server a simulation fails instead of waiting for ever") {
+  const pid_t child = fork();
+  if (child == 0) {
+    sim::start_server();
+    std::ifstream children("/proc/self/task/" + std::to_string(gettid()) + "/children");
+    pid_t server = 0;
+    children >> server;
+    const auto error_of = [](const Work& work) {
+      try {
+        return run_isolated(work);
+      } catch (const InternalError& error) {
+        return std::string(error.what());
+      }
+    };
+    std::string during;
+    std::thread waiting([&] { during = error_of(both_ways<sleeps>()); });
+    const bool alive_before = error_of(both_ways<alive>()) == "alive";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (server > 1) kill(server, SIGKILL);
+    waiting.join();
+    const std::string after = error_of(both_ways<alive>());
+    _exit(alive_before && during.find("with the server") != std::string::npos &&
+                  after.find("server of simulations has died") != std::string::npos
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
 TEST_CASE("nothing is left of a child that the caller gave up on") {
+  while (waitpid(-1, nullptr, 0) > 0) {  // what the cases before have left to this process
+  }
   CHECK_THROWS_AS(run_isolated_all(2, 2, {[](int index) {
                                      if (index == 1) std::this_thread::sleep_for(std::chrono::hours(1));
                                      return std::string("done");
@@ -164,29 +219,25 @@ TEST_CASE("nothing is left of a child that the caller gave up on") {
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-// Last: a server stays.
+// In a process of its own: neither the server nor the threads can be undone.
 TEST_CASE(
     "a result, an error or a death of a child arrives, forked by the server, from many threads at once") {
-  sim::start_server();
-  sim::start_server();  // does nothing
-  CHECK(sim::server_started());
-  check_everything();
-  std::array<std::vector<std::string>, 8> results;
-  std::array<std::string, 8> errors;
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < results.size(); ++t)
-    threads.emplace_back([&, t] {
-      results[t] = run_isolated_all(5, 2, both_ways<several>());
-      try {
-        run_isolated(both_ways<killed>());
-      } catch (const InternalError& error) {
-        errors[t] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t t = 0; t < results.size(); ++t) {
-    REQUIRE(results[t].size() == 5);
-    for (int i = 0; i < 5; ++i) CHECK(results[t][static_cast<std::size_t>(i)] == several(i));
-    CHECK_THAT(errors[t], Catch::Contains("signal 9"));
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      sim::start_server();
+      sim::start_server();  // does nothing
+      REQUIRE(sim::server_started());
+      check_everything();
+      check_threads();
+      code = 0;
+    } catch (...) {  // Catch has printed what failed
+    }
+    std::fflush(nullptr);
+    _exit(code);
   }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
 }

@@ -85,10 +85,10 @@ class ProgramBuilder {
     i.group = group(ranks, group_kind);
     return add(std::move(i));
   }
-  Id storage(Op op, double bytes, std::vector<Id> after = {}) {
+  Id load(double bytes, std::vector<Id> after = {}) {
     Instruction i;
-    i.op = op;
-    i.stream = op == Op::load ? Stream::input : Stream::storage;
+    i.op = Op::load;
+    i.stream = Stream::input;
     i.bytes = bytes;
     i.after = std::move(after);
     return add(std::move(i));

@@ -258,7 +258,10 @@ int check_equivalence(Communicator& world, const std::string& which, std::uint64
   int sensitive = 0;
   constexpr int kRandomPlans = 12;
   const bool random = which == "random";
-  for (const PlanCase& c : random ? random_cases(world.size(), kRandomPlans, series) : all_cases()) {
+  const std::vector<PlanCase> cases = random ? random_cases(world.size(), kRandomPlans, series)
+                                      : which == "rehearsal" ? rehearsal_cases(world.size())
+                                                             : all_cases();
+  for (const PlanCase& c : cases) {
     if (c.choices.world() != world.size()) continue;
     if (which == "smoke" && ++known > 3) break;
     const Outcome parallel = train_plan(make_plan(c), world, c.steps);

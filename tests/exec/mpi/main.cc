@@ -1,5 +1,5 @@
-// test_exec_<mpi> communicator|equivalence|smoke|random|asynchronous|initial [cut], under mpirun. cut: every
-// long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
+// test_exec_<mpi> communicator|equivalence|rehearsal|smoke|random|asynchronous|initial [cut], under mpirun.
+// cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
 #include <fmt/format.h>
 
 #include <cstdio>

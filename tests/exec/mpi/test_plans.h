@@ -30,12 +30,15 @@ struct PlanCase {
   DType precision = DType::fp32;
   std::function<void(Transformer&)> model = {};  // what it has beyond the tiny model
   std::function<Workload()> network = {};        // on images, instead of the tiny model
+  std::function<void(Workload&)> workload = {};  // what becomes of its operators
   // Of each tensor's norm.
   double parameter_tolerance = 1e-5;
   bool learns = true;  // within its steps
 };
 
 std::vector<PlanCase> all_cases();
+// Of a form of parallelism that only tests know (rehearsal.cc); once a process.
+std::vector<PlanCase> rehearsal_cases(int world);
 // So many sound plans of `world` ranks, drawn by a seed; the same on every rank. `series`: other ones.
 std::vector<PlanCase> random_cases(int world, int count, std::uint64_t series);
 
@@ -123,6 +126,7 @@ inline Workload tiny_perceptron() {
 inline Plan make_plan(const PlanCase& c) {
   auto job = std::make_shared<Job>();
   job->workload = c.network ? c.network() : tiny_model(c.llama, c.model);
+  if (c.workload) c.workload(job->workload);
   job->cluster = with_devices(load_cluster("localhost"), c.choices.world());
   job->runtime = catalog_runtime("orrery");
   job->runtime.bucket_bytes = 16 << 10;  // several buckets even for a tiny model

@@ -38,7 +38,7 @@ Point with_hardware(const Point& point, const std::string& name, double number) 
   return point;
 }
 
-Bill bill(double time_s, std::optional<double> cost_usd) {
+Total total(double time_s, std::optional<double> cost_usd) {
   return {1, time_s, 1, cost_usd, {}};
 }
 
@@ -68,107 +68,110 @@ TEST_CASE("combinations multiply, the first key slowest, up to a thousand") {
   CHECK_THROWS_AS(combinations({{"a", {"1"}}, {"a", {"2"}}}), UserError);
 }
 
-TEST_CASE("a bill is of whole steps, at the devices' price") {
+TEST_CASE("a total is of whole steps, at the devices' price") {
   const auto job = make_job("gpt2", "dgx-a100", 8, 8, 1024);  // 8,192 tokens a step
   job->cluster = with_price(job->cluster, 2.5);
-  const Bill tokens = bill_of(*job, 0.5, 1000, {true, 1e6, true});
+  const Total tokens = total_of(*job, 0.5, 1000, {true, 1e6, true});
   CHECK(tokens.steps == 123);
   CHECK(tokens.time_s == 61.5);
   CHECK(tokens.device_hours == Approx(8 * 61.5 / 3600));
   CHECK(*tokens.cost_usd == Approx(2.5 * tokens.device_hours));
   CHECK(*tokens.energy_j == 123'000);
-  CHECK(bill_of(*job, 0.5, 1000, {false, 16, true}).steps == 2);
-  CHECK(bill_of(*job, 0.5, 1000, {false, 17, true}).steps == 3);
-  CHECK(bill_of(*job, 0.5, 1000, {true, 1e9, false}).steps == 1e9 / 8192);  // nothing asked: not rounded
+  CHECK(total_of(*job, 0.5, 1000, {false, 16, true}).steps == 2);
+  CHECK(total_of(*job, 0.5, 1000, {false, 17, true}).steps == 3);
+  CHECK(total_of(*job, 0.5, 1000, {true, 1e9, false}).steps == 1e9 / 8192);  // nothing asked: not rounded
 
   job->cluster.profiles[0].peak_power_w = 0;
   job->cluster = with_price(job->cluster, 0);
   job->cluster.profiles[0].price_usd_per_hour = 0;
-  const Bill unknown = bill_of(*job, 0.5, 1000, {true, 1e6, true});
+  const Total unknown = total_of(*job, 0.5, 1000, {true, 1e6, true});
   CHECK_FALSE(unknown.cost_usd);
   CHECK_FALSE(unknown.energy_j);
 }
 
 TEST_CASE("cheapest and fastest meet what is asked, and the front needs not") {
-  const std::vector<std::optional<Bill>> bills = {bill(100, 50), bill(60, 70),  bill(60, 60),
-                                                  std::nullopt,  bill(30, 200), bill(20, std::nullopt)};
-  const Verdict free = judge(bills, {});
+  const std::vector<std::optional<Total>> totals = {total(100, 50), total(60, 70),  total(60, 60),
+                                                    std::nullopt,   total(30, 200), total(20, std::nullopt)};
+  const Selection free = select_points(totals, {});
   CHECK(free.cheapest == 0u);
   CHECK(free.fastest == 5u);
   CHECK(free.front == std::vector<std::size_t>{4, 2, 0});
-  const Verdict late = judge(bills, {80, {}});
+  const Selection late = select_points(totals, {80, {}});
   CHECK(late.cheapest == 2u);
   CHECK(late.fastest == 5u);
-  const Verdict poor = judge(bills, {{}, 100});  // what has no known cost meets no budget
+  const Selection poor = select_points(totals, {{}, 100});  // what has no known cost meets no budget
   CHECK(poor.cheapest == 0u);
   CHECK(poor.fastest == 2u);  // as fast as the dearer one
   CHECK(poor.front == free.front);
-  const Verdict none = judge(bills, {25, 100});
+  const Selection none = select_points(totals, {25, 100});
   CHECK_FALSE(none.cheapest);
   CHECK_FALSE(none.fastest);
   CHECK(none.front == free.front);
 }
 
-TEST_CASE("of random bills the cheapest and the fastest meet every limit, and nothing betters the front") {
+TEST_CASE("of random totals the cheapest and the fastest meet every limit, and nothing betters the front") {
   std::mt19937 random(7);
   const auto number = [&] { return static_cast<double>(1 + random() % 20); };
   for (int round = 0; round < 300; ++round) {
-    std::vector<std::optional<Bill>> bills(1 + random() % 8);
-    for (auto& each : bills)
-      if (random() % 5 > 0) each = bill(number(), number());
+    std::vector<std::optional<Total>> totals(1 + random() % 8);
+    for (auto& each : totals)
+      if (random() % 5 > 0) each = total(number(), number());
     Limits limits;
     if (random() % 2 == 0) limits.deadline_s = number();
     if (random() % 2 == 0) limits.budget_usd = number();
-    const Verdict verdict = judge(bills, limits);
-    const auto betters = [](const Bill& a, const Bill& b) {
+    const Selection selection = select_points(totals, limits);
+    const auto betters = [](const Total& a, const Total& b) {
       return a.time_s <= b.time_s && *a.cost_usd <= *b.cost_usd &&
              (a.time_s < b.time_s || *a.cost_usd < *b.cost_usd);
     };
     std::size_t meeting = 0;
-    for (std::size_t i = 0; i < bills.size(); ++i) {
-      if (!bills[i]) continue;
-      const bool in_front = std::find(verdict.front.begin(), verdict.front.end(), i) != verdict.front.end();
-      const bool bettered = std::any_of(
-          bills.begin(), bills.end(), [&](const auto& other) { return other && betters(*other, *bills[i]); });
+    for (std::size_t i = 0; i < totals.size(); ++i) {
+      if (!totals[i]) continue;
+      const bool in_front =
+          std::find(selection.front.begin(), selection.front.end(), i) != selection.front.end();
+      const bool bettered = std::any_of(totals.begin(), totals.end(), [&](const auto& other) {
+        return other && betters(*other, *totals[i]);
+      });
       const bool repeated =
-          std::any_of(bills.begin(), bills.begin() + static_cast<int>(i), [&](const auto& other) {
-            return other && other->time_s == bills[i]->time_s && *other->cost_usd == *bills[i]->cost_usd;
+          std::any_of(totals.begin(), totals.begin() + static_cast<int>(i), [&](const auto& other) {
+            return other && other->time_s == totals[i]->time_s && *other->cost_usd == *totals[i]->cost_usd;
           });
       CHECK(in_front == (!bettered && !repeated));
-      if (!meets(*bills[i], limits)) continue;
+      if (!meets(*totals[i], limits)) continue;
       ++meeting;
-      CHECK(bills[*verdict.fastest]->time_s <= bills[i]->time_s);
-      CHECK(*bills[*verdict.cheapest]->cost_usd <= *bills[i]->cost_usd);
+      CHECK(totals[*selection.fastest]->time_s <= totals[i]->time_s);
+      CHECK(*totals[*selection.cheapest]->cost_usd <= *totals[i]->cost_usd);
     }
-    REQUIRE(verdict.fastest.has_value() == (meeting > 0));
-    REQUIRE(verdict.cheapest.has_value() == (meeting > 0));
+    REQUIRE(selection.fastest.has_value() == (meeting > 0));
+    REQUIRE(selection.cheapest.has_value() == (meeting > 0));
     if (meeting == 0) continue;
-    for (const std::size_t chosen : {*verdict.fastest, *verdict.cheapest}) {
-      CHECK(bills[chosen]->time_s <= limits.deadline_s.value_or(1e9));
-      CHECK(*bills[chosen]->cost_usd <= limits.budget_usd.value_or(1e9));
+    for (const std::size_t chosen : {*selection.fastest, *selection.cheapest}) {
+      CHECK(totals[chosen]->time_s <= limits.deadline_s.value_or(1e9));
+      CHECK(*totals[chosen]->cost_usd <= limits.budget_usd.value_or(1e9));
     }
   }
 }
 
 TEST_CASE("without prices there is no cheapest, and the fastest is the front") {
-  const Verdict verdict = judge({bill(100, {}), bill(60, {})}, {});
-  CHECK_FALSE(verdict.cheapest);
-  CHECK(verdict.fastest == 1u);
-  CHECK(verdict.front == std::vector<std::size_t>{1});
-  const Verdict nothing = judge({std::nullopt}, {});
+  const Selection selection = select_points({total(100, {}), total(60, {})}, {});
+  CHECK_FALSE(selection.cheapest);
+  CHECK(selection.fastest == 1u);
+  CHECK(selection.front == std::vector<std::size_t>{1});
+  const Selection nothing = select_points({std::nullopt}, {});
   CHECK_FALSE(nothing.fastest);
   CHECK(nothing.front.empty());
 }
 
 TEST_CASE("the nearest miss is the one with the least share too much, and says it") {
   const double day = 86400;
-  const std::vector<std::optional<Bill>> bills = {bill(90 * day, 1e6), std::nullopt, bill(33 * day, 5.5e6)};
+  const std::vector<std::optional<Total>> totals = {total(90 * day, 1e6), std::nullopt,
+                                                    total(33 * day, 5.5e6)};
   const Limits limits{30 * day, 5e6};
-  CHECK(nearest(bills, limits) == 2u);
-  CHECK(miss_of(*bills[2], limits) ==
+  CHECK(nearest(totals, limits) == 2u);
+  CHECK(miss_of(*totals[2], limits) ==
         "takes 33.0 days, 3.00 days (10.0%) too long and costs 5,500,000 USD, 500,000 USD (10.0%) too much");
-  CHECK(miss_of(*bills[0], limits) == "takes 90.0 days, 60.0 days (200.0%) too long");
-  CHECK(miss_of(bill(day, {}), limits) == "has no price");
+  CHECK(miss_of(*totals[0], limits) == "takes 90.0 days, 60.0 days (200.0%) too long");
+  CHECK(miss_of(total(day, {}), limits) == "has no price");
   CHECK_FALSE(nearest({std::nullopt}, limits));
 }
 
@@ -231,19 +234,19 @@ TEST_CASE("a point without a plan says why, and the others go on") {
   CHECK_THAT(answers[1].refusal, Catch::Contains("fits in memory"));
   CHECK(answers[2].best);
 
-  const Result result = ask({{"point", {"a", "b", "c"}}}, points, {true, 1e9, true}, {}, 2);
-  CHECK_FALSE(result.bills[0]);
-  CHECK(result.verdict.fastest == 2u);
+  const Result result = plan_points({{"point", {"a", "b", "c"}}}, points, {true, 1e9, true}, {}, 2);
+  CHECK_FALSE(result.totals[0]);
+  CHECK(result.selection.fastest == 2u);
   CHECK(*result.efficiency[2] == 1);
   points.resize(1);
-  CHECK_THROWS_AS(ask({}, points, {true, 1e9, true}, {}, 1), UserError);
+  CHECK_THROWS_AS(plan_points({}, points, {true, 1e9, true}, {}, 1), UserError);
 }
 
 TEST_CASE("tokens need sequences, and a budget a price") {
   const std::vector<Point> images = {point_of(make_job("resnet50", "v100-ib100", 2, 32, 0))};
-  CHECK_THROWS_WITH(ask({}, images, {true, 1e9, true}, {}, 1), Catch::Contains("`samples`"));
+  CHECK_THROWS_WITH(plan_points({}, images, {true, 1e9, true}, {}, 1), Catch::Contains("`samples`"));
   const std::vector<Point> unpriced = {point_of(make_job("gpt2", "pcie-4090", 2, 4, 128))};
-  CHECK_THROWS_WITH(ask({}, unpriced, {true, 1e9, true}, {{}, 1e6}, 1), Catch::Contains("price"));
+  CHECK_THROWS_WITH(plan_points({}, unpriced, {true, 1e9, true}, {{}, 1e6}, 1), Catch::Contains("price"));
 }
 
 // Of searches that simulated whatever could be best: there the laws of the cost model are the answer's, too.
@@ -271,13 +274,13 @@ TEST_CASE("better hardware never takes longer where the best is proven") {
   }
 }
 
-TEST_CASE("a price changes the bill and not the plan") {
+TEST_CASE("a price changes the cost and not the plan") {
   const Point now = point_of(make_job("gpt2", "dgx-a100", 4, 8, 128));
   const std::vector<Point> points = {with_hardware(now, "price", 1), with_hardware(now, "price", 3)};
-  const Result result = ask({{"price", {"1", "3"}}}, points, {true, 1e9, true}, {}, 2);
+  const Result result = plan_points({{"price", {"1", "3"}}}, points, {true, 1e9, true}, {}, 2);
   check_same(result.answers[0].best->evaluation, result.answers[1].best->evaluation);
-  CHECK(3 * *result.bills[0]->cost_usd == Approx(*result.bills[1]->cost_usd));
-  CHECK(*result.bills[0]->cost_usd == Approx(result.bills[0]->device_hours));
+  CHECK(3 * *result.totals[0]->cost_usd == Approx(*result.totals[1]->cost_usd));
+  CHECK(*result.totals[0]->cost_usd == Approx(result.totals[0]->device_hours));
   CHECK(result.efficiency == std::vector<std::optional<double>>{1, 1});
 }
 
@@ -322,14 +325,14 @@ TEST_CASE("measured messages inside a node take less by their bytes and as long 
 TEST_CASE("the CSV has a row a point and reads as it was written") {
   const Point now = point_of(make_job("gpt2", "dgx-a100", 4, 8, 128));
   std::vector<Point> points = {with_hardware(now, "network", 1), with_hardware(now, "network", 2)};
-  const Result result = ask({{"network", {"1", "2"}}}, points, {true, 1e9, true}, {}, 2);
+  const Result result = plan_points({{"network", {"1", "2"}}}, points, {true, 1e9, true}, {}, 2);
   const CsvTable table = parse_csv(to_csv(result), "points.csv");
   REQUIRE(table.rows.size() == 2);
   CHECK(table.field(table.rows[0], "plan") == result.answers[0].best->words());
-  CHECK(std::stod(table.field(table.rows[1], "time_to_train_s")) == result.bills[1]->time_s);
+  CHECK(std::stod(table.field(table.rows[1], "time_to_train_s")) == result.totals[1]->time_s);
   CHECK(table.field(table.rows[0], "fastest") == "1");
   CHECK(table.field(table.rows[0], "refusal").empty());
-  CHECK(to_csv(result) == to_csv(ask({{"network", {"1", "2"}}}, points, {true, 1e9, true}, {}, 1)));
+  CHECK(to_csv(result) == to_csv(plan_points({{"network", {"1", "2"}}}, points, {true, 1e9, true}, {}, 1)));
 }
 
 }  // namespace

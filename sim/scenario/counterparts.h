@@ -1,4 +1,4 @@
-// The groups and peers of the ranks that a simulated rank stands for.
+// Whom the ranks that a simulated rank stands for talk to, where it talks to one.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,9 @@
 
 namespace orrery::sim {
 
-class Images {
+class Counterparts {
  public:
-  explicit Images(const Plan& plan);
-  // `group` has `member`; the group that is to `other` what this one is to `member`.
-  Group group(const Group& group, int member, int other) const;
+  explicit Counterparts(const Plan& plan);
   // The rank that is to `other` what `peer` is to `rank`.
   int peer(int rank, int peer, int other) const;
 

@@ -1,14 +1,18 @@
-#include "exec/state/shard.h"
+#include "program/tensor_shard.h"
 
 #include <algorithm>
 
-namespace orrery::exec {
+namespace orrery {
 namespace {
+
+std::int64_t rounded_up(std::int64_t size, std::int64_t ranks) {
+  return (size + ranks - 1) / ranks;
+}
 
 // Rows of the split dimension that a rank holds of each fused part.
 std::int64_t rows_of_part(const ParameterTensor& tensor, int ranks) {
-  const std::int64_t whole = tensor.shape[static_cast<std::size_t>(tensor.split_dim)] / tensor.split_parts;
-  return (whole + ranks - 1) / ranks;
+  const std::int64_t whole = tensor.shape[static_cast<std::size_t>(tensor.split_dim)];
+  return rounded_up(whole / std::max(1, tensor.split_parts), ranks);
 }
 
 // Of the ranks that cut the split dimension.
@@ -16,15 +20,28 @@ int ranks_of(const ParameterTensor& tensor, const ShardPlace& place) {
   return tensor.expert ? place.etp : place.tp;
 }
 
+std::int64_t local_size(const ParameterTensor& tensor, std::size_t dimension, const ShardPlace& place) {
+  if (tensor.expert && dimension == 0) return rounded_up(tensor.shape[0], place.ep);
+  if (static_cast<int>(dimension) != tensor.split_dim) return tensor.shape[dimension];
+  return std::max(1, tensor.split_parts) * rows_of_part(tensor, ranks_of(tensor, place));
+}
+
 }  // namespace
 
+ShardPlace shard_place(const Choices& choices, const Coordinates& at) {
+  return {choices.tp, at.tp, choices.ep, at.ep, choices.etp, at.tp % choices.etp};
+}
+
 std::vector<std::int64_t> local_shape(const ParameterTensor& tensor, const ShardPlace& place) {
-  const int ranks = ranks_of(tensor, place);
-  std::vector<std::int64_t> shape = tensor.shape;
-  if (tensor.expert) shape[0] /= place.ep;
-  if (tensor.split_dim >= 0 && ranks > 1)
-    shape[static_cast<std::size_t>(tensor.split_dim)] = tensor.split_parts * rows_of_part(tensor, ranks);
+  std::vector<std::int64_t> shape;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) shape.push_back(local_size(tensor, d, place));
   return shape;
+}
+
+std::int64_t local_elements(const ParameterTensor& tensor, const ShardPlace& place) {
+  std::int64_t elements = 1;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) elements *= local_size(tensor, d, place);
+  return elements;
 }
 
 std::vector<Run> runs_of(const ParameterTensor& tensor, const ShardPlace& place) {
@@ -52,4 +69,4 @@ std::vector<Run> runs_of(const ParameterTensor& tensor, const ShardPlace& place)
   return runs;
 }
 
-}  // namespace orrery::exec
+}  // namespace orrery
