@@ -5,6 +5,8 @@
 
 #include "base/random.h"
 #include "tests/support/gpt_layer.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
 
 using namespace orrery;
 
@@ -267,4 +269,23 @@ TEST_CASE("computation waits for each collective, and for what it does not hide 
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.3);
   plan.choices.tp = plan.choices.etp = 2;
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.6);
+}
+
+TEST_CASE("tokens sent once a node leave it less often than those sent once an expert") {
+  RuntimeProfile runtime;
+  runtime.experts_by_node = true;
+  Plan plan = plan_of({}, runtime);
+  auto job = std::make_shared<Job>(*plan.job);
+  job->workload = load_workload("deepseek-v3");  // 8 of 256 experts a token
+  job->cluster = with_nodes(load_cluster("dgx-h100"), 4);
+  plan.job = job;
+  plan.choices.ep = 8;
+  CHECK(plan.expert_exposed() == 1);  // all in one node
+  plan.choices.ep = 32;
+  // Of 8 copies to four nodes 6 would leave; 3 (1 - (3/4)^8) do.
+  CHECK(plan.expert_exposed() == Approx(3 * (1 - std::pow(0.75, 8)) / 6));
+  job->runtime.experts_in_turn = true;  // neighbours: 1 + 7 * 4 / 256 nodes have some
+  CHECK(plan.expert_exposed() == Approx((1 + 7 * 4.0 / 256) / 8));
+  job->runtime.experts_by_node = false;
+  CHECK(plan.expert_exposed() == 1);
 }

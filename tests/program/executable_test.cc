@@ -30,6 +30,18 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
 }
 
+TEST_CASE("frozen weights, experts with biases and heads of some tokens are planned, not executed") {
+  const auto refusal = [](auto change) {
+    auto job = make_job("mixtral-8x7b", "localhost", 1, 8, 128, "orrery");
+    change(*job->workload.transformer);
+    return executor_refuses(Plan{job, {}}).value_or("");
+  };
+  CHECK(refusal([](Transformer&) {}) == "");
+  CHECK(refusal([](Transformer& t) { t.adapters = Adapters::qkv; }).find("adapters") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.masked_share = 0.1; }).find("share") != std::string::npos);
+}
+
 TEST_CASE("arithmetic and forms that the executor does not have are refused") {
   for (const DType type : {DType::fp32, DType::tf32, DType::bf16, DType::fp16})
     CHECK(refusal_of("gpt2", 128, type) == "");

@@ -162,8 +162,8 @@ TEST_CASE("transformer: a random model's operators are ordered, add up, and grow
     t.qkv_bias = below(2) == 1;
     t.multi_token_layers = t.post_norm ? 0 : below(2);
     if (below(3) == 0)
-      t.moe = MixtureOfExperts{4 + below(4),  1 + below(3), 32, 16 * below(2), below(2), 1 + below(2), 0,
-                               below(2) == 1, below(2) == 1};
+      t.moe = MixtureOfExperts{4 + below(4), 1 + below(3), 32, 16 * below(2), below(2),
+                               1 + below(2), false,        0,  below(2) == 1, below(2) == 1};
     if (below(3) == 0) t.mla = LatentAttention{24 * below(2), 16, 8, 4, 12};
     const Workload w = workload_of(t);
     CHECK(boost::num_vertices(layer_graph(w)) == w.operators.size());
@@ -203,4 +203,35 @@ TEST_CASE("transformer: a random model's operators are ordered, add up, and grow
 }
 
 }  // namespace
+TEST_CASE("weights beside low-rank adapters are frozen: there, but not trained") {
+  Transformer t = small();
+  const Workload trained = workload_of(t);
+  t.adapters = Adapters::qkv;
+  const Workload adapted = workload_of(t);
+  CHECK(adapted.parameters() == trained.parameters());
+  for (const Operator& op : adapted.operators) {
+    CHECK((op.parameters.empty() || op.kind == OperatorKind::norm));
+    // Each reads its input (16) again and adds to its output (48): 16 + 3 * 48 elements a row.
+    if (op.name.ends_with("qkv")) CHECK(op.vector_elements == 16 + 3 * 48);
+    if (op.name.ends_with("proj")) CHECK(op.vector_elements == 0);
+  }
+  t.adapters = Adapters::all;
+  for (const Operator& op : workload_of(t).operators)
+    if (op.kind == OperatorKind::linear) CHECK(op.vector_elements > 0);
+}
+
+TEST_CASE("a share of the tokens reaches the head, and experts may have biases") {
+  Transformer t = small();
+  t.moe = MixtureOfExperts{8, 2, 32, 0};
+  const Workload plain = workload_of(t);
+  t.moe->expert_bias = true;
+  t.masked_share = 0.25;
+  const Workload other = workload_of(t);
+  CHECK(other.parameters() - plain.parameters() == 2 * 8 * 16);  // layers x experts x hidden
+  for (std::size_t i = 0; i < plain.operators.size(); ++i) {
+    const double share = plain.operators[i].layer < t.layers ? 1 : 0.25;
+    CHECK(other.operators[i].vector_elements == share * plain.operators[i].vector_elements);
+  }
+}
+
 }  // namespace orrery
