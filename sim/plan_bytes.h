@@ -1,5 +1,6 @@
 // Plans and clusters through a socket between two copies of this process: as their messages, which give the
-// same plan exactly (program/plan.h, topologies/cluster.h).
+// same plan exactly (program/plan.h, topologies/cluster.h) of whatever a file can say; a graph made by hand
+// that no file describes may lose what its message has no field for.
 #pragma once
 
 #include "program/plan.h"

@@ -1,9 +1,15 @@
 #include "sim/jobs.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdio>
 
 #include "base/error.h"
+#include "sim/isolate.h"
 #include "sim/simulator.h"
+#include "tests/support/jobs.h"
 #include "tests/support/small_plans.h"
 #include "topologies/readers/catalog.h"
 
@@ -63,4 +69,37 @@ TEST_CASE("jobs that claim one device, or devices that are not there, are the us
   CHECK_THROWS_AS(simulate_jobs(tapered(), {{plan, {0, 4}}}), UserError);
   CHECK_THROWS_AS(simulate_jobs(tapered(), {{plan, {0}}}), UserError);
   CHECK_THROWS_AS(simulate_jobs(tapered(), {}), UserError);
+}
+
+// In a process of its own: a server stays.
+TEST_CASE("jobs, plans and collectives that the server's children simulate take what they take here") {
+  Choices choices;
+  choices.dp = 2;
+  const Plan plan{make_job("gpt2", "v100-ib100", 2, 4, 512), choices};
+  const Cluster cluster = tapered();
+  const std::vector<PlacedJob> jobs = {{plan, {0, 2}}, {plan, {1, 3}}};
+  const auto figures = [&] {
+    std::vector<double> all = simulate_jobs(cluster, jobs);
+    all.push_back(simulate(plan).step_time_s);
+    const Algorithm ring = Algorithm::ring;
+    for (const Algorithm* forced : {static_cast<const Algorithm*>(nullptr), &ring})
+      all.push_back(
+          simulate_collective(CollectiveKind::all_gather, 1e7, cluster, 4, Detail::messages, forced).time_s);
+    return all;
+  };
+  const std::vector<double> here = figures();
+  const pid_t child = fork();
+  if (child == 0) {
+    start_server();
+    int code = 2;
+    try {
+      code = figures() == here ? 0 : 1;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    _exit(code);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
 }
