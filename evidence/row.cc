@@ -162,9 +162,11 @@ std::string plan_file(const ExplicitRow& row) {
   if (row.measured_bytes > 0)
     text += fmt::format("# measured: {:.6g} bytes {}\n", row.measured_bytes, name_of(row.memory_kind));
   if (row.out_of_memory) text += "# it ran out of memory\n";
-  for (const Assumed& assumed : row.assumed)
-    text +=
-        fmt::format("# assumed: {}{}\n", assumed.what, assumed.why.empty() ? "" : " (" + assumed.why + ")");
+  for (const Assumed& assumed : row.assumed) {
+    std::string line = assumed.what + (assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    std::replace(line.begin(), line.end(), '\n', ' ');  // a column may hold several lines
+    text += fmt::format("# assumed: {}\n", line);
+  }
   proto::Plan message;
   to_proto(row.plan, &message);
   return text + to_textproto(message);
