@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -173,6 +175,11 @@ std::string plan_file(const ExplicitRow& row) {
 }
 
 void write_plans(const std::vector<ExplicitRow>& rows, const std::string& folder) {
+  std::set<std::pair<std::string, int>> places;
+  for (const ExplicitRow& row : rows)
+    if (!places.emplace(row.file, row.line).second)
+      throw UserError(fmt::format("two tables are called {}", row.file),
+                      "tables of different names: their rows' plans are called by them");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw UserError(folder + ": " + error.message(), "a folder that can be written");

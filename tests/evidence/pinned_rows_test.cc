@@ -160,4 +160,7 @@ TEST_CASE("a row as a plan file says what was measured, what was assumed and why
   fs::remove(file);
   CHECK(planner::estimate_step_seconds(again) ==
         Approx(planner::estimate_step_seconds(row.plan)).epsilon(1e-12));
+  // Rows of two tables of one name would overwrite each other.
+  CHECK_THROWS_WITH(write_plans({row, row}, "/no/such/folder"),
+                    Catch::Contains("two tables are called steps"));
 }
