@@ -79,7 +79,9 @@ struct Prediction {
 
 std::optional<Prediction> predict(Row& row) {
   if (!row.skipped.empty()) return std::nullopt;
-  if (row.machine.devices < 2) {
+  if (!row.kind) {
+    row.skipped = "no model of the collective '" + row.collective + "'";
+  } else if (row.machine.devices < 2) {
     row.skipped = "fewer than two devices";
   } else if (row.size_bytes <= 0) {
     row.skipped = "no size stated";
@@ -92,6 +94,10 @@ std::optional<Prediction> predict(Row& row) {
   std::vector<int> devices;
   const int nodes = cluster->nodes();
   const int per_node = row.machine.devices / nodes;
+  if (per_node < 1) {
+    row.skipped = "fewer devices than nodes";
+    return std::nullopt;
+  }
   for (int node = 0; node < nodes; ++node) {
     for (int i = 0; i < per_node; ++i) devices.push_back(cluster->first_device(node) + i);
   }

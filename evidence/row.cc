@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -162,15 +164,22 @@ std::string plan_file(const ExplicitRow& row) {
   if (row.measured_bytes > 0)
     text += fmt::format("# measured: {:.6g} bytes {}\n", row.measured_bytes, name_of(row.memory_kind));
   if (row.out_of_memory) text += "# it ran out of memory\n";
-  for (const Assumed& assumed : row.assumed)
-    text +=
-        fmt::format("# assumed: {}{}\n", assumed.what, assumed.why.empty() ? "" : " (" + assumed.why + ")");
+  for (const Assumed& assumed : row.assumed) {
+    std::string line = assumed.what + (assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    std::replace(line.begin(), line.end(), '\n', ' ');  // a column may hold several lines
+    text += fmt::format("# assumed: {}\n", line);
+  }
   proto::Plan message;
   to_proto(row.plan, &message);
   return text + to_textproto(message);
 }
 
 void write_plans(const std::vector<ExplicitRow>& rows, const std::string& folder) {
+  std::set<std::pair<std::string, int>> places;
+  for (const ExplicitRow& row : rows)
+    if (!places.emplace(row.file, row.line).second)
+      throw UserError(fmt::format("two tables are called {}", row.file),
+                      "tables of different names: their rows' plans are called by them");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw UserError(folder + ": " + error.message(), "a folder that can be written");

@@ -28,8 +28,8 @@ std::int64_t steps_of(const TrainingLength& length, const Training& training) {
     const double samples = length.tokens ? *length.tokens / training.seq_len : *length.samples;
     steps = std::ceil(samples / static_cast<double>(training.global_batch));
   }
-  if (steps > static_cast<double>(kMostSteps))
-    throw UserError(fmt::format("{:.3g} steps", steps), fmt::format("expected at most {}", kMostSteps));
+  if (!(steps >= 1 && steps <= static_cast<double>(kMostSteps)))
+    throw UserError(fmt::format("{:.3g} steps", steps), fmt::format("expected 1 to {}", kMostSteps));
   return static_cast<std::int64_t>(steps);
 }
 
@@ -88,6 +88,7 @@ void check(const GoodputRequest& request) {
     throw UserError("how long the run is", "expected one of `tokens`, `samples` and `steps`");
   if (!(request.mtbf_device_hours > 0))
     throw UserError("how often devices fail", "expected `mtbf_device_hours` above 0");
+  if (request.runs < 1) throw UserError(fmt::format("`runs` {}", request.runs), "expected at least 1");
   if (!request.repair_hours && (request.spares > 0 || request.elastic))
     throw UserError(
         request.spares > 0 ? "`spares` without `repair_hours`" : "`elastic` without `repair_hours`",

@@ -131,12 +131,22 @@ RuntimeProfile catalog_runtime(std::string_view name) {
   return runtime_from_text(catalog_entry(name).content, fmt::format("runtimes/{}.textproto", name));
 }
 
-RuntimeProfile default_runtime(bool gpu) {
+namespace {
+
+RuntimeProfile find_default(std::string_view kind) {
   for (const std::string& name : catalog_runtimes()) {
     RuntimeProfile profile = catalog_runtime(name);
-    if (profile.default_for == (gpu ? "gpu" : "cpu")) return profile;
+    if (profile.default_for == kind) return profile;
   }
   throw InternalError("no runtime of the catalog is the default");
+}
+
+}  // namespace
+
+RuntimeProfile default_runtime(bool gpu) {
+  // Every list of options names them both.
+  static const RuntimeProfile of_gpus = find_default("gpu"), of_processors = find_default("cpu");
+  return gpu ? of_gpus : of_processors;
 }
 
 RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {

@@ -68,6 +68,18 @@ TEST_CASE("published collectives: a row is predicted, judged, or skipped with it
   fs::remove(file);
 }
 
+TEST_CASE("published collectives: what nobody has modelled or can be is skipped") {
+  const fs::path file = write_table("orrery_odd_collectives.csv",
+                                    "collective,kind,gpu,n_gpus,n_nodes,inter_link,size_bytes,oop_time_us\n"
+                                    "scan,scan,H100 SXM,8,1,,1024,10\n"
+                                    "all_reduce,,H100 SXM,4,8,4x200Gb HDR IB,1024,10\n");
+  const Json result = validate_published_collectives({file.string()});
+  REQUIRE(result["rows"].size() == 2);
+  CHECK(result["rows"][0]["skipped"] == "no model of the collective 'scan'");
+  CHECK(result["rows"][1]["skipped"] == "fewer devices than nodes");
+  fs::remove(file);
+}
+
 TEST_CASE("published collectives: another kind of table is refused") {
   const fs::path file = write_table("orrery_not_collectives.csv", "a,b\n1,2\n");
   CHECK_THROWS_AS(validate_published_collectives({file.string()}), UserError);

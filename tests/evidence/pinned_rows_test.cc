@@ -149,7 +149,8 @@ TEST_CASE("a row as a plan file says what was measured, what was assumed and why
       "x,torchtitan,2024-12,Llama-3.1-8B,32,4096,32,8192,H100-80GB,8,8,bf16,1,1,8,16,2,selective,2.8435,"
       "FSDP\n",
       "steps.csv");
-  const ExplicitRow row = read_step(table, table.rows[0]);
+  ExplicitRow row = read_step(table, table.rows[0]);
+  row.assumed.push_back({"what a column says\nin two lines", ""});
   const std::string text = plan_file(row);
   CHECK_THAT(text, Catch::Contains("# measured: 2.8435 s a step"));
   CHECK_THAT(text, Catch::Contains("# assumed: runtime fused_elementwise: false (torchtitan's reports list"));
@@ -159,4 +160,7 @@ TEST_CASE("a row as a plan file says what was measured, what was assumed and why
   fs::remove(file);
   CHECK(planner::estimate_step_seconds(again) ==
         Approx(planner::estimate_step_seconds(row.plan)).epsilon(1e-12));
+  // Rows of two tables of one name would overwrite each other.
+  CHECK_THROWS_WITH(write_plans({row, row}, "/no/such/folder"),
+                    Catch::Contains("two tables are called steps"));
 }

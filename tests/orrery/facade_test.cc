@@ -81,7 +81,12 @@ TEST_CASE("a goodput request says what it lacks") {
   CHECK_THROWS_WITH(goodput(request), Catch::Contains("mtbf_device_hours"));
   request.mtbf_device_hours = 1000;
   CHECK_THROWS_WITH(goodput(request), Catch::Contains("whole number"));
+  request.length.steps = -10;
+  CHECK_THROWS_WITH(goodput(request), Catch::Contains("expected 1 to"));
   request.length.steps = 10;
+  request.runs = 0;
+  CHECK_THROWS_WITH(goodput(request), Catch::Contains("`runs` 0"));
+  request.runs = 200;
   request.spares = 1;
   CHECK_THROWS_WITH(goodput(request), Catch::Contains("repair_hours"));
 }
