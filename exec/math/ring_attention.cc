@@ -91,6 +91,7 @@ void RingAttention::forward(const Instruction& instruction, int op, std::vector<
 }
 
 void RingAttention::backward(const Instruction& instruction, int op, std::vector<Step>& steps) {
+  if (!wants_input_gradient(instruction)) return;  // there are no weights
   const int micro_batch = instruction.micro_batch;
   const int block = instruction.block;
   const auto qkv = values_.use(key(TensorKind::activation, input(op), micro_batch, -1));
