@@ -1,5 +1,5 @@
 // The space of plans of a job, dimension by dimension: which values are searched and how many plans have
-// each. By default issue 4's question: GPT-3 175B on 1,024 A100 (bench/planner_space.txt holds its output).
+// each. By default of GPT-3 175B on 1,024 A100 (bench/planner_space.txt holds its output).
 //   planner_space [WORKLOAD CLUSTER NODES GLOBAL_BATCH SEQ_LEN]
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Issue 4's questions to the planner, each from process start to answer: seconds of the clock and of the
+# Questions to the planner, each from process start to answer: seconds of the clock and of the
 # processors, and the last line of the answer. Two quiet cores are what the limits are meant for.
 #   bench/planner_speed.sh [ORRERY]
 set -euo pipefail

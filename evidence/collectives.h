@@ -1,5 +1,5 @@
-// Judges the collective cost model by published measurements (nccl-tests logs and profiles; the tables of
-// ../shared/published/collectives).
+// Judges the collective cost model by published measurements: nccl-tests logs and profiles
+// (docs/collectives.md).
 #pragma once
 
 #include <string>

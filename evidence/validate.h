@@ -1,5 +1,4 @@
-// Judges predictions by published measurements of whole training steps and of memory (the tables of
-// ../shared/published/steps and memory).
+// Judges predictions by published measurements of whole training steps and of memory (docs/accuracy.md).
 #pragma once
 
 #include <string>

@@ -168,7 +168,7 @@ def judge(name, folder, steps, plans, say, host=None, strict=False):
 
 
 def summary(rows):
-    """What the issue asks for, of the rows of one cluster. Order is among the plans of one model: of several models'
+    """What predictions are held to, of the rows of one cluster. Order is among the plans of one model: of several models'
     taus the mean, by their pairs of plans."""
     errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows]
     groups = {}

@@ -238,7 +238,7 @@ TEST_CASE("collectives: faster links never slow a collective, longer ones never 
 }
 
 TEST_CASE("collectives: small all-reduces on H100 take what nccl-tests shows") {
-  // ../shared/published/README.md: 1 KiB on 2, 4, 8 H100: 6, 9.5, 15.6 us.
+  // Published nccl-tests: 1 KiB on 2, 4, 8 H100: 6, 9.5, 15.6 us.
   for (const auto& [ranks, microseconds] : {std::pair{2, 6.0}, {4, 9.5}, {8, 15.6}}) {
     const double predicted =
         seconds(CollectiveKind::all_reduce, kKiB, nvlink_nodes("hopper", 1, ranks), nccl());
@@ -248,7 +248,7 @@ TEST_CASE("collectives: small all-reduces on H100 take what nccl-tests shows") {
 }
 
 TEST_CASE("collectives: NVSwitch nodes reach the bus bandwidth that nccl-tests shows") {
-  // ../shared/published/README.md: GB/s of bus bandwidth, 8 devices, the longest messages.
+  // Published nccl-tests: GB/s of bus bandwidth, 8 devices, the longest messages.
   const auto bus = [](const std::string& generation) {
     const double bytes = 8 * kGiB;
     return bytes / seconds(CollectiveKind::all_reduce, bytes, nvlink_nodes(generation, 1, 8), nccl()) *

@@ -113,8 +113,8 @@ TEST_CASE("published peaks of memory: figures by source are those of the golden 
   const Json result = validate_published(files);
   const Json& sources = result.at("memory").at("sources");
   const std::string text =
-      "Errors of `orrery validate --published`, percent (tests/planner/"
-      "published_memory_test.cc; ORRERY_UPDATE_GOLDEN=1 writes this file).\n\n" +
+      "Errors of `orrery validate --published`, percent (tests/evidence/"
+      "memory_test.cc; ORRERY_UPDATE_GOLDEN=1 writes this file).\n\n" +
       lines_of("memory", result.at("memory"));
   const fs::path golden = test::golden_file("published_memory.md");
   if (test::updates_golden()) write_file_atomically(golden, text);
