@@ -19,9 +19,9 @@ ctest --test-dir build/release -j2 --output-on-failure --no-tests=error
 
 # The planner's take as long to build as all others together, the emulated CUDA's a minute and a half more:
 # SANITIZE=all adds them (what kernels read and write out of bounds shows there).
-folders=(base topologies workloads program cost sim handover exec fuzz)
+folders=(base topologies workloads program cost sim exec fuzz)
 more=()
-[ "${SANITIZE:-}" != all ] || { folders+=(planner evidence); more=(test_exec_cuda_emulated); }
+[ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
 say "Unit tests under sanitizers: ${folders[*]} ${more[*]}"
 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}"
 ctest --test-dir build/asan -j2 -L "unit${more:+|emulated}" -R "^($(IFS='|'; echo "${folders[*]}")):" \

@@ -97,7 +97,7 @@ Command collective_command() {
   command.add(
       text_option({.key = "algorithm",
                    .unit = "NAME",
-                   .help = "auto, ring, tree, nvls, nvls_tree, pairwise, recursive_doubling or direct",
+                   .help = "auto, ring, tree, nvls, nvls-tree, pairwise, recursive-doubling or direct",
                    .fallback = "auto, what the library would choose"},
                   options->algorithm));
   command.add(detail_option(options->detail));

@@ -17,7 +17,6 @@ constexpr std::array<std::pair<Algorithm, std::string_view>, 10> kAlgorithms = {
     {Algorithm::nvls, "nvls"},
     {Algorithm::nvls_tree, "nvls-tree"},
     {Algorithm::pairwise, "pairwise"},
-    {Algorithm::hierarchical, "hierarchical"},
     {Algorithm::recursive_doubling, "recursive-doubling"},
     {Algorithm::direct, "direct"},
     {Algorithm::pat, "pat"},

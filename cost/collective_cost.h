@@ -17,7 +17,6 @@ enum class Algorithm : std::uint8_t {
   nvls,
   nvls_tree,
   pairwise,
-  hierarchical,
   recursive_doubling,
   direct,
   pat,

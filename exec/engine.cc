@@ -42,17 +42,17 @@ Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
   const bool shared = maximum(control, mine >= devices ? 1 : 0) > 0;
   if (none) {
     if (backend == "auto") return processors();
-    throw NoAnswer(fmt::format("--backend {}: no GPU can be used on the host of some rank", backend));
+    throw NoAnswer(fmt::format("`backend` {}: no GPU can be used on the host of some rank", backend));
   }
   if (backend == "nccl" && shared)
     throw NoAnswer(fmt::format(
-        "--backend nccl: {} ranks and {} GPUs on this host; NCCL wants a GPU a rank (try --backend "
+        "`backend` nccl: {} ranks and {} GPUs on this host; NCCL wants a GPU a rank (try `backend` "
         "cuda-mpi)",
         mine + 1, devices));
   // A server answers whoever has pushed, when it can: NCCL's messages run in an order that both ends know.
   const bool asynchronous = plan.choices.asynchronous();
   if (backend == "nccl" && asynchronous)
-    throw UserError(fmt::format("--backend nccl: --sync {} has no order of messages that NCCL could keep",
+    throw UserError(fmt::format("`backend` nccl: `sync` {} has no order of messages that NCCL could keep",
                                 name_of(plan.choices.sync)),
                     "expected cuda-mpi or auto");
   auto device = std::make_unique<CudaDevice>(mine % devices);
@@ -73,9 +73,9 @@ Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
 void check_backend(std::string_view backend) {
   if (backend == "auto" || backend == "mpi") return;
   if (backend != "nccl" && backend != "cuda-mpi")
-    throw UserError(fmt::format("--backend {}: unknown", backend), "expected auto, mpi, nccl or cuda-mpi");
+    throw UserError(fmt::format("`backend` {}: unknown", backend), "expected auto, mpi, nccl or cuda-mpi");
 #ifndef ORRERY_WITH_CUDA
-  throw UserError(fmt::format("--backend {}: this executor was built without CUDA", backend),
+  throw UserError(fmt::format("`backend` {}: this executor was built without CUDA", backend),
                   "expected mpi or auto");
 #endif
 }

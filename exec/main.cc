@@ -6,8 +6,10 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/option.h"
 #include "exec/calibration/calibrate.h"
 #include "exec/calibration/calibrate_network.h"
 #include "exec/communicators/collectives.h"
@@ -24,12 +26,22 @@ struct Arguments {
   TrainingOptions training;
   CalibrationOptions calibration;
   NetworkCalibrationOptions network;
+  std::vector<Setting> settings;  // what errors below quote by its key and people write as a flag
 };
+
+std::vector<Setting> named_in_errors(const CLI::App& verb) {
+  std::vector<Setting> settings;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) settings.push_back({{.key = option_key(name)}});
+  return settings;
+}
 
 // Runs `work` on every rank. An error that all ranks meet alike (the plan, the options) is said once; another
 // ends the job, whichever rank it was.
-int guarded(const MpiWorld& world, bool alike, const std::function<void()>& work) {
-  const auto failed = [&](const char* what, int code) {
+int guarded(const MpiWorld& world, const Arguments& arguments, bool alike,
+            const std::function<void()>& work) {
+  const auto failed = [&](const char* error, int code) {
+    const std::string what = with_flags(error, arguments.settings);
     if (!alike) {
       fmt::print(stderr, "orrery: rank {}: {}\n", world.rank(), what);
       std::fflush(nullptr);
@@ -56,19 +68,19 @@ Cutting cutting_of(const Cluster& cluster) {
 
 int run(const MpiWorld& world, const Arguments& arguments) {
   Plan plan;
-  if (const int code = guarded(world, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
+  if (const int code = guarded(world, arguments, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
     return code;
   auto control = make_communicator(world.transport(cutting_of(plan.job->cluster)));
   TrainingOptions options = arguments.training;
   options.library = world.library();
-  if (const int code = guarded(world, true,
+  if (const int code = guarded(world, arguments, true,
                                [&] {
                                  check_backend(options.backend);
                                  check_training(plan, *control, options);
                                });
       code != 0)
     return code;
-  return guarded(world, false, [&] {
+  return guarded(world, arguments, false, [&] {
     Engine engine = make_engine(options.backend, plan, *control);
     options.backend = engine.backend;
     train(plan, *engine.device, engine.world ? *engine.world : *control, *control, options);
@@ -81,17 +93,17 @@ int measure(const MpiWorld& world, const Arguments& arguments) {
   options.library = world.library();
   options.command =
       fmt::format("mpirun -np {} orrery-exec-" ORRERY_MPI_NAME " calibrate", communicator->size());
-  return guarded(world, false, [&] { calibrate(*communicator, options); });
+  return guarded(world, arguments, false, [&] { calibrate(*communicator, options); });
 }
 
 int measure_network(const MpiWorld& world, const Arguments& arguments) {
   Cutting cutting = Cutting::never;
   const auto read = [&] { cutting = cutting_of(read_cluster_file(arguments.network.cluster)); };
-  if (const int code = guarded(world, true, read); code != 0) return code;
+  if (const int code = guarded(world, arguments, true, read); code != 0) return code;
   auto communicator = make_communicator(world.transport(cutting));
   NetworkCalibrationOptions options = arguments.network;
   options.library = world.library();
-  return guarded(world, true, [&] { calibrate_network(*communicator, options); });
+  return guarded(world, arguments, true, [&] { calibrate_network(*communicator, options); });
 }
 
 int main(int argc, char** argv) {
@@ -156,6 +168,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "orrery: {}\n", error.what());
     return 2;
   }
+  arguments.settings = named_in_errors(*run_verb);
   const MpiWorld world(&argc, &argv);
   if (calibrate_verb->parsed()) return measure(world, arguments);
   return network_verb->parsed() ? measure_network(world, arguments) : run(world, arguments);

@@ -185,7 +185,7 @@ class RankWriter {
 
 std::vector<ExportedFile> export_chakra(const Plan& plan, const ExportOptions& options) {
   if (plan.choices.asynchronous())
-    throw UserError("--to chakra: a trace cannot say that a server serves whoever sends first",
+    throw UserError("`to` chakra: a trace cannot say that a server serves whoever sends first",
                     "expected a plan without asynchronous parameter servers");
   const int world = plan.choices.world();
   std::vector<int> ranks;

@@ -16,7 +16,7 @@ ExportTarget export_target_from_name(std::string_view name) {
   if (name == "horovod") return ExportTarget::horovod;
   if (name == "chakra") return ExportTarget::chakra;
   if (name == "simgrid") return ExportTarget::simgrid;
-  throw UserError(fmt::format("--to {}: unknown target", name),
+  throw UserError(fmt::format("`to` {}: unknown target", name),
                   "expected megatron, deepspeed, torchtitan, horovod, chakra or simgrid");
 }
 

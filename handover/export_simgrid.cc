@@ -29,7 +29,7 @@ class PlatformWriter {
     const bool rails = cluster_.nodes() > 1 && cluster_.fabric.kind == FabricKind::rail_fat_tree;
     const int most = rails ? kMaxDevicesByRoute : kMaxNodesByRoute;
     if ((rails ? cluster_.devices() : cluster_.nodes()) > most)
-      throw UserError(fmt::format("--to simgrid: a platform file has a route for every two {}, too many here",
+      throw UserError(fmt::format("`to` simgrid: a platform file has a route for every two {}, too many here",
                                   rails ? "devices on rails" : "nodes"),
                       fmt::format("expected at most {}", most));
     std::string body = rails ? devices_by_route() : nodes_by_route();

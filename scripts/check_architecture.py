@@ -66,10 +66,13 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"nlopt": {"evidence"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
-# Below the command line errors name values, "`tp` 3": cli/ alone makes flags of them (base/option.h). What is handed over
+# Below the command line errors name values, "`tp` 3": cli/ (and exec/main.cc) make flags of them (base/option.h). What is handed over
 # to other programs is full of theirs.
-WITHOUT_FLAGS = {"base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request", "orrery"}
-EXECUTORS_LINE = {"orrery/validate.cc"}  # writes that of the executor
+WITHOUT_FLAGS = {
+    "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request", "orrery", "exec",
+}
+# Starts the executor; starts MPI's launchers; parses the executor's own options.
+EXECUTORS_LINE = {"orrery/validate.cc", "exec/launch/launcher.cc", "exec/main.cc"}
 LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
 FLAG = re.compile(r"--[a-z]")
 SOURCES = {".h", ".cc", ".cu", ".cuh"}

@@ -178,7 +178,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
 // Slurm places the ranks. One that dies must take the others with it: they would wait for it.
 std::vector<std::string> srun_command(const LaunchOptions& options) {
   const std::filesystem::path srun = find_in_path("srun");
-  if (srun.empty()) throw UserError("no srun in PATH", "Slurm, or --launcher mpirun");
+  if (srun.empty()) throw UserError("no srun in PATH", "Slurm, or `launcher` mpirun");
   return {srun.string(), "-n", std::to_string(options.ranks),
           options.mpi == MpiLibrary::openmpi ? "--mpi=pmix" : "--mpi=pmi2", "--kill-on-bad-exit=1"};
 }
@@ -235,13 +235,13 @@ std::string_view name_of(MpiLibrary mpi) {
 MpiLibrary mpi_library_from_name(std::string_view name) {
   for (const MpiLibrary mpi : kLibraries)
     if (name == name_of(mpi)) return mpi;
-  throw UserError("--mpi " + std::string(name), "openmpi or mpich");
+  throw UserError("`mpi` " + std::string(name), "openmpi or mpich");
 }
 
 Launcher launcher_from_name(std::string_view name) {
   if (name == "mpirun") return Launcher::mpirun;
   if (name == "srun") return Launcher::srun;
-  throw UserError("--launcher " + std::string(name), "mpirun or srun");
+  throw UserError("`launcher` " + std::string(name), "mpirun or srun");
 }
 
 bool under_launcher() {

@@ -70,7 +70,7 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
   const Workload& workload = plan.job->workload;
   if (!workload.transformer) {
     if (!options.vocabulary.empty())
-      throw UserError("--vocab: " + workload.name + " reads images", "no vocabulary");
+      throw UserError("`vocab`: " + workload.name + " reads images", "no vocabulary");
     images_of(plan, options);
     return;
   }
@@ -91,10 +91,10 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
         fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
         fmt::format("mpirun -np {}", plan.choices.world()));
   if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || options.restart))
-    throw UserError("--checkpoint-every and --restart have no folder", "--checkpoint-dir FOLDER");
-  if (options.checkpoint_every < 0) throw UserError("--checkpoint-every is negative", "a number of steps");
+    throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
+  if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
-  if (options.steps < 1) throw UserError("--steps " + std::to_string(options.steps), "at least 1");
+  if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
   check_data(plan, options);
 }
