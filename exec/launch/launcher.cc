@@ -132,9 +132,9 @@ void notice_silent_hosts(Environment& environment) {
   const char* others = variable("LD_PRELOAD");
   const std::string preload = others == nullptr ? kLibrary : std::string(kLibrary) + ":" + others;
   environment.set("LD_PRELOAD", preload);
-  setenv("KEEPIDLE", "1", 0);  // what the user has set stays
-  setenv("KEEPINTVL", "1", 0);
-  setenv("KEEPCNT", "3", 0);
+  environment.set_unless_set("KEEPIDLE", "1");  // what the user has set stays
+  environment.set_unless_set("KEEPINTVL", "1");
+  environment.set_unless_set("KEEPCNT", "3");
 }
 
 std::vector<std::string> mpirun_command(const LaunchOptions& options) {
