@@ -90,7 +90,7 @@ int run(const Options& options) {
   if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);
   options.output.write(to_json(*job, result));
   options.output.print(headline(*job));
-  options.output.print(plan_table(result.plans) + "\n");
+  options.output.print(plan_table(result.plans) + interval_line(result.plans.front()) + "\n");
   if (options.pareto) options.output.print(pareto_table(*job, result));
   const planner::Load load = planner::load_of(result.plans.front());
   if (options.load)

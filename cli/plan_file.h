@@ -28,6 +28,9 @@ std::string breakdown_text(const Breakdown& breakdown);
 
 // Ranked plans, one a line, with the dimensions that any of them uses.
 std::string plan_table(const std::vector<planner::Evaluation>& plans);
+// One line: the interval of a plan's step and memory, what it rests on and what would narrow it; empty where
+// there is none.
+std::string interval_line(const planner::Evaluation& evaluation);
 // What each stage and each replica of a plan has to do, one a line.
 std::string load_table(const planner::Load& load);
 

@@ -37,7 +37,7 @@ int run(const Options& options) {
   }
 
   options.output.write(to_json(simulated));
-  options.output.print(plan_table({simulated.evaluation}));
+  options.output.print(plan_table({simulated.evaluation}) + interval_line(simulated.evaluation));
   options.output.print(fmt::format("{} of {} ranks simulated, {} activities in {}\n", result.simulated_ranks,
                                    result.ranks, result.events, human_seconds(simulated.wall_s)));
   options.output.print(breakdown_text(result.breakdown));

@@ -91,6 +91,7 @@ struct Rates {
   double inter;          // achieved by all ports of a node
   double port;           // achieved by one port
   int scale;
+  double latency_scale;
 };
 
 Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
@@ -106,6 +107,7 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.scale = shape.nodes == 1 ? one_node : shape.nodes == 2 ? two_nodes : many_nodes;
+  r.latency_scale = fabric.latency_scale;
   return r;
 }
 
@@ -167,6 +169,12 @@ struct Candidate {
   double seconds = 0;
   double wire_per_edge = 0;
 };
+
+Candidate scaled(Candidate c, const Rates& r) {
+  c.seconds += (r.latency_scale - 1) * c.latency_s;
+  c.latency_s *= r.latency_scale;
+  return c;
+}
 
 bool reduces_all(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce;
@@ -335,7 +343,7 @@ CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupSha
   const Rates r = rates_of(shape, cluster);
   std::vector<Candidate> candidates;
   const auto add = [&](const std::optional<Candidate>& c) {
-    if (c && (forced == nullptr || c->algorithm == *forced)) candidates.push_back(*c);
+    if (c && (forced == nullptr || c->algorithm == *forced)) candidates.push_back(scaled(*c, r));
   };
   const bool pairwise =
       kind == CollectiveKind::all_to_all || kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
@@ -377,6 +385,7 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
       rate = r.intra_nominal * r.profile->p2p_efficiency;
     }
     c.seconds = c.latency_s + ramped(r, protocol, bytes / protocol_rate(r, shape, protocol, rate));
+    c = scaled(c, r);
     if (!best || c.seconds < best->seconds) best = c;
   }
   return plan_of(*best, bytes, shape.nodes > 1 ? r.port : r.intra);

@@ -87,6 +87,18 @@ std::string_view profile_of(const Cluster& cluster) {
   return calibrated ? "calibrated" : "datasheet";
 }
 
+Json to_json(const Interval& interval) {
+  return {{"step_time_low_s", interval.step_time_s.low},
+          {"step_time_high_s", interval.step_time_s.high},
+          {"memory_low_bytes", interval.memory_bytes.low},
+          {"memory_high_bytes", interval.memory_bytes.high},
+          {"rests_on",
+           {{"runtime", name_of(interval.rests_on.runtime)},
+            {"device", name_of(interval.rests_on.device)},
+            {"network", name_of(interval.rests_on.network)}}},
+          {"narrowed_by", interval.narrowed_by}};
+}
+
 Json to_json(const Load& load) {
   Json stages = Json::array();
   for (const StageLoad& stage : load.stages)
@@ -146,6 +158,7 @@ Json to_json(const Evaluation& evaluation) {
   }
   json["breakdown_s"] = breakdown;
   json["busy_s"] = busy;
+  if (evaluation.interval) json.update(to_json(*evaluation.interval));
   json["profile"] = profile_of(plan.job->cluster);
   json["estimate_s"] = evaluation.estimate_s;
   if (evaluation.simulation) json["load"] = to_json(load_of(evaluation));

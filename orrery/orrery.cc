@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "planner/evaluation/interval.h"
 #include "program/runtime_profile.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
@@ -59,6 +60,7 @@ Simulated simulate(const SimulateRequest& request) {
   Simulated result{planner::evaluate(request.plan)};
   result.wall_s = seconds_of(
       [&] { result.evaluation.simulation = sim::simulate(result.evaluation.plan, request.options); });
+  planner::add_interval(&result.evaluation);
   return result;
 }
 

@@ -26,6 +26,7 @@
 #include "orrery/validate.h"
 #include "planner/evaluation/evaluation.h"
 #include "planner/evaluation/hardware.h"
+#include "planner/evaluation/interval.h"
 #include "planner/evaluation/load.h"
 #include "planner/runs/whatif.h"
 #include "planner/search/pareto.h"

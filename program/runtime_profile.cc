@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/embedded.h"
@@ -143,10 +144,11 @@ RuntimeProfile find_default(std::string_view kind) {
 
 }  // namespace
 
-RuntimeProfile default_runtime(bool gpu) {
-  // Every list of options names them both.
-  static const RuntimeProfile of_gpus = find_default("gpu"), of_processors = find_default("cpu");
-  return gpu ? of_gpus : of_processors;
+RuntimeProfile default_runtime(RuntimeUse use) {
+  // Every list of options names them all.
+  static const std::array<RuntimeProfile, 3> found = {find_default("gpu"), find_default("gpu-images"),
+                                                      find_default("cpu")};
+  return found[static_cast<std::size_t>(use)];
 }
 
 RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
@@ -171,6 +173,7 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
 }
 
 RuntimeProfile load_runtime(const std::string& file_or_name) {
+  if (file_or_name == "default") return default_runtime(RuntimeUse::gpu);
   if (!file_or_name.ends_with(".textproto")) return catalog_runtime(file_or_name);
   return runtime_from_text(read_file(file_or_name), file_or_name);
 }

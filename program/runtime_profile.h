@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,13 +94,16 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message);
 
 std::vector<std::string> catalog_runtimes();            // names, sorted
 RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on an unknown name
-// What is modelled where no runtime is asked for: the catalog's `default_for` "gpu" or "cpu".
-RuntimeProfile default_runtime(bool gpu);
+// What is modelled where no runtime is asked for, by the catalog's `default_for`: of models with sequences on
+// GPUs ("gpu"), of other networks on GPUs ("gpu-images"), of anything on processors ("cpu").
+enum class RuntimeUse : std::uint8_t { gpu, gpu_images, cpu };
+RuntimeProfile default_runtime(RuntimeUse use);
 
 // A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of
 // the catalog (its frameworks and what was fitted of it are not passed on). `file`: for errors.
 RuntimeProfile runtime_from_text(std::string_view text, std::string_view file);
-// A .textproto file, or a profile of the catalog by its name. Throws UserError.
+// A .textproto file, a profile of the catalog by its name, or "default": that of RuntimeUse::gpu. Throws
+// UserError.
 RuntimeProfile load_runtime(const std::string& file_or_name);
 
 }  // namespace orrery

@@ -88,8 +88,11 @@ Question question_of(const Request& request) {
   job->workload = load_workload(request.workload);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const planner::Imported imports = imported(request, job->workload);
-  job->runtime =
-      request.runtime.empty() ? default_runtime(on_gpus(job->cluster)) : load_runtime(request.runtime);
+  const bool sequences = job->workload.default_seq_len > 0;
+  const RuntimeUse use = !on_gpus(job->cluster) ? RuntimeUse::cpu
+                         : sequences            ? RuntimeUse::gpu
+                                                : RuntimeUse::gpu_images;
+  job->runtime = request.runtime.empty() ? default_runtime(use) : load_runtime(request.runtime);
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);
   const std::int64_t of_each =
@@ -99,7 +102,8 @@ Question question_of(const Request& request) {
   training.precision =
       request.precision.value_or(imports.precision.value_or(default_precision(job->cluster)));
   training.sample_bytes = request.sample_bytes.value_or(0);
-  training.optimizer = request.optimizer.value_or(Optimizer::adam);
+  training.optimizer = request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum
+                                                                               : Optimizer::adam);
   training.fused_attention = request.fused_attention.value_or(job->runtime.fused_attention);
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
           !request.global_batch && !imports.global_batch, imports.ignored};

@@ -24,8 +24,9 @@ ROOMS = {
     "sim/scenario": ["sim/network"],
     "sim": ["sim/scenario", "program/lower"],
     "planner/closed_form": ["cost", "program/lower"],
+    "planner/uncertainty": ["planner/closed_form"],
     "planner/space": ["planner/closed_form"],
-    "planner/evaluation": ["planner/closed_form", "sim"],
+    "planner/evaluation": ["planner/uncertainty", "sim"],
     "planner/search": ["planner/space", "planner/evaluation"],
     "planner/runs": ["planner/search"],
     "handover": ["planner/space", "sim/scenario"],
@@ -63,7 +64,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"onnx/": {"workloads/readers"},
     r"hwloc": {"topologies/readers"},
     r"expat": {"topologies/readers"},
-    r"nlopt": {"evidence"},
+    r"nlopt|Eigen/": {"evidence"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 # Below the command line errors name values, "`tp` 3": cli/ (and exec/main.cc) make flags of them (base/option.h). What is handed over

@@ -125,6 +125,7 @@ struct CommunicationProfile {
   // Of k messages that leave or come in together the last takes 1 + spread ln k times an even share of the
   // port's time.
   double network_flow_spread = 0;
+  double latency_scale = 1;  // of what a library's steps take without bytes, beside its constants
   std::vector<MessageTime> message_times;  // inside a node, ascending in bytes: in place of latency and rate
 };
 

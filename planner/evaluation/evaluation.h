@@ -7,16 +7,25 @@
 #include <vector>
 
 #include "planner/closed_form/figures.h"
+#include "planner/uncertainty/outlook.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
 
 namespace orrery::planner {
+
+// In which 90% of what happens lies.
+struct Interval {
+  Range step_time_s, memory_bytes;
+  RestsOn rests_on;
+  std::string narrowed_by;  // what would narrow it most, for people
+};
 
 struct Evaluation {
   Plan plan;
   Memory memory;
   double estimate_s = 0;
   std::optional<sim::Simulation> simulation;
+  std::optional<Interval> interval;  // interval.h
   double step_time_s() const { return simulation ? simulation->step_time_s : estimate_s; }
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "planner/evaluation/interval.h"
 #include "planner/evaluation/load.h"
 #include "planner/search/candidates.h"
 #include "planner/search/pareto.h"
@@ -292,6 +293,8 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
+  add_intervals(&result.plans);
+  add_intervals(&result.pareto);
   if (!options.subsets) return result;
   for (Cluster& alone : alike_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);

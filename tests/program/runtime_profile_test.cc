@@ -27,8 +27,9 @@ TEST_CASE("every runtime of the catalog reads, and there are at most twelve") {
     CHECK(std::count_if(names.begin(), names.end(), [kind](const std::string& name) {
             return catalog_runtime(name).default_for == kind;
           }) == 1);
-  CHECK(default_runtime(true).name == "megatron-core");
-  CHECK(default_runtime(false).name == "orrery");
+  CHECK(default_runtime(RuntimeUse::gpu).name == "typical");
+  CHECK(default_runtime(RuntimeUse::gpu_images).name == "pytorch-ddp");
+  CHECK(default_runtime(RuntimeUse::cpu).name == "orrery");
 }
 
 TEST_CASE("fitted scalars are at most eight, and numbers of the profile") {

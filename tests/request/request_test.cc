@@ -23,7 +23,7 @@ TEST_CASE("what is left open follows from the workload and the cluster") {
   CHECK(question.default_batch);
   CHECK(question.job->training.seq_len == 1024);
   CHECK(question.job->training.precision == DType::bf16);
-  CHECK(question.job->runtime.name == "megatron-core");
+  CHECK(question.job->runtime.name == "typical");
   CHECK(question.pins == planner::Pins{});
   Request images = gpt2();
   images.workload = "resnet50";

@@ -1,0 +1,396 @@
+// Fits the factors of all mechanisms (planner/uncertainty/factors.h) to published training steps, all at
+// once: what frameworks, devices and networks differ by are draws from populations, and what no mechanism
+// explains is a source's, a cell's (a source, model, device and precision) or a row's own.
+//
+//   fit_factors TABLES…
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/csv.h"
+#include "base/error.h"
+#include "base/statistics.h"
+#include "evidence/fits/mixed_model.h"
+#include "evidence/statistics.h"
+#include "evidence/steps.h"
+#include "planner/closed_form/figures.h"
+#include "planner/uncertainty/factors.h"
+
+using namespace orrery;
+using namespace orrery::evidence;
+using planner::Factor;
+using planner::kAllFactors;
+using planner::kFactors;
+using planner::World;
+
+namespace {
+
+struct Item {
+  ExplicitRow step;
+  std::string source, model, cell, framework, device, network;
+  // Effects' indices: per factor, of its population and of what this row is.
+  std::array<int, kFactors> population{}, member{};
+  int source_effect = 0, cell_effect = 0;
+  World world;                             // at which it was looked at last
+  double predicted = 0;
+  std::array<double, kFactors> slope{};    // d log(step) / d log(factor)
+};
+
+// What stands for nothing: a runtime whose scalars are the population's before anything is fitted.
+struct Base {
+  double matmul = 1, attention = 1, vector = 1, communication = 1, host_s = 5e-6, waiting_s = 5e-5,
+         experts = 0.5;
+};
+constexpr Base kBase;
+
+// The job with the population's scalars, and in *world what its own profile said in their place.
+std::shared_ptr<const Job> neutral(const Job& job, World* world) {
+  auto plain = std::make_shared<Job>(job);
+  RuntimeProfile& r = plain->runtime;
+  const auto move = [&](Factor factor, double* field, double base, double least, bool time) {
+    const double was = std::max(*field, least);
+    (*world)[factor] = std::log(time ? was / base : base / was);
+    *field = base;
+  };
+  move(Factor::matmul, &r.matmul_efficiency, kBase.matmul, 0.1, false);
+  move(Factor::attention, &r.attention_efficiency, kBase.attention, 0.1, false);
+  move(Factor::vector, &r.memory_bound_efficiency, kBase.vector, 0.1, false);
+  move(Factor::communication, &r.communication_efficiency, kBase.communication, 0.1, false);
+  move(Factor::host, &r.kernel_launch_s, kBase.host_s, 1e-6, true);
+  move(Factor::waiting, &r.collective_overhead_s, kBase.waiting_s, 2e-6, true);
+  move(Factor::experts, &r.expert_exposed, kBase.experts, 0.05, true);
+  return plain;
+}
+
+double predict_in(const Item& item, const World& world) {
+  return planner::estimate_step_seconds(
+      {planner::job_in(world, *item.step.plan.job), item.step.plan.choices});
+}
+
+void look(Item* item, const World& world, bool slopes) {
+  constexpr double kStep = 0.04;
+  item->world = world;
+  item->predicted = predict_in(*item, world);
+  if (!slopes) return;
+  for (const Factor factor : kAllFactors) {
+    World other = world;
+    other[factor] += kStep;
+    item->slope[static_cast<std::size_t>(factor)] =
+        std::log(predict_in(*item, other) / item->predicted) / kStep;
+  }
+}
+
+template <typename Body>
+void parallel(std::size_t count, Body body) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      for (std::size_t i = next++; i < count; i = next++) body(i);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What is thought of a factor before any step is seen: how far the population's median is from the models,
+// which benchmarks of kernels and collectives made, and how far members are from each other.
+struct Belief {
+  double population_sd = 0.1, member_sd = 0.1;
+};
+
+Belief belief_of(Factor factor) {
+  switch (factor) {
+    case Factor::matmul:
+      return {0.10, 0.08};
+    case Factor::attention:
+      return {0.20, 0.20};
+    case Factor::vector:
+      return {0.30, 0.30};
+    case Factor::clock:
+      return {0.05, 0.08};
+    case Factor::host:
+    case Factor::waiting:
+      return {1.0, 0.8};
+    case Factor::communication:
+      return {0.15, 0.15};
+    case Factor::between:
+      return {0.15, 0.10};
+    case Factor::latency:
+      return {0.30, 0.30};
+    case Factor::experts:
+      return {0.30, 0.20};
+  }
+  return {};
+}
+
+class Fit {
+ public:
+  void read(const std::string& file) {
+    const CsvTable table = read_csv(file);
+    for (const CsvRow& row : table.rows) {
+      try {
+        Item item;
+        item.step = read_step(table, row);
+        if (item.step.measured_s <= 0) continue;
+        check_plan(item.step.plan);
+        const Job& job = *item.step.plan.job;
+        if (job.workload.transformer && job.workload.transformer->adapters != Adapters::none) continue;
+        item.source = std::filesystem::path(file).stem();
+        item.model = table.field(row, "model");
+        if (item.model.find("LoRA") != std::string::npos) continue;
+        item.framework = job.runtime.name;
+        item.device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
+        item.network = planner::network_class(job.cluster);
+        item.cell = item.source + "|" + item.model + "|" + item.device + "|" + table.field(row, "precision");
+        item.step.plan.job = neutral(job, &item.world);
+        items_.push_back(std::move(item));
+      } catch (const Unreadable&) {
+      } catch (const UserError& e) {
+        fmt::print(stderr, "{}:{}: {}\n", file, row.line, e.what());
+      }
+    }
+  }
+
+  void prepare() {
+    int group = 0;
+    const auto add_group = [&](double sd, double count) {
+      effects_.sd.push_back(sd);
+      effects_.prior_sd.push_back(sd);
+      effects_.prior_count.push_back(count);
+      return group++;
+    };
+    const auto effect = [&](int of, const std::string& name) {
+      const auto [at, fresh] = index_.try_emplace({of, name}, static_cast<int>(effects_.group.size()));
+      if (fresh) {
+        effects_.group.push_back(of);
+        names_.push_back(name);
+      }
+      return at->second;
+    };
+    for (const Factor factor : kAllFactors) {
+      const auto f = static_cast<std::size_t>(factor);
+      const Belief belief = belief_of(factor);
+      population_group_[f] = add_group(belief.population_sd, 1e6);
+      member_group_[f] = add_group(belief.member_sd, 20);
+    }
+    source_group_ = add_group(0.10, 1e6);
+    cell_group_ = add_group(0.06, 1e6);
+    for (const Item& item : items_) ++cell_rows_[item.cell];
+    for (Item& item : items_) {
+      for (const Factor factor : kAllFactors) {
+        const auto f = static_cast<std::size_t>(factor);
+        const std::string& member = level_of(factor) == planner::Level::framework ? item.framework
+                                    : level_of(factor) == planner::Level::device  ? item.device
+                                                                                  : item.network;
+        item.population[f] = effect(population_group_[f], std::string(name_of(factor)));
+        item.member[f] = effect(member_group_[f], std::string(name_of(factor)) + " " + member);
+      }
+      item.source_effect = effect(source_group_, item.source);
+      item.cell_effect = effect(cell_group_, item.cell);
+    }
+  }
+
+  void run(int rounds) {
+    std::vector<bool> all(items_.size(), true);
+    for (int round = 0; round < rounds; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      parallel(items_.size(), [&](std::size_t i) {
+        look(&items_[i], round == 0 ? items_[i].world : world_of(items_[i], posterior_), true);
+      });
+      linearise();
+      for (int em = 0; em < 30; ++em) {
+        posterior_ = solve(observations_, all, effects_);
+        update_deviations(observations_, all, posterior_, &effects_);
+      }
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      fmt::print("round {}: noise {:.3f} source {:.3f} cell {:.3f}, {:.1f} s\n", round, effects_.noise_sd,
+                 effects_.sd[static_cast<std::size_t>(source_group_)],
+                 effects_.sd[static_cast<std::size_t>(cell_group_)], seconds);
+    }
+  }
+
+  void print_factors() const {
+    for (const Factor factor : kAllFactors) {
+      const auto f = static_cast<std::size_t>(factor);
+      const int population = index_.at({population_group_[f], std::string(name_of(factor))});
+      fmt::print("{:14} x{:.3f} (sd {:.3f}); members sd {:.3f}:", name_of(factor),
+                 std::exp(posterior_.mean[population]),
+                 std::sqrt(posterior_.covariance(population, population)),
+                 effects_.sd[static_cast<std::size_t>(member_group_[f])]);
+      for (std::size_t i = 0; i < effects_.group.size(); ++i)
+        if (effects_.group[i] == member_group_[f])
+          fmt::print(" {} x{:.3f}+-{:.2f}", names_[i].substr(name_of(factor).size() + 1),
+                     std::exp(posterior_.mean[static_cast<Eigen::Index>(i)]),
+                     std::sqrt(posterior_.covariance(static_cast<Eigen::Index>(i),
+                                                     static_cast<Eigen::Index>(i))));
+      fmt::print("\n");
+    }
+  }
+
+  struct Outcome {
+    double error = 0, sd = 0, log_ratio = 0;
+    bool inside = false;
+    const Item* item = nullptr;
+  };
+
+  // Predictions of the rows that `out` holds for by a posterior that may not have seen them.
+  std::vector<Outcome> judge(const std::vector<bool>& out, const Posterior& posterior) const {
+    std::vector<std::size_t> at;
+    for (std::size_t i = 0; i < items_.size(); ++i)
+      if (out[i]) at.push_back(i);
+    std::vector<Outcome> outcomes(at.size());
+    parallel(at.size(), [&](std::size_t k) {
+      const Item& item = items_[at[k]];
+      Outcome& o = outcomes[k];
+      o.item = &item;
+      const double predicted = predict_in(item, world_of(item, posterior));
+      o.error = predicted / item.step.measured_s - 1;
+      o.log_ratio = std::log(item.step.measured_s / predicted);
+      double variance = effects_.noise_sd * effects_.noise_sd;
+      for (const int group : {source_group_, cell_group_})
+        variance += effects_.sd[static_cast<std::size_t>(group)] * effects_.sd[static_cast<std::size_t>(group)];
+      const std::vector<Term> terms = mechanism_terms(item);
+      for (const Term& a : terms)
+        for (const Term& b : terms)
+          variance += a.coefficient * b.coefficient * posterior.covariance(a.effect, b.effect);
+      o.sd = std::sqrt(variance);
+      o.inside = std::abs(o.log_ratio) <= 1.645 * o.sd;
+    });
+    return outcomes;
+  }
+
+  static void print_outcomes(const std::string& name, const std::vector<Outcome>& outcomes) {
+    std::vector<double> sizes, by_cell, widths;
+    std::map<std::string, std::pair<double, int>> cells;
+    double bias = 0, inside = 0, sum = 0;
+    for (const Outcome& o : outcomes) {
+      sizes.push_back(std::abs(o.error));
+      sum += std::abs(o.error);
+      bias += o.error;
+      inside += o.inside ? 1 : 0;
+      widths.push_back(std::exp(2 * 1.645 * o.sd));
+      cells[o.item->cell].first += std::abs(o.error);
+      ++cells[o.item->cell].second;
+    }
+    if (sizes.empty()) return;
+    double cell_sum = 0;
+    for (const auto& [cell, s] : cells) {
+      by_cell.push_back(s.first / s.second);
+      cell_sum += by_cell.back();
+    }
+    const auto n = static_cast<double>(sizes.size());
+    fmt::print(
+        "{:36} {:4} rows mean {:5.1f}% median {:5.1f}% bias {:+6.1f}% | {:3} cells mean {:5.1f}% median {:5.1f}% | "
+        "coverage {:4.0f}% high/low {:.2f}\n",
+        name, sizes.size(), 100 * sum / n, 100 * median(sizes), 100 * bias / n, cells.size(),
+        100 * cell_sum / static_cast<double>(cells.size()), 100 * median(by_cell), 100 * inside / n,
+        median(widths));
+  }
+
+  void leave_out(bool by_model, bool each) {
+    std::set<std::string> names;
+    const auto name_of_item = [&](const Item& item) {
+      return by_model ? item.source + " " + item.model : item.source;
+    };
+    for (const Item& item : items_) names.insert(name_of_item(item));
+    std::vector<Outcome> pooled;
+    for (const std::string& name : names) {
+      std::vector<bool> out, used;
+      for (const Item& item : items_) {
+        out.push_back(name_of_item(item) == name);
+        used.push_back(!out.back());
+      }
+      const std::vector<Outcome> outcomes = judge(out, solve(observations_, used, effects_));
+      if (each) print_outcomes("left out: " + name, outcomes);
+      pooled.insert(pooled.end(), outcomes.begin(), outcomes.end());
+    }
+    print_outcomes(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
+  }
+
+  void print_in_sample() const {
+    std::map<std::string, std::vector<bool>> sources;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      auto& out = sources[items_[i].source];
+      out.resize(items_.size());
+      out[i] = true;
+    }
+    for (const auto& [source, out] : sources) print_outcomes(source, judge(out, posterior_));
+    print_outcomes("ALL, in sample", judge(std::vector<bool>(items_.size(), true), posterior_));
+  }
+
+  std::size_t count() const { return items_.size(); }
+
+ private:
+  static std::vector<Term> mechanism_terms(const Item& item) {
+    std::vector<Term> terms;
+    for (std::size_t f = 0; f < kFactors; ++f) {
+      if (item.slope[f] == 0) continue;
+      terms.push_back({item.population[f], item.slope[f]});
+      terms.push_back({item.member[f], item.slope[f]});
+    }
+    return terms;
+  }
+
+  World world_of(const Item& item, const Posterior& posterior) const {
+    World world;
+    for (std::size_t f = 0; f < kFactors; ++f)
+      world.log_time[f] = posterior.mean[item.population[f]] + posterior.mean[item.member[f]];
+    return world;
+  }
+
+  std::map<std::string, int> cell_rows_;
+
+  // y = log(measured / predicted) + slopes x where it was looked at.
+  void linearise() {
+    observations_.clear();
+    for (const Item& item : items_) {
+      Observation o;
+      o.terms = mechanism_terms(item);
+      o.terms.push_back({item.source_effect, 1});
+      o.terms.push_back({item.cell_effect, 1});
+      o.weight = 1 / std::sqrt(static_cast<double>(cell_rows_[item.cell]));
+      o.y = std::log(item.step.measured_s / item.predicted);
+      for (std::size_t f = 0; f < kFactors; ++f) o.y += item.slope[f] * item.world.log_time[f];
+      observations_.push_back(std::move(o));
+    }
+  }
+
+  std::vector<Item> items_;
+  std::vector<Observation> observations_;
+  Effects effects_;
+  std::map<std::pair<int, std::string>, int> index_;
+  std::vector<std::string> names_;
+  std::array<int, kFactors> population_group_{}, member_group_{};
+  int source_group_ = 0, cell_group_ = 0;
+  Posterior posterior_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Fit fit;
+    for (int i = 1; i < argc; ++i) fit.read(argv[i]);
+    fmt::print("{} rows\n", fit.count());
+    fit.prepare();
+    const char* rounds = std::getenv("ROUNDS");
+    fit.run(rounds != nullptr ? std::atoi(rounds) : 4);
+    fit.print_factors();
+    fit.print_in_sample();
+    fit.leave_out(false, true);
+    fit.leave_out(true, false);
+  } catch (const UserError& error) {
+    fmt::print(stderr, "fit_factors: {}\n", error.what());
+    return 2;
+  }
+}

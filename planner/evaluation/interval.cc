@@ -1,0 +1,66 @@
+#include "planner/evaluation/interval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery::planner {
+namespace {
+
+// By level, the share of the variance that evidence about it would take away.
+std::string what_would_narrow(const Response& response, const Spread& spread) {
+  const std::array<double, kFactors> shares = shares_of_variance(response, spread);
+  std::array<double, kLevels> levels{};
+  double rest = 1;
+  for (const Factor factor : kAllFactors) {
+    const double share = shares[static_cast<std::size_t>(factor)];
+    levels[static_cast<std::size_t>(level_of(factor))] += share;
+    rest -= share;
+  }
+  const auto most = std::max_element(levels.begin(), levels.end());
+  if (rest >= *most) return "one step measured on this cluster";
+  switch (static_cast<Level>(most - levels.begin())) {
+    case Level::framework:
+      return "a profile of this software, fitted to its own steps";
+    case Level::device:
+      return "a calibrated profile of this device";
+    case Level::network:
+      return "collectives measured on this network";
+  }
+  return "";
+}
+
+void fill(Outlook* outlook, Evaluation* evaluation) {
+  const Response response = outlook->response(evaluation->plan.choices);
+  const Range step = step_range(response, outlook->spread());
+  const Range memory = memory_range(outlook->spread());
+  const double step_s = evaluation->step_time_s(), bytes = evaluation->memory.total;
+  evaluation->interval = Interval{{step.low * step_s, step.high * step_s},
+                                  {memory.low * bytes, memory.high * bytes},
+                                  outlook->spread().rests_on,
+                                  what_would_narrow(response, outlook->spread())};
+}
+
+std::string words(Basis basis) {
+  return basis == Basis::datasheet ? "from its datasheet" : std::string(name_of(basis));
+}
+
+}  // namespace
+
+void add_intervals(std::vector<Evaluation>* evaluations) {
+  if (evaluations->empty()) return;
+  Outlook outlook(evaluations->front().plan.job);
+  for (Evaluation& evaluation : *evaluations) fill(&outlook, &evaluation);
+}
+
+void add_interval(Evaluation* evaluation) {
+  Outlook outlook(evaluation->plan.job);
+  fill(&outlook, evaluation);
+}
+
+std::string what_it_rests_on(const RestsOn& rests_on) {
+  return fmt::format("runtime {}, device {}, network {}", words(rests_on.runtime), words(rests_on.device),
+                     words(rests_on.network));
+}
+
+}  // namespace orrery::planner

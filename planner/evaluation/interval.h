@@ -1,0 +1,20 @@
+// How sure a prediction is: the interval in which 90% of what happens lies, what that rests on, and what
+// would narrow it most.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/evaluation/evaluation.h"
+
+namespace orrery::planner {
+
+// Fills `interval` of evaluations of one job. The closed form says how the step answers to each factor
+// (planner/uncertainty/outlook.h); where the step was simulated, the interval lies around that.
+void add_intervals(std::vector<Evaluation>* evaluations);
+void add_interval(Evaluation* evaluation);
+
+// For people: "rests on: runtime assumed, device fitted, network from its datasheet".
+std::string what_it_rests_on(const RestsOn& rests_on);
+
+}  // namespace orrery::planner

@@ -1,0 +1,92 @@
+#include "planner/uncertainty/factors.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Level>, kFactors> kNames = {{
+    {"matmul", Level::framework},
+    {"attention", Level::framework},
+    {"vector", Level::framework},
+    {"clock", Level::device},
+    {"host", Level::framework},
+    {"waiting", Level::framework},
+    {"communication", Level::framework},
+    {"between", Level::network},
+    {"latency", Level::network},
+    {"experts", Level::framework},
+}};
+
+}  // namespace
+
+std::string_view name_of(Factor factor) {
+  return kNames[static_cast<std::size_t>(factor)].first;
+}
+
+Factor factor_from_name(std::string_view name) {
+  std::string known;
+  for (const Factor factor : kAllFactors) {
+    if (name_of(factor) == name) return factor;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(factor));
+  }
+  throw UserError("unknown factor '" + std::string(name) + "'", "one of " + known);
+}
+
+std::string_view name_of(Level level) {
+  switch (level) {
+    case Level::framework:
+      return "framework";
+    case Level::device:
+      return "device";
+    case Level::network:
+      return "network";
+  }
+  return "unknown";
+}
+
+std::string_view network_class(const Cluster& cluster) {
+  switch (cluster.fabric.transport) {
+    case Transport::infiniband:
+      return "infiniband";
+    case Transport::roce:
+      return "roce";
+    case Transport::tcp:
+      return "tcp";
+    case Transport::host:
+      return "host";
+  }
+  return "unknown";
+}
+
+Level level_of(Factor factor) {
+  return kNames[static_cast<std::size_t>(factor)].second;
+}
+
+std::shared_ptr<const Job> job_in(const World& world, const Job& job) {
+  auto drawn = std::make_shared<Job>(job);
+  const auto times = [&](Factor factor) { return std::exp(world[factor]); };
+  RuntimeProfile& runtime = drawn->runtime;
+  runtime.matmul_efficiency /= times(Factor::matmul);
+  runtime.attention_efficiency /= times(Factor::attention);
+  runtime.memory_bound_efficiency /= times(Factor::vector);
+  runtime.kernel_launch_s *= times(Factor::host);
+  runtime.collective_overhead_s *= times(Factor::waiting);
+  runtime.communication_efficiency /= times(Factor::communication);
+  runtime.expert_exposed *= times(Factor::experts);
+  for (DeviceProfile& device : drawn->cluster.profiles) {
+    device.sustained_clock /= times(Factor::clock);
+    device.launch_overhead_s *= times(Factor::host);
+  }
+  CommunicationProfile& fabric = drawn->cluster.communication;
+  fabric.network_efficiency /= times(Factor::between);
+  fabric.network_exchange_efficiency /= times(Factor::between);
+  fabric.latency_scale *= times(Factor::latency);
+  return drawn;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,112 @@
+#include "planner/uncertainty/outlook.h"
+
+#include <algorithm>
+#include <boost/math/special_functions/erf.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "base/random.h"
+
+namespace orrery::planner {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+constexpr int kSite = kFactors, kOwn = kFactors + 1, kDimensions = kFactors + 2;
+// Beyond this the parabola is only an extrapolation: the factor stays where it is.
+constexpr double kFarthest = 2.5;
+
+double normal_quantile(double p) {
+  return -std::sqrt(2.0) * boost::math::erfc_inv(2 * p);
+}
+
+std::array<std::array<double, kDraws>, kDimensions> latin_hypercube() {
+  std::array<std::array<double, kDraws>, kDimensions> cube{};
+  for (int d = 0; d < kDimensions; ++d) {
+    std::array<int, kDraws> slice{};
+    std::iota(slice.begin(), slice.end(), 0);
+    const CounterRandom random(kSeed, static_cast<std::uint64_t>(d));
+    for (int i = kDraws - 1; i > 0; --i) {
+      const auto other = static_cast<int>(random.uniform(static_cast<std::uint64_t>(i)) * (i + 1));
+      std::swap(slice[static_cast<std::size_t>(i)], slice[static_cast<std::size_t>(other)]);
+    }
+    for (int i = 0; i < kDraws; ++i)
+      cube[static_cast<std::size_t>(d)][static_cast<std::size_t>(i)] =
+          normal_quantile((slice[static_cast<std::size_t>(i)] + 0.5) / kDraws);
+  }
+  return cube;
+}
+
+}  // namespace
+
+Outlook::Outlook(std::shared_ptr<const Job> job)
+    : job_(std::move(job)), spread_(spread_of(*job_)), nominal_(job_) {
+  for (const Factor factor : kAllFactors) {
+    const double sd = spread_.factor[static_cast<std::size_t>(factor)];
+    if (sd <= 0) continue;
+    World world;
+    world[factor] = sd;
+    Sides& sides = worlds_[static_cast<std::size_t>(factor)];
+    sides.up = std::make_unique<Estimator>(job_in(world, *job_));
+    world[factor] = -sd;
+    sides.down = std::make_unique<Estimator>(job_in(world, *job_));
+  }
+}
+
+Response Outlook::response(const Choices& choices) {
+  Response response;
+  response.estimate_s = nominal_.times(choices).estimate_s;
+  for (std::size_t f = 0; f < kFactors; ++f) {
+    if (worlds_[f].up == nullptr || response.estimate_s <= 0) continue;
+    const double up = std::log(worlds_[f].up->times(choices).estimate_s / response.estimate_s);
+    const double down = std::log(worlds_[f].down->times(choices).estimate_s / response.estimate_s);
+    response.slope[f] = (up - down) / 2;
+    response.bend[f] = (up + down) / 2;
+  }
+  return response;
+}
+
+double draw(int dimension, int index) {
+  static const auto cube = latin_hypercube();
+  return cube[static_cast<std::size_t>(dimension)][static_cast<std::size_t>(index)];
+}
+
+std::vector<double> drawn_factors(const Response& response, const Spread& spread, bool all) {
+  std::vector<double> factors;
+  factors.reserve(kDraws);
+  for (int i = 0; i < kDraws; ++i) {
+    double log_time = all ? spread.site * draw(kSite, i) + spread.own * draw(kOwn, i) : 0;
+    for (int f = 0; f < kFactors; ++f) {
+      const double z = std::clamp(draw(f, i), -kFarthest, kFarthest);
+      const auto at = static_cast<std::size_t>(f);
+      log_time += response.slope[at] * z + response.bend[at] * z * z;
+    }
+    factors.push_back(std::exp(log_time));
+  }
+  return factors;
+}
+
+Range step_range(const Response& response, const Spread& spread) {
+  std::vector<double> factors = drawn_factors(response, spread);
+  std::sort(factors.begin(), factors.end());
+  const auto at = [&](double share) {
+    const double place = share * kDraws - 0.5;
+    const auto below = static_cast<std::size_t>(place);
+    return factors[below] + (place - std::floor(place)) * (factors[below + 1] - factors[below]);
+  };
+  return {at((1 - kCovered) / 2), at((1 + kCovered) / 2)};
+}
+
+Range memory_range(const Spread& spread) {
+  const double z = normal_quantile((1 + kCovered) / 2);
+  return {std::exp(-z * spread.memory), std::exp(z * spread.memory)};
+}
+
+std::array<double, kFactors> shares_of_variance(const Response& response, const Spread& spread) {
+  std::array<double, kFactors> shares{};
+  double all = spread.site * spread.site + spread.own * spread.own;
+  for (std::size_t f = 0; f < kFactors; ++f) all += shares[f] = response.slope[f] * response.slope[f];
+  for (double& share : shares) share = all > 0 ? share / all : 0;
+  return shares;
+}
+
+}  // namespace orrery::planner

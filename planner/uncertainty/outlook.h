@@ -1,0 +1,65 @@
+// Where a plan's step may come to lie: the closed form's answer to each factor, combined over draws that all
+// plans share.
+//
+// A plan's step is looked at one standard deviation up and down each factor (2 kFactors closed forms, a few
+// tenths of a millisecond each for the first plan of a job, microseconds for the next); the logarithm of its
+// time is then a parabola along each factor, and 256 draws (a Latin hypercube of normals, seeded) of all
+// factors together cost a few multiplications each. What this leaves out, interactions of factors, is within
+// the percent that tests/planner/uncertainty/outlook_test.cc measures against 256 whole closed forms.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "planner/closed_form/estimator.h"
+#include "planner/uncertainty/spread.h"
+
+namespace orrery::planner {
+
+struct Range {
+  double low = 0, high = 0;
+};
+constexpr double kCovered = 0.9;  // of what happens lies within a Range
+constexpr int kDraws = 256;
+
+// The logarithm of a step's time, by factor: at z standard deviations slope z + bend z^2.
+struct Response {
+  double estimate_s = 0;
+  std::array<double, kFactors> slope{}, bend{};
+};
+
+class Outlook {
+ public:
+  explicit Outlook(std::shared_ptr<const Job> job);
+  Outlook(const Outlook&) = delete;
+
+  const Spread& spread() const { return spread_; }
+  // The choices must have passed check_plan.
+  Response response(const Choices& choices);
+
+ private:
+  struct Sides {
+    std::unique_ptr<Estimator> up, down;
+  };
+  std::shared_ptr<const Job> job_;
+  Spread spread_;
+  Estimator nominal_;
+  std::array<Sides, kFactors> worlds_;  // empty where a factor is certain
+};
+
+// Draw `index` of dimension `dimension`: a standard normal. Any dimension's kDraws draws are one of each of as
+// many equally likely slices.
+double draw(int dimension, int index);
+
+// By draw, the factor on the step's time beside the estimate: of the mechanisms alone, which plans of one job
+// share, or (`all`) with what is the site's, the model's and the row's own.
+std::vector<double> drawn_factors(const Response& response, const Spread& spread, bool all = true);
+
+// Of kCovered, as factors on the nominal step and on the nominal memory.
+Range step_range(const Response& response, const Spread& spread);
+Range memory_range(const Spread& spread);
+// Share of the variance of the logarithm that each factor has; what is left is the site's and the row's.
+std::array<double, kFactors> shares_of_variance(const Response& response, const Spread& spread);
+
+}  // namespace orrery::planner

@@ -1,0 +1,110 @@
+#include "planner/uncertainty/spread.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/embedded.h"
+#include "base/error.h"
+#include "proto/spread.pb.h"
+#include "proto/textproto.h"
+
+namespace orrery {
+const std::vector<EmbeddedFile>& embedded_spread();
+}
+
+namespace orrery::planner {
+namespace {
+
+const proto::Spreads& spreads() {
+  static const proto::Spreads read = [] {
+    proto::Spreads message;
+    for (const EmbeddedFile& file : embedded_spread())
+      if (file.name == "spread") parse_textproto(file.content, "planner/uncertainty/spread.textproto", &message);
+    return message;
+  }();
+  return read;
+}
+
+template <typename Members>
+double sd_of(const Members& members, std::string_view name, double unknown) {
+  for (const auto& member : members)
+    if (member.name() == name) return member.sd();
+  return unknown;
+}
+
+bool known(Level level, std::string_view name) {
+  for (const proto::FactorSpread& factor : spreads().factor()) {
+    if (level_of(factor_from_name(factor.factor())) != level) continue;
+    for (const auto& member : factor.member())
+      if (member.name() == name) return true;
+  }
+  return false;
+}
+
+// `orrery calibrate` measures devices and network of one machine together; the catalog's profiles are fitted to
+// what others measured of devices of this kind.
+Basis basis_of(const DeviceProfile& device, const Cluster& cluster) {
+  if (device.calibrated && cluster.communication.calibrated) return Basis::calibrated;
+  return device.calibrated || known(Level::device, device.name) ? Basis::fitted : Basis::datasheet;
+}
+
+}  // namespace
+
+std::string_view name_of(Basis basis) {
+  switch (basis) {
+    case Basis::calibrated:
+      return "calibrated";
+    case Basis::fitted:
+      return "fitted";
+    case Basis::datasheet:
+      return "datasheet";
+    case Basis::assumed:
+      return "assumed";
+  }
+  return "unknown";
+}
+
+Spread spread_of(const Job& job) {
+  const Cluster& cluster = job.cluster;
+  // The least known of unlike devices.
+  const DeviceProfile* device = nullptr;
+  Basis of_device = Basis::calibrated;
+  for (const NodeGroup& group : cluster.groups) {
+    const DeviceProfile& profile = cluster.profiles[static_cast<std::size_t>(group.node.profile)];
+    const Basis basis = basis_of(profile, cluster);
+    if (device == nullptr || basis > of_device) device = &profile, of_device = basis;
+  }
+  ORRERY_CHECK(device != nullptr, "a cluster without devices");
+  const std::string_view network = network_class(cluster);
+  const std::array<std::string_view, kLevels> names = {job.runtime.name, device->name, network};
+
+  Spread spread;
+  spread.rests_on.runtime = known(Level::framework, job.runtime.name) ? Basis::fitted : Basis::assumed;
+  spread.rests_on.device = of_device;
+  spread.rests_on.network = cluster.communication.calibrated ? Basis::calibrated
+                            : known(Level::network, network) ? Basis::fitted
+                                                             : Basis::datasheet;
+  const proto::Spreads& all = spreads();
+  if (spread.rests_on.device == Basis::calibrated) {
+    // Measured under Orrery's own executor: whatever its software does is in the figures.
+    spread.rests_on.runtime = Basis::calibrated;
+    spread.own = all.calibrated_sd();
+    spread.memory = all.calibrated_memory_sd();
+  } else {
+    spread.site = all.site_sd();
+    spread.own = std::hypot(all.model_sd(), all.row_sd());
+    spread.memory = sd_of(all.memory(), job.runtime.name, all.memory_unknown_sd());
+  }
+  for (const proto::FactorSpread& factor : all.factor()) {
+    const Factor of = factor_from_name(factor.factor());
+    const Level level = level_of(of);
+    const bool measured = level == Level::network ? spread.rests_on.network == Basis::calibrated
+                                                  : spread.rests_on.device == Basis::calibrated;
+    spread.factor[static_cast<std::size_t>(of)] =
+        measured ? 0 : sd_of(factor.member(), names[static_cast<std::size_t>(level)], factor.unknown_sd());
+  }
+  return spread;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,130 @@
+#include "planner/uncertainty/outlook.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <set>
+
+#include "planner/closed_form/figures.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+Choices spread_over(int tp, int pp, int dp) {
+  Choices c;
+  c.tp = tp;
+  c.pp = pp;
+  c.dp = dp;
+  c.sequence_parallel = tp > 1;
+  return c;
+}
+
+Spread of_some_size() {
+  Spread spread;
+  spread.factor.fill(0.15);
+  return spread;
+}
+
+// The range by `kDraws` whole closed forms.
+Range exact_range(const Job& job, const Choices& choices, const Spread& spread) {
+  std::vector<double> factors;
+  const double nominal = estimate_step_seconds({std::make_shared<Job>(job), choices});
+  for (int i = 0; i < kDraws; ++i) {
+    World world;
+    for (int f = 0; f < kFactors; ++f)
+      world.log_time[static_cast<std::size_t>(f)] = spread.factor[static_cast<std::size_t>(f)] * draw(f, i);
+    factors.push_back(estimate_step_seconds({job_in(world, job), choices}) / nominal);
+  }
+  std::sort(factors.begin(), factors.end());
+  return {factors[13], factors[kDraws - 13]};
+}
+
+}  // namespace
+
+TEST_CASE("draws of a factor are one of each of 256 equally likely slices of a normal") {
+  for (int dimension = 0; dimension < kFactors; ++dimension) {
+    std::set<double> all;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const double z = draw(dimension, i);
+      all.insert(z);
+      sum += z;
+      squares += z * z;
+    }
+    CHECK(all.size() == kDraws);
+    CHECK(sum / kDraws == Approx(0).margin(1e-9));
+    CHECK(squares / kDraws == Approx(1).epsilon(0.02));
+  }
+  CHECK(draw(0, 0) != draw(1, 0));
+}
+
+TEST_CASE("a world in which nothing is different takes as long, and one with a slower part no less") {
+  const auto job = test::make_job("llama2-7b", "dgx-a100", 16, 64, 2048);
+  const Choices c = spread_over(2, 2, 4);
+  const double nominal = estimate_step_seconds({job, c});
+  CHECK(estimate_step_seconds({job_in({}, *job), c}) == nominal);
+  for (const Factor factor : kAllFactors) {
+    World world;
+    world[factor] = 0.3;
+    INFO(name_of(factor));
+    CHECK(estimate_step_seconds({job_in(world, *job), c}) >= nominal * (1 - 1e-12));
+    CHECK(factor_from_name(name_of(factor)) == factor);
+  }
+}
+
+TEST_CASE("the interval of parabolas is that of as many whole closed forms") {
+  struct Case {
+    const char* workload;
+    const char* cluster;
+    int devices;
+    Choices choices;
+  };
+  for (const Case& c : {Case{"llama2-7b", "dgx-a100", 16, spread_over(2, 2, 4)},
+                        Case{"llama2-7b", "dgx-h100", 64, spread_over(1, 1, 64)},
+                        Case{"gpt3-175b", "dgx-a100", 128, spread_over(8, 8, 2)}}) {
+    const auto job = test::make_job(c.workload, c.cluster, c.devices, 256, 2048);
+    Outlook outlook(job);
+    const Spread spread = outlook.spread();
+    Spread mechanisms = spread;
+    mechanisms.site = mechanisms.own = 0;
+    const Range quick = step_range(outlook.response(c.choices), mechanisms);
+    const Range exact = exact_range(*job, c.choices, mechanisms);
+    INFO(c.workload << " " << quick.low << " " << exact.low << " " << quick.high << " " << exact.high);
+    CHECK(quick.low == Approx(exact.low).epsilon(0.02));
+    CHECK(quick.high == Approx(exact.high).epsilon(0.02));
+  }
+}
+
+TEST_CASE("what nobody has measured is less certain") {
+  const auto known = test::make_job("llama2-7b", "dgx-a100", 16, 64, 2048, "nemo");
+  auto changed = std::make_shared<Job>(*known);
+  changed->runtime.name = "a framework that no table names";
+  const Spread sure = spread_of(*known), unsure = spread_of(*changed);
+  CHECK(sure.rests_on.runtime == Basis::fitted);
+  CHECK(unsure.rests_on.runtime == Basis::assumed);
+  for (const Factor factor : kAllFactors) {
+    const auto f = static_cast<std::size_t>(factor);
+    CHECK(unsure.factor[f] >= sure.factor[f]);
+  }
+  const Choices c = spread_over(2, 2, 4);
+  const auto width = [&](const std::shared_ptr<const Job>& job) {
+    Outlook outlook(job);
+    const Range range = step_range(outlook.response(c), outlook.spread());
+    CHECK(range.low < 1);
+    CHECK(range.high > 1);
+    return range.high / range.low;
+  };
+  CHECK(width(changed) > width(known));
+}
+
+TEST_CASE("plans of one job share its draws") {
+  const auto job = test::make_job("llama2-7b", "dgx-a100", 16, 64, 2048);
+  Outlook outlook(job);
+  const Spread spread = of_some_size();
+  const auto a = drawn_factors(outlook.response(spread_over(2, 2, 4)), spread, false);
+  const auto again = drawn_factors(outlook.response(spread_over(2, 2, 4)), spread, false);
+  CHECK(a == again);
+}
+
+}  // namespace orrery::planner
