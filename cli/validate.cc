@@ -26,7 +26,7 @@ struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown, rows;
+  std::string markdown, rows, runtime, cluster;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -183,9 +183,19 @@ void print_sources(const std::string& title, const Json& block, const Output& ou
   output.print(table(header, rows));
 }
 
+// Of tables of steps: what share of the rows is predicted, and of how many our memory model is wrong.
+void print_answered(const Json& all, const Output& output) {
+  if (!all.contains("answered")) return;
+  output.print(fmt::format(
+      "{:.1f}% of {} rows with a time or a rate are predicted; {} of them ran and are predicted not to fit\n",
+      100 * all.at("answered").get<double>(), all.at("asked").get<int>(),
+      all.at("refused_by_memory").get<int>()));
+}
+
 int validate_published(const Json& result, const Output& output) {
   if (result.at("all").at("rows") > 0 || result.at("all").at("skipped") > 0) {
     print_sources("source", result, output);
+    print_answered(result.at("all"), output);
     print_rows(result.at("rows"), output);
   }
   if (result.contains("memory")) {
@@ -215,7 +225,8 @@ int run(const Options& options) {
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) {
     std::vector<evidence::ExplicitRow> rows;
-    const Json result = evidence::validate_published(options.published, &rows);
+    const Json result = evidence::validate_published(options.published, &rows,
+                                                     evidence::instead_of(options.runtime, options.cluster));
     if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
     if (!options.markdown.empty())
       write_file_atomically(options.markdown, evidence::published_markdown(result));
@@ -250,6 +261,17 @@ void add_published_options(Command& command, Options& options) {
                    .help = "with --published: writes each row that is predicted as a plan, with what was "
                            "taken to hold of it and why"},
                   options.rows));
+  command.add(text_option({.key = "runtime",
+                           .unit = "NAME|FILE|default",
+                           .help = "with --published: predicts rows of steps as if this runtime had run them",
+                           .fallback = "the rows' own"},
+                          options.runtime));
+  command.add(
+      text_option({.key = "cluster",
+                   .unit = "CLUSTER",
+                   .help = "with --published: predicts rows of steps on as many devices of this cluster",
+                   .fallback = "the rows' own"},
+                  options.cluster));
 }
 
 }  // namespace

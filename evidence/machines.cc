@@ -16,6 +16,9 @@ namespace orrery::evidence {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
+// Assumed::widens. Half or twice the catalog's ports are usual for a device, and a fifth of a step is theirs.
+constexpr double kUnknownNetworkWidens = 0.05;
+constexpr double kUnevenNodesWiden = 0.05;
 
 void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster) {
   NodeType& node = cluster->groups.front().node;
@@ -26,8 +29,8 @@ void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster
   deal_ports(&node);
 }
 
-// Ports of a node and bytes a second of one, as the words of a column have them.
-void read_network(const std::string& words, Cluster* cluster) {
+// Ports of a node and bytes a second of one, as the words of a column have them; false where they have none.
+bool read_network(const std::string& words, Cluster* cluster) {
   const int devices = cluster->groups.front().node.devices;
   for (const proto::PublishedNetwork& known : published_machines().network()) {
     auto taken = match_pattern(known.pattern(), words);
@@ -43,8 +46,20 @@ void read_network(const std::string& words, Cluster* cluster) {
       gigabits = number("device_gigabits");
     }
     set_ports(ports, gigabits, transport_from(known.transport()), cluster);
-    return;
+    return true;
   }
+  return false;
+}
+
+Cluster cluster_of(const proto::PublishedDevice& known) {
+  Cluster cluster = load_cluster(known.cluster());
+  NodeType& node = cluster.groups.front().node;
+  if (!known.device().empty()) cluster.profiles[node.profile] = catalog_device(known.device());
+  if (known.intra_bytes_per_s() > 0) {
+    node.intra.bandwidth_bytes_per_s = known.intra_bytes_per_s();
+    node.intra.bridge_bandwidth_bytes_per_s = known.intra_bytes_per_s();
+  }
+  return cluster;
 }
 
 // A board with fewer devices than the catalog's node, and as much smaller a share of its ports.
@@ -74,14 +89,7 @@ const proto::DeviceLink& find_link(const std::string& name) {
 Cluster cluster_with_device(const std::string& words, const std::string& lacking) {
   const proto::PublishedDevice* known = find_device(words);
   if (known == nullptr || known->cluster().empty()) throw Unreadable{lacking + " '" + words + "'"};
-  Cluster cluster = load_cluster(known->cluster());
-  NodeType& node = cluster.groups.front().node;
-  if (!known->device().empty()) cluster.profiles[node.profile] = catalog_device(known->device());
-  if (known->intra_bytes_per_s() > 0) {
-    node.intra.bandwidth_bytes_per_s = known->intra_bytes_per_s();
-    node.intra.bridge_bandwidth_bytes_per_s = known->intra_bytes_per_s();
-  }
-  return cluster;
+  return cluster_of(*known);
 }
 
 void deal_ports(NodeType* node) {
@@ -102,26 +110,50 @@ Transport transport_from(const std::string& name) {
   throw InternalError("evidence/data/machines.textproto has the transport '" + name + "'");
 }
 
-Cluster step_machine(const std::string& device, int devices, int per_node, const std::string& network) {
-  Cluster cluster = cluster_with_device(device, "no catalog cluster of the device");
-  const proto::PublishedDevice& known = *find_device(device);
+Cluster as_many(Cluster cluster, int devices, std::vector<Assumed>* assumed) {
+  cluster.groups.resize(1);
+  cluster.groups.front().count = 1;
   NodeType& node = cluster.groups.front().node;
-  const bool rack = !known.link().empty() && find_link(known.link()).domain() > 0;
-  if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) shrink_node(per_node, &node);
-  read_network(network, &cluster);
-  if (devices < node.devices || devices % node.devices == 0) {
-    cluster.groups.front().count = 1;
-    return with_devices(std::move(cluster), devices);
-  }
+  if (devices < node.devices || devices % node.devices == 0) return with_devices(std::move(cluster), devices);
+  // The fewest nodes that the devices fill evenly, with a port a device.
+  int nodes = (devices + node.devices - 1) / node.devices;
+  while (devices % nodes != 0) ++nodes;
+  assumed->push_back({fmt::format("{} nodes of {} devices", nodes, devices / nodes),
+                      fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices),
+                      kUnevenNodesWiden});
+  node.nic.count = std::max(1, node.nic.count * (devices / nodes) / node.devices);
+  node.devices = devices / nodes;
+  deal_ports(&node);
+  if (node.intra.kind == IntraKind::nvlink_mesh) join_alike(&node, 2);
+  return with_nodes(std::move(cluster), nodes);
+}
+
+Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
+  const proto::PublishedDevice* known = find_device(stated.device);
+  if (stated.device.empty()) throw Unreadable{"the device is not named"};
+  if (known == nullptr || known->cluster().empty()) known = &published_machines().unknown_device();
+  if (known->widens() > 0)
+    assumed->push_back({fmt::format("the device '{}' as {}", stated.device,
+                                    known->device().empty() ? known->cluster() : known->device()),
+                        known->why(), known->widens()});
+  Cluster cluster = cluster_of(*known);
+  NodeType& node = cluster.groups.front().node;
+  const bool rack = !known->link().empty() && find_link(known->link()).domain() > 0;
+  if (!rack && stated.per_node > 0 && stated.per_node < node.devices && stated.devices > stated.per_node)
+    shrink_node(stated.per_node, &node);
+  if (!read_network(stated.network, &cluster) && stated.devices > node.devices)
+    assumed->push_back({fmt::format("the network of {}", cluster.name),
+                        stated.network.empty() ? "the row names none" : "its words name no rate",
+                        kUnknownNetworkWidens});
   // A rack of which each job takes its part.
-  const int racks = (devices + node.devices - 1) / node.devices;
-  if (rack && devices % racks == 0) {
-    node.devices = devices / racks;
+  const int racks = (stated.devices + node.devices - 1) / node.devices;
+  if (rack && racks > 1 && stated.devices % node.devices != 0 && stated.devices % racks == 0) {
+    node.devices = stated.devices / racks;
     node.nic.count = node.devices;
     deal_ports(&node);
     return with_nodes(std::move(cluster), racks);
   }
-  throw Unreadable{fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices)};
+  return as_many(std::move(cluster), stated.devices, assumed);
 }
 
 Cluster throughput_machine(const std::string& device, int devices, int per_node,

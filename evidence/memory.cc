@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "evidence/memory_tables.h"
-#include "planner/evaluation/evaluation.h"
 
 namespace orrery::evidence {
 
@@ -64,15 +63,7 @@ void MemoryJudge::add_step(const ExplicitRow& row, const Memory& predicted, Json
     if (predicted.fits()) said_to_fit_.push_back(listed());
   } else if (row.measured_s > 0 || row.measured_bytes > 0) {
     ++ran_;
-    bool fits = predicted.fits();
-    if (!fits && !(row.recompute_stated && row.sharding_stated)) {
-      // What the row leaves open may have been what saves most.
-      Plan thrifty = row.plan;
-      if (!row.recompute_stated) thrifty.choices.recompute = Recompute::full;
-      if (!row.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1) thrifty.choices.zero = 3;
-      fits = planner::predict_memory(thrifty).fits();
-    }
-    if (!fits) said_not_to_fit_.push_back(listed());
+    if (!predicted.fits()) said_not_to_fit_.push_back(listed());
   }
 }
 

@@ -100,13 +100,14 @@ planner::Evaluation predict(const Plan& plan) {
 }
 
 std::string runtime_for(std::string_view framework) {
+  const std::string stated = lower(std::string(framework));
   std::vector<std::string> names = catalog_runtimes();
   for (const EmbeddedFile& entry : embedded_profiles()) names.emplace_back(entry.name);
   std::string best;
   std::size_t longest = 0;
   for (const std::string& name : names) {
     for (const std::string& known : profile_named(name).frameworks) {
-      if (known.size() <= longest || !contains(framework, known)) continue;
+      if (known.size() <= longest || !contains(stated, lower(known))) continue;
       longest = known.size();
       best = name;
     }
@@ -115,11 +116,15 @@ std::string runtime_for(std::string_view framework) {
 }
 
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
-  if (changes.empty()) return profile_named(name);
+  return changed(profile_named(name), changes);
+}
+
+RuntimeProfile changed(const RuntimeProfile& profile, const std::vector<std::string>& changes) {
+  if (changes.empty()) return profile;
   proto::RuntimeProfile message;
-  to_proto(profile_named(name), &message);
+  to_proto(profile, &message);
   for (const std::string& text : changes) merge_textproto(text, "a rule's runtime", &message);
-  return runtime_profile_from_proto(message, name, "");
+  return runtime_profile_from_proto(message, profile.name, "");
 }
 
 int padded(int vocabulary, int multiple, int tensor_ranks) {
@@ -166,6 +171,7 @@ std::string plan_file(const ExplicitRow& row) {
   if (row.out_of_memory) text += "# it ran out of memory\n";
   for (const Assumed& assumed : row.assumed) {
     std::string line = assumed.what + (assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    if (assumed.widens > 0) line += fmt::format(", {:.0f}% of the time", 100 * assumed.widens);
     std::replace(line.begin(), line.end(), '\n', ' ');  // a column may hold several lines
     text += fmt::format("# assumed: {}\n", line);
   }
