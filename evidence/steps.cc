@@ -71,7 +71,7 @@ class StepReader {
       : row_(table, fields), job_(std::make_shared<Job>()), instead_(instead) {
     const std::string runtime = runtime_for(row_.text("framework"));
     unknown_framework_ = runtime.empty();
-    row_.set("runtime", unknown_framework_ ? default_runtime(true).name : runtime);
+    row_.set("runtime", unknown_framework_ ? default_runtime(RuntimeUse::gpu).name : runtime);
     row_.set("default_zero", std::to_string(runtime_named(row_.text("runtime")).default_zero));
     row_.set("known_runtime", runtime);
     complete_columns(&row_);
@@ -146,7 +146,7 @@ class StepReader {
 
   void read_job() {
     own_runtime_ = runtime_named(row_.text("runtime"), findings_.runtime);
-    if (unknown_framework_ && row_.text("runtime") == default_runtime(true).name)
+    if (unknown_framework_ && row_.text("runtime") == default_runtime(RuntimeUse::gpu).name)
       assume(fmt::format("runtime {}", own_runtime_.name),
              fmt::format("no profile is of the framework '{}': the population's", row_.text("framework")), 0);
     job_->runtime =

@@ -107,7 +107,7 @@ Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& so
 Instead instead_of(const std::string& runtime, const std::string& cluster) {
   Instead instead;
   if (runtime == "default")
-    instead.runtime = default_runtime(true);
+    instead.runtime = default_runtime(RuntimeUse::gpu);
   else if (runtime.ends_with(".textproto"))
     instead.runtime = load_runtime(runtime);
   else if (!runtime.empty())

@@ -41,6 +41,7 @@ struct Item {
   // Effects' indices: per factor, of its population and of what this row is.
   std::array<int, kFactors> population{}, member{};
   int source_effect = 0, cell_effect = 0;
+  double widens = 0;  // sd of what was assumed
   World world;                             // at which it was looked at last
   double predicted = 0;
   std::array<double, kFactors> slope{};    // d log(step) / d log(factor)
@@ -147,7 +148,11 @@ class Fit {
         item.source = std::filesystem::path(file).stem();
         item.model = table.field(row, "model");
         if (item.model.find("LoRA") != std::string::npos) continue;
-        item.framework = job.runtime.name;
+        // Frameworks without a profile of their own are told apart by their first words.
+        const std::string framework = table.field(row, "framework");
+        item.framework = runtime_for(framework).empty() ? framework.substr(0, framework.find_first_of(" (/,"))
+                                                        : job.runtime.name;
+        item.widens = widening(item.step.assumed);
         item.device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
         item.network = planner::network_class(job.cluster);
         item.cell = item.source + "|" + item.model + "|" + item.device + "|" + table.field(row, "precision");
@@ -256,7 +261,7 @@ class Fit {
       const double predicted = predict_in(item, world_of(item, posterior));
       o.error = predicted / item.step.measured_s - 1;
       o.log_ratio = std::log(item.step.measured_s / predicted);
-      double variance = effects_.noise_sd * effects_.noise_sd;
+      double variance = effects_.noise_sd * effects_.noise_sd + item.widens * item.widens;
       for (const int group : {source_group_, cell_group_})
         variance += effects_.sd[static_cast<std::size_t>(group)] * effects_.sd[static_cast<std::size_t>(group)];
       const std::vector<Term> terms = mechanism_terms(item);
@@ -358,7 +363,8 @@ class Fit {
       o.terms = mechanism_terms(item);
       o.terms.push_back({item.source_effect, 1});
       o.terms.push_back({item.cell_effect, 1});
-      o.weight = 1 / std::sqrt(static_cast<double>(cell_rows_[item.cell]));
+      o.weight = 1 / std::sqrt(static_cast<double>(cell_rows_[item.cell])) /
+                 (1 + item.widens * item.widens / (0.05 * 0.05));
       o.y = std::log(item.step.measured_s / item.predicted);
       for (std::size_t f = 0; f < kFactors; ++f) o.y += item.slope[f] * item.world.log_time[f];
       observations_.push_back(std::move(o));
