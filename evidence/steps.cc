@@ -24,6 +24,7 @@ constexpr double kModelSeqLenWidens = 0.25;   // of the same, by the length that
 constexpr double kRateSeqLenWidens = 0.05;    // of tokens or FLOPs a second: only attention's share of them
 constexpr double kUnknownBatchWidens = 0.15;  // of a rate: the share of what is done once a step
 constexpr double kUnknownLayoutWidens = 0.15;
+constexpr double kUnknownMicroBatchWidens = 0.05;
 constexpr double kNearestBatchWidens = 0.02;
 constexpr double kNearestChunksWiden = 0.05;
 
@@ -105,6 +106,9 @@ class StepReader {
                               c.sequence_parallel ? " sp" : "");
     if (c.hybrid()) step_.label += fmt::format(" of {}", c.shard_group);
     step_.plan.job = job_;
+    // Of a model that no device holds, others' layouts are better than any that nobody ran.
+    if (unknown_layout_ && !planner::predict_memory(step_.plan).fits())
+      throw Unreadable{"the layout is not stated, and data parallelism alone does not fit"};
     return step_;
   }
 
@@ -172,6 +176,9 @@ class StepReader {
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
+    unknown_layout_ = !row_.stated("tp") && !row_.stated("pp") && c.dp > 1;
+    if (unknown_layout_)
+      assume("no tensor or pipeline parallelism", "the row says nothing of either", kUnknownLayoutWidens);
     if (row_.stated("tp") || batch_ <= 0 || batch_ >= c.dp) return;
     const int stated = c.tp;
     while (c.dp > batch_ && c.dp % 2 == 0) {
@@ -179,8 +186,7 @@ class StepReader {
       c.dp /= 2;
     }
     if (c.tp != stated)
-      assume(fmt::format("tp {}", c.tp), fmt::format("the batch of {} has no more replicas", batch_),
-             kUnknownLayoutWidens);
+      assume(fmt::format("tp {}", c.tp), fmt::format("the batch of {} has no more replicas", batch_), 0);
   }
 
   // The global batch, in whole micro-batches of every replica; the share of the row's that it is.
@@ -197,6 +203,8 @@ class StepReader {
     }
     c.micro_batch = std::min(static_cast<int>(replica_batch),
                              micro_batch(row_, reading(), static_cast<int>(replica_batch), c.pp));
+    if (!row_.stated("mbs_sequences") && row_.count("grad_accum") <= 0 && replica_batch > 1)
+      assume("micro-batches of 1", "the row names no size", kUnknownMicroBatchWidens);
     replica_batch = replica_batch / c.micro_batch * c.micro_batch;
     const std::int64_t nearest = replica_batch * c.dp;
     const double asked = measured_batch_ * share_;
@@ -212,7 +220,10 @@ class StepReader {
   // A rate says little of the batch that it was measured with: one pass of every stage.
   std::int64_t usual_batch() {
     const Choices& c = choices();
-    if (row_.real("step_time_s") > 0) throw Unreadable{"the global batch is not stated"};
+    const bool rate = row_.real("tokens_per_s") > 0 || row_.real("tokens_per_s_per_gpu") > 0 ||
+                      row_.real("sequences_per_s") > 0;
+    if (row_.real("step_time_s") > 0 || (!rate && !row_.stated("mbs_sequences")))
+      throw Unreadable{"the global batch is not stated"};
     const std::int64_t batch = std::int64_t{c.dp} * c.pp * std::max(1, row_.count("grad_accum")) *
                                std::max(1, row_.count("mbs_sequences"));
     assume(fmt::format("a batch of {}", batch),
@@ -269,6 +280,7 @@ class StepReader {
   const Instead& instead_;
   RuntimeProfile own_runtime_;  // the row's, whatever it is predicted with
   bool unknown_framework_ = false;
+  bool unknown_layout_ = false;
   int devices_ = 0;
   std::int64_t batch_ = 0;
   double measured_batch_ = 0;  // of the row
