@@ -38,7 +38,7 @@ TextData text_of(const Plan& plan, const TrainingOptions& options) {
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
   const Workload& workload = plan.job->workload;
   const Training& training = plan.job->training;
-  return {options.data, internal::picture_shape(workload), workload.operators.back().image->input.elements(),
+  return {options.data, picture_shape(workload), workload.operators.back().image->input.elements(),
           training.seed, training.global_batch};
 }
 

@@ -17,7 +17,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "workloads/graph_workload.h"
+#include "workloads/graph_layers.h"
 #include "workloads/image_operator.h"
 #include "workloads/readers/onnx_scan.h"
 
@@ -82,7 +82,7 @@ class Importer {
     workload.source =
         fmt::format("ONNX model {} ({} {})", file_, model_.producer_name(), model_.producer_version());
     workload.name = name();
-    workload.layers = internal::assign_layers(&operators_);
+    workload.layers = assign_layers(&operators_);
     workload.operators = std::move(operators_);
     if (workload.parameters() == 0) fail(file_, "has no parameters", "expected a model to train");
     return workload;
@@ -394,7 +394,7 @@ class Importer {
 
   void forget_impossible_images() {
     for (std::size_t i = 0; i < operators_.size(); ++i)
-      if (operators_[i].image && !internal::fault_of_image(operators_, static_cast<int>(i)).empty())
+      if (operators_[i].image && !fault_of_image(operators_, static_cast<int>(i)).empty())
         operators_[i].image.reset();
   }
 
