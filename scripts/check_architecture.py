@@ -78,6 +78,7 @@ FRAMEWORK = re.compile(r"Megatron|DeepSpeed|Horovod|FSDP|\bDDP\b|NeMo|torchtitan
 EXECUTORS_LINE = {"orrery/validate.cc", "exec/launch/launcher.cc", "exec/main.cc"}
 LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
 FLAG = re.compile(r"--[a-z]")
+INTERNAL = re.compile(r"^namespace orrery::internal\b", re.M)  # a header for the top folder that it stands in
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -107,6 +108,10 @@ def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: s
     for quote, target in INCLUDE.findall(path.read_text()):
         where = f"{path.relative_to(root)} includes {target}"
         home = str(pathlib.PurePath(target).parent)
+        top = target.split("/")[0]
+        if quote == '"' and top != room.split("/")[0] and (root / target).exists():
+            if INTERNAL.search((root / target).read_text()):
+                faults.append(f"{where}: namespace internal is {top}/'s own")
         if quote == '"' and target.split("/")[0] in {r.split("/")[0] for r in ROOMS} and home not in may_use:
             faults.append(f"{where}: {room}/ may not use {home}/")
         if target.endswith(".pb.h") and path.suffix == ".h":

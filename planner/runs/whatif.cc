@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "planner/runs/training_length.h"
 #include "planner/search/pareto.h"
 #include "sim/isolate.h"
 
@@ -174,10 +175,8 @@ std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, cons
 }
 
 Total total_of(const Job& job, double step_s, double step_energy_j, const Goal& goal) {
-  const double per_step =
-      static_cast<double>(job.training.global_batch) * (goal.in_tokens ? job.training.seq_len : 1);
   Total total;
-  total.steps = goal.amount / per_step;
+  total.steps = steps_for(job.training, goal.amount, goal.in_tokens);
   if (goal.asked) total.steps = std::ceil(total.steps);
   total.time_s = total.steps * step_s;
   total.device_hours = total.time_s * job.cluster.devices() / kSecondsPerHour;
