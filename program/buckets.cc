@@ -210,8 +210,8 @@ HeldModel held_parameters(const Plan& plan) {
     const Operator& op = workload.operators[i];
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       const ParameterTensor& tensor = op.parameters[p];
-      const std::int64_t elements = internal::local_elements(tensor, shard);
-      const bool partial = internal::gradient_is_partial(op, tensor, shard);
+      const std::int64_t elements = local_elements(tensor, shard);
+      const bool partial = gradient_is_partial(op, tensor, shard);
       // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
       // other. What tensor ranks of a general graph hold whole is reduced over them too: each saw samples of
       // its own.
