@@ -24,6 +24,7 @@ constexpr double kModelSeqLenWidens = 0.25;   // of the same, by the length that
 constexpr double kRateSeqLenWidens = 0.05;    // of tokens or FLOPs a second: only attention's share of them
 constexpr double kUnknownBatchWidens = 0.15;  // of a rate: the share of what is done once a step
 constexpr double kUnknownLayoutWidens = 0.15;
+constexpr double kUnknownMicroBatchWidens = 0.05;
 constexpr double kNearestBatchWidens = 0.02;
 constexpr double kNearestChunksWiden = 0.05;
 
@@ -63,6 +64,84 @@ int micro_batch(const Fields& row, const proto::Reading& reading, int replica_ba
   if (!row.stated("mbs_sequences") && row.count("grad_accum") > 0)
     return std::max(1, replica_batch / row.count("grad_accum"));
   return std::max(1, row.count("mbs_sequences"));
+}
+
+// Assumed::widens of FLOP/s whose way of counting is not known: of attention's half, the head and the
+// embedding under a tenth is in doubt, of recomputation a quarter.
+constexpr double kUnknownCountWidens = 0.08;
+constexpr double kUnknownRecomputationWidens = 0.15;
+
+// FLOPs of a sequence with the backward twice the forward and attention's whole square; `recomputed`: with
+// the layers' forward once more, as Narayanan et al. (SC 2021, equation 3) count them.
+double counted_flops(const Workload& workload, int seq_len, bool recomputed) {
+  double forward = workload.forward_flops_per_sample(seq_len);
+  for (const Operator& op : workload.operators) {
+    if (!op.attention || !op.attention->causal) continue;
+    const AttentionShape& shape = *op.attention;
+    forward += static_cast<double>(seq_len) * seq_len * shape.heads * (shape.qk_head_dim + shape.v_head_dim);
+  }
+  if (!recomputed) return 3 * forward;
+  const double head = workload.transformer ? 2.0 * seq_len * workload.transformer->hidden *
+                                                 static_cast<double>(workload.transformer->vocab)
+                                           : 0;
+  return 4 * forward - head;
+}
+
+// FLOP/s of a device as the row states them, and whether recomputation counts; 0: not stated.
+double stated_flops_per_s(const Fields& row, const proto::Reading& reading, const Job& job, bool* recomputed,
+                          std::vector<Assumed>* assumed) {
+  const Cluster& cluster = job.cluster;
+  const double peak = cluster.profiles[cluster.groups.front().node.profile].peak(job.training.precision);
+  *recomputed = reading.counted_flops() == "recomputed";
+  if (row.real("tflops_per_gpu") <= 0 && row.real("mfu_pct") <= 0) {
+    *recomputed = true;
+    return row.real("hfu_pct") / 100 * peak;
+  }
+  if (reading.counted_flops().empty())
+    assumed->push_back(
+        {"FLOP/s count the model's FLOPs with attention's whole square",
+         "what most frameworks count; the source does not say",
+         contains(row.text("act_recompute"), "full") ? kUnknownRecomputationWidens : kUnknownCountWidens});
+  if (row.real("tflops_per_gpu") > 0) return row.real("tflops_per_gpu") * 1e12;
+  return row.real("mfu_pct") / 100 * peak;
+}
+
+bool states_flops(const Fields& row) {
+  return row.real("tflops_per_gpu") > 0 || row.real("mfu_pct") > 0 || row.real("hfu_pct") > 0;
+}
+
+bool states_time(const Fields& row) {
+  return row.real("step_time_s") > 0 || row.real("tokens_per_s") > 0 ||
+         row.real("tokens_per_s_per_gpu") > 0 || row.real("sequences_per_s") > 0;
+}
+
+double measured_seconds(const Fields& row, const proto::Reading& reading, const Job& job, double batch,
+                        std::vector<Assumed>* assumed) {
+  const double tokens = batch * job.training.seq_len;
+  const int devices = row.count("n_gpus");
+  if (row.real("step_time_s") > 0) return row.real("step_time_s");
+  if (row.real("tokens_per_s") > 0) return tokens / row.real("tokens_per_s");
+  if (row.real("tokens_per_s_per_gpu") > 0) return tokens / row.real("tokens_per_s_per_gpu") / devices;
+  if (row.real("sequences_per_s") > 0) return batch / row.real("sequences_per_s");
+  if (!states_flops(row)) return 0;
+  bool recomputed = false;
+  const double rate = stated_flops_per_s(row, reading, job, &recomputed, assumed);
+  if (rate <= 0) return 0;  // of a peak that the device does not have
+  return batch * counted_flops(job.workload, job.training.seq_len, recomputed) / (rate * devices);
+}
+
+void complete_columns(Fields* row) {
+  const double step_s = row->real("step_time_s");
+  double tokens = row->real("tokens_per_s") * step_s;
+  if (tokens <= 0) tokens = row->real("tokens_per_s_per_gpu") * row->count("n_gpus") * step_s;
+  const auto set = [&](const char* column, double value) {
+    if (row->real(column) <= 0 && value >= 1 && std::isfinite(value))
+      row->set(column, fmt::format("{:.0f}", value));
+  };
+  if (row->real("gbs_sequences") > 0) set("seq_len_tokens", tokens / row->real("gbs_sequences"));
+  if (row->real("seq_len_tokens") > 0) set("gbs_sequences", tokens / row->real("seq_len_tokens"));
+  set("gbs_sequences", row->real("sequences_per_s") * step_s);
+  set("gbs_sequences", row->real("dp") * row->real("mbs_sequences") * row->real("grad_accum"));
 }
 
 class StepReader {
@@ -105,6 +184,9 @@ class StepReader {
                               c.sequence_parallel ? " sp" : "");
     if (c.hybrid()) step_.label += fmt::format(" of {}", c.shard_group);
     step_.plan.job = job_;
+    // Of a model that no device holds, others' layouts are better than any that nobody ran.
+    if (unknown_layout_ && !planner::predict_memory(step_.plan).fits())
+      throw Unreadable{"the layout is not stated, and data parallelism alone does not fit"};
     return step_;
   }
 
@@ -172,6 +254,9 @@ class StepReader {
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
+    unknown_layout_ = !row_.stated("tp") && !row_.stated("pp") && c.dp > 1;
+    if (unknown_layout_)
+      assume("no tensor or pipeline parallelism", "the row says nothing of either", kUnknownLayoutWidens);
     if (row_.stated("tp") || batch_ <= 0 || batch_ >= c.dp) return;
     const int stated = c.tp;
     while (c.dp > batch_ && c.dp % 2 == 0) {
@@ -179,8 +264,7 @@ class StepReader {
       c.dp /= 2;
     }
     if (c.tp != stated)
-      assume(fmt::format("tp {}", c.tp), fmt::format("the batch of {} has no more replicas", batch_),
-             kUnknownLayoutWidens);
+      assume(fmt::format("tp {}", c.tp), fmt::format("the batch of {} has no more replicas", batch_), 0);
   }
 
   // The global batch, in whole micro-batches of every replica; the share of the row's that it is.
@@ -197,6 +281,8 @@ class StepReader {
     }
     c.micro_batch = std::min(static_cast<int>(replica_batch),
                              micro_batch(row_, reading(), static_cast<int>(replica_batch), c.pp));
+    if (!row_.stated("mbs_sequences") && row_.count("grad_accum") <= 0 && replica_batch > 1)
+      assume("micro-batches of 1", "the row names no size", kUnknownMicroBatchWidens);
     replica_batch = replica_batch / c.micro_batch * c.micro_batch;
     const std::int64_t nearest = replica_batch * c.dp;
     const double asked = measured_batch_ * share_;
@@ -212,7 +298,10 @@ class StepReader {
   // A rate says little of the batch that it was measured with: one pass of every stage.
   std::int64_t usual_batch() {
     const Choices& c = choices();
-    if (row_.real("step_time_s") > 0) throw Unreadable{"the global batch is not stated"};
+    const bool rate = row_.real("tokens_per_s") > 0 || row_.real("tokens_per_s_per_gpu") > 0 ||
+                      row_.real("sequences_per_s") > 0;
+    if (row_.real("step_time_s") > 0 || (!rate && !row_.stated("mbs_sequences")))
+      throw Unreadable{"the global batch is not stated"};
     const std::int64_t batch = std::int64_t{c.dp} * c.pp * std::max(1, row_.count("grad_accum")) *
                                std::max(1, row_.count("mbs_sequences"));
     assume(fmt::format("a batch of {}", batch),
@@ -224,7 +313,7 @@ class StepReader {
   void read_schedule() {
     Choices& c = choices();
     int chunks = std::max(1, row_.count("vp_interleave"));
-    const std::int64_t micro_batches = batch_ / c.dp / c.micro_batch;
+    const std::int64_t micro_batches = job_->training.samples_each(c.dp) / c.micro_batch;
     const int layers = job_->workload.layers;
     if (!row_.stated("vp_interleave") && reading().chunk_a_layer() && c.pp > 1)
       chunks = std::max(1, layers / c.pp);
@@ -269,6 +358,7 @@ class StepReader {
   const Instead& instead_;
   RuntimeProfile own_runtime_;  // the row's, whatever it is predicted with
   bool unknown_framework_ = false;
+  bool unknown_layout_ = false;
   int devices_ = 0;
   std::int64_t batch_ = 0;
   double measured_batch_ = 0;  // of the row
@@ -276,6 +366,13 @@ class StepReader {
 };
 
 }  // namespace
+
+bool asks_for_prediction(const CsvTable& table, const CsvRow& fields) {
+  const Fields row(table, fields);
+  const bool batch = row.real("gbs_sequences") > 0 || row.real("mbs_sequences") > 0;
+  const bool model = row.count("n_layers") > 0 || row.real("params_b") > 0;
+  return states_time(row) || (states_flops(row) && batch && model);
+}
 
 bool is_step_table(const CsvTable& table) {
   return table.column("step_time_s") >= 0 && table.column("n_layers") >= 0;

@@ -296,7 +296,7 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
   add_intervals(&result.plans);
   add_intervals(&result.pareto);
   if (!options.subsets) return result;
-  for (Cluster& alone : alike_subsets(job->cluster)) {
+  for (Cluster& alone : homogeneous_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);
     part->cluster = alone;
     SearchOptions quick = options;
