@@ -33,10 +33,10 @@ Posterior solve(const std::vector<Observation>& observations, const std::vector<
       const double sd = effects.sd[static_cast<std::size_t>(effects.group[static_cast<std::size_t>(i)])];
       precision(i, i) = 1 / (sd * sd);
     }
-    const double noise = 1 / (effects.noise_sd * effects.noise_sd);
     for (std::size_t k = 0; k < observations.size(); ++k) {
       if (!used[k]) continue;
-      const double w = observations[k].weight * weights[k] * noise;
+      const double sd = effects.noise_sd[static_cast<std::size_t>(observations[k].noise)];
+      const double w = observations[k].weight * weights[k] / (sd * sd);
       for (const Term& a : observations[k].terms) {
         right[a.effect] += w * a.coefficient * observations[k].y;
         for (const Term& b : observations[k].terms)
@@ -46,7 +46,8 @@ Posterior solve(const std::vector<Observation>& observations, const std::vector<
     const Eigen::LLT<Eigen::MatrixXd, Eigen::Lower> factor(precision);
     posterior.mean = factor.solve(right);
     for (std::size_t k = 0; k < observations.size(); ++k)
-      if (used[k]) weights[k] = weight(residual(observations[k], posterior.mean), effects.noise_sd);
+      if (used[k]) weights[k] = weight(residual(observations[k], posterior.mean),
+                                     effects.noise_sd[static_cast<std::size_t>(observations[k].noise)]);
     if (round + 1 == robust_rounds)
       posterior.covariance = factor.solve(Eigen::MatrixXd::Identity(n, n));
   }
@@ -66,7 +67,9 @@ void update_deviations(const std::vector<Observation>& observations, const std::
   for (std::size_t g = 0; g < squares.size(); ++g)
     effects->sd[g] = std::sqrt((squares[g] + effects->prior_count[g] * effects->prior_sd[g] * effects->prior_sd[g]) /
                                (counts[g] + effects->prior_count[g]));
-  double sum = 0, count = 0;
+  std::vector<double> sum(effects->noise_sd.size(), effects->prior_noise_count * effects->prior_noise_sd *
+                                                          effects->prior_noise_sd);
+  std::vector<double> count(effects->noise_sd.size(), effects->prior_noise_count);
   for (std::size_t k = 0; k < observations.size(); ++k) {
     if (!used[k]) continue;
     const Observation& o = observations[k];
@@ -75,10 +78,12 @@ void update_deviations(const std::vector<Observation>& observations, const std::
     for (const Term& a : o.terms)
       for (const Term& b : o.terms)
         variance += a.coefficient * b.coefficient * posterior.covariance(a.effect, b.effect);
-    sum += o.weight * (weight(r, effects->noise_sd) * r * r + variance);
-    count += o.weight;
+    const auto kind = static_cast<std::size_t>(o.noise);
+    sum[kind] += o.weight * (weight(r, effects->noise_sd[kind]) * r * r + variance);
+    count[kind] += o.weight;
   }
-  if (count > 0) effects->noise_sd = std::max(0.01, std::sqrt(sum / count));
+  for (std::size_t kind = 0; kind < sum.size(); ++kind)
+    effects->noise_sd[kind] = std::sqrt(sum[kind] / count[kind]);
 }
 
 }  // namespace orrery::evidence

@@ -18,6 +18,7 @@ struct Observation {
   std::vector<Term> terms;
   double y = 0;
   double weight = 1;
+  int noise = 0;  // whose noise it has
 };
 
 struct Effects {
@@ -25,7 +26,8 @@ struct Effects {
   std::vector<double> sd;       // of each group
   // What is thought of each group's sd before anything is seen, and how many effects that is worth.
   std::vector<double> prior_sd, prior_count;
-  double noise_sd = 0.05;
+  std::vector<double> noise_sd;  // of each kind of noise
+  double prior_noise_sd = 0.08, prior_noise_count = 10;
 };
 
 struct Posterior {
