@@ -172,7 +172,7 @@ class Fit {
         // Frameworks without a profile of their own are told apart by their first words.
         const std::string framework = table.field(row, "framework");
         item.framework = runtime_for(framework).empty() ? framework.substr(0, framework.find_first_of(" (/,"))
-                                                        : job.runtime.name;
+                                                        : runtime_for(framework);
         item.widens = widening(item.step.assumed);
         item.device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
         item.network = planner::network_class(job.cluster);

@@ -82,9 +82,7 @@ Spread spread_of(const Job& job) {
   Spread spread;
   spread.rests_on.runtime = known(Level::framework, job.runtime.name) ? Basis::fitted : Basis::assumed;
   spread.rests_on.device = of_device;
-  spread.rests_on.network = cluster.communication.calibrated ? Basis::calibrated
-                            : known(Level::network, network) ? Basis::fitted
-                                                             : Basis::datasheet;
+  spread.rests_on.network = network_basis(cluster, network);
   const proto::Spreads& all = spreads();
   if (spread.rests_on.device == Basis::calibrated) {
     // Measured under Orrery's own executor: whatever its software does is in the figures.
