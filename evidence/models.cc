@@ -52,7 +52,7 @@ double size_in(const std::string& name) {
     const double number = std::strtod(name.c_str() + at, &end);
     at = static_cast<std::size_t>(end - name.c_str());
     while (*end == ' ') ++end;
-    const bool whole = *end != 0 && std::isalnum(static_cast<unsigned char>(end[1])) == 0;
+    const bool whole = *end != 0 && std::isalpha(static_cast<unsigned char>(end[1])) == 0;
     if (whole && std::tolower(*end) == 'b') return number * 1e9;
     if (whole && std::tolower(*end) == 'm') return number * 1e6;
   }

@@ -24,6 +24,8 @@ constexpr double kModelSeqLenWidens = 0.25;   // of the same, by the length that
 constexpr double kRateSeqLenWidens = 0.05;    // of tokens or FLOPs a second: only attention's share of them
 constexpr double kUnknownBatchWidens = 0.15;  // of a rate: the share of what is done once a step
 constexpr double kUnknownLayoutWidens = 0.15;
+constexpr double kOtherPrecisionWidens = 0.2;
+constexpr double kUnknownRecomputationWidens = 0.1;  // of software whose defaults are not known
 constexpr double kUnknownMicroBatchWidens = 0.05;
 constexpr double kNearestBatchWidens = 0.02;
 constexpr double kNearestChunksWiden = 0.05;
@@ -69,7 +71,7 @@ int micro_batch(const Fields& row, const proto::Reading& reading, int replica_ba
 // Assumed::widens of FLOP/s whose way of counting is not known: of attention's half, the head and the
 // embedding under a tenth is in doubt, of recomputation a quarter.
 constexpr double kUnknownCountWidens = 0.08;
-constexpr double kUnknownRecomputationWidens = 0.15;
+constexpr double kUnknownRecomputedCountWidens = 0.15;
 
 // FLOPs of a sequence with the backward twice the forward and attention's whole square; `recomputed`: with
 // the layers' forward once more, as Narayanan et al. (SC 2021, equation 3) count them.
@@ -101,7 +103,7 @@ double stated_flops_per_s(const Fields& row, const proto::Reading& reading, cons
     assumed->push_back(
         {"FLOP/s count the model's FLOPs with attention's whole square",
          "what most frameworks count; the source does not say",
-         contains(row.text("act_recompute"), "full") ? kUnknownRecomputationWidens : kUnknownCountWidens});
+         contains(row.text("act_recompute"), "full") ? kUnknownRecomputedCountWidens : kUnknownCountWidens});
   if (row.real("tflops_per_gpu") > 0) return row.real("tflops_per_gpu") * 1e12;
   return row.real("mfu_pct") / 100 * peak;
 }
@@ -167,6 +169,7 @@ class StepReader {
     read_seq_len();
     read_global_batch();
     job_->workload = workload_of(stated_model(row_, reading()), findings_.transformer, &step_.assumed);
+    repeat_kv_heads();
     read_job();
     read_layout();
     read_batch();
@@ -208,6 +211,16 @@ class StepReader {
            states_step_time(row_) ? of_times : kRateSeqLenWidens);
   }
 
+  // More tensor ranks than key-value heads: each has a copy of one.
+  void repeat_kv_heads() {
+    const int tp = row_.count("tp"), heads = job_->workload.transformer->kv_heads;
+    if (tp <= heads || heads <= 0 || tp % heads != 0 || job_->workload.transformer->heads % tp != 0) return;
+    std::vector<std::string> changes = findings_.transformer;
+    changes.push_back(fmt::format("kv_heads: {}", tp));
+    job_->workload = workload_of(stated_model(row_, reading()), changes);
+    assume(fmt::format("{} key-value heads", tp), fmt::format("{} are repeated on tp {}", heads, tp), 0);
+  }
+
   // What follows from the length of sequences.
   void read_global_batch() {
     complete_columns(&row_);
@@ -242,6 +255,25 @@ class StepReader {
             ? as_many(*instead_.cluster, devices_, &step_.assumed)
             : step_machine({row_.text("gpu"), devices_, row_.count("gpus_per_node"), row_.text("inter_link")},
                            &step_.assumed);
+  }
+
+  // What every device computes in: of a row that says nothing, or something that there is not.
+  void read_precision() {
+    const Cluster& cluster = job_->cluster;
+    const auto computes = [&](DType type) {
+      return std::all_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
+        return cluster.profiles[group.node.profile].peak(type) > 0;
+      });
+    };
+    DType& precision = job_->training.precision;
+    if (computes(precision)) return;
+    const DType stated = precision;
+    for (const DType type : {DType::fp32, DType::fp16, DType::bf16})
+      if (computes(type) && (type != DType::fp32 || stated == DType::tf32)) precision = type;
+    if (!computes(precision)) precision = DType::fp32;
+    assume(fmt::format("precision {}", name_of(precision)),
+           fmt::format("the device does not compute in {}", name_of(stated)),
+           row_.stated("precision") ? kOtherPrecisionWidens : 0);
   }
 
   void read_layout() {
@@ -300,6 +332,8 @@ class StepReader {
     const Choices& c = choices();
     const bool rate = row_.real("tokens_per_s") > 0 || row_.real("tokens_per_s_per_gpu") > 0 ||
                       row_.real("sequences_per_s") > 0;
+    const int accumulated = row_.count("mbs_sequences") * row_.count("grad_accum");
+    if (accumulated > 0) return std::int64_t{c.dp} * accumulated;
     if (row_.real("step_time_s") > 0 || (!rate && !row_.stated("mbs_sequences")))
       throw Unreadable{"the global batch is not stated"};
     const std::int64_t batch = std::int64_t{c.dp} * c.pp * std::max(1, row_.count("grad_accum")) *
@@ -344,6 +378,9 @@ class StepReader {
     Choices& c = choices();
     c.zero = own_runtime_.default_zero;
     change(findings_.choices, &c);
+    if (row_.text("known_runtime").empty() && !row_.stated("act_recompute"))
+      assume(fmt::format("recomputation {}", name_of(c.recompute)), "the row says nothing of it",
+             kUnknownRecomputationWidens);
     if (c.shard_group >= c.dp * c.cp || c.shard_group == 1) c.shard_group = 0;
     if (c.dp * c.cp == 1) c.zero = 0;
     if (c.zero == 0) c.shard_group = 0;

@@ -140,6 +140,7 @@ TEST_CASE("what a row leaves open is taken by defaults that are said, with how f
   CHECK(transformer("Llama-3.1-8B").ffn_hidden == 14336);
   CHECK(transformer("GPT3-6.7B").hidden == 4096);
   CHECK(transformer("GPT 13.4B dense").layers == 41);
+  CHECK(transformer("Bloom-7B1").hidden == 4096);
   CHECK(read("x,NeMo,2024,Llama-3.1-8B,,,,,H100,64,8,bf16,8,1,,,64,1,full,1,,,").plan.job->training.seq_len ==
         8192);
   // A batch that the replicas do not divide: as much of it as they do, in as much of the time.
