@@ -66,8 +66,16 @@ Cluster cluster_of(const proto::PublishedDevice& known) {
   return cluster;
 }
 
+void fit_torus(int devices, NodeType* node) {
+  if (node->intra.torus.empty()) return;
+  Cluster alone;
+  alone.groups.push_back({*node, 1});
+  node->intra.torus = with_node_devices(std::move(alone), devices).groups.front().node.intra.torus;
+}
+
 // A node with more or fewer devices than the catalog's, and as large a share of its ports.
 void resize_node(int devices, NodeType* node) {
+  fit_torus(devices, node);
   node->nic.count = std::max(1, node->nic.count * devices / node->devices);
   node->devices = devices;
   node->intra.devices_per_bridge = std::min(node->intra.devices_per_bridge, devices);
@@ -208,6 +216,7 @@ Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
   // A rack of which each job takes its part.
   const int racks = (stated.devices + node.devices - 1) / node.devices;
   if (rack && racks > 1 && stated.devices % node.devices != 0 && stated.devices % racks == 0) {
+    fit_torus(stated.devices / racks, &node);
     node.devices = stated.devices / racks;
     node.nic.count = node.devices;
     deal_ports(&node);
@@ -228,6 +237,7 @@ Cluster throughput_machine(const std::string& device, int devices, int per_node,
       node.intra.bridge_bandwidth_bytes_per_s = node.intra.bandwidth_bytes_per_s;
   }
   if (per_node != node.devices) {
+    fit_torus(per_node, &node);
     node.devices = per_node;
     if (node.intra.kind == IntraKind::nvlink_mesh && per_node > 8) {
       // No mesh has so many: a switch with all links of a device (DGX-2: six of 25 GB/s).

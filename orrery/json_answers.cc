@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "orrery/json.h"
+#include "topologies/link_class.h"
 
 namespace orrery {
 namespace {
@@ -39,8 +40,15 @@ Json to_json(const Cluster& cluster) {
                       {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
                       {"peak_fp32_flops_per_s", device.peak(DType::fp32)}});
   }
-  return {{"name", cluster.name},     {"description", cluster.description}, {"source", cluster.source},
-          {"nodes", cluster.nodes()}, {"devices", cluster.devices()},       {"groups", groups}};
+  return {{"name", cluster.name},
+          {"description", cluster.description},
+          {"source", cluster.source},
+          {"collectives", name_of(cluster.communication.library)},
+          {"collectives_source", cluster.communication.source},
+          {"links_rest_on", name_of(links_foundation(cluster))},
+          {"nodes", cluster.nodes()},
+          {"devices", cluster.devices()},
+          {"groups", groups}};
 }
 
 Json to_json(const Simulated& simulated) {

@@ -180,6 +180,19 @@ std::vector<CatalogEntry> catalog_links() {
   return entries;
 }
 
+Foundation links_foundation(const Cluster& cluster) {
+  if (cluster.communication.calibrated) return Foundation::fitted;
+  if (cluster.communication.library == CommunicationLibrary::mpi) return Foundation::assumed;
+  const LibraryModel& model = library_model(cluster.communication.library);
+  Foundation least = Foundation::fitted;
+  for (const NodeGroup& group : cluster.groups) {
+    const std::string& generation = cluster.profiles[static_cast<std::size_t>(group.node.profile)].generation;
+    const bool pcie = group.node.intra.kind == IntraKind::pcie;
+    least = std::max(least, group.node.devices > 1 ? model.link(pcie, generation).rests_on : model.rests_on);
+  }
+  return least;
+}
+
 CommunicationLibrary default_library(const DeviceProfile& device) {
   if (device.kind == DeviceKind::cpu) return CommunicationLibrary::mpi;
   for (const LibraryModel& model : library_models())

@@ -59,6 +59,11 @@ const LibraryModel& library_model(CommunicationLibrary library);
 // Every kind of links, by library; where its constants are from and what they rest on.
 std::vector<CatalogEntry> catalog_links();
 
+// What the figures of a cluster's links rest on, of its least known nodes: the class of the links inside a
+// node, or of the network where a node has one device. MPI's: fitted where they were calibrated, else
+// assumed.
+Foundation links_foundation(const Cluster& cluster);
+
 // What devices of this vendor and generation use where nothing is said: by the generation, else by the
 // vendor, else `unknown`. Processors (DeviceKind::cpu): MPI.
 CommunicationLibrary default_library(const DeviceProfile& device);

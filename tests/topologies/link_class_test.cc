@@ -81,6 +81,16 @@ TEST_CASE("what is not known gets no vendor's constants, and the words for it") 
             .source.find("no library is known") != std::string::npos);
 }
 
+TEST_CASE("a cluster's links rest on what its least known node has") {
+  CHECK(links_foundation(load_cluster("dgx-h100")) == Foundation::fitted);
+  CHECK(links_foundation(load_cluster("mi300x-8")) == Foundation::datasheet);
+  CHECK(links_foundation(load_cluster("aws-trn1-32xlarge")) == Foundation::assumed);
+  Cluster strange = load_cluster("dgx-h100");
+  strange.profiles[0].vendor = strange.profiles[0].generation = "";
+  strange.communication.library = default_library(strange.profiles[0]);
+  CHECK(links_foundation(strange) == Foundation::assumed);
+}
+
 TEST_CASE("a catalog cluster names its own library's constants as their source") {
   CHECK(load_cluster("mi300x-8").communication.source.find("RCCL") != std::string::npos);
   CHECK(load_cluster("dgx-h100").communication.source.find("NCCL 2.28") == 0);
