@@ -68,6 +68,12 @@ Cluster cluster_of(const proto::PublishedDevice& known) {
 
 // A node with more or fewer devices than the catalog's, and as large a share of its ports.
 void resize_node(int devices, NodeType* node) {
+  if (!node->intra.torus.empty()) {
+    Cluster alone;
+    alone.groups.push_back({*node, 1});
+    *node = with_node_devices(std::move(alone), devices).groups.front().node;
+    return;
+  }
   node->nic.count = std::max(1, node->nic.count * devices / node->devices);
   node->devices = devices;
   node->intra.devices_per_bridge = std::min(node->intra.devices_per_bridge, devices);
@@ -221,6 +227,10 @@ Cluster throughput_machine(const std::string& device, int devices, int per_node,
   Cluster cluster = cluster_with_device(device, "no profile of the accelerator");
   NodeType& node = cluster.groups.front().node;
   per_node = std::min(per_node, devices);
+  if (const proto::PublishedDevice& known = *find_device(device); known.domain() > 0) {
+    per_node = std::min(devices, known.domain());
+    resize_node(per_node, &node);
+  }
   if (node.intra.kind == IntraKind::pcie) {
     node.intra.devices_per_bridge = std::max(1, per_node / 2);
     // The catalog's node has one device, and says nothing of bridges: as wide as a device.
