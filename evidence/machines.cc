@@ -230,6 +230,10 @@ Cluster throughput_machine(const std::string& device, int devices, int per_node,
   Cluster cluster = cluster_with_device(device, "no profile of the accelerator");
   NodeType& node = cluster.groups.front().node;
   per_node = std::min(per_node, devices);
+  if (const proto::PublishedDevice& known = *find_device(device); known.domain() > 0) {
+    per_node = std::min(devices, known.domain());
+    resize_node(per_node, &node);
+  }
   if (node.intra.kind == IntraKind::pcie) {
     node.intra.devices_per_bridge = std::max(1, per_node / 2);
     // The catalog's node has one device, and says nothing of bridges: as wide as a device.

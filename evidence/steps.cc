@@ -229,7 +229,7 @@ class StepReader {
 
   void read_outcome() {
     step_.measured_s = measured_seconds(row_, reading(), *job_, measured_batch_, &step_.assumed) * share_;
-    step_.measured_bytes = row_.real("mem_per_gpu_gb") * kGibibyte;
+    step_.measured_bytes = row_.real("mem_per_gpu_gb") * (reading().decimal_gigabytes() ? 1e9 : kGibibyte);
     step_.memory_kind = memory_kind_from(reading().memory_kind());
     step_.out_of_memory = reading().out_of_memory();
     if (step_.measured_s <= 0 && step_.measured_bytes <= 0 && !step_.out_of_memory)
