@@ -203,6 +203,12 @@ void print_answered(const evidence::Figures& all, const Output& output) {
   output.print(fmt::format(
       "{:.1f}% of {} rows with a time or a rate are predicted; {} of them ran and are predicted not to fit\n",
       100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
+  if (all.coverage)
+    output.print(fmt::format("{:.1f}% of them lie in their 90% intervals\n", 100 * *all.coverage));
+  if (const auto& cells = all.by_cell)
+    output.print(fmt::format(
+        "each source's model on a device in a precision counted once ({}): mean {:.1f}%, median {:.1f}%, bias {:.1f}%\n",
+        cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
 }
 
 bool empty(const evidence::Figures& figures) {
@@ -213,7 +219,8 @@ int validate_published(const Options& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
   const evidence::Published result = evidence::validate_published(
-      options.published, &rows, evidence::instead_of(options.runtime, options.cluster));
+      options.published, &rows, evidence::instead_of(options.runtime, options.cluster),
+      /*ranges=*/true);
   if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
   if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
   if (!empty(result.steps.all)) {

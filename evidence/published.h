@@ -21,6 +21,7 @@ struct PublishedRow {
   int devices = 0;
   std::string runtime;
   std::optional<Compared> step_s;
+  std::optional<planner::Range> step_range_s;  // 90%, with what was assumed; where it was asked for
   std::vector<Assumed> assumed;
   std::optional<bool> fits;
   std::optional<Compared> memory_bytes;  // of what `memory_kind` counts; of figures in percent those

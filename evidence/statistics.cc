@@ -36,6 +36,68 @@ double tau_b(const std::vector<PlanMean>& plans) {
 
 }  // namespace
 
+namespace {
+
+struct Pairs {
+  int ordered = 0, all = 0;
+};
+
+Pairs pairs_of(const std::vector<PlanMean>& plans) {
+  Pairs pairs;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const double dm = plans[i].measured - plans[j].measured;
+      const double dp = plans[i].predicted - plans[j].predicted;
+      if (std::abs(dm) <= kTie * std::min(plans[i].measured, plans[j].measured)) continue;
+      ++pairs.all;
+      pairs.ordered += (dm > 0) == (dp > 0) && dp != 0 ? 1 : 0;
+    }
+  }
+  return pairs;
+}
+
+std::optional<CellFigures> cell_figures(const std::vector<Judged>& rows) {
+  struct Sum {
+    double size = 0, bias = 0;
+    int rows = 0;
+  };
+  std::map<std::string, Sum> cells;
+  for (const Judged& row : rows) {
+    if (row.cell.empty()) continue;
+    const double error = (row.predicted - row.measured) / row.measured;
+    Sum& sum = cells[row.cell];
+    sum.size += std::abs(error);
+    sum.bias += error;
+    ++sum.rows;
+  }
+  if (cells.empty()) return std::nullopt;
+  CellFigures figures;
+  std::vector<double> sizes;
+  for (const auto& [name, sum] : cells) {
+    sizes.push_back(sum.size / sum.rows);
+    figures.mape += sizes.back();
+    figures.bias += sum.bias / sum.rows;
+  }
+  figures.cells = static_cast<int>(cells.size());
+  figures.mape /= figures.cells;
+  figures.bias /= figures.cells;
+  figures.median_ape = median(sizes);
+  return figures;
+}
+
+std::optional<double> coverage_of(const std::vector<Judged>& rows) {
+  int inside = 0, all = 0;
+  for (const Judged& row : rows) {
+    if (row.high <= 0) continue;
+    ++all;
+    inside += row.low <= row.measured && row.measured <= row.high ? 1 : 0;
+  }
+  if (all == 0) return std::nullopt;
+  return static_cast<double>(inside) / all;
+}
+
+}  // namespace
+
 GroupFigures group_figures(const std::vector<Judged>& rows) {
   std::map<std::string, std::map<std::string, PlanMean>> groups;
   for (const Judged& row : rows) {
@@ -47,6 +109,7 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
   GroupFigures result;
   double taus = 0, regrets = 0;
   int ranked = 0;
+  Pairs pairs;
   for (const auto& [name, members] : groups) {
     if (members.size() < 2) continue;
     std::vector<PlanMean> plans;
@@ -60,6 +123,9 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
     }
     for (const PlanMean& plan : plans)
       if (plan.predicted == fastest) picked = std::max(picked, plan.measured);
+    const Pairs own = pairs_of(plans);
+    pairs.ordered += own.ordered;
+    pairs.all += own.all;
     const double regret = picked / best - 1;
     regrets += regret;
     result.regret_max = std::max(result.regret_max, regret);
@@ -71,6 +137,7 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
     ++ranked;
   }
   if (result.groups > 0) result.regret_mean = regrets / result.groups;
+  if (pairs.all > 0) result.pairs_in_order = static_cast<double>(pairs.ordered) / pairs.all;
   if (ranked > 0) result.kendall_tau = taus / ranked;
   return result;
 }
@@ -103,6 +170,8 @@ Figures figures(const std::vector<Judged>& rows, int skipped) {
   for (const Judged& row : rows) errors.push_back((row.predicted - row.measured) / row.measured);
   Figures figures = error_figures(errors, skipped);
   if (!rows.empty()) figures.groups = group_figures(rows);
+  figures.by_cell = cell_figures(rows);
+  figures.coverage = coverage_of(rows);
   return figures;
 }
 

@@ -1,7 +1,11 @@
 #include "evidence/validate.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "base/csv.h"
 #include "base/error.h"
@@ -10,6 +14,7 @@
 #include "evidence/steps.h"
 #include "evidence/throughput.h"
 #include "planner/evaluation/evaluation.h"
+#include "planner/uncertainty/outlook.h"
 #include "topologies/readers/catalog.h"
 
 namespace orrery::evidence {
@@ -54,9 +59,43 @@ Summary summary_of(const Tallies& tallies) {
   return summary;
 }
 
+// A row that was predicted, until all have been.
+struct Predicted {
+  std::size_t row = 0;  // in Published::rows
+  Judged judged;
+  bool fits = false;
+  Plan plan;
+};
+
+// What was assumed of the row is uncertain beside what is of the plan.
+planner::Range range_of(const Plan& plan, double predicted_s, double widens) {
+  planner::Outlook outlook(plan.job);
+  planner::Spread spread = outlook.spread();
+  spread.own = std::hypot(spread.own, widens);
+  const planner::Range factors = planner::step_range(outlook.response(plan.choices), spread);
+  return {factors.low * predicted_s, factors.high * predicted_s};
+}
+
+// Each row's by itself, on all processors.
+void add_ranges(std::vector<Predicted>* predicted, std::vector<PublishedRow>* rows) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back([&] {
+      for (std::size_t i = next++; i < predicted->size(); i = next++) {
+        Predicted& one = (*predicted)[i];
+        PublishedRow& row = (*rows)[one.row];
+        row.step_range_s = range_of(one.plan, one.judged.predicted, widening(row.assumed));
+        one.judged.low = row.step_range_s->low;
+        one.judged.high = row.step_range_s->high;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::string& source,
-                      const Instead& instead, Tallies* times, MemoryJudge* memory,
-                      std::vector<ExplicitRow>* explicit_rows) {
+                      const Instead& instead, Tallies* times, std::vector<Predicted>* predicted,
+                      MemoryJudge* memory, std::vector<ExplicitRow>* explicit_rows) {
   PublishedRow judged;
   judged.file = source;
   judged.line = fields.line;
@@ -73,7 +112,10 @@ PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::st
     if (row.measured_s > 0) {
       const double predicted_s = evaluation.estimate_s;
       judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
-      times->add(source, {predicted_s, row.measured_s, row.group, row.label}, evaluation.memory.fits());
+      const std::string cell = source + "|" + judged.model + "|" + *judged.device + "|" +
+                               std::string(name_of(row.plan.job->training.precision));
+      predicted->push_back({0, {predicted_s, row.measured_s, row.group, row.label, cell}, evaluation.memory.fits(),
+                            row.plan});
     } else {
       judged.skipped = "no step time is stated";
       times->skip(source, false);
@@ -105,17 +147,22 @@ Instead instead_of(const std::string& runtime, const std::string& cluster) {
 }
 
 Published validate_published(const std::vector<std::string>& csv_files,
-                             std::vector<ExplicitRow>* explicit_rows, const Instead& instead) {
+                             std::vector<ExplicitRow>* explicit_rows, const Instead& instead, bool ranges) {
   Published result;
   Tallies times;
+  std::vector<Predicted> predicted;
   MemoryJudge memory;
   ThroughputJudge throughput;
   for (const std::string& file : csv_files) {
     const CsvTable table = read_csv(file);
     const std::string source = std::filesystem::path(file).stem();
     if (is_step_table(table)) {
-      for (const CsvRow& fields : table.rows)
-        result.rows.push_back(step_row(table, fields, source, instead, &times, &memory, explicit_rows));
+      for (const CsvRow& fields : table.rows) {
+        const std::size_t before = predicted.size();
+        result.rows.push_back(
+            step_row(table, fields, source, instead, &times, &predicted, &memory, explicit_rows));
+        if (predicted.size() > before) predicted.back().row = result.rows.size() - 1;
+      }
     } else if (MemoryJudge::is_memory_table(table)) {
       memory.add_table(source, table, &result.rows, explicit_rows);
     } else if (is_throughput_table(table)) {
@@ -125,6 +172,8 @@ Published validate_published(const std::vector<std::string>& csv_files,
                       "the columns of published/steps, memory or throughput");
     }
   }
+  if (ranges) add_ranges(&predicted, &result.rows);
+  for (const Predicted& one : predicted) times.add(result.rows[one.row].file, one.judged, one.fits);
   result.steps = summary_of(times);
   result.memory = memory.summary();
   result.throughput = throughput.summary();

@@ -20,8 +20,15 @@ Json figures_json(const Figures& figures) {
   json["max_ape"] = figures.max_ape;
   json["bias"] = figures.bias;
   json["within_10_percent"] = figures.within_10_percent;
+  if (figures.coverage) json["coverage"] = *figures.coverage;
+  if (const auto& cells = figures.by_cell)
+    json["by_cell"] = {{"cells", cells->cells},
+                       {"mape", cells->mape},
+                       {"median_ape", cells->median_ape},
+                       {"bias", cells->bias}};
   if (const auto& groups = figures.groups) {
     json["groups"] = groups->groups;
+    json["pairs_in_order"] = groups->pairs_in_order;
     json["kendall_tau"] = groups->kendall_tau;
     json["regret"] = {{"mean", groups->regret_mean}, {"max", groups->regret_max}};
   }
@@ -81,6 +88,10 @@ Json row_json(const PublishedRow& row) {
     json["predicted_s"] = row.step_s->predicted;
     json["measured_s"] = row.step_s->measured;
     json["relative_error"] = row.step_s->error;
+  }
+  if (row.step_range_s) {
+    json["predicted_low_s"] = row.step_range_s->low;
+    json["predicted_high_s"] = row.step_range_s->high;
   }
   add_assumed(row.assumed, &json);
   if (!row.skipped.empty()) json["skipped"] = row.skipped;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "proto/spread.pb.h"
 #include "proto/textproto.h"
+#include "topologies/link_class.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& embedded_spread();
@@ -47,6 +48,20 @@ bool known(Level level, std::string_view name) {
 Basis basis_of(const DeviceProfile& device, const Cluster& cluster) {
   if (device.calibrated && cluster.communication.calibrated) return Basis::calibrated;
   return device.calibrated || known(Level::device, device.name) ? Basis::fitted : Basis::datasheet;
+}
+
+// The links inside nodes by their library's constants, the network by its transport: the less known of both.
+Basis network_basis(const Cluster& cluster, std::string_view network) {
+  if (cluster.communication.calibrated) return Basis::calibrated;
+  switch (links_foundation(cluster)) {
+    case Foundation::fitted:
+      return cluster.nodes() == 1 || known(Level::network, network) ? Basis::fitted : Basis::datasheet;
+    case Foundation::datasheet:
+      return Basis::datasheet;
+    case Foundation::assumed:
+      return Basis::assumed;
+  }
+  return Basis::assumed;
 }
 
 }  // namespace
