@@ -7,6 +7,10 @@
 namespace orrery {
 namespace {
 
+// Elements from which on a tensor is gathered by itself, where tensors are: smaller ones DeepSpeed does not
+// even shard (stage3_param_persistence_threshold: 1e5).
+constexpr std::int64_t kOwnTensor = 100'000;
+
 class Layout {
  public:
   Layout(const Plan& plan, int stage, const std::vector<HeldParameter>& held)
@@ -74,6 +78,7 @@ class Layout {
   bool lay_out_chunk(int chunk, bool apart) {
     const LayerRange range = ranges_[static_cast<std::size_t>(chunk)];
     const bool by_layer = plan_.choices.zero == 3;  // FSDP's unit: what is gathered together is used together
+    const bool by_tensor = by_layer && plan_.job->runtime.gathers_by_tensor;
     const double limit = by_layer ? 0 : plan_.bucket_bytes();
     bool others = false;
     const std::size_t begin = first_of(range.begin);
@@ -88,6 +93,7 @@ class Layout {
         if (limit > 0 && !is_empty() &&
             static_cast<double>(bucket_.elements + held.elements) * element_bytes_ > limit)
           close(false);
+        if (by_tensor && held.elements >= kOwnTensor && bucket_.elements >= kOwnTensor) close(false);
         append(held, chunk, apart);
       }
       end = first;

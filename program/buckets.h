@@ -56,7 +56,8 @@ struct BucketLayout {
 };
 
 // Of a rank of the stage. Per chunk, last first, in reverse operator order (an operator's parameters in their
-// order), filled up to the plan's bucket bytes or, with ZeRO 3, the layer; then those that stand apart; then
+// order), filled up to the plan's bucket bytes or, with ZeRO 3, the layer (a tensor, where the runtime
+// gathers by tensor); then those that stand apart; then
 // what is shared with other stages, each by itself. `ties` and `held` are of the plan.
 BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties,
                            const std::vector<HeldParameter>& held);

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 
+#include "cost/compute_cost.h"
 #include "planner/closed_form/layer_sums.h"
 #include "program/lower/lowering.h"
 
@@ -53,7 +54,7 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
     // Part 0 is what stands before the first layer (layer_kinds.h).
     const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
     result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
-                              laid.chunk, laid.apart, last == first_op_});
+                              laid.chunk, laid.apart, laid.end - laid.begin, last == first_op_});
   }
   return result;
 }
@@ -115,12 +116,21 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     if (shapes.alone != nullptr) shapes.alone_key = shape_key(*shapes.alone);
   }
   const auto shapes_of = [&](bool expert) -> const Shapes& { return found[expert ? 1 : 0]; };
-  const auto cost = [&](CollectiveKind kind, double bytes, const GroupShape& shape, std::uint64_t shape_of) {
+  const auto cost = [&](CollectiveKind kind, double bytes, const GroupShape& shape, std::uint64_t shape_of,
+                        int tensors = 1) {
     if (shape.ranks <= 1 || bytes <= 0) return 0.0;
     const std::uint64_t key =
-        mixed(mixed(shape_of, static_cast<std::uint64_t>(kind)), std::bit_cast<std::uint64_t>(bytes));
+        mixed(mixed(shape_of, pair_of(static_cast<int>(kind) * 2 + (c.zero == 3 ? 1 : 0),
+                                      job_->runtime.updates_by_broadcast ? tensors : 0)),
+              std::bit_cast<std::uint64_t>(bytes));
     const auto [known, unknown] = collectives_.try_emplace(key, 0.0);
-    if (unknown) known->second = collective_s(kind, bytes, shape, *job_);
+    if (!unknown) return known->second;
+    // (The data group's: gathering by tensor ranks is no business of this file.)
+    const bool broadcasts =
+        job_->runtime.updates_by_broadcast && c.zero < 3 && kind == CollectiveKind::all_gather;
+    known->second = broadcasts ? broadcasts_s(bytes, tensors, shape, *job_)
+                               : collective_s(kind, bytes, shape, *job_) +
+                                     pieces_seconds(kind, bytes, shape.ranks, job_->runtime, job_->cluster);
     return known->second;
   };
   const CollectiveKind reduce = c.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
@@ -129,6 +139,11 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   double last_elements = -1, last_reduce = 0, last_gather = 0, last_across = 0, last_least = 0,
          last_gather_least = 0;
   bool last_expert = false;
+  struct Layer {
+    int part = 0, chunk = 0;
+    double gather_s = 0, elements = 0;
+  };
+  std::vector<Layer> layers;
   for (const Bucket& bucket : all.buckets) {
     const Shapes& shapes = shapes_of(bucket.apart);
     const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
@@ -162,18 +177,27 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
                            shape_key(sharded->replicate));
       if (c.zero >= 1)
         last_gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
-                           shapes.shared_key);
+                           shapes.shared_key, bucket.tensors);
       if (plain && shapes.alone != nullptr) {
         last_least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
         if (c.zero >= 1)
           last_gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.alone,
-                                   shapes.alone_key);
+                                   shapes.alone_key, bucket.tensors);
       }
     }
-    result.steps.push_back({last_reduce, last_across, last_gather, bucket.part, bucket.chunk});
+    if (layers.empty() || layers.back().part != bucket.part || layers.back().chunk != bucket.chunk)
+      layers.push_back({bucket.part, bucket.chunk, 0, 0});
+    // What is needed again soon stays (ParameterGather::forget_used).
+    const double live = job_->runtime.live_parameters;
+    const double again = live > 0 && layers.back().elements > live ? last_gather : 0;
+    layers.back().gather_s += last_gather;
+    layers.back().elements += bucket.elements;
+    result.largest_layer = std::max(result.largest_layer, layers.back().elements);
+    result.widest_layer_s = std::max(result.widest_layer_s, layers.back().gather_s);
+    result.again_s += again;
+    result.steps.push_back({last_reduce, last_across, last_gather, again, bucket.part, bucket.chunk});
     result.total_s += last_reduce;
     result.gather_s += last_gather;
-    result.widest_layer_s = std::max(result.widest_layer_s, last_gather);
     result.total_least_s += last_least;
     result.gather_least_s += last_gather_least;
     if (bucket.first_part) result.final_least_s = last_least;
