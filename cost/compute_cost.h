@@ -19,9 +19,9 @@ double benchmark_product_seconds(const Product& product, DType precision, const 
 // device. `head_dim`: width of a head, mean of keys' and values'; 0: as the model was measured.
 double attention_seconds(double flops, double seq_len, double queries, DType precision, bool fused,
                          bool backward, const DeviceProfile& device, double head_dim = 0);
-// What a collective of `ranks` takes beyond the network's time: RuntimeProfile::collective_overhead_s,
-// however many they are, where computation waits for it at once; pieces_seconds where it is data
-// parallelism's.
+// How long computation that waits for a collective of `ranks` waits beyond the network's time:
+// RuntimeProfile::collective_overhead_s, however many they are. 0 for collectives that nothing waits for at
+// once.
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime);
 // Of a communication's time, what computation does not hide. `expert_exposed`: Plan::expert_exposed().
 inline double exposed_share(const Instruction& instruction, double expert_exposed) {

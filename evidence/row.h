@@ -9,7 +9,6 @@
 
 #include "evidence/rules.h"
 #include "planner/evaluation/evaluation.h"
-#include "planner/space/pins.h"
 #include "program/plan.h"
 
 namespace orrery::evidence {
@@ -39,15 +38,12 @@ struct ExplicitRow {
   bool sharding_stated = false;
 };
 
-// Pins that leave this plan alone of its job's space: what a user would say to `orrery plan`.
-planner::Pins pins_of(const Plan& plan);
-
 // By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this
 // plan alone, and its memory and estimate are the row's. Throws UserError where the space does not hold it.
 planner::Evaluation predict(const Plan& plan);
 
-// The runtime profile that stands for a framework: the one whose list of `frameworks` has the longest name
-// that is a part of it, of the catalog and of evidence/profiles; empty: none.
+// The runtime profile that stands for a framework: the one with the longest name that is a part of it
+// (evidence/data/frameworks.textproto); empty: none.
 std::string runtime_for(std::string_view framework);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});

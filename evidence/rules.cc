@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -31,6 +32,7 @@ Message read_data(std::string_view name) {
   throw InternalError(fmt::format("no evidence/data/{}.textproto", name));
 }
 
+// What a pattern takes is set in `row`.
 bool holds(const proto::Match& match, Fields* row) {
   const std::string& stated = row->text(match.column());
   if (!match.pattern().empty()) {
@@ -48,6 +50,18 @@ bool holds(const proto::Match& match, Fields* row) {
   const double number = row->real(match.column());
   return (!match.has_at_least() || number >= match.at_least()) &&
          (!match.has_below() || number < match.below());
+}
+
+// What the patterns of a rule take is the row's only where all of the rule holds.
+bool all_hold(const proto::Assumption& rule, Fields* row) {
+  std::optional<Fields> before;
+  for (const proto::Match& match : rule.when()) {
+    if (!match.pattern().empty() && !before) before = *row;
+    if (holds(match, row)) continue;
+    if (before) *row = *before;
+    return false;
+  }
+  return true;
 }
 
 // Appends to the list what a rule changes, if anything.
@@ -108,9 +122,7 @@ Findings apply_rules(const proto::Assumptions& rules, Fields* row) {
   Findings findings;
   findings.reading = std::make_shared<proto::Reading>();
   for (const proto::Assumption& rule : rules.assume())
-    if (std::all_of(rule.when().begin(), rule.when().end(),
-                    [&](const auto& match) { return holds(match, row); }))
-      apply(rule, row, &findings);
+    if (all_hold(rule, row)) apply(rule, row, &findings);
   return findings;
 }
 
@@ -122,6 +134,11 @@ const proto::PublishedMachines& published_machines() {
 const proto::PublishedModels& published_models() {
   static const auto models = read_data<proto::PublishedModels>("models");
   return models;
+}
+
+const proto::PublishedFrameworks& published_frameworks() {
+  static const auto frameworks = read_data<proto::PublishedFrameworks>("frameworks");
+  return frameworks;
 }
 
 }  // namespace orrery::evidence

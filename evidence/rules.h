@@ -11,6 +11,7 @@
 
 namespace orrery::proto {
 class Assumptions;
+class PublishedFrameworks;
 class PublishedMachines;
 class PublishedModels;
 class Reading;
@@ -41,6 +42,7 @@ Findings apply_rules(const proto::Assumptions& rules, Fields* row);
 // The other data files.
 const proto::PublishedMachines& published_machines();
 const proto::PublishedModels& published_models();
+const proto::PublishedFrameworks& published_frameworks();
 
 bool contains(std::string_view text, std::string_view part);
 std::string lower(std::string text);

@@ -155,16 +155,19 @@ class StepReader {
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
-    if (batch_ % c.dp != 0) throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch_)};
+    job_->training.global_batch = batch_;
+    if (!job_->training.divides_over(c.dp))
+      throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch_)};
     if (reading().pipeline_batch() > 0) {
-      const std::int64_t passes = std::max<std::int64_t>(1, batch_ / c.dp / reading().pipeline_batch());
+      const std::int64_t passes =
+          std::max<std::int64_t>(1, job_->training.samples_each(c.dp) / reading().pipeline_batch());
       batch_ /= passes;
       step_.measured_s /= static_cast<double>(passes);
     }
     job_->training.global_batch = batch_;
-    const auto replica_batch = static_cast<int>(batch_ / c.dp);
+    const auto replica_batch = static_cast<int>(job_->training.samples_each(c.dp));
     c.micro_batch = micro_batch(row_, reading(), replica_batch, c.pp);
-    if (replica_batch % c.micro_batch != 0)
+    if (!job_->training.divides_over(c.dp, c.micro_batch))
       throw Unreadable{
           fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, replica_batch)};
   }
@@ -172,7 +175,7 @@ class StepReader {
   void read_schedule() {
     Choices& c = choices();
     int chunks = std::max(1, row_.count("vp_interleave"));
-    const std::int64_t micro_batches = batch_ / c.dp / c.micro_batch;
+    const std::int64_t micro_batches = job_->training.samples_each(c.dp) / c.micro_batch;
     const int layers = job_->workload.layers;
     if (!row_.stated("vp_interleave") && reading().chunk_a_layer() && c.pp > 1)
       chunks = std::max(1, layers / c.pp);

@@ -33,51 +33,51 @@ struct Tallies {
   }
 };
 
-Json sources_json(const Tallies& tallies) {
-  Json sources = Json::object();
-  for (const auto& [name, tally] : tallies.sources) sources[name] = figures(tally.rows, tally.skipped);
-  return sources;
+Summary summary_of(const Tallies& tallies) {
+  Summary summary;
+  summary.all = figures(tallies.all.rows, tallies.all.skipped);
+  for (const auto& [name, tally] : tallies.sources)
+    summary.sources.push_back({name, figures(tally.rows, tally.skipped), {}});
+  return summary;
 }
 
-Json step_row(const CsvTable& table, const CsvRow& fields, const std::string& source, Tallies* times,
-              MemoryJudge* memory, std::vector<ExplicitRow>* explicit_rows) {
-  Json json;
-  json["file"] = source;
-  json["line"] = fields.line;
-  json["source"] = table.field(fields, "source");
-  json["model"] = table.field(fields, "model");
-  json["gpu"] = table.field(fields, "gpu");
+PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::string& source, Tallies* times,
+                      MemoryJudge* memory, std::vector<ExplicitRow>* explicit_rows) {
+  PublishedRow judged;
+  judged.file = source;
+  judged.line = fields.line;
+  judged.source = table.field(fields, "source");
+  judged.model = table.field(fields, "model");
+  judged.device = table.field(fields, "gpu");
   try {
     ExplicitRow row = read_step(table, fields);
     const planner::Evaluation evaluation = predict(row.plan);
-    json["n_gpus"] = row.plan.choices.world();
-    json["runtime"] = row.plan.job->runtime.name;
-    json["plan"] = row.label;
+    judged.devices = row.plan.choices.world();
+    judged.runtime = row.plan.job->runtime.name;
+    judged.plan = row.label;
     if (row.measured_s > 0) {
-      json["predicted_s"] = evaluation.estimate_s;
-      json["measured_s"] = row.measured_s;
-      json["relative_error"] = (evaluation.estimate_s - row.measured_s) / row.measured_s;
-      times->add(source, {evaluation.estimate_s, row.measured_s, row.group, row.label});
+      const double predicted_s = evaluation.estimate_s;
+      judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
+      times->add(source, {predicted_s, row.measured_s, row.group, row.label});
     } else {
-      json["skipped"] = "no step time is stated";
-      times->skip(source);
+      judged.skipped = "no step time is stated";
     }
-    memory->add_step(row, evaluation.memory, &json);
+    memory->add_step(row, evaluation.memory, &judged);
     if (explicit_rows != nullptr) explicit_rows->push_back(std::move(row));
   } catch (const Unreadable& why) {
-    json["skipped"] = why.why;
-    times->skip(source);
+    judged.skipped = why.why;
   } catch (const UserError& error) {
-    json["skipped"] = error.what();
-    times->skip(source);
+    judged.skipped = error.what();
   }
-  return json;
+  if (!judged.skipped.empty()) times->skip(source);
+  return judged;
 }
 
 }  // namespace
 
-Json validate_published(const std::vector<std::string>& csv_files, std::vector<ExplicitRow>* explicit_rows) {
-  Json rows = Json::array();
+Published validate_published(const std::vector<std::string>& csv_files,
+                             std::vector<ExplicitRow>* explicit_rows) {
+  Published result;
   Tallies times;
   MemoryJudge memory;
   ThroughputJudge throughput;
@@ -86,22 +86,19 @@ Json validate_published(const std::vector<std::string>& csv_files, std::vector<E
     const std::string source = std::filesystem::path(file).stem();
     if (is_step_table(table)) {
       for (const CsvRow& fields : table.rows)
-        rows.push_back(step_row(table, fields, source, &times, &memory, explicit_rows));
+        result.rows.push_back(step_row(table, fields, source, &times, &memory, explicit_rows));
     } else if (MemoryJudge::is_memory_table(table)) {
-      memory.add_table(source, table, &rows);
+      memory.add_table(source, table, &result.rows, explicit_rows);
     } else if (is_throughput_table(table)) {
-      throughput.add_table(source, table, &rows, explicit_rows);
+      throughput.add_table(source, table, &result.rows, explicit_rows);
     } else {
       throw UserError(file, 1, "the header is of no table of training steps, memory or throughput",
                       "the columns of published/steps, memory or throughput");
     }
   }
-  Json result;
-  result["rows"] = std::move(rows);
-  result["all"] = figures(times.all.rows, times.all.skipped);
-  result["sources"] = sources_json(times);
-  if (!memory.empty()) result["memory"] = memory.json();
-  if (!throughput.empty()) result["throughput"] = throughput.json();
+  result.steps = summary_of(times);
+  result.memory = memory.summary();
+  result.throughput = throughput.summary();
   return result;
 }
 

@@ -160,8 +160,8 @@ std::vector<HeldParameter> held_parameters(const Plan& plan) {
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       const ParameterTensor& tensor = op.parameters[p];
       HeldParameter held{{static_cast<int>(i), static_cast<int>(p)}, op.layer, 0, false, false};
-      held.elements = internal::local_elements(tensor, shard);
-      held.partial = internal::gradient_is_partial(op, tensor, shard);
+      held.elements = local_elements(tensor, shard);
+      held.partial = gradient_is_partial(op, tensor, shard);
       // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
       // other. What tensor ranks of a general graph hold whole is reduced over them too: each saw samples of
       // its own.

@@ -60,7 +60,7 @@ class Enumerator {
     visit_layouts();
     if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
-      admission_.admit_what_cannot_be_run();
+      admission_.admit_unexecutable();
       lists_.forget();
       visit_layouts();
     }

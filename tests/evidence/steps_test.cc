@@ -6,6 +6,7 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "evidence/report.h"
 #include "evidence/statistics.h"
 #include "evidence/validate.h"
 #include "tests/support/published.h"
@@ -30,17 +31,19 @@ TEST_CASE("figures of merit are what their names say") {
   // Errors +9%, -20%, 0%, +5%.
   const std::vector<Judged> rows = {
       {1.09, 1.0, "a", "p"}, {1.6, 2.0, "a", "q"}, {4.0, 4.0, "a", "r"}, {1.05, 1.0, "b", "p"}};
-  const Json j = figures(rows, 3);
-  CHECK(j["rows"] == 4);
-  CHECK(j["skipped"] == 3);
-  CHECK(j["mape"].get<double>() == Approx(0.085));
-  CHECK(j["median_ape"].get<double>() == Approx(0.07));
-  CHECK(j["max_ape"].get<double>() == Approx(0.2));
-  CHECK(j["bias"].get<double>() == Approx(-0.015));
-  CHECK(j["within_10_percent"].get<double>() == Approx(0.75));
-  CHECK(j["groups"] == 1);
-  CHECK(j["kendall_tau"].get<double>() == Approx(1.0));
-  CHECK(j["regret"]["max"].get<double>() == Approx(0.0));
+  const Figures f = figures(rows, 3);
+  CHECK(f.rows == 4);
+  CHECK(f.skipped == 3);
+  CHECK(f.mape == Approx(0.085));
+  CHECK(f.median_ape == Approx(0.07));
+  CHECK(f.max_ape == Approx(0.2));
+  CHECK(f.bias == Approx(-0.015));
+  CHECK(f.within_10_percent == Approx(0.75));
+  REQUIRE(f.groups);
+  CHECK(f.groups->groups == 1);
+  CHECK(f.groups->kendall_tau == Approx(1.0));
+  CHECK(f.groups->regret_max == Approx(0.0));
+  CHECK_FALSE(figures({}, 3).groups);
 }
 
 TEST_CASE("tau-b and regret of a group that is half wrong") {
@@ -172,11 +175,35 @@ TEST_CASE("a table of something else is refused") {
 TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 6%, 3% in the mean") {
   const std::string file = test::published_tables("steps").find("korthikanti_2022_seqpar_selective");
   if (file.empty()) return;
-  const Json j = validate_published({file});
-  CHECK(j["all"]["rows"] == 9);
-  CHECK(j["all"]["mape"].get<double>() < 0.03);
+  const Published published = validate_published({file});
+  CHECK(published.steps.all.rows == 9);
+  CHECK(published.steps.all.mape < 0.03);
   double worst = 0;  // of the eight rows without data parallelism
-  for (const Json& row : j["rows"])
-    if (row["n_gpus"] != 2240) worst = std::max(worst, std::abs(row["relative_error"].get<double>()));
+  for (const PublishedRow& row : published.rows)
+    if (row.devices != 2240) worst = std::max(worst, std::abs(row.step_s.value().error));
   CHECK(worst < 0.06);
+}
+
+TEST_CASE("tables of several kinds are judged side by side") {
+  const auto folder = std::filesystem::temp_directory_path();
+  const std::string steps = (folder / "orrery_mixed_steps.csv").string();
+  const std::string scaling = (folder / "orrery_mixed_scaling.csv").string();
+  write_file_atomically(steps,
+                        std::string(kHeader) +
+                            "x,Megatron-LM,2022-05,GPT 22B,48,6144,64,2048,A100-80GB SXM,8,8,fp16,8,1,,1,4,"
+                            "4,full,1.42,,51200,\n");
+  write_file_atomically(scaling,
+                        "source,benchmark,accelerator,epoch_derived_images_per_s\nx,nobody's,Abacus,1\n");
+  const Published published = validate_published({steps, scaling});
+  CHECK(published.rows.size() == 2);
+  CHECK(published.steps.all.rows == 1);
+  REQUIRE(published.throughput);
+  CHECK(published.throughput->all.skipped == 1);
+  REQUIRE(published.memory);  // the step ran: it is asked whether it fits
+  CHECK(published.memory->ran == 1);
+  CHECK(published.memory->figures.all.rows == 0);
+  // The worst rows are of steps alone.
+  CHECK_THAT(published_markdown(published), Catch::Contains("orrery_mixed_steps:2"));
+  std::filesystem::remove(steps);
+  std::filesystem::remove(scaling);
 }
