@@ -189,7 +189,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
       layers.push_back({bucket.part, bucket.chunk, 0, 0});
     // What is needed again soon stays (ParameterGather::forget_used).
     const double live = job_->runtime.live_parameters;
-    const double again = live > 0 && layers.back().elements > live ? last_gather : 0;
+    const double again = live > 0 && 2 * layers.back().elements > live ? last_gather : 0;
     layers.back().gather_s += last_gather;
     layers.back().elements += bucket.elements;
     result.largest_layer = std::max(result.largest_layer, layers.back().elements);

@@ -82,8 +82,8 @@ void ParameterGather::forget_used() {
   double between = 0;
   std::size_t kept = resident_.size();
   for (; kept > 0 && between <= limit; --kept)
-    between += static_cast<double>(
-        lowering_.program.buckets[static_cast<std::size_t>(resident_[kept - 1])].elements);
+    between += 2 * static_cast<double>(
+                       lowering_.program.buckets[static_cast<std::size_t>(resident_[kept - 1])].elements);
   resident_.erase(resident_.begin(), resident_.begin() + static_cast<std::ptrdiff_t>(kept));
 }
 
