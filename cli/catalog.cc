@@ -18,9 +18,11 @@ int run(const Output& output) {
     for (const auto& entry : entries)
       width = std::max(width, entry["name"].get_ref<const std::string&>().size());
     output.print(fmt::format("{}\n", kind));
-    for (const auto& entry : entries)
-      output.print(fmt::format("  {:<{}}  {}\n", entry["name"].get_ref<const std::string&>(), width,
-                               entry["description"].get_ref<const std::string&>()));
+    for (const auto& entry : entries) {
+      std::string words = entry["description"].get<std::string>();
+      if (entry.contains("rests_on")) words += " (" + entry["rests_on"].get<std::string>() + ")";
+      output.print(fmt::format("  {:<{}}  {}\n", entry["name"].get_ref<const std::string&>(), width, words));
+    }
   }
   return 0;
 }
@@ -30,7 +32,7 @@ int run(const Output& output) {
 Command catalog_command() {
   const auto output = std::make_shared<Output>();
   return {"catalog",
-          "lists the workloads, clusters, devices and runtimes known by name",
+          "lists the workloads, clusters, networks, devices, kinds of links and runtimes known by name",
           {output->setting()},
           [output] { return run(*output); }};
 }

@@ -26,7 +26,7 @@ struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown, rows;
+  std::string markdown, rows, runtime, cluster;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -197,6 +197,14 @@ void print_sources(const std::string& title, const evidence::Summary& summary, c
   output.print(table(header, rows));
 }
 
+// Of tables of steps: what share of the rows is predicted, and of how many our memory model is wrong.
+void print_answered(const evidence::Figures& all, const Output& output) {
+  if (!all.asked || all.asked->rows == 0) return;
+  output.print(fmt::format(
+      "{:.1f}% of {} rows with a time or a rate are predicted; {} of them ran and are predicted not to fit\n",
+      100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
+}
+
 bool empty(const evidence::Figures& figures) {
   return figures.rows == 0 && figures.skipped == 0;
 }
@@ -204,11 +212,13 @@ bool empty(const evidence::Figures& figures) {
 int validate_published(const Options& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
-  const evidence::Published result = evidence::validate_published(options.published, &rows);
+  const evidence::Published result = evidence::validate_published(
+      options.published, &rows, evidence::instead_of(options.runtime, options.cluster));
   if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
   if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
   if (!empty(result.steps.all)) {
     print_sources("source", result.steps, output);
+    print_answered(result.steps.all, output);
     print_rows(result.rows, output);
   }
   if (const auto& memory = result.memory) {
@@ -275,6 +285,17 @@ void add_published_options(Command& command, Options& options) {
                    .help = "with --published: writes each row that is predicted as a plan, with what was "
                            "taken to hold of it and why"},
                   options.rows));
+  command.add(text_option({.key = "runtime",
+                           .unit = "NAME|FILE|default",
+                           .help = "with --published: predicts rows of steps as if this runtime had run them",
+                           .fallback = "the rows' own"},
+                          options.runtime));
+  command.add(
+      text_option({.key = "cluster",
+                   .unit = "CLUSTER",
+                   .help = "with --published: predicts rows of steps on as many devices of this cluster",
+                   .fallback = "the rows' own"},
+                  options.cluster));
 }
 
 }  // namespace

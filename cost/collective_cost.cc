@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cost/hierarchical_model.h"
 #include "cost/mpi_model.h"
 #include "cost/nccl_model.h"
 
@@ -62,9 +63,10 @@ CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupSha
                                const Cluster& cluster, const Algorithm* forced) {
   ORRERY_CHECK(bytes >= 0, "a collective of negative size");
   if (shape.ranks <= 1) return {};
-  return cluster.communication.library == CommunicationLibrary::mpi
-             ? mpi_collective(kind, bytes, shape, cluster, forced)
-             : nccl_collective(kind, bytes, shape, cluster, forced);
+  const CommunicationLibrary library = cluster.communication.library;
+  if (library == CommunicationLibrary::mpi) return mpi_collective(kind, bytes, shape, cluster, forced);
+  return library_model(library).tuner ? nccl_collective(kind, bytes, shape, cluster, forced)
+                                      : hierarchical_collective(kind, bytes, shape, cluster, forced);
 }
 
 CollectivePlan plan_broadcasts(double bytes, int tensors, const GroupShape& shape, const Cluster& cluster) {
@@ -78,8 +80,10 @@ CollectivePlan plan_broadcasts(double bytes, int tensors, const GroupShape& shap
 CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {
   ORRERY_CHECK(bytes >= 0, "a transfer of negative size");
   if (shape.ranks <= 1) return {};
-  return cluster.communication.library == CommunicationLibrary::mpi ? mpi_transfer(bytes, shape, cluster)
-                                                                    : nccl_transfer(bytes, shape, cluster);
+  const CommunicationLibrary library = cluster.communication.library;
+  if (library == CommunicationLibrary::mpi) return mpi_transfer(bytes, shape, cluster);
+  return library_model(library).tuner ? nccl_transfer(bytes, shape, cluster)
+                                      : hierarchical_transfer(bytes, shape, cluster);
 }
 
 double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& cluster) {
@@ -92,7 +96,8 @@ double usable_fraction(LinkKind kind, const NodeType& node, const Cluster& clust
       if (kind == LinkKind::pcie && (node.intra.kind != IntraKind::pcie || node.devices == 1)) return 1;
       if (profile.library == CommunicationLibrary::mpi) return 1;
       if (profile.calibrated) return profile.intra_efficiency;
-      return nccl_link_fraction(kind, cluster.profiles[static_cast<std::size_t>(node.profile)].generation);
+      return link_fraction(kind, profile.library,
+                           cluster.profiles[static_cast<std::size_t>(node.profile)].generation);
     case LinkKind::bridge:
     case LinkKind::memory:
       return 1;

@@ -1,6 +1,6 @@
-// Which algorithm and protocol a collective takes, and what it costs on an otherwise idle network: as
-// NCCL 2.28 chooses and as its tuner models it (src/graph/tuning.cc's published
-// constants), or as the MPI library's measured constants say.
+// Which algorithm and protocol a collective takes, and what it costs on an otherwise idle network, by the
+// cluster's library: as NCCL 2.28 chooses and as its tuner models it (cost/nccl_model.h), in stages
+// (cost/hierarchical_model.h), or as the MPI library's measured constants say.
 #pragma once
 
 #include <string_view>

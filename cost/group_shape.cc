@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 
@@ -123,6 +125,42 @@ double shared_rate(const Network& network, const std::vector<int>& devices, bool
   return (static_cast<double>(devices.size()) - 1) / fullest;
 }
 
+// A torus: rings along every dimension in which the members differ, in both directions where it closes.
+// Members that stand apart by `stride` share the links between them with as many other groups.
+void in_torus(const IntraNode& intra, const std::vector<int>& locals, Inside& result) {
+  const std::size_t dimensions = intra.torus.size();
+  double of_all = 0;
+  for (const int size : intra.torus) of_all += size > 2 ? 2 : size > 1 ? 1 : 0;
+  const double link = intra.bandwidth_bytes_per_s / std::max(1.0, of_all);
+  std::vector<std::set<int>> places(dimensions);
+  for (int local : locals)
+    for (std::size_t d = dimensions; d-- > 0; local /= intra.torus[d])
+      places[d].insert(local % intra.torus[d]);
+  double links = 0;
+  double hops = 0;
+  double all_pairs = std::numeric_limits<double>::infinity();
+  std::size_t box = 1;
+  for (std::size_t d = 0; d < dimensions; ++d) {
+    const auto count = static_cast<int>(places[d].size());
+    box *= places[d].size();
+    if (count < 2) continue;
+    const int size = intra.torus[d];
+    const double stride = static_cast<double>(*places[d].rbegin() - *places[d].begin()) / (count - 1);
+    const bool closes = size > 2 && stride * count >= size;
+    const double here = (closes ? 2 : 1) / stride;
+    links += here;
+    hops += stride * (closes ? count / 2 : count - 1);
+    // A pair is a quarter of a ring apart in the mean, a third of a line.
+    const double apart = closes ? count / 4.0 : (count + 1) / 3.0;
+    all_pairs = std::min(all_pairs, here * link / std::max(apart, 0.5));
+  }
+  if (box != locals.size()) links = 1, hops = static_cast<double>(locals.size()) - 1;  // no box: a chain
+  result.bandwidth_bytes_per_s = links * link;
+  result.all_pairs_bandwidth_bytes_per_s = std::min(result.bandwidth_bytes_per_s, all_pairs);
+  result.to_one_bandwidth_bytes_per_s = result.bandwidth_bytes_per_s;
+  result.latency_s = intra.latency_s * hops / (static_cast<double>(locals.size()) - 1);
+}
+
 Inside inside(const Network& network, int node, const NodeMembers& members) {
   const Cluster& cluster = network.cluster();
   const NodeType& type = cluster.node_type(node);
@@ -132,6 +170,10 @@ Inside inside(const Network& network, int node, const NodeMembers& members) {
   result.latency_s = type.intra.latency_s;
   std::vector<int> locals;
   for (const int device : members.devices) locals.push_back(cluster.place(device).local);
+  if (!type.intra.torus.empty() && locals.size() > 1) {
+    in_torus(type.intra, locals, result);
+    return result;
+  }
   if (type.intra.kind == IntraKind::nvlink_mesh) {
     int most = 1;
     for (int a = 0; a < type.devices; ++a) {

@@ -16,7 +16,7 @@ struct GroupShape {
   int min_ranks_per_node = 1;  // of the emptiest node
   PathClass intra = PathClass::self;
   double intra_bandwidth_bytes_per_s = 0;  // a device's, one direction
-  double intra_latency_s = 0;
+  double intra_latency_s = 0;              // of a step; in a torus the mean one of a ring through all members
   // A member's, one direction, while all members of a node exchange with all, or all send to one. Below
   // intra_bandwidth where pairs share links: meshes, host bridges.
   double all_pairs_bandwidth_bytes_per_s = 0;
@@ -35,10 +35,10 @@ struct GroupShape {
 
 // Shape of the group `devices` (repeats allowed: ranks that share a device). The narrowest node, port and
 // uplink decide, for a ring through all members waits for them. A hybrid mesh's bandwidth is that of the
-// link-disjoint rings through the members, as NCCL's topology search finds them.
-// O(members); routes are asked for between neighbouring nodes and, in meshes and behind bridges, between the
-// members of a node. Throws NoAnswer where a dead port cuts a
-// member off.
+// link-disjoint rings through the members, as NCCL's topology search finds them; a torus gives the links
+// along the dimensions in which the members differ. O(members); routes are asked for between neighbouring
+// nodes and, in meshes and behind bridges, between the members of a node. Throws NoAnswer where a dead port
+// cuts a member off.
 GroupShape group_shape(const Network& network, const std::vector<int>& devices);
 
 // Link-disjoint rings through `members` of a mesh, as many as there are (NCCL's topology search): orders of

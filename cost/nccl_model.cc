@@ -10,33 +10,15 @@
 namespace orrery {
 namespace {
 
-// ---- NCCL's published constants (src/graph/tuning.cc, 2.28 to 2.30), SI units
-// -------------------------------
+// ---- Constants of the tuner itself (src/graph/tuning.cc, 2.28 to 2.30), SI units; those that differ by
+// library, generation and link are data (topologies/links).
 
 constexpr double kMicro = 1e-6;
-constexpr double kGiga = 1e9;
 
-enum Generation { volta, ampere, hopper, blackwell };
 enum Scale { one_node, two_nodes, many_nodes };
 
-// Latency of one hop by protocol {LL, LL128, Simple}.
-constexpr std::array<double, 3> kRingNet = {2.7 * kMicro, 4.0 * kMicro, 14.0 * kMicro};
-constexpr std::array<double, 3> kTreeNet = {5.0 * kMicro, 8.5 * kMicro, 14.0 * kMicro};
-constexpr double kNvlsTreeNet = 20.9 * kMicro;
-constexpr double kPatNet = 14.0 * kMicro;
-// What LL128 and Simple hops cost on NVLink and PCIe, beyond an LL hop (0.6 and 1.0 us).
-constexpr std::array<double, 3> kRingNvlink = {0, 1.3 * kMicro, 2.8 * kMicro};
-constexpr std::array<double, 3> kRingPcie = {0, 1.5 * kMicro, 4.7 * kMicro};
 // A ring's hop inside a node is at least the proxy's overhead where the ring leaves the node (x3 for Simple).
 constexpr double kNetOverhead = 1.0 * kMicro;
-
-// Most bus bandwidth of LL: by generation inside one node; by processor (Intel's row) across nodes.
-constexpr double kLlMax[4][3] = {{39.0 * kGiga, 39.0 * kGiga, 20.4 * kGiga},
-                                 {87.7 * kGiga, 22.5 * kGiga, 19.0 * kGiga},
-                                 {141.0 * kGiga, 45.0 * kGiga, 35.0 * kGiga},
-                                 {282.0 * kGiga, 90.0 * kGiga, 70.0 * kGiga}};
-constexpr double kLlShare = 0.5;      // flags take half of each 8-byte store
-constexpr double kLl128Share = 0.92;  // 120 of 128 bytes, and a little
 constexpr double kTreeShare = 0.92;
 constexpr double kTreeAcross = 0.85;  // NCCL_TOPO_PATTERN_TREE
 constexpr double kPatShare = 0.75;
@@ -60,42 +42,26 @@ double tree_correction(int protocol, double bytes) {
   return at * std::pow(next / at, share);
 }
 
-// ---- Fitted to ../shared/published/collectives; docs/collectives.md has the errors
-// --------------------------
-
-// The order of the fields is NcclProfile's.
-constexpr NcclProfile kProfiles[] = {
-    {"volta nvlink", 0.92, 0.45, 23.6e-6, 1.81e-6, 15e-6, 30e-6, 40e-6, 15e-6, 4e-6, 0.85, 0.3, 0, 0, 0},
-    {"ampere nvlink", 0.785, 0.6, 7.8e-6, 1.9e-6, 15e-6, 18e-6, 0.6e-6, 11.3e-6, 20e-6, 0.695, 0.23, 0, 0, 0},
-    {"hopper nvlink", 0.87, 0.52, 4.7e-6, 0.9e-6, 11.8e-6, 2.6e-6, 4.6e-6, 8.1e-6, 0.5e-6, 0.75, 0.1, 0.693,
-     25e-6, 20e-6},
-    {"blackwell nvlink", 0.857, 0.62, 7.8e-6, 1.3e-6, 15e-6, 2.1e-6, 5.2e-6, 10e-6, 0.5e-6, 0.765, 0.8, 0.51,
-     50e-6, 50e-6},
-    {"pcie", 0.74, 0.13, 2e-6, 2.4e-6, 3e-6, 1e-6, 0.05e-6, 6.5e-6, 8.7e-6, 0.862, 0.02, 0, 0, 0},
-};
-
-int generation_of(const GroupShape& shape) {
-  if (shape.generation == "volta" || shape.generation == "turing" || shape.generation == "pascal")
-    return volta;
-  if (shape.generation == "hopper") return hopper;
-  if (shape.generation == "blackwell") return blackwell;
-  return ampere;  // ampere, ada, and what has no name
-}
-
 // ---- The groups' figures ----------------------------------------------------------------------------------
 
 struct Rates {
-  const NcclProfile* profile;
+  const LibraryModel* library;
+  const LinkClass* profile;
   double intra_nominal;  // a device's link
   double intra;          // achieved by rings of long messages
   double inter;          // achieved by all ports of a node
   double port;           // achieved by one port
-  int scale;
+  double most_ll;        // bus bandwidth of the LL protocol
 };
+
+bool on_pcie(PathClass path) {
+  return path == PathClass::pcie || path == PathClass::shared_memory;
+}
 
 Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   Rates r{};
-  r.profile = &nccl_profile(shape);
+  r.library = &library_model(cluster.communication.library);
+  r.profile = &r.library->link(on_pcie(shape.intra), shape.generation);
   const CommunicationProfile& fabric = cluster.communication;
   const bool inside = shape.ranks_per_node > 1;
   r.intra_nominal = inside ? shape.intra_bandwidth_bytes_per_s : 0;
@@ -105,7 +71,8 @@ Rates rates_of(const GroupShape& shape, const Cluster& cluster) {
   if (shape.bridge_bandwidth_bytes_per_s > 0) r.intra = std::min(r.intra, shape.bridge_bandwidth_bytes_per_s);
   r.inter = shape.inter_bandwidth_bytes_per_s * fabric.network_efficiency;
   r.port = shape.port_bandwidth_bytes_per_s * fabric.network_efficiency;
-  r.scale = shape.nodes == 1 ? one_node : shape.nodes == 2 ? two_nodes : many_nodes;
+  const Scale scale = shape.nodes == 1 ? one_node : shape.nodes == 2 ? two_nodes : many_nodes;
+  r.most_ll = r.library->most_ll(shape.generation)[scale];
   return r;
 }
 
@@ -114,8 +81,9 @@ int index_of(Protocol protocol) {
 }
 
 // LL128 needs 16-byte stores that arrive whole: NVLink inside, GPUDirect with no host bridge on the way out.
-bool ll128_works(const GroupShape& shape) {
-  return shape.intra == PathClass::nvlink && !shape.generation.empty() && (shape.nodes == 1 || shape.direct);
+bool ll128_works(const GroupShape& shape, const Rates& r) {
+  return r.library->ll128_share > 0 && shape.intra == PathClass::nvlink && !shape.generation.empty() &&
+         (shape.nodes == 1 || shape.direct);
 }
 
 // The fitted hops are those of links of these latencies (as the catalog has them); longer links add the rest.
@@ -128,7 +96,7 @@ double beyond_nominal(const GroupShape& shape) {
 }
 
 double intra_hop(const GroupShape& shape, const Rates& r, Protocol protocol) {
-  const auto& more = shape.intra == PathClass::nvlink ? kRingNvlink : kRingPcie;
+  const auto& more = shape.intra == PathClass::nvlink ? r.library->direct_step_s : r.library->pcie_step_s;
   double hop = r.profile->hop_s + more[index_of(protocol)];
   if (shape.nodes > 1) hop = std::max(hop, kNetOverhead * (protocol == Protocol::simple ? 3 : 1));
   return hop + beyond_nominal(shape);
@@ -155,9 +123,9 @@ double ramped(const Rates& r, Protocol protocol, double on_link) {
   return protocol == Protocol::simple ? filled(on_link, r.profile->ramp_s) : on_link;
 }
 
-double protocol_rate(const Rates& r, const GroupShape& shape, Protocol protocol, double rate) {
-  if (protocol == Protocol::ll) return std::min(kLlShare * rate, kLlMax[generation_of(shape)][r.scale]);
-  return protocol == Protocol::ll128 ? kLl128Share * rate : rate;
+double protocol_rate(const Rates& r, Protocol protocol, double rate) {
+  if (protocol == Protocol::ll) return std::min(r.library->ll_share * rate, r.most_ll);
+  return protocol == Protocol::ll128 ? r.library->ll128_share * rate : rate;
 }
 
 struct Candidate {
@@ -189,13 +157,14 @@ Candidate ring(CollectiveKind kind, double bytes, const GroupShape& shape, const
 
   Candidate c{Algorithm::ring, protocol, base_of(r, protocol), 0, edge};
   c.latency_s += (steps - inter_steps) * intra_hop(shape, r, protocol);
-  if (nodes > 1) c.latency_s += inter_steps * inter_hop(shape, kRingNet[index_of(protocol)], protocol);
+  if (nodes > 1)
+    c.latency_s += inter_steps * inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol);
 
   // The local copy of a rank's own part shares the step's bandwidth on the device, not the network's.
   const double copied = chain ? 1.0 : (steps + r.profile->copy_steps) / n;
   double on_link = 0;
-  if (r.intra > 0) on_link = bytes * copied / protocol_rate(r, shape, protocol, r.intra);
-  if (nodes > 1) on_link = std::max(on_link, bytes * edge / protocol_rate(r, shape, protocol, r.inter));
+  if (r.intra > 0) on_link = bytes * copied / protocol_rate(r, protocol, r.intra);
+  if (nodes > 1) on_link = std::max(on_link, bytes * edge / protocol_rate(r, protocol, r.inter));
   c.seconds = c.latency_s + ramped(r, protocol, on_link);
   return c;
 }
@@ -207,17 +176,17 @@ Candidate tree(double bytes, const GroupShape& shape, const Rates& r, Protocol p
   const double depth = std::ceil(std::log2(static_cast<double>(shape.nodes)));
   c.latency_s += 2 * ((shape.ranks_per_node - 1) * intra_hop(shape, r, protocol));
   if (shape.nodes > 1) {
-    c.latency_s += 2 * depth * inter_hop(shape, kTreeNet[index_of(protocol)], protocol);
+    c.latency_s += 2 * depth * inter_hop(shape, r.library->tree_network_s[index_of(protocol)], protocol);
   }
   double on_link = 0;
   if (r.intra > 0) {
     // Across nodes the chains of the two trees share links with those that leave the node.
     const double share = shape.nodes > 1 ? kTreeShare * kTreeAcross : kTreeShare;
-    on_link = 2 * bytes / protocol_rate(r, shape, protocol, share * r.intra);
+    on_link = 2 * bytes / protocol_rate(r, protocol, share * r.intra);
   }
   if (shape.nodes > 1) {
     const double passes = shape.nodes == 2 ? 1 : 2;
-    on_link = std::max(on_link, passes * bytes / protocol_rate(r, shape, protocol, kTreeShare * r.inter));
+    on_link = std::max(on_link, passes * bytes / protocol_rate(r, protocol, kTreeShare * r.inter));
   }
   on_link /= tree_correction(index_of(protocol), bytes);
   c.seconds = c.latency_s + on_link;
@@ -248,8 +217,8 @@ std::optional<Candidate> nvls_tree(CollectiveKind kind, double bytes, const Grou
   }
   Candidate c{Algorithm::nvls_tree, Protocol::simple, r.profile->nvls_s, 0, 1.0};
   const double depth = std::ceil(std::log2(static_cast<double>(shape.nodes)));
-  c.latency_s =
-      c.latency_s + beyond_nominal(shape) + 2 * depth * inter_hop(shape, kNvlsTreeNet, Protocol::simple);
+  c.latency_s = c.latency_s + beyond_nominal(shape) +
+                2 * depth * inter_hop(shape, r.library->nvls_tree_network_s, Protocol::simple);
   const double passes = shape.nodes == 2 ? 1 : 2;
   const double on_link = std::max(nvls_on_link(kind, bytes, shape, r), passes * bytes / r.inter);
   c.seconds = c.latency_s + filled(on_link, r.profile->nvls_ramp_s);
@@ -258,11 +227,13 @@ std::optional<Candidate> nvls_tree(CollectiveKind kind, double bytes, const Grou
 
 // Parallel aggregated trees: reduce-scatter and all-gather in log2(n) steps, one device a node.
 std::optional<Candidate> pat(CollectiveKind kind, double bytes, const GroupShape& shape, const Rates& r) {
+  if (r.library->pat_network_s <= 0) return std::nullopt;
   if (!shards(kind) || shape.nodes < 2 || shape.ranks_per_node != 1) return std::nullopt;
   const double n = shape.ranks;
   Candidate c{Algorithm::pat, Protocol::simple, base_of(r, Protocol::simple), 0, (n - 1) / n};
   c.latency_s +=
-      std::ceil(std::log2(n)) * inter_hop(shape, kPatNet, Protocol::simple) / 3.5 + 2.8 * kMicro * n;
+      std::ceil(std::log2(n)) * inter_hop(shape, r.library->pat_network_s, Protocol::simple) / 3.5 +
+      2.8 * kMicro * n;
   c.seconds = c.latency_s + ramped(r, Protocol::simple, bytes * (n - 1) / n / (kPatShare * r.inter));
   return c;
 }
@@ -277,7 +248,8 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   // Eight peers are served at once; each further round of eight adds a hop.
   const double rounds = std::ceil((n - 1) / 8);
   double hop = r.intra > 0 ? r.profile->hop_s + beyond_nominal(shape) : 0;
-  if (shape.nodes > 1) hop = std::max(hop, inter_hop(shape, kRingNet[index_of(protocol)], protocol));
+  if (shape.nodes > 1)
+    hop = std::max(hop, inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol));
   c.latency_s += rounds * hop;
 
   const double local = shape.ranks_per_node;
@@ -288,17 +260,17 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
     double rate = r.intra_nominal * efficiency;
     // Shared NVLinks lose what all NVLinks lose; the processors' interconnect is given as it is reached.
     if (shared > 0) rate = std::min(rate, shape.intra == PathClass::nvlink ? shared * efficiency : shared);
-    on_link = bytes * (local - 1) / n / protocol_rate(r, shape, protocol, rate);
+    on_link = bytes * (local - 1) / n / protocol_rate(r, protocol, rate);
     if (all) {
-      on_link += bytes * r.profile->p2p_copy_steps / n /
-                 protocol_rate(r, shape, protocol, r.intra_nominal * efficiency);
+      on_link +=
+          bytes * r.profile->p2p_copy_steps / n / protocol_rate(r, protocol, r.intra_nominal * efficiency);
     }
   }
   if (shape.nodes > 1) {
     // All members of a node leave through its ports together; a root alone through its own.
     const double leaving = bytes * (n - shape.min_ranks_per_node) / n;
-    on_link = std::max(on_link, all ? leaving * local / protocol_rate(r, shape, protocol, r.inter)
-                                    : leaving / protocol_rate(r, shape, protocol, r.port));
+    on_link = std::max(on_link, all ? leaving * local / protocol_rate(r, protocol, r.inter)
+                                    : leaving / protocol_rate(r, protocol, r.port));
   }
   c.seconds = c.latency_s + ramped(r, protocol, on_link);
   return c;
@@ -317,17 +289,9 @@ CollectivePlan plan_of(const Candidate& c, double bytes, double nominal_rate) {
 
 }  // namespace
 
-double nccl_link_fraction(LinkKind kind, const std::string& generation) {
-  GroupShape shape;
-  shape.generation = generation;
-  shape.intra = kind == LinkKind::pcie ? PathClass::pcie : PathClass::nvlink;
-  const NcclProfile& profile = nccl_profile(shape);
-  return std::max({profile.link_efficiency, profile.p2p_efficiency, profile.nvls_efficiency});
-}
-
-const NcclProfile& nccl_profile(const GroupShape& shape) {
-  if (shape.intra == PathClass::pcie || shape.intra == PathClass::shared_memory) return kProfiles[4];
-  return kProfiles[generation_of(shape)];
+double link_fraction(LinkKind kind, CommunicationLibrary library, const std::string& generation) {
+  const LinkClass& link = library_model(library).link(kind == LinkKind::pcie, generation);
+  return std::max({link.link_efficiency, link.p2p_efficiency, link.nvls_efficiency});
 }
 
 CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
@@ -344,7 +308,7 @@ CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupSha
       if (protocol != Protocol::ll128) add(pairs(kind, bytes, shape, r, protocol));
       continue;
     }
-    if (protocol == Protocol::ll128 && !ll128_works(shape)) continue;
+    if (protocol == Protocol::ll128 && !ll128_works(shape, r)) continue;
     add(ring(kind, bytes, shape, r, protocol));
     if (reduces_all(kind)) add(tree(bytes, shape, r, protocol));
   }
@@ -355,7 +319,7 @@ CollectivePlan nccl_collective(CollectiveKind kind, double bytes, const GroupSha
     throw UserError("algorithm '" + std::string(name_of(*forced)) + "' cannot run " +
                         std::string(name_of(kind)) + " on " + std::to_string(shape.ranks) + " devices of " +
                         std::to_string(shape.nodes) + " nodes",
-                    "an algorithm that NCCL has for it, or auto");
+                    "an algorithm that the library has for it, or auto");
   }
   const auto best =
       std::min_element(candidates.begin(), candidates.end(),
@@ -370,13 +334,13 @@ CollectivePlan nccl_transfer(double bytes, const GroupShape& shape, const Cluste
     Candidate c{Algorithm::direct, protocol, base_of(r, protocol), 0, 1.0};
     double rate = 0;
     if (shape.nodes > 1) {
-      c.latency_s += inter_hop(shape, kRingNet[index_of(protocol)], protocol);
+      c.latency_s += inter_hop(shape, r.library->ring_network_s[index_of(protocol)], protocol);
       rate = r.port;
     } else {
       c.latency_s += intra_hop(shape, r, protocol);
       rate = r.intra_nominal * r.profile->p2p_efficiency;
     }
-    c.seconds = c.latency_s + ramped(r, protocol, bytes / protocol_rate(r, shape, protocol, rate));
+    c.seconds = c.latency_s + ramped(r, protocol, bytes / protocol_rate(r, protocol, rate));
     if (!best || c.seconds < best->seconds) best = c;
   }
   return plan_of(*best, bytes, shape.nodes > 1 ? r.port : r.intra);

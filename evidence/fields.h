@@ -52,6 +52,7 @@ class Fields {
 // Why a row cannot be predicted.
 struct Unreadable {
   std::string why;
+  bool counts = true;  // it is among the rows that ask for a prediction
 };
 
 }  // namespace orrery::evidence

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "evidence/memory_tables.h"
-#include "planner/evaluation/evaluation.h"
 
 namespace orrery::evidence {
 
@@ -68,15 +67,7 @@ void MemoryJudge::add_step(const ExplicitRow& row, const Memory& predicted, Publ
     if (predicted.fits()) found_.said_to_fit.push_back(listed);
   } else if (row.measured_s > 0 || row.measured_bytes > 0) {
     ++found_.ran;
-    bool fits = predicted.fits();
-    if (!fits && !(row.recompute_stated && row.sharding_stated)) {
-      // What the row leaves open may have been what saves most.
-      Plan thrifty = row.plan;
-      if (!row.recompute_stated) thrifty.choices.recompute = Recompute::full;
-      if (!row.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1) thrifty.choices.zero = 3;
-      fits = planner::predict_memory(thrifty).fits();
-    }
-    if (!fits) found_.said_not_to_fit.push_back(listed);
+    if (!predicted.fits()) found_.said_not_to_fit.push_back(listed);
   }
 }
 

@@ -21,6 +21,7 @@ struct PublishedRow {
   int devices = 0;
   std::string runtime;
   std::optional<Compared> step_s;
+  std::vector<Assumed> assumed;
   std::optional<bool> fits;
   std::optional<Compared> memory_bytes;  // of what `memory_kind` counts; of figures in percent those
   MemoryKind memory_kind = MemoryKind::allocated;

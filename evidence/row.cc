@@ -59,17 +59,20 @@ MemoryKind memory_kind_from(std::string_view name) {
 planner::Evaluation predict(const Plan& plan) {
   const planner::Pins pins = planner::pins_of(plan);
   const std::shared_ptr<const Job> job = planner::with_order(planner::with_splits(plan.job, pins), pins);
-  const std::vector<Choices> plans = planner::enumerate(job, pins);
+  std::vector<Choices> plans = planner::enumerate(job, pins);
+  // Unlike devices may share a batch unevenly, which no pin says.
+  std::erase_if(plans, [&](const Choices& c) { return c.replica_batches != plan.choices.replica_batches; });
   ORRERY_CHECK(plans.size() == 1, fmt::format("{} plans under the pins of one", plans.size()));
   return planner::evaluate({job, plans.front()});
 }
 
 std::string runtime_for(std::string_view framework) {
+  const std::string stated = lower(std::string(framework));
   std::string best;
   std::size_t longest = 0;
   for (const proto::PublishedFramework& known : published_frameworks().framework()) {
     for (const std::string& name : known.name()) {
-      if (name.size() <= longest || !contains(framework, name)) continue;
+      if (name.size() <= longest || !contains(stated, lower(name))) continue;
       longest = name.size();
       best = known.runtime();
     }
@@ -78,11 +81,15 @@ std::string runtime_for(std::string_view framework) {
 }
 
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
-  if (changes.empty()) return profile_named(name);
+  return changed(profile_named(name), changes);
+}
+
+RuntimeProfile changed(const RuntimeProfile& profile, const std::vector<std::string>& changes) {
+  if (changes.empty()) return profile;
   proto::RuntimeProfile message;
-  to_proto(profile_named(name), &message);
+  to_proto(profile, &message);
   for (const std::string& text : changes) merge_textproto(text, "a rule's runtime", &message);
-  return runtime_profile_from_proto(message, name, "");
+  return runtime_profile_from_proto(message, profile.name, "");
 }
 
 int padded(int vocabulary, int multiple, int tensor_ranks) {
@@ -129,6 +136,7 @@ std::string plan_file(const ExplicitRow& row) {
   if (row.out_of_memory) text += "# it ran out of memory\n";
   for (const Assumed& assumed : row.assumed) {
     std::string line = assumed.what + (assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    if (assumed.widens > 0) line += fmt::format(", {:.0f}% of the time", 100 * assumed.widens);
     std::replace(line.begin(), line.end(), '\n', ' ');  // a column may hold several lines
     text += fmt::format("# assumed: {}\n", line);
   }

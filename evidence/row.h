@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,19 +35,25 @@ struct ExplicitRow {
   bool efficiency = false;
   bool out_of_memory = false;  // the row says so; it has no figure
   MemoryKind memory_kind = MemoryKind::allocated;
-  bool recompute_stated = false;  // else it may have recomputed anything
-  bool sharding_stated = false;
+};
+
+// What rows are predicted with instead of what they say.
+struct Instead {
+  std::optional<RuntimeProfile> runtime;
+  std::optional<Cluster> cluster;  // its first kind of node, as many as the row has devices, and its fabric
 };
 
 // By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this
 // plan alone, and its memory and estimate are the row's. Throws UserError where the space does not hold it.
 planner::Evaluation predict(const Plan& plan);
 
-// The runtime profile that stands for a framework: the one with the longest name that is a part of it
-// (evidence/data/frameworks.textproto); empty: none.
+// The runtime profile that stands for a framework: the one with the longest name that is a part of it,
+// upper and lower case alike (evidence/data/frameworks.textproto); empty: none.
 std::string runtime_for(std::string_view framework);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
+
+RuntimeProfile changed(const RuntimeProfile& profile, const std::vector<std::string>& changes);
 
 // A vocabulary that each tensor rank has a multiple of; as it is where `multiple` is 0.
 int padded(int vocabulary, int multiple, int tensor_ranks);

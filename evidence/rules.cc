@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -87,6 +88,8 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
     said += fmt::format("{}runtime {}", said.empty() ? "" : "; ", rule.profile());
   }
   add(rule.runtime(), "runtime", *row, &findings->runtime, &said);
+  if (rule.of_the_row() && !rule.runtime().empty())
+    findings->runtime_of_the_row.push_back(findings->runtime.back());
   add(rule.transformer(), "model", *row, &findings->transformer, &said);
   add(rule.training(), "training", *row, &findings->training, &said);
   add(rule.choices(), "plan", *row, &findings->choices, &said);
@@ -94,8 +97,11 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
   add(rule.reading(), "reading", *row, &reading, &said);
   for (const std::string& changes : reading)
     merge_textproto(changes, "a rule's reading", findings->reading.get());
-  if (findings->skip.empty()) findings->skip = filled(rule.skip());
-  if (!said.empty()) findings->assumed.push_back({said, rule.why()});
+  if (findings->skip.empty() && !rule.skip().empty()) {
+    findings->skip = filled(rule.skip());
+    findings->counts = !rule.uncounted();
+  }
+  if (!said.empty()) findings->assumed.push_back({said, rule.why(), rule.widens()});
 }
 
 }  // namespace
@@ -107,6 +113,12 @@ bool contains(std::string_view text, std::string_view part) {
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
+}
+
+double widening(const std::vector<Assumed>& assumed) {
+  double squares = 0;
+  for (const Assumed& one : assumed) squares += one.widens * one.widens;
+  return std::sqrt(squares);
 }
 
 const proto::Assumptions& rules(std::string_view name) {

@@ -30,11 +30,18 @@ struct GroupFigures {
 // the slowest.
 GroupFigures group_figures(const std::vector<Judged>& rows);
 
+// Of training steps.
+struct Asked {
+  int rows = 0;               // those with a time or a rate; adapters and devices without a name do not count
+  int refused_by_memory = 0;  // rows that ran, and are predicted not to fit
+};
+
 struct Figures {
   int rows = 0, skipped = 0;
   // Of relative errors: their mean and median size, the largest, their mean, and the share of those up to
   // 10%. Nothing where there are no rows.
   double mape = 0, median_ape = 0, max_ape = 0, bias = 0, within_10_percent = 0;
+  std::optional<Asked> asked;
   std::optional<GroupFigures> groups;  // where there are rows that may share a group
 };
 

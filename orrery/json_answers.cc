@@ -8,18 +8,21 @@ namespace {
 
 Json list_of(const std::vector<CatalogEntry>& entries) {
   Json list = Json::array();
-  for (const CatalogEntry& entry : entries)
-    list.push_back({{"name", entry.name}, {"description", entry.description}});
+  for (const CatalogEntry& entry : entries) {
+    Json one = {{"name", entry.name}, {"description", entry.description}};
+    if (!entry.source.empty()) one["source"] = entry.source;
+    if (!entry.rests_on.empty()) one["rests_on"] = entry.rests_on;
+    list.push_back(std::move(one));
+  }
   return list;
 }
 
 }  // namespace
 
 Json to_json(const Catalog& catalog) {
-  return {{"workloads", list_of(catalog.workloads)},
-          {"clusters", list_of(catalog.clusters)},
-          {"devices", list_of(catalog.devices)},
-          {"runtimes", list_of(catalog.runtimes)}};
+  return {{"workloads", list_of(catalog.workloads)}, {"clusters", list_of(catalog.clusters)},
+          {"networks", list_of(catalog.networks)},   {"devices", list_of(catalog.devices)},
+          {"links", list_of(catalog.links)},         {"runtimes", list_of(catalog.runtimes)}};
 }
 
 Json to_json(const Cluster& cluster) {

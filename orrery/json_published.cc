@@ -9,6 +9,11 @@ namespace {
 
 Json figures_json(const Figures& figures) {
   Json json = {{"rows", figures.rows}, {"skipped", figures.skipped}};
+  if (figures.asked) {
+    json["asked"] = figures.asked->rows;
+    if (figures.asked->rows > 0) json["answered"] = static_cast<double>(figures.rows) / figures.asked->rows;
+    json["refused_by_memory"] = figures.asked->refused_by_memory;
+  }
   if (figures.rows == 0) return json;
   json["mape"] = figures.mape;
   json["median_ape"] = figures.median_ape;
@@ -54,6 +59,16 @@ Json memory_json(const MemorySummary& memory) {
             {"said_to_fit", misjudged_json(memory.said_to_fit)}}}};
 }
 
+// Defaults that may be off, and how far.
+void add_assumed(const std::vector<Assumed>& assumed, Json* json) {
+  Json list = Json::array();
+  for (const Assumed& one : assumed)
+    if (one.widens > 0) list.push_back({{"what", one.what}, {"why", one.why}, {"widens", one.widens}});
+  if (list.empty()) return;
+  (*json)["assumed"] = std::move(list);
+  (*json)["widens"] = widening(assumed);
+}
+
 Json row_json(const PublishedRow& row) {
   Json json = {{"file", row.file}, {"line", row.line}, {"source", row.source}, {"model", row.model}};
   if (row.device) json["gpu"] = *row.device;
@@ -67,6 +82,7 @@ Json row_json(const PublishedRow& row) {
     json["measured_s"] = row.step_s->measured;
     json["relative_error"] = row.step_s->error;
   }
+  add_assumed(row.assumed, &json);
   if (!row.skipped.empty()) json["skipped"] = row.skipped;
   if (row.fits) json["fits"] = *row.fits;
   if (row.memory_bytes) {

@@ -8,6 +8,8 @@
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
 #include "sim/isolate.h"
+#include "topologies/link_class.h"
+#include "topologies/named_network.h"
 
 namespace orrery {
 namespace {
@@ -34,7 +36,9 @@ Catalog catalog() {
   for (const WorkloadEntry& entry : catalog_workloads())
     result.workloads.push_back({entry.name, entry.description});
   result.clusters = catalog_clusters();
+  result.networks = catalog_networks();
   result.devices = catalog_devices();
+  result.links = catalog_links();
   for (const std::string& name : catalog_runtimes())
     result.runtimes.push_back({name, catalog_runtime(name).description});
   return result;

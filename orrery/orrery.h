@@ -51,7 +51,7 @@ std::string_view version();  // "0.1.0"
 // ---- what is known by name ----
 
 struct Catalog {
-  std::vector<CatalogEntry> workloads, clusters, devices, runtimes;
+  std::vector<CatalogEntry> workloads, clusters, networks, devices, links, runtimes;
 };
 Catalog catalog();
 

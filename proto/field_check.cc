@@ -46,6 +46,21 @@ double FieldCheck::not_negative(std::string_view field, double value) const {
   return value;
 }
 
+double FieldCheck::rate(std::string_view field, double value) const {
+  constexpr double kLeast = 1e6;
+  if (not_negative(field, value) > 0 && value < kLeast)
+    fail(field, fmt::format("{} is {}", full(field), value),
+         "expected units a second, at least 1e6 (25 GB/s: 25e9; 100 Gb/s: 12.5e9)");
+  return value;
+}
+
+double FieldCheck::latency(std::string_view field, double value) const {
+  constexpr double kMost = 10;
+  if (not_negative(field, value) > kMost)
+    fail(field, fmt::format("{} is {}", full(field), value), "expected seconds, at most 10");
+  return value;
+}
+
 double FieldCheck::fraction(std::string_view field, double value) const {
   if (!(value > 0 && value <= 1))
     fail(field, fmt::format("{} is {}", full(field), value), "expected a fraction above 0 and up to 1");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "base/error.h"
@@ -24,6 +25,12 @@ const planner::HardwareKey* hardware_key(const std::string& key) {
   for (const planner::HardwareKey& known : planner::hardware_keys())
     if (known.key == key) return &known;
   return nullptr;
+}
+
+// A name, where the key takes one and the text starts like none of its numbers.
+bool is_name(const planner::HardwareKey& key, const std::string& text) {
+  return key.named != nullptr && !text.empty() &&
+         std::isalpha(static_cast<unsigned char>(text.front())) != 0 && text != "inf" && text != "nan";
 }
 
 double hardware_number(const planner::HardwareKey& key, const std::string& text) {
@@ -48,7 +55,9 @@ Prepared prepare(Request request, const whatif::Combination& combination) {
   auto job = std::make_shared<Job>(*question.job);
   for (const auto& [key, value] : combination)
     if (const planner::HardwareKey* change = hardware_key(key))
-      job->cluster = change->changed(std::move(job->cluster), hardware_number(*change, value));
+      job->cluster = is_name(*change, value)
+                         ? change->named(std::move(job->cluster), value)
+                         : change->changed(std::move(job->cluster), hardware_number(*change, value));
   return {{combination, job, std::move(question.pins), std::move(question.search)},
           job,
           question.default_batch,
@@ -107,7 +116,8 @@ void check_varied(const std::vector<whatif::Varied>& varied) {
     if (std::find(known.begin(), known.end(), v.key) == known.end())
       throw UserError(fmt::format("`vary` {} is unknown", v.key), suggestion(v.key, known));
     if (const planner::HardwareKey* key = hardware_key(v.key))
-      for (const std::string& value : v.values) hardware_number(*key, value);
+      for (const std::string& value : v.values)
+        if (!is_name(*key, value)) hardware_number(*key, value);
   }
 }
 

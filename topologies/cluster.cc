@@ -68,6 +68,7 @@ void cut_node(NodeType& node, int devices) {
   if (node.intra.kind == IntraKind::nvlink_mesh) cut_mesh(node.intra, node.devices, devices);
   if (node.intra.kind == IntraKind::pcie)
     node.intra.devices_per_bridge = std::min(node.intra.devices_per_bridge, devices);
+  if (!node.intra.torus.empty()) node.intra.torus = even_torus(devices, node.intra.torus.size());
   if (!node.nic.of_device.empty()) node.nic.of_device.resize(devices);
   node.devices = devices;
 }
@@ -181,6 +182,33 @@ Cluster with_nodes(Cluster cluster, int nodes) {
   group.count = nodes;
   fit_fabric(cluster.fabric, nodes);
   std::erase_if(cluster.overrides, [&](const Override& o) { return o.node >= nodes; });
+  return cluster;
+}
+
+Cluster with_node_devices(Cluster cluster, int devices) {
+  NodeGroup& group = single_group(cluster, "the number of devices of a node");
+  NodeType& node = group.node;
+  if (devices < 1 || devices > kMaxDevicesPerNode)
+    throw UserError(fmt::format("nodes of {} devices", devices),
+                    fmt::format("expected from 1 to {}", kMaxDevicesPerNode));
+  if (node.intra.kind != IntraKind::nvswitch)
+    throw UserError(fmt::format("nodes of '{}' with another number of devices", cluster.name),
+                    "expected devices that are joined by switches or a torus");
+  const double times = static_cast<double>(devices) / node.devices;
+  if (!node.intra.torus.empty() && devices != node.devices)
+    node.intra.torus = even_torus(devices, node.intra.torus.size());
+  node.devices = devices;
+  node.host_memory_bytes *= times;
+  node.storage_read_bytes_per_s *= times;
+  node.storage_write_bytes_per_s *= times;
+  node.host_power_w *= times;
+  if (node.nic.count > 0) {
+    node.nic.count = std::max(1, static_cast<int>(std::lround(node.nic.count * times)));
+    node.nic.of_device.clear();
+    for (int d = 0; d < devices; ++d)
+      node.nic.of_device.push_back(static_cast<int>(static_cast<std::int64_t>(d) * node.nic.count / devices));
+  }
+  std::erase_if(cluster.overrides, [](const Override& o) { return o.target != OverrideTarget::node; });
   return cluster;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,10 @@ namespace orrery {
 // What a description may hold: more is a mistyped figure.
 constexpr int kMaxNodes = 4'000'000;
 constexpr int kMaxDevices = 16'000'000;
-constexpr int kMaxDevicesPerNode = 4096;
+constexpr int kMaxDevicesPerNode = 16'384;
 
 enum class IntraKind {
-  nvswitch,       // all to all at the full rate
+  nvswitch,       // all to all at the full rate; with `torus`: whoever exchanges uses the links between them
   nvlink_mesh,    // direct links, not between all pairs (DGX-1)
   pcie,           // through host bridges
   shared_memory,  // processes of one host
@@ -35,6 +36,9 @@ struct IntraNode {
   // nvlink_mesh: devices x devices, row-major, counts of links between two; each carries
   // bandwidth_bytes_per_s / the largest sum of a row.
   std::vector<int> mesh_links = {};
+  // nvswitch: the devices stand in a torus of these dimensions (the last one fastest). Routes say nothing of
+  // its hops; what a group of devices gets of its links, cost/group_shape.h says.
+  std::vector<int> torus = {};
   int devices_per_bridge = 0;  // pcie: bridges meet in the CPU interconnect
   // pcie: of one bridge into the CPU interconnect, each direction. shared_memory: of all ranks of the host
   // together; 0: every core at the full rate at once.
@@ -96,7 +100,10 @@ struct Fabric {
   double global_bandwidth_bytes_per_s = 0;  // dragonfly: between two groups
 };
 
-enum class CommunicationLibrary { nccl, mpi };
+// Whose collectives. unknown: of devices whose vendor and generation no file of topologies/links names.
+enum class CommunicationLibrary { nccl, mpi, rccl, hccl, gaudi_hccl, oneccl, xla, neuron, unknown };
+std::string_view name_of(CommunicationLibrary library);
+std::optional<CommunicationLibrary> library_from_name(std::string_view name);
 
 struct MessageTime {
   double bytes = 0;
@@ -105,8 +112,8 @@ struct MessageTime {
 };
 
 // How messages and collectives behave over the links. An MPI library is described by all of it, as
-// `calibrate` measures it; NCCL by network_efficiency and, where calibrated, intra_efficiency: its tuner is
-// modelled.
+// `calibrate` measures it; the others by network_efficiency and, where calibrated, intra_efficiency: the rest
+// is their model's (topologies/link_class.h).
 struct CommunicationProfile {
   CommunicationLibrary library = CommunicationLibrary::nccl;
   std::string source;
@@ -189,6 +196,10 @@ Cluster rechecked(const Cluster& cluster, std::string_view file);
 // Overrides and host names of nodes that are gone are dropped. Throws UserError where it has several types,
 // or one node type without network ports and `nodes` > 1.
 Cluster with_nodes(Cluster cluster, int nodes);
+// The same cluster with nodes of `devices` devices, more or fewer than before, of its (single) node type:
+// ports, host and storage in proportion, a torus of the most even dimensions. Throws UserError where devices
+// of a node are joined by a mesh or through bridges: those do not grow.
+Cluster with_node_devices(Cluster cluster, int devices);
 // Whole nodes, or the first `devices` devices of one node; on shared cores, `devices` ranks, which share the
 // host's memory evenly. Throws UserError where `devices` is neither.
 Cluster with_devices(Cluster cluster, int devices);

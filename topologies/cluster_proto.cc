@@ -12,117 +12,27 @@
 #include "topologies/cluster.h"
 #include "topologies/communication_defaults.h"
 #include "topologies/device_catalog.h"
+#include "topologies/intra_node_proto.h"
+#include "topologies/link_class.h"
 
 namespace orrery {
 namespace {
 
-constexpr int kMaxMeshDevices = 256;
 constexpr int kMaxPorts = 1024;
-constexpr int kMaxTorusDimensions = 8;
-
-// Between two devices of a node at least as good as two NVLink hops.
-bool mesh_joins(const std::vector<int>& links, int devices, int a, int b) {
-  if (links[a * devices + b] > 0) return true;
-  for (int via = 0; via < devices; ++via) {
-    if (links[a * devices + via] > 0 && links[via * devices + b] > 0) return true;
-  }
-  return false;
-}
-
-std::vector<int> joined_all_to_all(int devices) {
-  std::vector<int> links(static_cast<std::size_t>(devices) * devices, 1);
-  for (int i = 0; i < devices; ++i) links[static_cast<std::size_t>(i) * devices + i] = 0;
-  return links;
-}
-
-void check_mesh(const IntraNode& intra, int devices, bool has_pcie, const FieldCheck& check) {
-  check.within("mesh_links", static_cast<int>(intra.mesh_links.size()), 0, kMaxMeshDevices * kMaxMeshDevices);
-  if (intra.mesh_links.size() != static_cast<std::size_t>(devices) * devices)
-    check.fail("mesh_links", fmt::format("mesh_links has {} entries", intra.mesh_links.size()),
-               fmt::format("expected {} devices x {} devices", devices, devices));
-  for (int i = 0; i < devices; ++i) {
-    for (int j = 0; j < devices; ++j) {
-      const int links = intra.mesh_links[i * devices + j];
-      if (links < 0 || links > 1000 || (i == j && links != 0))
-        check.fail("mesh_links", fmt::format("{} links between devices {} and {}", links, i, j),
-                   "expected none from a device to itself, and no negative count");
-      if (links != intra.mesh_links[j * devices + i])
-        check.fail("mesh_links", fmt::format("devices {} and {} disagree on their links", i, j),
-                   "expected a symmetric matrix");
-      if (i != j && !has_pcie && !mesh_joins(intra.mesh_links, devices, i, j))
-        check.fail(
-            "mesh_links", fmt::format("no path of two links joins devices {} and {}", i, j),
-            "expected a connected mesh, or nic.pcie_bandwidth_bytes_per_s for the way through the host");
-    }
-  }
-}
-
-IntraNode read_intra(const proto::NodeType& message, const FieldCheck& node) {
-  const proto::IntraNode& from = message.intra();
-  const FieldCheck check = node.inside("intra");
-  IntraNode intra;
-  const int devices = message.devices();
-  const bool alone = devices == 1;
-  switch (from.kind()) {
-    case proto::IntraNode::NVSWITCH:
-      intra.kind = IntraKind::nvswitch;
-      break;
-    case proto::IntraNode::NVLINK_MESH:
-      intra.kind = IntraKind::nvlink_mesh;
-      break;
-    case proto::IntraNode::PCIE:
-      intra.kind = IntraKind::pcie;
-      break;
-    case proto::IntraNode::SHARED_MEMORY:
-      intra.kind = IntraKind::shared_memory;
-      break;
-    default:
-      if (!alone || from.kind() != proto::IntraNode::UNSPECIFIED)
-        check.fail("kind", "how the devices of a node are joined is not said",
-                   "expected NVSWITCH, NVLINK_MESH, PCIE or SHARED_MEMORY");
-      intra.kind = IntraKind::pcie;
-  }
-  intra.bandwidth_bytes_per_s =
-      alone ? check.not_negative("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s())
-            : check.positive("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s());
-  intra.latency_s = check.not_negative("latency_s", from.latency_s());
-  intra.in_network_reduction = from.in_network_reduction();
-  if (intra.in_network_reduction && intra.kind != IntraKind::nvswitch)
-    check.fail("in_network_reduction", "only an NVSwitch reduces in the network", "expected kind: NVSWITCH");
-  intra.bridge_bandwidth_bytes_per_s =
-      check.not_negative("bridge_bandwidth_bytes_per_s", from.bridge_bandwidth_bytes_per_s());
-  if (intra.kind == IntraKind::pcie) {
-    intra.devices_per_bridge =
-        from.devices_per_bridge() == 0
-            ? devices
-            : check.within("devices_per_bridge", from.devices_per_bridge(), 1, devices);
-    if (intra.devices_per_bridge < devices)
-      check.positive("bridge_bandwidth_bytes_per_s", from.bridge_bandwidth_bytes_per_s());
-  } else if (from.devices_per_bridge() != 0) {
-    check.fail("devices_per_bridge", "devices_per_bridge belongs to kind PCIE", "expected it there only");
-  }
-  if (intra.kind == IntraKind::nvlink_mesh) {
-    intra.mesh_links.assign(from.mesh_links().begin(), from.mesh_links().end());
-    if (intra.mesh_links.empty() && devices <= kMaxMeshDevices) intra.mesh_links = joined_all_to_all(devices);
-    check_mesh(intra, devices, message.nic().pcie_bandwidth_bytes_per_s() > 0, check);
-  } else if (from.mesh_links_size() > 0) {
-    check.fail("mesh_links", "mesh_links belongs to kind NVLINK_MESH", "expected it there only");
-  }
-  return intra;
-}
 
 Nic read_nic(const proto::NodeType& message, const FieldCheck& node) {
   const proto::Nic& from = message.nic();
   const FieldCheck check = node.inside("nic");
   Nic nic;
   nic.count = check.within("count", from.count(), 0, kMaxPorts);
-  nic.bandwidth_bytes_per_s = nic.count > 0
-                                  ? check.positive("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s())
-                                  : check.not_negative("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s());
-  nic.latency_s = check.not_negative("latency_s", from.latency_s());
+  nic.bandwidth_bytes_per_s =
+      nic.count > 0 ? check.rate("bandwidth_bytes_per_s",
+                                 check.positive("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s()))
+                    : check.rate("bandwidth_bytes_per_s", from.bandwidth_bytes_per_s());
+  nic.latency_s = check.latency("latency_s", from.latency_s());
   nic.direct = from.direct();
   nic.pcie_bandwidth_bytes_per_s =
-      check.not_negative("pcie_bandwidth_bytes_per_s", from.pcie_bandwidth_bytes_per_s());
+      check.rate("pcie_bandwidth_bytes_per_s", from.pcie_bandwidth_bytes_per_s());
   const int devices = message.devices();
   if (from.of_device_size() > 0 && from.of_device_size() != (nic.count > 0 ? devices : 0))
     check.fail("of_device", fmt::format("of_device has {} entries", from.of_device_size()),
@@ -162,10 +72,8 @@ NodeType read_node(const proto::NodeType& from, const FieldCheck& check, Cluster
   node.nic = read_nic(from, check);
   node.shared_cores = check.within("shared_cores", from.shared_cores(), 0, kMaxDevicesPerNode);
   node.host_memory_bytes = check.not_negative("host_memory_bytes", from.host_memory_bytes());
-  node.storage_read_bytes_per_s =
-      check.not_negative("storage_read_bytes_per_s", from.storage_read_bytes_per_s());
-  node.storage_write_bytes_per_s =
-      check.not_negative("storage_write_bytes_per_s", from.storage_write_bytes_per_s());
+  node.storage_read_bytes_per_s = check.rate("storage_read_bytes_per_s", from.storage_read_bytes_per_s());
+  node.storage_write_bytes_per_s = check.rate("storage_write_bytes_per_s", from.storage_write_bytes_per_s());
   node.price_usd_per_device_hour =
       check.not_negative("price_usd_per_device_hour", from.price_usd_per_device_hour());
   if (node.price_usd_per_device_hour == 0)
@@ -244,20 +152,6 @@ Transport read_transport(const proto::Fabric& from, bool alone, const FieldCheck
   }
 }
 
-void read_torus(const proto::Fabric& from, int nodes, const FieldCheck& check, Fabric& fabric) {
-  if (from.torus_size() == 0 || from.torus_size() > kMaxTorusDimensions)
-    check.fail("torus", fmt::format("a torus of {} dimensions", from.torus_size()),
-               fmt::format("expected from 1 to {}", kMaxTorusDimensions));
-  double product = 1;
-  for (const int size : from.torus()) {
-    product *= check.within("torus", size, 1, kMaxNodes);
-    fabric.torus.push_back(size);
-  }
-  if (product != nodes)
-    check.fail("torus", fmt::format("the torus has {} places for {} nodes", product, nodes),
-               "expected dimensions whose product is the number of nodes");
-}
-
 void read_dragonfly(const proto::Fabric& from, int nodes, const FieldCheck& check, Fabric& fabric) {
   fabric.groups = check.within("groups", from.groups(), 1, kMaxNodes);
   fabric.routers = check.within("routers", from.routers(), 1, kMaxNodes);
@@ -268,7 +162,9 @@ void read_dragonfly(const proto::Fabric& from, int nodes, const FieldCheck& chec
                fmt::format("a dragonfly of {} groups of {} routers with {} nodes each, for {} nodes",
                            fabric.groups, fabric.routers, fabric.nodes_per_router, nodes),
                "expected room for all of them and no empty group");
-  if (fabric.groups > 1) check.positive("global_bandwidth_bytes_per_s", from.global_bandwidth_bytes_per_s());
+  if (fabric.groups > 1)
+    check.rate("global_bandwidth_bytes_per_s",
+               check.positive("global_bandwidth_bytes_per_s", from.global_bandwidth_bytes_per_s()));
 }
 
 Fabric read_fabric(const proto::Cluster& message, const FieldCheck& cluster_check, int nodes) {
@@ -278,17 +174,17 @@ Fabric read_fabric(const proto::Cluster& message, const FieldCheck& cluster_chec
   Fabric fabric;
   fabric.kind = read_fabric_kind(from, alone, check);
   fabric.transport = read_transport(from, alone, check);
-  fabric.switch_latency_s = check.not_negative("switch_latency_s", from.switch_latency_s());
+  fabric.switch_latency_s = check.latency("switch_latency_s", from.switch_latency_s());
   fabric.nodes_per_leaf = check.within("nodes_per_leaf", from.nodes_per_leaf(), 0, kMaxNodes);
   if (fabric.kind == FabricKind::fat_tree || fabric.kind == FabricKind::rail_fat_tree)
     check.within("nodes_per_leaf", from.nodes_per_leaf(), 1, kMaxNodes);
   fabric.oversubscription =
       from.oversubscription() == 0 ? 1 : check.positive("oversubscription", from.oversubscription());
   fabric.link_bandwidth_bytes_per_s =
-      check.not_negative("link_bandwidth_bytes_per_s", from.link_bandwidth_bytes_per_s());
+      check.rate("link_bandwidth_bytes_per_s", from.link_bandwidth_bytes_per_s());
   fabric.global_bandwidth_bytes_per_s =
-      check.not_negative("global_bandwidth_bytes_per_s", from.global_bandwidth_bytes_per_s());
-  if (fabric.kind == FabricKind::torus) read_torus(from, nodes, check, fabric);
+      check.rate("global_bandwidth_bytes_per_s", from.global_bandwidth_bytes_per_s());
+  if (fabric.kind == FabricKind::torus) fabric.torus = read_dimensions(from.torus(), nodes, "nodes", check);
   if (fabric.kind == FabricKind::dragonfly) read_dragonfly(from, nodes, check, fabric);
   return fabric;
 }
@@ -297,16 +193,13 @@ CommunicationProfile read_communication(const proto::Cluster& message, const Fie
                                         const Cluster& cluster) {
   const proto::CommunicationProfile& from = message.communication();
   const FieldCheck check = cluster_check.inside("communication");
-  CommunicationLibrary library = cluster.profiles[cluster.groups[0].node.profile].kind == DeviceKind::gpu
-                                     ? CommunicationLibrary::nccl
-                                     : CommunicationLibrary::mpi;
-  if (from.library() == "nccl") {
-    library = CommunicationLibrary::nccl;
-  } else if (from.library() == "mpi") {
-    library = CommunicationLibrary::mpi;
-  } else if (!from.library().empty()) {
-    check.fail("library", fmt::format("unknown communication library '{}'", from.library()),
-               "expected nccl or mpi");
+  CommunicationLibrary library = default_library(cluster.profiles[cluster.groups[0].node.profile]);
+  if (!from.library().empty()) {
+    const auto named = library_from_name(from.library());
+    if (!named)
+      check.fail("library", fmt::format("unknown communication library '{}'", from.library()),
+                 "expected nccl, rccl, hccl, gaudi-hccl, oneccl, xla, neuron, mpi or unknown");
+    library = *named;
   }
   CommunicationProfile profile = default_communication(library, cluster.fabric.transport);
   if (!from.source().empty()) profile.source = from.source();
@@ -392,14 +285,7 @@ void write_node(const Cluster& cluster, const NodeType& node, proto::NodeType* t
   to->set_name(node.name);
   to->set_device(cluster.profiles[node.profile].name);
   to->set_devices(node.devices);
-  auto* intra = to->mutable_intra();
-  intra->set_kind(static_cast<proto::IntraNode::Kind>(static_cast<int>(node.intra.kind) + 1));
-  intra->set_bandwidth_bytes_per_s(node.intra.bandwidth_bytes_per_s);
-  intra->set_latency_s(node.intra.latency_s);
-  for (const int links : node.intra.mesh_links) intra->add_mesh_links(links);
-  intra->set_devices_per_bridge(node.intra.devices_per_bridge);
-  intra->set_bridge_bandwidth_bytes_per_s(node.intra.bridge_bandwidth_bytes_per_s);
-  intra->set_in_network_reduction(node.intra.in_network_reduction);
+  write_intra(node.intra, to->mutable_intra());
   auto* nic = to->mutable_nic();
   nic->set_count(node.nic.count);
   nic->set_bandwidth_bytes_per_s(node.nic.bandwidth_bytes_per_s);
@@ -431,7 +317,7 @@ void write_fabric(const Fabric& fabric, proto::Fabric* to) {
 }
 
 void write_communication(const CommunicationProfile& profile, proto::CommunicationProfile* to) {
-  to->set_library(profile.library == CommunicationLibrary::nccl ? "nccl" : "mpi");
+  to->set_library(std::string(name_of(profile.library)));
   to->set_source(profile.source);
   to->set_calibrated(profile.calibrated);
   to->set_point_to_point_latency_s(profile.point_to_point_latency_s);

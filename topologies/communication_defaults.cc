@@ -1,5 +1,7 @@
 #include "topologies/communication_defaults.h"
 
+#include "topologies/link_class.h"
+
 namespace orrery {
 namespace {
 
@@ -27,10 +29,10 @@ CommunicationProfile default_communication(CommunicationLibrary library, Transpo
   profile.library = library;
   profile.network_efficiency = payload_fraction(transport);
   profile.network_exchange_efficiency = profile.network_efficiency;
-  if (library == CommunicationLibrary::nccl) {
-    profile.source = "NCCL 2.28's tuner constants (src/graph/topo.h, tuning.cc)";
-    // NVLink's rate in NCCL's topology (SM70 and SM80: 20 GB/s of 25 a link; SM90: 20.6 of 25; SM100: 40.1 of
-    // 50).
+  if (library != CommunicationLibrary::mpi) {
+    profile.source = library_model(library).source;
+    // Looked at where calibrated alone. NVLink's rate in NCCL's topology (SM70 and SM80: 20 GB/s of 25 a
+    // link; SM90: 20.6 of 25; SM100: 40.1 of 50).
     profile.intra_efficiency = 0.8;
     return profile;
   }

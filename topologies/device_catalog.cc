@@ -31,12 +31,23 @@ const EmbeddedFile& file_of(std::string_view name) {
   throw UserError(fmt::format("unknown device '{}'", name), suggestion(name, known));
 }
 
+CatalogEntry entry_of(const EmbeddedFile& file) {
+  const proto::DeviceProfile device = parsed(file);
+  const bool fitted =
+      device.calibrated() || (!device.like().empty() && parsed(file_of(device.like())).calibrated());
+  return {.name = std::string(file.name),
+          .description = device.description(),
+          .source = device.source(),
+          .rests_on = device.kind() == "cpu" ? "assumed"
+                      : fitted               ? "fitted"
+                                             : "datasheet"};
+}
+
 }  // namespace
 
 std::vector<CatalogEntry> catalog_devices() {
   std::vector<CatalogEntry> result;
-  for (const EmbeddedFile& file : embedded_devices())
-    result.push_back({std::string(file.name), parsed(file).description()});
+  for (const EmbeddedFile& file : embedded_devices()) result.push_back(entry_of(file));
   std::sort(result.begin(), result.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
   return result;

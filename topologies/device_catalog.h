@@ -12,6 +12,8 @@ namespace orrery {
 struct CatalogEntry {
   std::string name;
   std::string description;
+  std::string source = {};    // where its figures are from
+  std::string rests_on = {};  // of devices and links: fitted | datasheet | assumed
 };
 
 std::vector<CatalogEntry> catalog_devices();  // sorted by name

@@ -24,6 +24,9 @@ struct Accepted : FieldCheck {
     return value;
   }
   int count(std::string_view field, int value) const { return within(field, value, 0, kMaxMultiprocessors); }
+  double positive_rate(std::string_view field, double value) const {
+    return rate(field, positive(field, value));
+  }
   double fraction_or_zero(std::string_view field, double value) const {
     return value == 0 ? 0 : fraction(field, value);
   }
@@ -58,7 +61,7 @@ void read_peaks(const proto::DeviceProfile& message, const FieldCheck& check, De
     if (peak != 0)
       at.fail("dtype", fmt::format("the peak of {} is given twice", message.peak(i).dtype()),
               "expected it once");
-    peak = at.positive("flops_per_s", message.peak(i).flops_per_s());
+    peak = at.rate("flops_per_s", at.positive("flops_per_s", message.peak(i).flops_per_s()));
   }
   if (profile.peak_flops_per_s[static_cast<std::size_t>(DType::fp32)] == 0)
     check.fail("peak", "no fp32 peak rate", "expected one: other types fall back to it");

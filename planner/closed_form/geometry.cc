@@ -91,8 +91,8 @@ bool Geometries::aligned(const Choices& c) const {
 bool Geometries::tensor_everywhere_alike(const Choices& c, int ranks) const {
   const NodeType& node = job_->cluster.groups.front().node;
   return uniform_ && c.order[0] == Dimension::tp && node.devices % c.tp == 0 &&
-         (node.intra.kind == IntraKind::nvswitch || node.intra.kind == IntraKind::shared_memory ||
-          node.devices == ranks);
+         ((node.intra.kind == IntraKind::nvswitch && node.intra.torus.empty()) ||
+          node.intra.kind == IntraKind::shared_memory || node.devices == ranks);
 }
 
 void Geometries::fill(const Choices& c, Geometry& geometry) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "topologies/named_network.h"
+
 namespace orrery::planner {
 
 Cluster with_network_times(Cluster cluster, double times) {
@@ -63,7 +65,8 @@ void slow_down(DeviceProfile& device, double factor) {
 const std::vector<HardwareKey>& hardware_keys() {
   constexpr double kLeast = 1e-3, kMost = 1e3;  // beyond that no figure of a profile means anything
   static const std::vector<HardwareKey> keys = {
-      {"network", "bandwidth between nodes, times", kLeast, kMost, with_network_times},
+      {"network", "bandwidth between nodes, times; or a network's name", kLeast, kMost, with_network_times,
+       with_network},
       {"intra-node", "bandwidth inside a node, times", kLeast, kMost, with_intra_node_times},
       {"device-memory", "memory of a device, times", kLeast, kMost, with_device_memory_times},
       {"device-speed", "arithmetic and memory bandwidth of a device, times", kLeast, kMost,

@@ -28,6 +28,8 @@ struct HardwareKey {
   std::string_view help;
   double least, most;  // of the number
   Cluster (*changed)(Cluster cluster, double number);
+  // What is no number: a name. Null: only numbers. Throws UserError on an unknown one.
+  Cluster (*named)(Cluster cluster, std::string_view name) = nullptr;
 };
 const std::vector<HardwareKey>& hardware_keys();
 

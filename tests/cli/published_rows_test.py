@@ -112,6 +112,29 @@ class PublishedRows(OrreryCase):
         self.assertGreater(own["plans"][0]["estimate_s"], base["plans"][0]["estimate_s"])
         self.refused("plan", *options, "--runtime", self.folder / "none.textproto")
 
+    def test_rows_as_if_of_another_runtime_or_cluster(self):
+        table = self.folder / "own.csv"
+        table.write_text(
+            "source,framework,model,n_layers,hidden,n_heads,seq_len_tokens,gpu,n_gpus,gpus_per_node,precision,tp,pp,"
+            "gbs_sequences,mbs_sequences,act_recompute,step_time_s,notes\n"
+            "x,torchtitan,GPT,24,2048,16,2048,H100,16,8,bf16,1,1,64,1,full,1,compile\n"
+            "x,nobody's,GPT,24,2048,16,2048,H100,16,8,bf16,1,1,64,1,full,1,\n"
+            "x,nobody's,GPT,24,2048,16,2048,,16,8,bf16,1,1,64,1,full,1,\n"
+            "x,nobody's,GPT,24,2048,16,2048,H100,16,8,bf16,3,1,64,1,full,1,\n")
+        own = self.json("validate", "--published", table)
+        self.assertEqual(own["all"]["asked"], 3)  # a row whose device has no name does not count
+        self.assertAlmostEqual(own["all"]["answered"], 2 / 3)
+        self.assertEqual(own["all"]["refused_by_memory"], 0)
+        self.assertEqual(own["rows"][0]["runtime"], "torchtitan")
+        self.assertIn("widens", own["rows"][1])
+        as_default = self.json("validate", "--published", table, "--runtime", "default")
+        self.assertEqual(as_default["rows"][0]["runtime"], own["rows"][1]["runtime"])
+        self.assertEqual(as_default["rows"][1]["predicted_s"], own["rows"][1]["predicted_s"])
+        self.assertEqual(as_default["rows"][0]["plan"], own["rows"][0]["plan"])
+        elsewhere = self.json("validate", "--published", table, "--cluster", "a100-eth100")
+        self.assertGreater(elsewhere["rows"][0]["predicted_s"], own["rows"][0]["predicted_s"])
+        self.refused("validate", "--published", table, "--runtime", "nobodys")
+
 
 if __name__ == "__main__":
     unittest.main()

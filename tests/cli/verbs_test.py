@@ -37,6 +37,15 @@ class Verbs(OrreryCase):
                               "llama3-405b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v3", "resnet50", "vgg16",
                               "resnet20", "mlp-300-100", "dlrm"}, names["workloads"])
         self.assertLessEqual({"megatron-core", "orrery"}, names["runtimes"])
+        self.assertLessEqual({"mi300x-192g", "h800-sxm-80g", "tpu-v5p", "trainium1-core"}, names["devices"])
+        rests_on = {entry["name"]: entry["rests_on"] for entry in result["devices"] + result["links"]}
+        self.assertEqual("fitted", rests_on["h800-sxm-80g"])
+        self.assertEqual("datasheet", rests_on["mi300x-192g"])
+        self.assertEqual("assumed", rests_on["links that are not known"])
+        for kind in ("clusters", "networks", "devices", "links"):
+            for entry in result[kind]:
+                if entry["name"] not in ("dgx-v100", "localhost", "localhost-gpu"):
+                    self.assertTrue(entry["source"], entry["name"])
         self.assertIn("gpt3-175b", self.done("catalog"))
 
     def test_discover_reads_what_nccl_dumped(self):

@@ -43,6 +43,15 @@ class WhatIf(OrreryCase):
         self.assertEqual(cost[result["cheapest"]], min(cost))
         self.assertEqual(time[result["fastest"]], min(time))
 
+    def test_a_network_by_name_or_by_a_factor(self):
+        result = self.json("whatif", "resnet50", "v100-ib100", "--nodes", "4", "--vary", "network=1,eth10,ib-hdr",
+                           "--global-batch", "64")
+        own, ethernet, infiniband = (point["step_time_s"] for point in result["points"])
+        self.assertGreater(ethernet, own)
+        self.assertLessEqual(infiniband, own)
+        message = self.bad("--vary", "network=ib-hdx")
+        self.assertIn("'ib-hdr'", message)
+
     def test_samples_and_nothing_asked(self):
         result = self.json("whatif", "resnet50", "v100-ib100", "--vary", "nodes=2,4", "--global-batch", "64", "--samples",
                            "1000")

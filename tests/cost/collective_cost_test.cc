@@ -119,6 +119,25 @@ std::vector<Case> cases() {
   for (const int ranks : {2, 3, 4, 8}) {
     all.push_back({"pcie " + std::to_string(ranks), pcie_node(ranks), nccl()});
   }
+  for (const CommunicationLibrary library :
+       {CommunicationLibrary::rccl, CommunicationLibrary::hccl, CommunicationLibrary::gaudi_hccl,
+        CommunicationLibrary::oneccl, CommunicationLibrary::xla, CommunicationLibrary::neuron,
+        CommunicationLibrary::unknown}) {
+    for (const int nodes : {1, 3, 16}) {
+      for (const int per_node : {1, 8}) {
+        if (nodes * per_node == 1) continue;
+        Cluster cluster;
+        cluster.communication.library = library;
+        GroupShape shape = nvlink_nodes("cdna3", nodes, per_node);
+        if (per_node > 1)
+          shape.all_pairs_bandwidth_bytes_per_s = shape.to_one_bandwidth_bytes_per_s =
+              shape.intra_bandwidth_bytes_per_s;
+        all.push_back(
+            {std::string(name_of(library)) + " " + std::to_string(nodes) + "x" + std::to_string(per_node),
+             shape, cluster});
+      }
+    }
+  }
   for (const int nodes : {1, 2, 5}) {
     for (const int ranks : {1, 2, 3, 8}) {
       if (nodes * ranks > 1) {

@@ -90,6 +90,36 @@ TEST_CASE("group shape: a hybrid mesh's bandwidth depends on which devices meet"
   CHECK(group_shape(network, {0, 3}).all_pairs_bandwidth_bytes_per_s == Approx(50e9));
 }
 
+TEST_CASE("group shape: where all pairs are joined alike, rings use every link") {
+  const Cluster cluster = load_cluster("mi300x-8");  // seven links of 64 GB/s
+  const Network network(cluster);
+  CHECK(group_shape(network, devices(8)).intra_bandwidth_bytes_per_s == Approx(7 * 64e9));
+  CHECK(group_shape(network, devices(4)).intra_bandwidth_bytes_per_s == Approx(3 * 64e9));
+  CHECK(group_shape(network, {2, 5}).intra_bandwidth_bytes_per_s == Approx(64e9));
+  CHECK(group_shape(network, devices(8)).all_pairs_bandwidth_bytes_per_s == Approx(7 * 64e9));
+}
+
+TEST_CASE("group shape: a torus gives a group the links along its dimensions") {
+  const Cluster cluster = load_cluster("tpu-v5p-8x8x8");  // six links of 100 GB/s
+  const Network network(cluster);
+  const GroupShape all = group_shape(network, devices(512));
+  CHECK(all.intra_bandwidth_bytes_per_s == Approx(600e9));
+  // Half of a ring in each of three dimensions, 1 us a hop.
+  CHECK(all.intra_latency_s * 511 == Approx(12e-6));
+  // Two hops a pair in the mean along each dimension.
+  CHECK(all.all_pairs_bandwidth_bytes_per_s == Approx(100e9));
+  // One closed dimension; half of one, which is a chain; a dimension that eight groups share.
+  CHECK(group_shape(network, devices(8)).intra_bandwidth_bytes_per_s == Approx(200e9));
+  CHECK(group_shape(network, devices(4)).intra_bandwidth_bytes_per_s == Approx(100e9));
+  CHECK(group_shape(network, devices(4, 0, 2)).intra_bandwidth_bytes_per_s == Approx(100e9));
+  CHECK(group_shape(network, devices(64, 0, 8)).intra_bandwidth_bytes_per_s == Approx(400e9));
+  // Slices meet in the data centre's network.
+  const Cluster two = with_nodes(cluster, 2);
+  const GroupShape across = group_shape(Network(two), devices(1024));
+  CHECK(across.intra_bandwidth_bytes_per_s == Approx(600e9));
+  CHECK(across.inter_bandwidth_bytes_per_s == Approx(128 * 25e9));
+}
+
 TEST_CASE("group shape: PCIe devices under two bridges meet in the processors' interconnect") {
   const Cluster cluster = load_cluster("pcie-4090");
   const Network network(cluster);

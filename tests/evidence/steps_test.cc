@@ -10,6 +10,7 @@
 #include "evidence/statistics.h"
 #include "evidence/validate.h"
 #include "tests/support/published.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 using namespace orrery::evidence;
@@ -88,16 +89,88 @@ TEST_CASE("a row that lacks what is needed says so") {
         "neither a step time nor a throughput is stated");
   CHECK(why("x,Megatron-LM,2022,GPT,,,,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
         "layers, hidden size or heads are not stated");
-  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,TPU,64,8,fp16,8,8,,,64,1,full,1,,,") ==
-        "no catalog cluster of the device 'TPU'");
-  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,63,2,full,1,,,") ==
-        "micro-batch 2 does not divide a replica's 63");
-  CHECK(why("x,Nobody's,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
-        "no runtime profile of the framework 'Nobody's'");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,,64,8,fp16,8,8,,,64,1,full,1,,,") ==
+        "the device is not named");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,1,1,,,63,1,full,1,,,") ==
+        "a batch of 63 for dp 64");
+  CHECK(why("x,Megatron-LM,2022,GPT 1B LoRA,24,2048,16,2048,A100,8,8,fp16,1,1,,,8,1,,1,,,") ==
+        "low-rank adapters are not predicted yet");
   CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,65536,65536,,,64,1,full,1,,,") ==
         "tp 65536 pp 65536 cp 1 do not divide 64 devices");  // nor does their product, in 32 bits 0
   CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,1e300,8,,,64,1,full,1,,,") ==
         "tp 1073741824 pp 8 cp 1 do not divide 64 devices");
+}
+
+TEST_CASE("what a row leaves open is taken by defaults that are said, with how far off they may be") {
+  const auto read = [](const std::string& row) {
+    const CsvTable t = table(row);
+    return read_step(t, t.rows[0]);
+  };
+  // Nodes of several kinds, each with its own network.
+  const ExplicitRow mixed = read(
+      "x,Megatron-DeepSpeed,2022,GPT,24,1024,16,1024,3 nodes V100 16GB x4 (p3.8xlarge) + 1 node T4 "
+      "x4,16,4,fp16,"
+      "1,4,,4,32,1,full,1,10 Gb/s (p3) / 50 Gb/s (g4dn),,");
+  const Cluster& kinds = mixed.plan.job->cluster;
+  REQUIRE(kinds.groups.size() == 2);
+  CHECK(kinds.groups[0].count == 3);
+  CHECK(kinds.groups[1].count == 1);
+  CHECK(kinds.profiles[kinds.groups[1].node.profile].name == "t4");
+  CHECK(kinds.groups[0].node.nic.bandwidth_bytes_per_s == Approx(1.25e9));
+  CHECK(kinds.groups[1].node.nic.bandwidth_bytes_per_s == Approx(6.25e9));
+  // Slices of TPUs are nodes, whatever their hosts have.
+  const ExplicitRow slices = read(
+      "x,MaxText,2025,GPT,24,2048,16,2048,TPU v5e,512,4,bf16,1,1,,512,512,1,full,1,DCN between 2 slices,,");
+  CHECK(slices.plan.job->cluster.nodes() == 2);
+  CHECK(slices.plan.job->cluster.groups[0].node.devices == 256);
+  // Neither the framework nor the device is known: the default runtime, and the most usual device.
+  const ExplicitRow nobody =
+      read("x,Nobody's,2022,GPT,96,12288,96,2048,Cerebras,64,8,fp16,8,8,,,64,1,full,1,,,");
+  CHECK(nobody.plan.job->runtime.name == default_runtime(true).name);
+  CHECK(nobody.plan.job->cluster.profiles[0].name == "a100-sxm-80g");
+  CHECK(widening(nobody.assumed) > 0.3);
+  CHECK(nobody.plan.choices.recompute == Recompute::full);  // what the row says still holds
+  CHECK(widening(read("x,Nobody's,2022,GPT,96,12288,96,2048,A100,8,8,fp16,8,1,,,64,1,full,1,,,").assumed) ==
+        0);
+  // A model by its name, by its size, and by its size in its name.
+  const auto transformer = [&](const std::string& model) {
+    return *read("x,NeMo,2024," + model + ",,,,,H100,64,8,bf16,8,1,,,64,1,full,1,,,")
+                .plan.job->workload.transformer;
+  };
+  CHECK(transformer("Llama-3.1-8B").ffn_hidden == 14336);
+  CHECK(transformer("GPT3-6.7B").hidden == 4096);
+  CHECK(transformer("GPT 13.4B dense").layers == 41);
+  CHECK(transformer("Bloom-7B1").hidden == 4096);
+  CHECK(read("x,NeMo,2024,Llama-3.1-8B,,,,,H100,64,8,bf16,8,1,,,64,1,full,1,,,").plan.job->training.seq_len ==
+        8192);
+  // A batch that the replicas do not divide: as much of it as they do, in as much of the time.
+  const ExplicitRow nearest =
+      read("x,NeMo,2024,GPT,24,2048,16,2048,H100,16,8,bf16,1,1,,,1204,4,full,6.02,,,");
+  CHECK(nearest.plan.job->training.global_batch == 1152);
+  CHECK(nearest.measured_s == Approx(6.02 * 1152 / 1204));
+  // More chunks than layers.
+  CHECK(read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
+        7);
+}
+
+TEST_CASE("a row is predicted as if it were of another runtime, or on another cluster") {
+  const CsvTable t = table(
+      "x,torchtitan,2024-12,Llama-3.1-8B,32,4096,32,8192,H100-80GB,16,8,bf16,1,1,,8,16,1,full,1,,128256,"
+      "FSDP; AsyncTP");
+  const ExplicitRow own = read_step(t, t.rows[0]);
+  Instead other;
+  other.runtime = runtime_named("megatron-core");
+  const ExplicitRow as_core = read_step(t, t.rows[0], other);
+  CHECK(as_core.plan.choices == own.plan.choices);  // the plan is what was run
+  CHECK(as_core.plan.job->runtime.name == "megatron-core");
+  CHECK(as_core.plan.job->runtime.overlap_tensor);  // the row says so
+  CHECK(as_core.plan.job->runtime.matmul_efficiency ==
+        runtime_named("megatron-core").matmul_efficiency);  // the runtime does
+  other.runtime.reset();
+  other.cluster = load_cluster("a100-eth100");
+  const ExplicitRow elsewhere = read_step(t, t.rows[0], other);
+  CHECK(elsewhere.plan.job->cluster.devices() == 16);
+  CHECK(elsewhere.plan.job->cluster.fabric.transport == load_cluster("a100-eth100").fabric.transport);
 }
 
 TEST_CASE("what a row says of its run beyond the columns of the plan") {

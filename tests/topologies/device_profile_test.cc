@@ -85,10 +85,12 @@ TEST_CASE("every field of a device profile survives its file form") {
   proto::DeviceProfile message;
   message.set_kind("cpu");
   message.set_memory_bytes(1);
+  message.set_memory_bandwidth_bytes_per_s(1e9);
   testing::fill(&message);
   message.clear_like();  // read with what it names, and written without it
   message.add_concurrency_scale(0.5);
   message.add_peak()->set_dtype("fp32");
+  message.mutable_peak(0)->set_flops_per_s(1e12);
   testing::fill(message.mutable_peak(0));
   message.add_matmul()->set_dtype("fp32");
   message.mutable_matmul(0)->set_cached_gain(2);
@@ -122,6 +124,8 @@ TEST_CASE("every bad figure of a profile is refused with its line") {
       {"dtype: \"bf16\" flops", "dtype: \"fp32\" flops", 4, "given twice"},
       {"40e9", "0", 5, "memory_bytes is 0"},
       {"1e12\n", "inf\n", 6, "is inf"},
+      {"1e12\n", "1000\n", 6, "memory_bandwidth_bytes_per_s is 1000"},
+      {"10e12", "19.5", 3, "flops_per_s is 19.5"},
       {"0.9\nm", "1.1\nm", 7, "memory_efficiency is 1.1"},
       {"multiprocessors: 100", "multiprocessors: -1", 8, "multiprocessors is -1"},
       {"4e-6", "-4e-6", 9, "launch_overhead_s"},

@@ -52,7 +52,9 @@ Cluster this_machines_gpus() {
 std::vector<CatalogEntry> catalog_clusters() {
   std::vector<CatalogEntry> result;
   for (const EmbeddedFile& file : embedded_clusters())
-    result.push_back({std::string(file.name), parsed(file).description()});
+    result.push_back({.name = std::string(file.name),
+                      .description = parsed(file).description(),
+                      .source = parsed(file).source()});
   result.push_back({std::string(kAlias), fmt::format("the same as {}", kAliasOf)});
   result.push_back({"localhost", "this machine: its processor cores, discovered or calibrated"});
   result.push_back({"localhost-gpu", "this machine: its NVIDIA GPUs, discovered"});

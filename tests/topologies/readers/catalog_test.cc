@@ -123,6 +123,20 @@ TEST_CASE("devices of any vendor: figures that a reader can check") {
   CHECK(route.bandwidth_bytes_per_s == Approx(64e9));
 }
 
+TEST_CASE("a slice of TPUs grows and shrinks as a torus, with its hosts' ports") {
+  const Cluster slice = load_cluster("tpu-v5p-8x8x8");
+  CHECK(slice.groups[0].node.intra.torus == std::vector<int>{8, 8, 8});
+  CHECK(text_of(reread(slice)) == text_of(slice));
+  const Cluster larger = with_node_devices(slice, 2048);
+  CHECK(larger.groups[0].node.intra.torus == std::vector<int>{16, 16, 8});
+  CHECK(larger.groups[0].node.nic.count == 512);
+  CHECK(larger.groups[0].node.host_memory_bytes == 4 * slice.groups[0].node.host_memory_bytes);
+  CHECK(text_of(reread(larger)) == text_of(larger));
+  CHECK(with_devices(slice, 64).groups[0].node.intra.torus == std::vector<int>{4, 4, 4});
+  CHECK(with_nodes(slice, 3).devices() == 1536);
+  CHECK_THROWS_AS(with_node_devices(load_cluster("mi300x-8"), 16), UserError);
+}
+
 TEST_CASE("an unknown name is answered with near ones") {
   CHECK_THROWS_WITH(load_cluster("dgx-a10"),
                     Catch::Contains("unknown cluster 'dgx-a10'") && Catch::Contains("'dgx-a100'"));

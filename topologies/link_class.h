@@ -1,0 +1,66 @@
+// Collective libraries and the kinds of links that they know: the constants of their cost models, as data
+// (topologies/links; embedded in the binary). proto/link_class.proto says what each field means and its unit.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topologies/cluster.h"
+#include "topologies/device_catalog.h"
+
+namespace orrery {
+
+// What the figures rest on.
+enum class Foundation { fitted, datasheet, assumed };
+std::string_view name_of(Foundation foundation);
+
+struct LinkClass {
+  std::string name;
+  bool pcie = false;  // else direct links
+  std::vector<std::string> generations;
+  Foundation rests_on = Foundation::assumed;
+  std::string source;
+  double link_efficiency = 0, copy_steps = 0;
+  double base_s = 0, hop_s = 0, ll128_s = 0, simple_s = 0, ramp_s = 0;
+  double p2p_s = 0, p2p_simple_s = 0, p2p_efficiency = 0, p2p_copy_steps = 0;
+  double nvls_efficiency = 0, nvls_s = 0, nvls_ramp_s = 0;
+};
+
+struct MostRate {
+  std::vector<std::string> generations;
+  std::array<double, 3> bytes_per_s{};  // on one, two and more nodes
+};
+
+struct LibraryModel {
+  CommunicationLibrary library = CommunicationLibrary::unknown;
+  std::string description, source;
+  std::vector<std::string> vendors, generations;  // of devices that use it by default
+  bool tuner = false;                             // else hierarchical
+  Foundation rests_on = Foundation::assumed;
+  std::array<double, 3> ring_network_s{}, tree_network_s{};  // by protocol; hierarchical: the first
+  double nvls_tree_network_s = 0, pat_network_s = 0;
+  std::array<double, 3> direct_step_s{}, pcie_step_s{};
+  double ll_share = 0, ll128_share = 0;
+  std::vector<MostRate> ll_most;
+  bool pipelined = false;
+  std::vector<LinkClass> links;
+
+  const LinkClass& link(bool pcie, std::string_view generation) const;
+  // Of the LL protocol; the array of MostRate.
+  const std::array<double, 3>& most_ll(std::string_view generation) const;
+};
+
+// Of every library but MPI, whose constants are a cluster's own. The order is that of the enumeration.
+const std::vector<LibraryModel>& library_models();
+const LibraryModel& library_model(CommunicationLibrary library);
+
+// Every kind of links, by library; where its constants are from and what they rest on.
+std::vector<CatalogEntry> catalog_links();
+
+// What devices of this vendor and generation use where nothing is said: by the generation, else by the
+// vendor, else `unknown`. Processors (DeviceKind::cpu): MPI.
+CommunicationLibrary default_library(const DeviceProfile& device);
+
+}  // namespace orrery

@@ -1,0 +1,98 @@
+#include "topologies/named_network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/embedded.h"
+#include "base/error.h"
+#include "base/suggest.h"
+#include "proto/link_class.pb.h"
+#include "proto/textproto.h"
+#include "topologies/communication_defaults.h"
+
+namespace orrery {
+
+const std::vector<EmbeddedFile>& embedded_networks();
+
+namespace {
+
+constexpr int kNodesPerLeaf = 16;  // of a tree that was none before
+
+proto::NamedNetwork parsed(const EmbeddedFile& file) {
+  proto::NamedNetwork network;
+  parse_textproto(file.content, file.name, &network);
+  return network;
+}
+
+proto::NamedNetwork named(std::string_view name) {
+  std::vector<std::string> known;
+  for (const EmbeddedFile& file : embedded_networks()) {
+    if (file.name == name) return parsed(file);
+    known.emplace_back(file.name);
+  }
+  throw UserError(fmt::format("unknown network '{}'", name), suggestion(name, known));
+}
+
+Transport transport_of(const proto::NamedNetwork& network) {
+  if (network.transport() == "tcp") return Transport::tcp;
+  return network.transport() == "roce" ? Transport::roce : Transport::infiniband;
+}
+
+void set_ports(const proto::NamedNetwork& network, NodeType& node) {
+  const int wanted = network.ports() > 0 ? network.ports() : node.devices;
+  const int ports = std::min(wanted, node.devices);
+  node.nic.count = ports;
+  node.nic.bandwidth_bytes_per_s = network.port_bytes_per_s() * wanted / ports;
+  node.nic.latency_s = network.latency_s();
+  node.nic.direct = network.direct();
+  node.nic.of_device.clear();
+  for (int d = 0; d < node.devices; ++d) node.nic.of_device.push_back(d * ports / node.devices);
+}
+
+void set_fabric(const proto::NamedNetwork& network, bool rails, Fabric& fabric) {
+  fabric.transport = transport_of(network);
+  fabric.switch_latency_s = network.switch_latency_s();
+  fabric.link_bandwidth_bytes_per_s = fabric.global_bandwidth_bytes_per_s = 0;
+  if (fabric.kind == FabricKind::torus || fabric.kind == FabricKind::dragonfly)
+    fabric.kind = FabricKind::fat_tree;
+  if (fabric.kind == FabricKind::rail_fat_tree && !rails) fabric.kind = FabricKind::fat_tree;
+  if (fabric.nodes_per_leaf == 0) fabric.nodes_per_leaf = kNodesPerLeaf;
+  fabric.torus.clear();
+  fabric.groups = fabric.routers = fabric.nodes_per_router = 0;
+}
+
+}  // namespace
+
+std::vector<CatalogEntry> catalog_networks() {
+  std::vector<CatalogEntry> entries;
+  for (const EmbeddedFile& file : embedded_networks()) {
+    const proto::NamedNetwork network = parsed(file);
+    entries.push_back({network.name(), network.description(), network.source(), network.rests_on()});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+Cluster with_network(Cluster cluster, std::string_view name) {
+  const proto::NamedNetwork network = named(name);
+  bool rails = true;
+  for (NodeGroup& group : cluster.groups) {
+    set_ports(network, group.node);
+    rails = rails && group.node.nic.count == group.node.devices;
+  }
+  set_fabric(network, rails, cluster.fabric);
+  // The ports that an override named are others now.
+  std::erase_if(cluster.overrides, [](const Override& o) { return o.target == OverrideTarget::nic; });
+  const CommunicationProfile spoken =
+      default_communication(cluster.communication.library, cluster.fabric.transport);
+  CommunicationProfile& profile = cluster.communication;
+  profile.network_efficiency = network.efficiency() > 0 ? network.efficiency() : spoken.network_efficiency;
+  profile.network_exchange_efficiency = profile.network_efficiency;
+  profile.network_latency_s = spoken.network_latency_s;
+  profile.network_eager_bytes = spoken.network_eager_bytes;
+  return cluster;
+}
+
+}  // namespace orrery
