@@ -15,10 +15,11 @@ namespace {
 
 using Change = std::function<void(Job&)>;
 
-Plan sharded(const std::string& model, int devices, int micro_batch, const std::string& runtime,
-             const Change& change = {}) {
+// ZeRO-3 of DeepSpeed as of 2021.
+Plan sharded(const std::string& model, int devices, int micro_batch, const Change& change = {}) {
   const auto job = test::make_job(model, "dgx-a100", devices,
-                                  static_cast<std::int64_t>(devices) * micro_batch, 2048, runtime);
+                                  static_cast<std::int64_t>(devices) * micro_batch, 2048, "megatron-lm-2022");
+  job->runtime = load_runtime(ORRERY_SOURCE_DIR "/evidence/profiles/deepspeed-2021.textproto");
   if (change) change(*job);
   Plan plan{job, {}};
   plan.choices.dp = devices;
@@ -55,9 +56,9 @@ TEST_CASE("tensors gathered on demand, by lists of pieces: simulator and closed 
   for (const int devices : {16, 256})
     for (const char* model : {"megatron-22b", "megatron-175b"}) {
       INFO(model << " on " << devices);
-      const double old = agreed_s(sharded(model, devices, 1, "deepspeed-2021"), 0.02);
-      CHECK(agreed_s(sharded(model, devices, 1, "deepspeed-2021", ahead), 0.04) < old);
-      CHECK(agreed_s(sharded(model, devices, 1, "deepspeed-2021", in_one), 0.02) < old);
+      const double old = agreed_s(sharded(model, devices, 1), 0.02);
+      CHECK(agreed_s(sharded(model, devices, 1, ahead), 0.04) < old);
+      CHECK(agreed_s(sharded(model, devices, 1, in_one), 0.02) < old);
     }
 }
 
@@ -67,13 +68,13 @@ TEST_CASE("a layer of more parameters than stay gathered is gathered again for i
     job.runtime.live_parameters = 1e10;
     job.runtime.gathers_by_tensor = false;
   };
-  const Plan plan = sharded("megatron-175b", 16, 1, "deepspeed-2021");
+  const Plan plan = sharded("megatron-175b", 16, 1);
   const int layers = plan.job->workload.layers;
-  const int once = gathers(lower(sharded("megatron-175b", 16, 1, "deepspeed-2021", all_stay), 0));
+  const int once = gathers(lower(sharded("megatron-175b", 16, 1, all_stay), 0));
   // Attention's two products and the MLP's first; its second is used at once.
   CHECK(gathers(lower(plan, 0)) == once + 3 * layers);
   // Four tensors a layer, forward and back but for the last layer, which stays; and the embedding's two.
-  const int whole = gathers(lower(sharded("megatron-175b", 16, 1, "deepspeed-2021", by_layer), 0));
+  const int whole = gathers(lower(sharded("megatron-175b", 16, 1, by_layer), 0));
   CHECK(once - whole >= 3 * (2 * layers - 1));
   CHECK(once - whole <= 3 * (2 * layers - 1) + 4);
 }
@@ -86,7 +87,7 @@ TEST_CASE("ZeRO-3 as of 2021 falls behind 3-D parallelism as the cluster grows")
     three_d.choices.pp = 12;
     three_d.choices.dp = devices / 96;
     three_d.choices.recompute = Recompute::full;
-    const Plan zero = sharded("megatron-175b", devices, 1536 / devices, "deepspeed-2021");
+    const Plan zero = sharded("megatron-175b", devices, 1536 / devices);
     const double ratio = planner::Estimator(zero.job).times(zero.choices).estimate_s /
                          planner::Estimator(three_d.job).times(three_d.choices).estimate_s;
     CHECK(ratio > 1);
