@@ -170,6 +170,19 @@ double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeP
   return waits ? runtime.collective_overhead_s : 0;
 }
 
+double pieces_seconds(CollectiveKind kind, double bytes, int ranks, const RuntimeProfile& runtime,
+                      const Cluster& cluster) {
+  const bool gathers = kind == CollectiveKind::all_gather;
+  if (ranks <= 1 || (!gathers && kind != CollectiveKind::reduce_scatter)) return 0;
+  double seconds = runtime.gathers_on_demand ? runtime.collective_overhead_s : 0;
+  if (runtime.piece_overhead_s > 0) {
+    const auto profile = static_cast<std::size_t>(cluster.groups.front().node.profile);
+    const double moved = (gathers ? 3 : 2) * bytes;
+    seconds += runtime.piece_overhead_s * ranks + moved / rate_of("copy", false, cluster.profiles[profile]);
+  }
+  return seconds;
+}
+
 std::string_view vector_family(OperatorKind kind) {
   switch (kind) {
     case OperatorKind::embedding:
@@ -301,13 +314,24 @@ double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device
   return scale[static_cast<std::size_t>(std::clamp(busy, 1, static_cast<int>(scale.size()))) - 1];
 }
 
+double slowest_of(const Cluster& cluster, const DeviceProfile& device) {
+  if (device.speed_spread <= 0 || cluster.devices() <= 8) return 1;
+  const auto expected_largest = [](double draws) {
+    constexpr double kEuler = 0.5772156649;
+    constexpr double kLogOf4Pi = 2.5310242469;
+    const double scale = std::sqrt(2 * std::log(draws));
+    return scale + (kEuler - (std::log(std::log(draws)) + kLogOf4Pi) / 2) / scale;
+  };
+  return 1 + device.speed_spread * (expected_largest(cluster.devices()) - expected_largest(8));
+}
+
 ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
     : plan_(&plan), device_(&device), shard_(shard_of(plan)) {
   const RuntimeProfile& runtime = plan.job->runtime;
   launch_s_ = device.kind == DeviceKind::gpu
                   ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
                   : 0;
-  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device);
+  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device) / slowest_of(plan.job->cluster, device);
   ProductTimes times(device);
   const std::vector<Operator>& operators = plan.job->workload.operators;
   seconds_before_.resize(operators.size() + 1);

@@ -39,6 +39,19 @@ std::string_view vector_family(OperatorKind kind);
 // compute.
 double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device);
 
+// How much longer work takes on the slowest of the cluster's devices than on the slowest of eight, whose
+// figures a profile has: 1 + DeviceProfile::speed_spread (E(n) - E(8)), E(n) the expected largest of n draws
+// from a normal distribution of deviation 1 (Cramer, Mathematical Methods of Statistics, 28.6). All of a step
+// waits for it, whatever the plan. 1 up to eight devices.
+double slowest_of(const Cluster& cluster, const DeviceProfile& device);
+
+// What a collective of data parallelism takes beyond the network's time where shards are gathered and
+// scattered by lists of pieces: RuntimeProfile::piece_overhead_s for each of `ranks` members, and what the
+// lists' memory takes, which is cleared, read and written to gather, read and written to scatter. Where
+// gathers_on_demand, collective_overhead_s too. 0 for any other kind.
+double pieces_seconds(CollectiveKind kind, double bytes, int ranks, const RuntimeProfile& runtime,
+                      const Cluster& cluster);
+
 // Device time of one operator's work, kernels back to back, without the host's launches.
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime);

@@ -52,6 +52,11 @@ class FieldCheck;
   FIELD(double, attention_efficiency, 1, factor) \
   FIELD(double, communication_efficiency, 1, factor) \
   FIELD(double, collective_overhead_s, 0, at_least_zero) \
+  FIELD(double, piece_overhead_s, 0, at_least_zero) \
+  FIELD(bool, gathers_by_tensor, false, any) \
+  FIELD(bool, gathers_on_demand, false, any) \
+  FIELD(double, live_parameters, 0, at_least_zero) \
+  FIELD(bool, updates_by_broadcast, false, any) \
   FIELD(double, optimizer_bytes_per_parameter, 0, at_least_zero) \
   FIELD(double, allocator_margin, 0, fraction) \
   FIELD(bool, dummy_weight_gradients, false, any) \

@@ -51,6 +51,8 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       shared_cores_(job_->cluster),
       ranks_copy_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
                   job_->cluster.nodes() == 1) {
+  for (const DeviceProfile& profile : job_->cluster.profiles)
+    slowest_.push_back(slowest_of(job_->cluster, profile));
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
@@ -259,7 +261,7 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
 double Estimator::optimizer_s(double elements, const DeviceKindAt& kind) const {
   const DeviceProfile& device = job_->cluster.profiles[kind.profile];
   return optimizer_seconds(elements * optimizer_bytes_, device) / job_->runtime.memory_bound_efficiency /
-         kept_speed(job_->cluster.devices(), job_->cluster, device) / kind.speed;
+         kept_speed(job_->cluster.devices(), job_->cluster, device) * slowest_[kind.profile] / kind.speed;
 }
 
 double Estimator::reading_s(const Plan& plan, const Frame& frame) const {
@@ -292,10 +294,13 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       const LayerSums& own = sums_of(c, frame, kind);
       const int begin = frame.cut->part(stage, 0).begin;
       // On the data stream, from the end of the last backward pass: each bucket and those behind it.
+      const double alone = own.backward[frame.cut->part(stage, 0).end] - own.backward[begin];
+      // ZeRO-3: the passes are longer than the computation in them.
+      const double paced = c.zero == 3 && alone > 0 ? times.first_backward / alone : 1;
       const auto after = [&](std::size_t i) {
         const Reductions::Step& step = all.steps[i];
         const double ready =
-            step.chunk > 0 ? -times.first_backward : own.backward[begin] - own.backward[step.part];
+            step.chunk > 0 ? -times.first_backward : paced * (own.backward[begin] - own.backward[step.part]);
         return ready + all.rest_s[i];
       };
       // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
@@ -308,6 +313,9 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       } else {
         for (std::size_t i = 0; i < count; ++i) ending.reduce = std::max(ending.reduce, after(i));
       }
+      if (c.zero < 2)
+        ending.reduce +=
+            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute);
     }
   }
   ending.reduce += all.last_s;
@@ -374,7 +382,7 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
   }
   double body =
       std::max(body_seconds(c, own, **stages, m), m * own.ports_s) + m * job_->runtime.micro_batch_overhead_s;
-  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages);
+  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages) + lost_to_gathers(plan, own);
   if (!host_waits) {
     // The host's way through the step: all that it issues, and what the device still has to do then.
     double earlier = 0;

@@ -215,6 +215,10 @@ double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, 
   return achieved_seconds(plan_collective(kind, bytes, shape, job.cluster), bytes, job.runtime);
 }
 
+double broadcasts_s(double bytes, int tensors, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_broadcasts(bytes, tensors, shape, job.cluster), bytes, job.runtime);
+}
+
 double transfer_s(double bytes, const GroupShape& shape, const Job& job) {
   return achieved_seconds(plan_transfer(bytes, shape, job.cluster), bytes, job.runtime);
 }

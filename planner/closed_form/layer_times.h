@@ -50,6 +50,7 @@ class ModelSketch {
 // job's runtime reaches of the fabric's.
 double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job);
 double transfer_s(double bytes, const GroupShape& shape, const Job& job);
+double broadcasts_s(double bytes, int tensors, const GroupShape& shape, const Job& job);  // plan_broadcasts
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;
