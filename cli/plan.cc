@@ -44,7 +44,7 @@ std::string verdict(const planner::SearchResult& result) {
 // The front, and what it covers.
 std::string pareto_table(const Job& job, const planner::SearchResult& result) {
   const bool priced = planner::usd_per_s(job.cluster) > 0;
-  const bool powered = planner::states_power(job.cluster);
+  const bool powered = states_power(job.cluster);
   std::vector<std::string> head = {"step"};
   if (priced) head.emplace_back("USD/step");
   if (powered) head.emplace_back("kWh/step");

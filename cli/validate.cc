@@ -26,7 +26,7 @@ struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives;
-  std::string markdown, rows;
+  std::string markdown, rows, runtime, cluster;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
   bool history = false;
@@ -113,54 +113,69 @@ int show_history(const Output& output) {
   return 0;
 }
 
-std::vector<std::string> summary_row(const std::string& name, const Json& block) {
-  const auto percent = [&](const char* key) {
-    return block.contains(key) && block.at(key).is_number()
-               ? fmt::format("{:.1f}%", 100 * block.at(key).get<double>())
-               : std::string();
-  };
-  const auto count = [&](const char* key) {
-    return block.contains(key) ? std::to_string(block.at(key).get<std::int64_t>()) : std::string();
+std::vector<std::string> summary_row(const std::string& name, const evidence::Figures& of) {
+  const auto percent = [&](double share) {
+    return of.rows > 0 ? fmt::format("{:.1f}%", 100 * share) : std::string();
   };
   std::vector<std::string> row = {name,
-                                  count("rows"),
-                                  count("skipped"),
-                                  percent("mape"),
-                                  percent("median_ape"),
-                                  percent("max_ape"),
-                                  percent("bias"),
-                                  percent("within_10_percent")};
-  if (block.contains("kendall_tau")) {
-    const bool any = block.at("groups").get<int>() > 0;
-    row.push_back(count("groups"));
-    row.push_back(any ? fmt::format("{:.2f}", block.at("kendall_tau").get<double>()) : "");
-    row.push_back(any ? fmt::format("{:.1f}%", 100 * block.at("regret").at("mean").get<double>()) : "");
+                                  std::to_string(of.rows),
+                                  std::to_string(of.skipped),
+                                  percent(of.mape),
+                                  percent(of.median_ape),
+                                  percent(of.max_ape),
+                                  percent(of.bias),
+                                  percent(of.within_10_percent)};
+  if (const auto& groups = of.groups) {
+    const bool any = groups->groups > 0;
+    row.push_back(std::to_string(groups->groups));
+    row.push_back(any ? fmt::format("{:.2f}", groups->kendall_tau) : "");
+    row.push_back(any ? fmt::format("{:.1f}%", 100 * groups->regret_mean) : "");
   }
   return row;
 }
 
 constexpr std::size_t kWorstRows = 10;
 
+// What rows of steps and of collectives have for people.
+struct Shown {
+  std::string file;
+  int line = 0;
+  std::string model, device;
+  int devices = 0;
+  std::string plan;
+  std::optional<evidence::Compared> seconds;
+  std::string skipped;
+};
+
+Shown shown(const evidence::PublishedRow& row) {
+  return {row.file,    row.line, row.model,  row.device.value_or(""),
+          row.devices, row.plan, row.step_s, row.skipped};
+}
+
+Shown shown(const evidence::CollectiveRow& row) {
+  return {row.file, row.line, "", row.device, row.devices, "", row.seconds, row.skipped};
+}
+
 // The rows that were missed most, and why rows were skipped.
-void print_rows(const Json& all, const Output& output) {
-  std::vector<const Json*> judged;
+template <typename Row>
+void print_rows(const std::vector<Row>& all, const Output& output) {
+  std::vector<Shown> judged;
   std::map<std::pair<std::string, std::string>, int> skipped;
-  for (const Json& row : all) {
-    if (row.contains("relative_error")) judged.push_back(&row);
-    if (row.contains("skipped"))
-      ++skipped[{row.at("file").get<std::string>(), row.at("skipped").get<std::string>()}];
+  for (const Row& one : all) {
+    Shown row = shown(one);
+    if (!row.skipped.empty()) ++skipped[{row.file, row.skipped}];
+    if (row.seconds) judged.push_back(std::move(row));
   }
-  const auto error = [](const Json* row) { return std::abs(row->at("relative_error").get<double>()); };
-  std::stable_sort(judged.begin(), judged.end(),
-                   [&](const Json* a, const Json* b) { return error(a) > error(b); });
+  std::stable_sort(judged.begin(), judged.end(), [](const Shown& a, const Shown& b) {
+    return std::abs(a.seconds->error) > std::abs(b.seconds->error);
+  });
   if (judged.size() > kWorstRows) judged.resize(kWorstRows);
   std::vector<std::vector<std::string>> rows;
-  for (const Json* row : judged)
-    rows.push_back({fmt::format("{}:{}", row->at("file").get<std::string>(), row->at("line").get<int>()),
-                    row->value("model", ""), row->value("gpu", ""), std::to_string(row->value("n_gpus", 0)),
-                    row->value("plan", ""), human_seconds(row->at("predicted_s").get<double>()),
-                    human_seconds(row->at("measured_s").get<double>()),
-                    error_text(row->at("predicted_s").get<double>(), row->at("measured_s").get<double>())});
+  for (const Shown& row : judged)
+    rows.push_back({fmt::format("{}:{}", row.file, row.line), row.model, row.device,
+                    std::to_string(row.devices), row.plan, human_seconds(row.seconds->predicted),
+                    human_seconds(row.seconds->measured),
+                    error_text(row.seconds->predicted, row.seconds->measured)});
   output.print(
       table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"}, rows));
   rows.clear();
@@ -169,40 +184,69 @@ void print_rows(const Json& all, const Output& output) {
 }
 
 // One line a source, under a line of all.
-void print_sources(const std::string& title, const Json& block, const Output& output) {
-  std::vector<std::vector<std::string>> rows = {summary_row("all", block.at("all"))};
-  for (const auto& [name, source] : block.at("sources").items()) {
-    const bool kind = source.contains("kind");
-    rows.push_back(summary_row(
-        kind ? fmt::format("{} ({})", name, source.at("kind").get<std::string>()) : name, source));
-  }
+void print_sources(const std::string& title, const evidence::Summary& summary, const Output& output) {
+  std::vector<std::vector<std::string>> rows = {summary_row("all", summary.all)};
+  for (const evidence::SourceFigures& source : summary.sources)
+    rows.push_back(
+        summary_row(source.kind ? fmt::format("{} ({})", source.name, name_of(*source.kind)) : source.name,
+                    source.figures));
   std::vector<std::string> header = {title,    "rows",  "skipped", "MAPE",
                                      "median", "worst", "bias",    "within 10%"};
-  if (block.at("all").contains("kendall_tau")) header.insert(header.end(), {"groups", "tau", "regret"});
+  if (summary.all.groups) header.insert(header.end(), {"groups", "tau", "regret"});
   for (auto& row : rows) row.resize(header.size());  // of a source without a row that counts
   output.print(table(header, rows));
 }
 
-int validate_published(const Json& result, const Output& output) {
-  if (result.at("all").at("rows") > 0 || result.at("all").at("skipped") > 0) {
-    print_sources("source", result, output);
-    print_rows(result.at("rows"), output);
+// Of tables of steps: what share of the rows is predicted, and of how many our memory model is wrong.
+void print_answered(const evidence::Figures& all, const Output& output) {
+  if (!all.asked || all.asked->rows == 0) return;
+  output.print(fmt::format(
+      "{:.1f}% of {} rows with a time or a rate are predicted; {} of them ran and are predicted not to fit\n",
+      100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
+}
+
+bool empty(const evidence::Figures& figures) {
+  return figures.rows == 0 && figures.skipped == 0;
+}
+
+int validate_published(const Options& options) {
+  const Output& output = options.output;
+  std::vector<evidence::ExplicitRow> rows;
+  const evidence::Published result = evidence::validate_published(
+      options.published, &rows, evidence::instead_of(options.runtime, options.cluster));
+  if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
+  if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
+  if (!empty(result.steps.all)) {
+    print_sources("source", result.steps, output);
+    print_answered(result.steps.all, output);
+    print_rows(result.rows, output);
   }
-  if (result.contains("memory")) {
-    const Json& memory = result.at("memory");
+  if (const auto& memory = result.memory) {
     output.print("\n");
-    print_sources("memory", memory, output);
-    const Json& fits = memory.at("fits");
+    print_sources("memory", memory->figures, output);
     output.print(fmt::format(
         "{} rows ran, {} of them predicted not to fit; {} ran out of memory, {} of them predicted to fit\n",
-        fits.at("ran").get<int>(), fits.at("said_not_to_fit").size(), fits.at("out_of_memory").get<int>(),
-        fits.at("said_to_fit").size()));
+        memory->ran, memory->said_not_to_fit.size(), memory->out_of_memory, memory->said_to_fit.size()));
   }
-  if (result.contains("throughput")) {
+  if (result.throughput) {
     output.print("\n");
-    print_sources("throughput", result.at("throughput"), output);
+    print_sources("throughput", *result.throughput, output);
   }
-  output.write(result);
+  output.write(to_json(result));
+  return 0;
+}
+
+int validate_collectives(const Options& options) {
+  const evidence::PublishedCollectives result =
+      evidence::validate_published_collectives(options.published_collectives);
+  if (!empty(result.all)) {
+    evidence::Summary summary{result.all, {}};
+    for (const evidence::CollectiveSource& source : result.sources)
+      summary.sources.push_back({source.name, source.all, {}});
+    print_sources("source", summary, options.output);
+    print_rows(result.rows, options.output);
+  }
+  options.output.write(to_json(result));
   return 0;
 }
 
@@ -213,17 +257,8 @@ int run(const Options& options) {
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
                     "expected one of PLAN, `published`, `published_collectives` and `history`");
   if (options.history) return show_history(options.output);
-  if (!options.published.empty()) {
-    std::vector<evidence::ExplicitRow> rows;
-    const Json result = evidence::validate_published(options.published, &rows);
-    if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
-    if (!options.markdown.empty())
-      write_file_atomically(options.markdown, evidence::published_markdown(result));
-    return validate_published(result, options.output);
-  }
-  if (!options.published_collectives.empty())
-    return validate_published(evidence::validate_published_collectives(options.published_collectives),
-                              options.output);
+  if (!options.published.empty()) return validate_published(options);
+  if (!options.published_collectives.empty()) return validate_collectives(options);
   return validate_plan(options);
 }
 
@@ -250,6 +285,17 @@ void add_published_options(Command& command, Options& options) {
                    .help = "with --published: writes each row that is predicted as a plan, with what was "
                            "taken to hold of it and why"},
                   options.rows));
+  command.add(text_option({.key = "runtime",
+                           .unit = "NAME|FILE|default",
+                           .help = "with --published: predicts rows of steps as if this runtime had run them",
+                           .fallback = "the rows' own"},
+                          options.runtime));
+  command.add(
+      text_option({.key = "cluster",
+                   .unit = "CLUSTER",
+                   .help = "with --published: predicts rows of steps on as many devices of this cluster",
+                   .fallback = "the rows' own"},
+                  options.cluster));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ int run(const Options& options) {
     throw UserError("`deadline_days` and `budget_usd` are of a whole training",
                     "expected `tokens` or `samples` beside them");
   std::vector<whatif::Varied> varied;
-  for (const std::string& text : options.vary) varied.push_back(whatif::parse_varied(text));
+  for (const std::string& text : options.vary) varied.push_back(parse_varied(text));
   check_varied(varied);
   Points all = points_of(options.request, varied);
   const whatif::Goal goal = goal_of(options, all.points);

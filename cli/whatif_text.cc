@@ -161,7 +161,7 @@ std::string unknowns(const whatif::Result& result) {
   for (const whatif::Point& point : result.points) {
     const Cluster& cluster = point.job->cluster;
     if (planner::usd_per_s(cluster) <= 0) add(unpriced, cluster.name);
-    if (!planner::states_power(cluster)) add(unpowered, cluster.name);
+    if (!states_power(cluster)) add(unpowered, cluster.name);
   }
   std::string text;
   if (!unpriced.empty())

@@ -223,7 +223,17 @@ std::vector<std::vector<int>> mesh_rings(const std::vector<int>& mesh_links, int
 
 int mesh_ring_links(const std::vector<int>& mesh_links, int devices, const std::vector<int>& members) {
   if (members.size() < 2) return 0;
-  if (members.size() == 2) return mesh_links[static_cast<std::size_t>(members[0]) * devices + members[1]];
+  const auto links = [&](int a, int b) {
+    return mesh_links[static_cast<std::size_t>(members[a]) * devices + members[b]];
+  };
+  const int n = static_cast<int>(members.size());
+  // Where all pairs are joined alike, rings use every link, in one direction or the other (complete directed
+  // graphs are decomposed into Hamiltonian cycles: Tillson 1980).
+  bool alike = links(0, 1) > 0;
+  for (int a = 0; a < n && alike; ++a)
+    for (int b = 0; b < n; ++b) alike = alike && (a == b || links(a, b) == links(0, 1));
+  if (alike) return links(0, 1) * (n - 1);
+  if (n == 2) return 0;
   return 2 * static_cast<int>(mesh_rings(mesh_links, devices, members).size());
 }
 

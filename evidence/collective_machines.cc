@@ -1,5 +1,7 @@
 #include "evidence/collective_machines.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -13,6 +15,8 @@ namespace orrery::evidence {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
+// Beyond any machine: a mesh is described by a number for every pair, a machine by every device.
+constexpr int kMostOfMesh = 64, kMostDevices = 1 << 20;
 
 IntraKind kind_from(const std::string& name) {
   if (name == "nvlink-mesh") return IntraKind::nvlink_mesh;
@@ -84,6 +88,10 @@ std::optional<Cluster> collective_machine(const StatedMachine& machine, std::str
     return std::nullopt;
   }
   const proto::DeviceLink& link = find_link(known->link());
+  if (std::max(machine.devices, machine.nodes) > kMostDevices) {
+    *why_not = fmt::format("no machine has {} devices", std::max(machine.devices, machine.nodes));
+    return std::nullopt;
+  }
   int per_node = std::max(1, machine.devices_per_node);
   int nodes = std::max(1, machine.nodes);
   int joined = 1;
@@ -95,6 +103,11 @@ std::optional<Cluster> collective_machine(const StatedMachine& machine, std::str
     nodes = domains;
   }
   per_node = std::max(per_node, (machine.devices + nodes - 1) / nodes);
+  const bool mesh = kind_from(link.kind()) == IntraKind::nvlink_mesh;
+  if (per_node > (mesh ? kMostOfMesh : kMostDevices)) {
+    *why_not = fmt::format("no node joins {} devices by {}", per_node, link.kind());
+    return std::nullopt;
+  }
 
   Cluster cluster;
   cluster.name = machine.gpu;

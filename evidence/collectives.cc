@@ -1,15 +1,15 @@
 #include "evidence/collectives.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
 
 #include "base/csv.h"
 #include "base/error.h"
-#include "cost/collective_cost.h"
 #include "evidence/collective_machines.h"
 #include "evidence/rules.h"
-#include "evidence/statistics.h"
 #include "proto/evidence.pb.h"
 
 namespace orrery::evidence {
@@ -109,12 +109,35 @@ std::optional<Prediction> predict(Row& row) {
   return p;
 }
 
-// Statistics over signed relative errors.
-struct Statistics {
+// Signed relative errors.
+struct Errors {
   std::vector<double> errors;
   int skipped = 0;
 
-  Json json() const { return error_figures(errors, skipped); }
+  Figures figures() const { return error_figures(errors, skipped); }
+};
+
+// Those above a mebibyte stand by themselves too, by source and by machine.
+struct Tallies {
+  Errors all, above;
+  std::map<std::string, Errors> files, files_above, machines_above;
+
+  void skip(const CollectiveRow& row) {
+    ++all.skipped;
+    ++files[row.file].skipped;
+  }
+  void add(const CollectiveRow& row) {
+    constexpr double kMebibyte = 1024.0 * 1024.0;
+    const double error = row.seconds->error;
+    all.errors.push_back(error);
+    files[row.file].errors.push_back(error);
+    if (row.size_bytes <= kMebibyte) return;
+    above.errors.push_back(error);
+    files_above[row.file].errors.push_back(error);
+    machines_above[fmt::format("{}, {} {}, {}", row.device, row.nodes, row.nodes == 1 ? "node" : "nodes",
+                               row.collective)]
+        .errors.push_back(error);
+  }
 };
 
 std::vector<Row> read_rows(const std::string& file) {
@@ -133,63 +156,40 @@ std::vector<Row> read_rows(const std::string& file) {
 
 }  // namespace
 
-Json validate_published_collectives(const std::vector<std::string>& csv_files) {
-  constexpr double kMebibyte = 1024.0 * 1024.0;
-  Json list = Json::array();
-  Statistics all;
-  Statistics above;
-  std::map<std::string, Statistics> files;
-  std::map<std::string, Statistics> files_above;
-  std::map<std::string, Statistics> machines_above;
+PublishedCollectives validate_published_collectives(const std::vector<std::string>& csv_files) {
+  PublishedCollectives result;
+  Tallies tallies;
   for (const std::string& file : csv_files) {
     for (Row& row : read_rows(file)) {
       const auto prediction = predict(row);
-      Json out;
-      out["file"] = row.file;
-      out["line"] = row.line;
-      out["source"] = row.source;
-      out["collective"] = row.collective;
-      out["gpu"] = row.machine.gpu;
-      out["n_gpus"] = row.machine.devices;
-      out["n_nodes"] = row.machine.nodes;
-      out["size_bytes"] = row.size_bytes;
+      CollectiveRow& judged = result.rows.emplace_back();
+      judged.file = row.file;
+      judged.line = row.line;
+      judged.source = row.source;
+      judged.collective = row.collective;
+      judged.device = row.machine.gpu;
+      judged.devices = row.machine.devices;
+      judged.nodes = row.machine.nodes;
+      judged.size_bytes = row.size_bytes;
+      judged.skipped = prediction ? row.implausible : row.skipped;
       if (prediction) {
-        const double error = (prediction->seconds - row.measured_s) / row.measured_s;
-        out["predicted_s"] = prediction->seconds;
-        out["measured_s"] = row.measured_s;
-        out["relative_error"] = error;
-        out["algorithm"] = name_of(prediction->plan.algorithm);
-        out["protocol"] = name_of(prediction->plan.protocol);
-        if (row.implausible.empty()) {
-          all.errors.push_back(error);
-          files[row.file].errors.push_back(error);
-          if (row.size_bytes > kMebibyte) {
-            above.errors.push_back(error);
-            files_above[row.file].errors.push_back(error);
-            machines_above[row.machine.gpu + ", " + std::to_string(row.machine.nodes) +
-                           (row.machine.nodes == 1 ? " node, " : " nodes, ") + row.collective]
-                .errors.push_back(error);
-          }
-        }
+        judged.seconds = {prediction->seconds, row.measured_s,
+                          (prediction->seconds - row.measured_s) / row.measured_s};
+        judged.algorithm = prediction->plan.algorithm;
+        judged.protocol = prediction->plan.protocol;
       }
-      const std::string& reason = prediction ? row.implausible : row.skipped;
-      if (!reason.empty()) {
-        out["skipped"] = reason;
-        ++all.skipped;
-        ++files[row.file].skipped;
-      }
-      list.push_back(std::move(out));
+      if (!judged.skipped.empty())
+        tallies.skip(judged);
+      else
+        tallies.add(judged);
     }
   }
-  Json result;
-  result["all"] = all.json();
-  result["above_1_mib"] = above.json();
-  for (const auto& [file, statistics] : files) {
-    result["sources"][file] = statistics.json();
-    result["sources"][file]["above_1_mib"] = files_above[file].json();
-  }
-  for (const auto& [machine, statistics] : machines_above) result["machines"][machine] = statistics.json();
-  result["rows"] = std::move(list);
+  result.all = tallies.all.figures();
+  result.above_1_mib = tallies.above.figures();
+  for (const auto& [file, errors] : tallies.files)
+    result.sources.push_back({file, errors.figures(), tallies.files_above[file].figures()});
+  for (const auto& [machine, errors] : tallies.machines_above)
+    result.machines.emplace_back(machine, errors.figures());
   return result;
 }
 

@@ -2,21 +2,42 @@
 // (docs/collectives.md).
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "cost/collective_cost.h"
+#include "evidence/statistics.h"
 
 namespace orrery::evidence {
 
-// Predicts every row of the tables on a description of the machine that the row names. The result is the
-// JSON of `validate --published-collectives`:
-//   rows: file, line, source, collective, gpu, n_gpus, n_nodes, size_bytes, and either predicted_s,
-//         measured_s, relative_error, algorithm, protocol or `skipped` (why; what is implausible in itself
-//         is predicted all the same and stays out of the statistics);
-//   all, above_1_mib, sources (by file), machines (by GPU, nodes and collective):
-//         rows, skipped, mape, median_ape, max_ape, bias, within_10_percent.
-// Throws UserError for a missing or malformed file, or one whose header is of neither kind of table.
-Json validate_published_collectives(const std::vector<std::string>& csv_files);
+struct CollectiveRow {
+  std::string file;  // with its ending
+  int line = 0;
+  std::string source, collective, device;  // as the table has them
+  int devices = 0, nodes = 0;
+  double size_bytes = 0;
+  std::optional<Compared> seconds;
+  Algorithm algorithm = Algorithm::ring;  // predicted
+  Protocol protocol = Protocol::simple;   // likewise
+  // Why it was not judged. What is implausible in itself is predicted all the same.
+  std::string skipped;
+};
+
+struct CollectiveSource {
+  std::string name;  // the file
+  Figures all, above_1_mib;
+};
+struct PublishedCollectives {
+  std::vector<CollectiveRow> rows;
+  Figures all, above_1_mib;
+  std::vector<CollectiveSource> sources;
+  std::vector<std::pair<std::string, Figures>> machines;  // by device, nodes and collective; above 1 MiB
+};
+
+// Predicts every row of the tables on a description of the machine that the row names. Throws UserError for a
+// missing or malformed file, or one whose header is of neither kind of table.
+PublishedCollectives validate_published_collectives(const std::vector<std::string>& csv_files);
 
 }  // namespace orrery::evidence

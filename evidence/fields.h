@@ -14,14 +14,14 @@ namespace orrery::evidence {
 
 class Fields {
  public:
-  Fields(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
+  Fields(const CsvTable& table, const CsvRow& row) : table_(&table), row_(&row) {}
 
   // From now on `column` says `text`.
   void set(const std::string& column, std::string text) { said_[column] = std::move(text); }
 
   const std::string& text(std::string_view column) const {
     const auto said = said_.find(column);
-    return said != said_.end() ? said->second : table_.field(row_, column);
+    return said != said_.end() ? said->second : table_->field(*row_, column);
   }
   bool stated(std::string_view column) const { return !text(column).empty(); }
   // 0 where the column is empty or no number.
@@ -40,18 +40,19 @@ class Fields {
     const int value = count(column);
     return value > 0 ? value : otherwise;
   }
-  int line() const { return row_.line; }
-  const std::string& file() const { return table_.file; }
+  int line() const { return row_->line; }
+  const std::string& file() const { return table_->file; }
 
  private:
-  const CsvTable& table_;
-  const CsvRow& row_;
+  const CsvTable* table_;
+  const CsvRow* row_;
   std::map<std::string, std::string, std::less<>> said_;
 };
 
 // Why a row cannot be predicted.
 struct Unreadable {
   std::string why;
+  bool counts = true;  // it is among the rows that ask for a prediction
 };
 
 }  // namespace orrery::evidence

@@ -16,6 +16,9 @@ namespace orrery::evidence {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
+// Assumed::widens. Half or twice the catalog's ports are usual for a device, and a fifth of a step is theirs.
+constexpr double kUnknownNetworkWidens = 0.05;
+constexpr double kUnevenNodesWiden = 0.05;
 
 void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster) {
   NodeType& node = cluster->groups.front().node;
@@ -26,12 +29,16 @@ void set_ports(int ports, double gigabits, Transport transport, Cluster* cluster
   deal_ports(&node);
 }
 
-// Ports of a node and bytes a second of one, as the words of a column have them.
-void read_network(const std::string& words, Cluster* cluster) {
+// Ports of a node and bytes a second of one, as the words of a column have them; false where they have none.
+bool read_network(const std::string& words, Cluster* cluster, int* slices) {
   const int devices = cluster->groups.front().node.devices;
   for (const proto::PublishedNetwork& known : published_machines().network()) {
     auto taken = match_pattern(known.pattern(), words);
     if (!taken) continue;
+    if (taken->contains("slices")) {
+      *slices = std::max(1, std::atoi((*taken)["slices"].c_str()));
+      return true;
+    }
     const auto number = [&](const char* name) { return std::atof((*taken)[name].c_str()); };
     int ports = taken->contains("ports") ? std::atoi((*taken)["ports"].c_str()) : known.ports();
     double gigabits = known.gigabits() > 0 ? known.gigabits() : number("gigabits");
@@ -43,17 +50,88 @@ void read_network(const std::string& words, Cluster* cluster) {
       gigabits = number("device_gigabits");
     }
     set_ports(ports, gigabits, transport_from(known.transport()), cluster);
-    return;
+    return true;
   }
+  return false;
 }
 
-// A board with fewer devices than the catalog's node, and as much smaller a share of its ports.
-void shrink_node(int per_node, NodeType* node) {
-  node->nic.count = std::max(1, node->nic.count * per_node / node->devices);
-  node->devices = per_node;
+Cluster cluster_of(const proto::PublishedDevice& known) {
+  Cluster cluster = load_cluster(known.cluster());
+  NodeType& node = cluster.groups.front().node;
+  if (!known.device().empty()) cluster.profiles[node.profile] = catalog_device(known.device());
+  if (known.intra_bytes_per_s() > 0) {
+    node.intra.bandwidth_bytes_per_s = known.intra_bytes_per_s();
+    node.intra.bridge_bandwidth_bytes_per_s = known.intra_bytes_per_s();
+  }
+  return cluster;
+}
+
+// A node with more or fewer devices than the catalog's, and as large a share of its ports.
+void resize_node(int devices, NodeType* node) {
+  node->nic.count = std::max(1, node->nic.count * devices / node->devices);
+  node->devices = devices;
+  node->intra.devices_per_bridge = std::min(node->intra.devices_per_bridge, devices);
   deal_ports(node);
   // Boards of four (Jean Zay, p3.8xlarge): every pair joined alike.
   if (node->intra.kind == IntraKind::nvlink_mesh) join_alike(node, 2);
+}
+
+const proto::PublishedDevice& device_or_nearest(const std::string& words, std::vector<Assumed>* assumed) {
+  const proto::PublishedDevice* known = find_device(words);
+  if (known == nullptr || known->cluster().empty()) known = &published_machines().unknown_device();
+  if (known->widens() > 0)
+    assumed->push_back({fmt::format("the device '{}' as {}", words,
+                                    known->device().empty() ? known->cluster() : known->device()),
+                        known->why(), known->widens()});
+  return *known;
+}
+
+std::vector<std::string> parts_of(const std::string& text, std::string_view between) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(between, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + between.size();
+  }
+  return parts;
+}
+
+// So many nodes of each kind as its words say, else as evenly as can be, first kinds first. The fabric is the
+// first kind's; of networks with a rate for each (a / b) every kind has its own.
+Cluster unlike_nodes(const std::vector<std::string>& kinds, const StepMachine& stated,
+                     std::vector<Assumed>* assumed) {
+  const auto count = static_cast<int>(kinds.size());
+  if (stated.per_node <= 0 || stated.devices % stated.per_node != 0)
+    throw Unreadable{fmt::format("{} devices of several kinds are no whole nodes", stated.devices)};
+  const int nodes = stated.devices / stated.per_node;
+  const std::vector<std::string> networks = parts_of(stated.network, " / ");
+  Cluster cluster;
+  int placed = 0;
+  for (int kind = 0; kind < count; ++kind) {
+    Cluster part = cluster_of(device_or_nearest(kinds[kind], assumed));
+    NodeType node = part.groups.front().node;
+    resize_node(stated.per_node, &node);
+    part.groups.front().node = node;
+    int slices = 1;
+    read_network(networks[kind < static_cast<int>(networks.size()) ? kind : 0], &part, &slices);
+    node = part.groups.front().node;
+    const auto taken = match_pattern("{nodes} node", kinds[kind]);
+    const int even = nodes / count + (kind < nodes % count ? 1 : 0);
+    const int many = std::min(taken ? std::atoi(taken->at("nodes").c_str()) : even, nodes - placed);
+    if (many <= 0) continue;
+    placed += many;
+    if (cluster.groups.empty()) {
+      cluster = part;
+      cluster.groups.clear();
+      cluster.profiles.clear();
+    }
+    cluster.profiles.push_back(part.profiles[node.profile]);
+    node.profile = static_cast<int>(cluster.profiles.size()) - 1;
+    cluster.groups.push_back({node, many});
+  }
+  if (placed != nodes)
+    throw Unreadable{fmt::format("the kinds of nodes add up to {} instead of {}", placed, nodes)};
+  return cluster;
 }
 
 }  // namespace
@@ -74,14 +152,7 @@ const proto::DeviceLink& find_link(const std::string& name) {
 Cluster cluster_with_device(const std::string& words, const std::string& lacking) {
   const proto::PublishedDevice* known = find_device(words);
   if (known == nullptr || known->cluster().empty()) throw Unreadable{lacking + " '" + words + "'"};
-  Cluster cluster = load_cluster(known->cluster());
-  NodeType& node = cluster.groups.front().node;
-  if (!known->device().empty()) cluster.profiles[node.profile] = catalog_device(known->device());
-  if (known->intra_bytes_per_s() > 0) {
-    node.intra.bandwidth_bytes_per_s = known->intra_bytes_per_s();
-    node.intra.bridge_bandwidth_bytes_per_s = known->intra_bytes_per_s();
-  }
-  return cluster;
+  return cluster_of(*known);
 }
 
 void deal_ports(NodeType* node) {
@@ -102,26 +173,47 @@ Transport transport_from(const std::string& name) {
   throw InternalError("evidence/data/machines.textproto has the transport '" + name + "'");
 }
 
-Cluster step_machine(const std::string& device, int devices, int per_node, const std::string& network) {
-  Cluster cluster = cluster_with_device(device, "no catalog cluster of the device");
-  const proto::PublishedDevice& known = *find_device(device);
+Cluster as_many(Cluster cluster, int devices, std::vector<Assumed>* assumed) {
+  cluster.groups.resize(1);
+  cluster.groups.front().count = 1;
+  NodeType& node = cluster.groups.front().node;
+  if (devices < node.devices || devices % node.devices == 0) return with_devices(std::move(cluster), devices);
+  // The fewest nodes that the devices fill evenly, with a port a device.
+  int nodes = (devices + node.devices - 1) / node.devices;
+  while (devices % nodes != 0) ++nodes;
+  assumed->push_back({fmt::format("{} nodes of {} devices", nodes, devices / nodes),
+                      fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices),
+                      kUnevenNodesWiden});
+  resize_node(devices / nodes, &node);
+  return with_nodes(std::move(cluster), nodes);
+}
+
+Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
+  if (stated.device.empty()) throw Unreadable{"the device is not named"};
+  if (const std::vector<std::string> kinds = parts_of(stated.device, " + "); kinds.size() > 1)
+    return unlike_nodes(kinds, stated, assumed);
+  const proto::PublishedDevice& known = device_or_nearest(stated.device, assumed);
+  Cluster cluster = cluster_of(known);
   NodeType& node = cluster.groups.front().node;
   const bool rack = !known.link().empty() && find_link(known.link()).domain() > 0;
-  if (!rack && per_node > 0 && per_node < node.devices && devices > per_node) shrink_node(per_node, &node);
-  read_network(network, &cluster);
-  if (devices < node.devices || devices % node.devices == 0) {
-    cluster.groups.front().count = 1;
-    return with_devices(std::move(cluster), devices);
-  }
+  if (!rack && known.domain() == 0 && stated.per_node > 0 && stated.per_node < node.devices &&
+      stated.devices > stated.per_node)
+    resize_node(stated.per_node, &node);
+  int slices = known.domain() > 0 ? (stated.devices + known.domain() - 1) / known.domain() : 1;
+  if (!read_network(stated.network, &cluster, &slices) && stated.devices > node.devices)
+    assumed->push_back({fmt::format("the network of {}", cluster.name),
+                        stated.network.empty() ? "the row names none" : "its words name no rate",
+                        kUnknownNetworkWidens});
+  if (known.domain() > 0 && stated.devices % slices == 0) resize_node(stated.devices / slices, &node);
   // A rack of which each job takes its part.
-  const int racks = (devices + node.devices - 1) / node.devices;
-  if (rack && devices % racks == 0) {
-    node.devices = devices / racks;
+  const int racks = (stated.devices + node.devices - 1) / node.devices;
+  if (rack && racks > 1 && stated.devices % node.devices != 0 && stated.devices % racks == 0) {
+    node.devices = stated.devices / racks;
     node.nic.count = node.devices;
     deal_ports(&node);
     return with_nodes(std::move(cluster), racks);
   }
-  throw Unreadable{fmt::format("{} devices are no whole number of nodes of {}", devices, node.devices)};
+  return as_many(std::move(cluster), stated.devices, assumed);
 }
 
 Cluster throughput_machine(const std::string& device, int devices, int per_node,

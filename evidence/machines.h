@@ -2,13 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "evidence/rules.h"
 #include "topologies/cluster.h"
 
 namespace orrery::proto {
 class DeviceLink;
 class PublishedDevice;
-class Reading;
 }  // namespace orrery::proto
 
 namespace orrery::evidence {
@@ -27,9 +28,18 @@ void deal_ports(NodeType* node);
 void join_alike(NodeType* node, int links);
 Transport transport_from(const std::string& name);
 
-// The machine of a training step: `devices` of nodes of `per_node` (0: the catalog's), joined as `network`
-// says (else as the catalog's). Throws Unreadable.
-Cluster step_machine(const std::string& device, int devices, int per_node, const std::string& network);
+// The machine of a training step, as the columns of its row have it.
+struct StepMachine {
+  std::string device;
+  int devices = 0;
+  int per_node = 0;     // 0: the catalog's
+  std::string network;  // empty: the catalog's
+};
+// A device that is not known becomes the nearest that is, and nodes are as large as the number of devices
+// takes: what was taken to hold is added to `assumed`. Throws Unreadable where no device is named.
+Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed);
+// So many devices of the first kind of node of `cluster`.
+Cluster as_many(Cluster cluster, int devices, std::vector<Assumed>* assumed);
 // The machine of a data-parallel measurement: as many nodes of `per_node` as there must be, with the ports
 // that the reading has.
 Cluster throughput_machine(const std::string& device, int devices, int per_node,

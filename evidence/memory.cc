@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "evidence/memory_tables.h"
-#include "planner/evaluation/evaluation.h"
 
 namespace orrery::evidence {
 
@@ -27,6 +27,17 @@ double bytes_of(const Memory& memory, MemoryKind kind) {
   }
 }
 
+// Logs are of jobs that we would refuse, too: interleaved stages whose number divides no number of
+// micro-batches, experts sharded in groups.
+bool is_sound(const Plan& plan) {
+  try {
+    check_plan(plan);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 MemoryJudge::Source& MemoryJudge::source_of(const std::string& name) {
@@ -41,38 +52,22 @@ void MemoryJudge::add(const std::string& name, MemoryKind kind, const Judged& ju
   all_.push_back(judged);
 }
 
-void MemoryJudge::add_step(const ExplicitRow& row, const Memory& predicted, Json* json) {
-  (*json)["fits"] = predicted.fits();
+void MemoryJudge::add_step(const ExplicitRow& row, const Memory& predicted, PublishedRow* judged) {
+  judged->fits = predicted.fits();
   if (row.measured_bytes > 0) {
     const double bytes = bytes_of(predicted, row.memory_kind);
-    (*json)["predicted_bytes"] = bytes;
-    (*json)["measured_bytes"] = row.measured_bytes;
-    (*json)["memory_kind"] = name_of(row.memory_kind);
-    (*json)["memory_error"] = bytes / row.measured_bytes - 1;
+    judged->memory_bytes = {bytes, row.measured_bytes, bytes / row.measured_bytes - 1};
+    judged->memory_kind = row.memory_kind;
     add(row.file, row.memory_kind, {bytes, row.measured_bytes, row.group, row.label});
   }
-  const auto listed = [&] {
-    return Json{{"file", row.file},
-                {"line", row.line},
-                {"model", json->at("model")},
-                {"plan", row.label},
-                {"predicted_bytes", predicted.total},
-                {"capacity", predicted.capacity}};
-  };
+  const Misjudged listed = {row.file,  row.line,        judged->model,
+                            row.label, predicted.total, predicted.capacity};
   if (row.out_of_memory) {
-    ++out_of_memory_;
-    if (predicted.fits()) said_to_fit_.push_back(listed());
+    ++found_.out_of_memory;
+    if (predicted.fits()) found_.said_to_fit.push_back(listed);
   } else if (row.measured_s > 0 || row.measured_bytes > 0) {
-    ++ran_;
-    bool fits = predicted.fits();
-    if (!fits && !(row.recompute_stated && row.sharding_stated)) {
-      // What the row leaves open may have been what saves most.
-      Plan thrifty = row.plan;
-      if (!row.recompute_stated) thrifty.choices.recompute = Recompute::full;
-      if (!row.sharding_stated && thrifty.choices.dp * thrifty.choices.cp > 1) thrifty.choices.zero = 3;
-      fits = planner::predict_memory(thrifty).fits();
-    }
-    if (!fits) said_not_to_fit_.push_back(listed());
+    ++found_.ran;
+    if (!predicted.fits()) found_.said_not_to_fit.push_back(listed);
   }
 }
 
@@ -80,49 +75,43 @@ bool MemoryJudge::is_memory_table(const CsvTable& table) {
   return is_configuration_table(table) || is_korthikanti_table(table);
 }
 
-void MemoryJudge::add_table(const std::string& source, const CsvTable& table, Json* rows) {
+void MemoryJudge::add_table(const std::string& source, const CsvTable& table, std::vector<PublishedRow>* rows,
+                            std::vector<ExplicitRow>* explicit_rows) {
   const bool configuration = is_configuration_table(table);
   for (const CsvRow& fields : table.rows) {
-    Json row;
-    row["file"] = source;
-    row["line"] = fields.line;
-    row["source"] = table.field(fields, "source");
-    row["model"] = table.field(fields, configuration ? "test_case" : "model");
+    PublishedRow row;
+    row.file = source;
+    row.line = fields.line;
+    row.source = table.field(fields, "source");
+    row.model = table.field(fields, configuration ? "test_case" : "model");
     try {
-      const MemoryRow judged =
-          configuration ? read_configuration(table, fields) : read_korthikanti(table, fields);
-      row["plan"] = judged.row.label;
-      row["predicted_bytes"] = judged.predicted;
-      row["measured_bytes"] = judged.measured;
-      row["memory_kind"] = name_of(MemoryKind::allocated);
-      row["memory_error"] = judged.predicted / judged.measured - 1;
+      MemoryRow judged = configuration ? read_configuration(table, fields) : read_korthikanti(table, fields);
+      row.plan = judged.row.label;
+      row.memory_bytes = {judged.predicted, judged.measured, judged.predicted / judged.measured - 1};
       add(source, MemoryKind::allocated,
           {judged.predicted, judged.measured, judged.row.group, judged.row.label});
+      if (configuration && explicit_rows != nullptr && is_sound(judged.row.plan))
+        explicit_rows->push_back(std::move(judged.row));
     } catch (const Unreadable& why) {
-      row["skipped"] = why.why;
+      row.skipped = why.why;
     } catch (const UserError& error) {
-      row["skipped"] = error.what();
+      row.skipped = error.what();
     }
-    if (row.contains("skipped")) ++source_of(source).skipped;
+    if (!row.skipped.empty()) ++source_of(source).skipped;
     rows->push_back(std::move(row));
   }
 }
 
-Json MemoryJudge::json() const {
+std::optional<MemorySummary> MemoryJudge::summary() const {
+  if (all_.empty() && found_.ran + found_.out_of_memory == 0) return std::nullopt;
+  MemorySummary summary = found_;
   int skipped = 0;
-  for (const auto& [name, source] : sources_) skipped += source.skipped;
-  Json json;
-  json["all"] = figures(all_, skipped);
-  json["sources"] = Json::object();
   for (const auto& [name, source] : sources_) {
-    json["sources"][name] = figures(source.rows, source.skipped);
-    json["sources"][name]["kind"] = name_of(source.kind);
+    skipped += source.skipped;
+    summary.figures.sources.push_back({name, figures(source.rows, source.skipped), source.kind});
   }
-  json["fits"] = {{"ran", ran_},
-                  {"said_not_to_fit", said_not_to_fit_},
-                  {"out_of_memory", out_of_memory_},
-                  {"said_to_fit", said_to_fit_}};
-  return json;
+  summary.figures.all = figures(all_, skipped);
+  return summary;
 }
 
 }  // namespace orrery::evidence

@@ -2,30 +2,28 @@
 // of published/memory. docs/accuracy.md lists the rules.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/csv.h"
-#include "base/json.h"
-#include "evidence/row.h"
-#include "evidence/statistics.h"
+#include "evidence/published.h"
 
 namespace orrery::evidence {
 
 class MemoryJudge {
  public:
-  // A row of a table of steps, with a memory figure or without: whether it ran is judged as well. Adds
-  // predicted_bytes, measured_bytes, memory_kind, memory_error, fits to `json`.
-  void add_step(const ExplicitRow& row, const planner::Memory& predicted, Json* json);
-  // Whole tables. Appends to `rows`.
+  // A row of a table of steps, with a memory figure or without: whether it ran is judged as well. Fills
+  // in what `judged` has of memory.
+  void add_step(const ExplicitRow& row, const planner::Memory& predicted, PublishedRow* judged);
+  // Whole tables. Appends to `rows`; rows that a plan expresses go to `explicit_rows` where it is given.
   static bool is_memory_table(const CsvTable& table);
-  void add_table(const std::string& source, const CsvTable& table, Json* rows);
+  void add_table(const std::string& source, const CsvTable& table, std::vector<PublishedRow>* rows,
+                 std::vector<ExplicitRow>* explicit_rows);
 
-  bool empty() const { return all_.empty() && ran_ + out_of_memory_ == 0; }
-  // The block `memory`: all, sources (by file; kind says what is counted), fits {ran,
-  // said_not_to_fit, out_of_memory, said_to_fit: the latter two of rows}.
-  Json json() const;
+  // None where there were no rows of memory.
+  std::optional<MemorySummary> summary() const;
 
  private:
   struct Source {
@@ -38,8 +36,7 @@ class MemoryJudge {
 
   std::vector<Judged> all_;
   std::vector<std::pair<std::string, Source>> sources_;
-  int ran_ = 0, out_of_memory_ = 0;
-  Json said_not_to_fit_ = Json::array(), said_to_fit_ = Json::array();
+  MemorySummary found_;  // but for the figures
 };
 
 }  // namespace orrery::evidence

@@ -162,9 +162,6 @@ MemoryRow read_configuration(const CsvTable& table, const CsvRow& fields) {
   const Choices& c = plan.choices;
   // The last rank writes the log: the last stage's.
   result.predicted = planner::predict_memory_of_stage(plan, c.pp - 1).allocated;
-  const double logits = static_cast<double>(c.micro_batch) * job->training.seq_len / c.cp *
-                        job->workload.transformer->vocab / c.tp;
-  result.predicted += (found.reading().logit_bytes() + found.reading().waiting_logit_bytes() * c.pp) * logits;
   result.row = begin_row(table, fields, found.findings);
   result.row.plan = plan;
   result.row.group =

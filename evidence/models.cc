@@ -1,6 +1,11 @@
 #include "evidence/models.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
 
 #include "evidence/fields.h"
 #include "evidence/rules.h"
@@ -12,11 +17,20 @@
 namespace orrery::evidence {
 namespace {
 
+constexpr int kUsualHeadDim = 128;
+constexpr double kHeadsWiden = 0.03;  // Assumed::widens
+
+std::string without_separators(std::string text) {
+  std::erase_if(text, [](char c) { return c == ' ' || c == '-' || c == '_'; });
+  return text;
+}
+
 const proto::PublishedModel& known_model(const std::string& stated) {
   const std::string name = lower(stated);
+  const std::string joined = without_separators(name);
   for (const proto::PublishedModel& model : published_models().model())
     if (std::any_of(model.word().begin(), model.word().end(),
-                    [&](const std::string& word) { return contains(name, word); }))
+                    [&](const std::string& word) { return contains(name, word) || contains(joined, word); }))
       return model;
   throw Unreadable{"no model is like '" + stated + "'"};
 }
@@ -30,17 +44,77 @@ proto::Transformer transformer_of(const proto::PublishedModel& known) {
   return workload.transformer();
 }
 
-void set_dimensions(const StatedModel& model, proto::Transformer* t) {
+// The parameters that a name says, as in "GPT3-6.7B" and "OPT-350M"; 0: none.
+double size_in(const std::string& name) {
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    if (std::isdigit(static_cast<unsigned char>(name[at])) == 0) continue;
+    char* end = nullptr;
+    const double number = std::strtod(name.c_str() + at, &end);
+    at = static_cast<std::size_t>(end - name.c_str());
+    while (*end == ' ') ++end;
+    const bool whole = *end != 0 && std::isalnum(static_cast<unsigned char>(end[1])) == 0;
+    if (whole && std::tolower(*end) == 'b') return number * 1e9;
+    if (whole && std::tolower(*end) == 'm') return number * 1e6;
+  }
+  return 0;
+}
+
+// As wide as most models' are, and dealt evenly to eight tensor ranks where that can be.
+void set_heads(proto::Transformer* t, std::vector<Assumed>* assumed) {
+  const auto off = [&](int heads) {
+    return std::abs(t->hidden() / heads - kUsualHeadDim) + (heads % 8 == 0 ? 0 : kUsualHeadDim);
+  };
+  int best = 1;
+  for (int heads = 1; heads <= t->hidden() / 8; ++heads)
+    if (t->hidden() % (heads * 8) == 0 && off(heads) < off(best)) best = heads;
+  if (t->hidden() % best != 0 || t->hidden() == 0) return;
+  t->set_heads(best);
+  if (assumed != nullptr)
+    assumed->push_back({fmt::format("{} heads", best), "about 128 wide, as most models' are", kHeadsWiden});
+}
+
+// The shape of a model of which only the size is known: the nearest published, with as many layers as the
+// size takes (a layer's parameters: 12 hidden^2).
+void set_shape(double parameters, proto::Transformer* t, std::vector<Assumed>* assumed) {
+  const proto::PublishedModels& known = published_models();
+  if (t->hidden() > 0) {
+    t->set_layers(std::max(1, static_cast<int>(std::lround(parameters / 12 / t->hidden() / t->hidden()))));
+    if (assumed != nullptr)
+      assumed->push_back({fmt::format("{} layers", t->layers()), "as many as its parameters take",
+                          known.shape_widens() / 2});
+    return;
+  }
+  const auto distance = [&](const proto::PublishedShape& shape) {
+    return std::abs(std::log(shape.parameters() / parameters));
+  };
+  const proto::PublishedShape& shape =
+      *std::min_element(known.shape().begin(), known.shape().end(),
+                        [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  t->set_layers(std::max(1, static_cast<int>(std::lround(shape.layers() * parameters / shape.parameters()))));
+  t->set_hidden(shape.hidden());
+  t->set_heads(shape.heads());
+  if (assumed != nullptr)
+    assumed->push_back(
+        {fmt::format("{} layers, hidden size {}, {} heads", t->layers(), t->hidden(), t->heads()),
+         known.shape_why(), known.shape_widens()});
+}
+
+void set_dimensions(const StatedModel& model, proto::Transformer* t, std::vector<Assumed>* assumed) {
   const bool other =
       (model.hidden > 0 && model.hidden != t->hidden()) || (model.heads > 0 && model.heads != t->heads());
   if (model.layers > 0) t->set_layers(model.layers);
   if (model.hidden > 0) t->set_hidden(model.hidden);
   if (model.heads > 0) t->set_heads(model.heads);
+  const double parameters = model.parameters > 0 ? model.parameters : size_in(model.name);
+  if (t->layers() == 0 && parameters > 0) set_shape(parameters, t, assumed);
+  if (t->heads() == 0) set_heads(t, assumed);
   if (t->layers() == 0 || t->hidden() == 0 || t->heads() == 0)
     throw Unreadable{"layers, hidden size or heads are not stated"};
   if (model.kv_heads > 0) t->set_kv_heads(model.kv_heads);
   if (t->kv_heads() == 0) t->set_kv_heads(t->heads());
   if (model.ffn_hidden > 0) t->set_ffn_hidden(model.ffn_hidden);
+  // A gated MLP has three matrices for two: Llama's width, of 8/3 in whole 256.
+  if (t->ffn_hidden() == 0 && t->gated_ffn()) t->set_ffn_hidden((t->hidden() * 8 / 3 + 255) / 256 * 256);
   if (t->ffn_hidden() == 0) t->set_ffn_hidden(4 * t->hidden());
   if (model.vocab > 0) t->set_vocab(model.vocab);
   if (other || t->head_dim() == 0) {
@@ -52,7 +126,13 @@ void set_dimensions(const StatedModel& model, proto::Transformer* t) {
 
 }  // namespace
 
-Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes) {
+int known_seq_len(const std::string& name) {
+  const proto::PublishedModel& known = known_model(name);
+  return known.catalog().empty() ? 0 : load_workload(known.catalog()).default_seq_len;
+}
+
+Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes,
+                     std::vector<Assumed>* assumed) {
   const proto::PublishedModel& known = known_model(model.name);
   if (!known.skip().empty()) throw Unreadable{known.skip() + ": '" + model.name + "'"};
   proto::Workload message;
@@ -60,7 +140,7 @@ Workload workload_of(const StatedModel& model, const std::vector<std::string>& c
   message.set_default_seq_len(model.seq_len);
   proto::Transformer& transformer = *message.mutable_transformer();
   transformer = transformer_of(known);
-  if (!known.fixed()) set_dimensions(model, &transformer);
+  if (!known.fixed()) set_dimensions(model, &transformer, assumed);
   for (const std::string& text : changes) merge_textproto(text, "a rule's model", &transformer);
   if (transformer.has_moe()) {
     proto::MixtureOfExperts& moe = *transformer.mutable_moe();

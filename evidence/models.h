@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "evidence/rules.h"
 #include "workloads/workload.h"
 
 namespace orrery::evidence {
@@ -13,10 +14,15 @@ namespace orrery::evidence {
 struct StatedModel {
   std::string name;
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn_hidden = 0, vocab = 0, seq_len = 0;
+  double parameters = 0;
 };
 
-// Dimensions by the row, then by the name; `changes` of Transformer (textproto) last. Throws Unreadable, or
-// UserError where the result is no sound model.
-Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes = {});
+// The length of sequences that the model of this name is trained on; 0: not known.
+int known_seq_len(const std::string& name);
+// Dimensions by the row, then by the name, then by the number of parameters (that adds to `assumed`);
+// `changes` of Transformer (textproto) last. Throws Unreadable, or UserError where the result is no sound
+// model.
+Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes = {},
+                     std::vector<Assumed>* assumed = nullptr);
 
 }  // namespace orrery::evidence

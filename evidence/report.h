@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "base/json.h"
+#include "evidence/published.h"
 
 namespace orrery::evidence {
 
-// `result` is validate_published's. Statistics of the step time by source, and the worst ten rows.
-std::string published_markdown(const Json& result);
+// Statistics of the step time by source, and the worst ten rows.
+std::string published_markdown(const Published& result);
 
 }  // namespace orrery::evidence

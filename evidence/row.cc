@@ -14,9 +14,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "planner/space/order_choice.h"
+#include "planner/space/pin_options.h"
 #include "planner/space/space.h"
 #include "planner/space/split_choice.h"
 #include "program/runtime_profile.h"
+#include "proto/evidence.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/runtime_profile.pb.h"
 #include "proto/textproto.h"
@@ -28,24 +30,11 @@ const std::vector<EmbeddedFile>& embedded_profiles();
 namespace orrery::evidence {
 namespace {
 
-constexpr double kEverything = 1e18;  // bytes of a bucket that holds all gradients
-
 RuntimeProfile profile_named(std::string_view name) {
   for (const EmbeddedFile& entry : embedded_profiles())
     if (entry.name == name)
       return runtime_from_text(entry.content, fmt::format("evidence/profiles/{}.textproto", name));
   return catalog_runtime(name);
-}
-
-// The layers of every chunk of every stage.
-std::vector<int> cut_of(const Plan& plan) {
-  std::vector<int> sizes;
-  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk)
-    for (int stage = 0; stage < plan.stages(); ++stage) {
-      const LayerRange layers = layers_of(plan, stage, chunk);
-      sizes.push_back(layers.end - layers.begin);
-    }
-  return sizes;
 }
 
 }  // namespace
@@ -67,59 +56,40 @@ MemoryKind memory_kind_from(std::string_view name) {
   return MemoryKind::allocated;
 }
 
-planner::Pins pins_of(const Plan& plan) {
-  const Choices& c = plan.choices;
-  planner::Pins pins;
-  pins.tp = c.tp;
-  pins.pp = c.pp;
-  pins.dp = c.dp;
-  pins.cp = c.cp;
-  pins.ep = c.ep;
-  pins.etp = c.etp;
-  pins.micro_batch = c.micro_batch;
-  pins.schedule = c.schedule;
-  pins.interleave = c.interleave;
-  if (c.pp > 1) pins.stage_layers = cut_of(plan);
-  pins.order = c.order;
-  if (c.tp > 1) pins.sequence_parallel = c.sequence_parallel;
-  pins.recompute = c.recompute;
-  pins.recompute_layers = c.recompute_layers;
-  pins.zero = c.zero;
-  if (c.zero > 0) pins.shard_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
-  pins.overlap_grad_reduce = c.overlap_grad_reduce;
-  pins.bucket_bytes = plan.bucket_bytes() > 0 ? plan.bucket_bytes() : kEverything;
-  return pins;
-}
-
 planner::Evaluation predict(const Plan& plan) {
-  const planner::Pins pins = pins_of(plan);
+  const planner::Pins pins = planner::pins_of(plan);
   const std::shared_ptr<const Job> job = planner::with_order(planner::with_splits(plan.job, pins), pins);
-  const std::vector<Choices> plans = planner::enumerate(job, pins);
+  std::vector<Choices> plans = planner::enumerate(job, pins);
+  // Unlike devices may share a batch unevenly, which no pin says.
+  std::erase_if(plans, [&](const Choices& c) { return c.replica_batches != plan.choices.replica_batches; });
   ORRERY_CHECK(plans.size() == 1, fmt::format("{} plans under the pins of one", plans.size()));
   return planner::evaluate({job, plans.front()});
 }
 
 std::string runtime_for(std::string_view framework) {
-  std::vector<std::string> names = catalog_runtimes();
-  for (const EmbeddedFile& entry : embedded_profiles()) names.emplace_back(entry.name);
+  const std::string stated = lower(std::string(framework));
   std::string best;
   std::size_t longest = 0;
-  for (const std::string& name : names) {
-    for (const std::string& known : profile_named(name).frameworks) {
-      if (known.size() <= longest || !contains(framework, known)) continue;
-      longest = known.size();
-      best = name;
+  for (const proto::PublishedFramework& known : published_frameworks().framework()) {
+    for (const std::string& name : known.name()) {
+      if (name.size() <= longest || !contains(stated, lower(name))) continue;
+      longest = name.size();
+      best = known.runtime();
     }
   }
   return best;
 }
 
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
-  if (changes.empty()) return profile_named(name);
+  return changed(profile_named(name), changes);
+}
+
+RuntimeProfile changed(const RuntimeProfile& profile, const std::vector<std::string>& changes) {
+  if (changes.empty()) return profile;
   proto::RuntimeProfile message;
-  to_proto(profile_named(name), &message);
+  to_proto(profile, &message);
   for (const std::string& text : changes) merge_textproto(text, "a rule's runtime", &message);
-  return runtime_profile_from_proto(message, name, "");
+  return runtime_profile_from_proto(message, profile.name, "");
 }
 
 int padded(int vocabulary, int multiple, int tensor_ranks) {
@@ -166,6 +136,7 @@ std::string plan_file(const ExplicitRow& row) {
   if (row.out_of_memory) text += "# it ran out of memory\n";
   for (const Assumed& assumed : row.assumed) {
     std::string line = assumed.what + (assumed.why.empty() ? "" : " (" + assumed.why + ")");
+    if (assumed.widens > 0) line += fmt::format(", {:.0f}% of the time", 100 * assumed.widens);
     std::replace(line.begin(), line.end(), '\n', ' ');  // a column may hold several lines
     text += fmt::format("# assumed: {}\n", line);
   }

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "evidence/rules.h"
 #include "planner/evaluation/evaluation.h"
-#include "planner/space/pins.h"
 #include "program/plan.h"
 
 namespace orrery::evidence {
@@ -35,22 +35,25 @@ struct ExplicitRow {
   bool efficiency = false;
   bool out_of_memory = false;  // the row says so; it has no figure
   MemoryKind memory_kind = MemoryKind::allocated;
-  bool recompute_stated = false;  // else it may have recomputed anything
-  bool sharding_stated = false;
 };
 
-// Pins that leave this plan alone of its job's space: what a user would say to `orrery plan`.
-planner::Pins pins_of(const Plan& plan);
+// What rows are predicted with instead of what they say.
+struct Instead {
+  std::optional<RuntimeProfile> runtime;
+  std::optional<Cluster> cluster;  // its first kind of node, as many as the row has devices, and its fabric
+};
 
 // By the path that `orrery plan` takes with everything pinned: the space of plans under these pins holds this
 // plan alone, and its memory and estimate are the row's. Throws UserError where the space does not hold it.
 planner::Evaluation predict(const Plan& plan);
 
-// The runtime profile that stands for a framework: the one whose list of `frameworks` has the longest name
-// that is a part of it, of the catalog and of evidence/profiles; empty: none.
+// The runtime profile that stands for a framework: the one with the longest name that is a part of it,
+// upper and lower case alike (evidence/data/frameworks.textproto); empty: none.
 std::string runtime_for(std::string_view framework);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
+
+RuntimeProfile changed(const RuntimeProfile& profile, const std::vector<std::string>& changes);
 
 // A vocabulary that each tensor rank has a multiple of; as it is where `multiple` is 0.
 int padded(int vocabulary, int multiple, int tensor_ranks);

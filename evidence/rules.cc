@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -31,6 +33,7 @@ Message read_data(std::string_view name) {
   throw InternalError(fmt::format("no evidence/data/{}.textproto", name));
 }
 
+// What a pattern takes is set in `row`.
 bool holds(const proto::Match& match, Fields* row) {
   const std::string& stated = row->text(match.column());
   if (!match.pattern().empty()) {
@@ -48,6 +51,18 @@ bool holds(const proto::Match& match, Fields* row) {
   const double number = row->real(match.column());
   return (!match.has_at_least() || number >= match.at_least()) &&
          (!match.has_below() || number < match.below());
+}
+
+// What the patterns of a rule take is the row's only where all of the rule holds.
+bool all_hold(const proto::Assumption& rule, Fields* row) {
+  std::optional<Fields> before;
+  for (const proto::Match& match : rule.when()) {
+    if (!match.pattern().empty() && !before) before = *row;
+    if (holds(match, row)) continue;
+    if (before) *row = *before;
+    return false;
+  }
+  return true;
 }
 
 // Appends to the list what a rule changes, if anything.
@@ -73,6 +88,8 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
     said += fmt::format("{}runtime {}", said.empty() ? "" : "; ", rule.profile());
   }
   add(rule.runtime(), "runtime", *row, &findings->runtime, &said);
+  if (rule.of_the_row() && !rule.runtime().empty())
+    findings->runtime_of_the_row.push_back(findings->runtime.back());
   add(rule.transformer(), "model", *row, &findings->transformer, &said);
   add(rule.training(), "training", *row, &findings->training, &said);
   add(rule.choices(), "plan", *row, &findings->choices, &said);
@@ -80,8 +97,11 @@ void apply(const proto::Assumption& rule, Fields* row, Findings* findings) {
   add(rule.reading(), "reading", *row, &reading, &said);
   for (const std::string& changes : reading)
     merge_textproto(changes, "a rule's reading", findings->reading.get());
-  if (findings->skip.empty()) findings->skip = filled(rule.skip());
-  if (!said.empty()) findings->assumed.push_back({said, rule.why()});
+  if (findings->skip.empty() && !rule.skip().empty()) {
+    findings->skip = filled(rule.skip());
+    findings->counts = !rule.uncounted();
+  }
+  if (!said.empty()) findings->assumed.push_back({said, rule.why(), rule.widens()});
 }
 
 }  // namespace
@@ -93,6 +113,12 @@ bool contains(std::string_view text, std::string_view part) {
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
+}
+
+double widening(const std::vector<Assumed>& assumed) {
+  double squares = 0;
+  for (const Assumed& one : assumed) squares += one.widens * one.widens;
+  return std::sqrt(squares);
 }
 
 const proto::Assumptions& rules(std::string_view name) {
@@ -108,9 +134,7 @@ Findings apply_rules(const proto::Assumptions& rules, Fields* row) {
   Findings findings;
   findings.reading = std::make_shared<proto::Reading>();
   for (const proto::Assumption& rule : rules.assume())
-    if (std::all_of(rule.when().begin(), rule.when().end(),
-                    [&](const auto& match) { return holds(match, row); }))
-      apply(rule, row, &findings);
+    if (all_hold(rule, row)) apply(rule, row, &findings);
   return findings;
 }
 
@@ -122,6 +146,11 @@ const proto::PublishedMachines& published_machines() {
 const proto::PublishedModels& published_models() {
   static const auto models = read_data<proto::PublishedModels>("models");
   return models;
+}
+
+const proto::PublishedFrameworks& published_frameworks() {
+  static const auto frameworks = read_data<proto::PublishedFrameworks>("frameworks");
+  return frameworks;
 }
 
 }  // namespace orrery::evidence

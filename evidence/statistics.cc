@@ -75,11 +75,11 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
   return result;
 }
 
-Json error_figures(const std::vector<double>& errors, int skipped) {
-  Json json;
-  json["rows"] = errors.size();
-  json["skipped"] = skipped;
-  if (errors.empty()) return json;
+Figures error_figures(const std::vector<double>& errors, int skipped) {
+  Figures figures;
+  figures.rows = static_cast<int>(errors.size());
+  figures.skipped = skipped;
+  if (errors.empty()) return figures;
   std::vector<double> sizes;
   double sum = 0, bias = 0;
   int close = 0;
@@ -90,24 +90,20 @@ Json error_figures(const std::vector<double>& errors, int skipped) {
     close += std::abs(error) <= 0.1 ? 1 : 0;
   }
   const auto count = static_cast<double>(errors.size());
-  json["mape"] = sum / count;
-  json["median_ape"] = median(sizes);
-  json["max_ape"] = *std::max_element(sizes.begin(), sizes.end());
-  json["bias"] = bias / count;
-  json["within_10_percent"] = close / count;
-  return json;
+  figures.mape = sum / count;
+  figures.median_ape = median(sizes);
+  figures.max_ape = *std::max_element(sizes.begin(), sizes.end());
+  figures.bias = bias / count;
+  figures.within_10_percent = close / count;
+  return figures;
 }
 
-Json figures(const std::vector<Judged>& rows, int skipped) {
+Figures figures(const std::vector<Judged>& rows, int skipped) {
   std::vector<double> errors;
   for (const Judged& row : rows) errors.push_back((row.predicted - row.measured) / row.measured);
-  Json json = error_figures(errors, skipped);
-  if (rows.empty()) return json;
-  const GroupFigures groups = group_figures(rows);
-  json["groups"] = groups.groups;
-  json["kendall_tau"] = groups.kendall_tau;
-  json["regret"] = {{"mean", groups.regret_mean}, {"max", groups.regret_max}};
-  return json;
+  Figures figures = error_figures(errors, skipped);
+  if (!rows.empty()) figures.groups = group_figures(rows);
+  return figures;
 }
 
 }  // namespace orrery::evidence

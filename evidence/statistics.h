@@ -1,12 +1,16 @@
 // Figures of merit of predictions against measurements.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/json.h"
-
 namespace orrery::evidence {
+
+struct Compared {
+  double predicted = 0, measured = 0;
+  double error = 0;  // relative
+};
 
 struct Judged {
   double predicted = 0;
@@ -26,10 +30,24 @@ struct GroupFigures {
 // the slowest.
 GroupFigures group_figures(const std::vector<Judged>& rows);
 
-// Of signed relative errors: rows, skipped and, where there are any, mape, median_ape, max_ape, bias,
-// within_10_percent.
-Json error_figures(const std::vector<double>& errors, int skipped);
-// These of the rows, and groups, kendall_tau, regret.
-Json figures(const std::vector<Judged>& rows, int skipped);
+// Of training steps.
+struct Asked {
+  int rows = 0;               // those with a time or a rate; adapters and devices without a name do not count
+  int refused_by_memory = 0;  // rows that ran, and are predicted not to fit
+};
+
+struct Figures {
+  int rows = 0, skipped = 0;
+  // Of relative errors: their mean and median size, the largest, their mean, and the share of those up to
+  // 10%. Nothing where there are no rows.
+  double mape = 0, median_ape = 0, max_ape = 0, bias = 0, within_10_percent = 0;
+  std::optional<Asked> asked;
+  std::optional<GroupFigures> groups;  // where there are rows that may share a group
+};
+
+// Of signed relative errors.
+Figures error_figures(const std::vector<double>& errors, int skipped);
+// With those of groups.
+Figures figures(const std::vector<Judged>& rows, int skipped);
 
 }  // namespace orrery::evidence

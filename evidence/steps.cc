@@ -17,6 +17,17 @@ namespace {
 
 constexpr double kGibibyte = 1073741824.0;  // frameworks print PyTorch's counters in these, and call them GB
 
+// Assumed::widens of what the reader takes to hold where a row says nothing.
+constexpr int kUsualSeqLen = 2048;
+constexpr double kUsualSeqLenWidens = 0.5;  // of a time for so many samples: half and twice as long are usual
+constexpr double kModelSeqLenWidens = 0.25;   // of the same, by the length that the model was trained on
+constexpr double kRateSeqLenWidens = 0.05;    // of tokens or FLOPs a second: only attention's share of them
+constexpr double kUnknownBatchWidens = 0.15;  // of a rate: the share of what is done once a step
+constexpr double kUnknownLayoutWidens = 0.15;
+constexpr double kUnknownMicroBatchWidens = 0.05;
+constexpr double kNearestBatchWidens = 0.02;
+constexpr double kNearestChunksWiden = 0.05;
+
 int vocabulary(const Fields& row, const proto::Reading& reading) {
   const int vocab = row.count("vocab");
   const int tp = std::max(1, row.count("tp"));
@@ -25,36 +36,13 @@ int vocabulary(const Fields& row, const proto::Reading& reading) {
 }
 
 StatedModel stated_model(const Fields& row, const proto::Reading& reading) {
-  return {row.text("model"),        row.count("n_layers"),      row.count("hidden"),
-          row.count("n_heads"),     row.count("n_kv_heads"),    row.count("ffn_hidden"),
-          vocabulary(row, reading), row.count("seq_len_tokens")};
+  return {row.text("model"),        row.count("n_layers"),       row.count("hidden"),
+          row.count("n_heads"),     row.count("n_kv_heads"),     row.count("ffn_hidden"),
+          vocabulary(row, reading), row.count("seq_len_tokens"), row.real("params_b") * 1e9};
 }
 
-// FLOPs of a sequence with the backward twice the forward and attention's whole square.
-double whole_square_flops(const Workload& workload, int seq_len) {
-  double flops = workload.forward_flops_per_sample(seq_len);
-  for (const Operator& op : workload.operators) {
-    if (!op.attention || !op.attention->causal) continue;
-    const AttentionShape& shape = *op.attention;
-    flops += static_cast<double>(seq_len) * seq_len * shape.heads * (shape.qk_head_dim + shape.v_head_dim);
-  }
-  return 3 * flops;
-}
-
-// 0: the row has neither a step time nor a throughput.
-double measured_seconds(const Fields& row, const proto::Reading& reading, const Workload& workload,
-                        double batch) {
-  const double tokens = batch * row.count("seq_len_tokens");
-  const int devices = row.count("n_gpus");
-  if (row.real("step_time_s") > 0) return row.real("step_time_s");
-  if (row.real("tokens_per_s") > 0) return tokens / row.real("tokens_per_s");
-  if (row.real("tokens_per_s_per_gpu") > 0) return tokens / row.real("tokens_per_s_per_gpu") / devices;
-  if (row.real("sequences_per_s") > 0) return batch / row.real("sequences_per_s");
-  // What others count (recomputation, the causal half) is not known well enough.
-  if (row.real("tflops_per_gpu") > 0 && reading.whole_square_flops())
-    return batch * whole_square_flops(workload, row.count("seq_len_tokens")) /
-           (row.real("tflops_per_gpu") * 1e12 * devices);
-  return 0;
+bool states_step_time(const Fields& row) {
+  return row.real("step_time_s") > 0 || row.real("sequences_per_s") > 0;
 }
 
 // Cuts of a pipeline that a row has among the layers and as many modules before them as behind.
@@ -78,13 +66,94 @@ int micro_batch(const Fields& row, const proto::Reading& reading, int replica_ba
   return std::max(1, row.count("mbs_sequences"));
 }
 
+// Assumed::widens of FLOP/s whose way of counting is not known: of attention's half, the head and the
+// embedding under a tenth is in doubt, of recomputation a quarter.
+constexpr double kUnknownCountWidens = 0.08;
+constexpr double kUnknownRecomputationWidens = 0.15;
+
+// FLOPs of a sequence with the backward twice the forward and attention's whole square; `recomputed`: with
+// the layers' forward once more, as Narayanan et al. (SC 2021, equation 3) count them.
+double counted_flops(const Workload& workload, int seq_len, bool recomputed) {
+  double forward = workload.forward_flops_per_sample(seq_len);
+  for (const Operator& op : workload.operators) {
+    if (!op.attention || !op.attention->causal) continue;
+    const AttentionShape& shape = *op.attention;
+    forward += static_cast<double>(seq_len) * seq_len * shape.heads * (shape.qk_head_dim + shape.v_head_dim);
+  }
+  if (!recomputed) return 3 * forward;
+  const double head = workload.transformer ? 2.0 * seq_len * workload.transformer->hidden *
+                                                 static_cast<double>(workload.transformer->vocab)
+                                           : 0;
+  return 4 * forward - head;
+}
+
+// FLOP/s of a device as the row states them, and whether recomputation counts; 0: not stated.
+double stated_flops_per_s(const Fields& row, const proto::Reading& reading, const Job& job, bool* recomputed,
+                          std::vector<Assumed>* assumed) {
+  const Cluster& cluster = job.cluster;
+  const double peak = cluster.profiles[cluster.groups.front().node.profile].peak(job.training.precision);
+  *recomputed = reading.counted_flops() == "recomputed";
+  if (row.real("tflops_per_gpu") <= 0 && row.real("mfu_pct") <= 0) {
+    *recomputed = true;
+    return row.real("hfu_pct") / 100 * peak;
+  }
+  if (reading.counted_flops().empty())
+    assumed->push_back(
+        {"FLOP/s count the model's FLOPs with attention's whole square",
+         "what most frameworks count; the source does not say",
+         contains(row.text("act_recompute"), "full") ? kUnknownRecomputationWidens : kUnknownCountWidens});
+  if (row.real("tflops_per_gpu") > 0) return row.real("tflops_per_gpu") * 1e12;
+  return row.real("mfu_pct") / 100 * peak;
+}
+
+bool states_flops(const Fields& row) {
+  return row.real("tflops_per_gpu") > 0 || row.real("mfu_pct") > 0 || row.real("hfu_pct") > 0;
+}
+
+bool states_time(const Fields& row) {
+  return row.real("step_time_s") > 0 || row.real("tokens_per_s") > 0 ||
+         row.real("tokens_per_s_per_gpu") > 0 || row.real("sequences_per_s") > 0;
+}
+
+double measured_seconds(const Fields& row, const proto::Reading& reading, const Job& job, double batch,
+                        std::vector<Assumed>* assumed) {
+  const double tokens = batch * job.training.seq_len;
+  const int devices = row.count("n_gpus");
+  if (row.real("step_time_s") > 0) return row.real("step_time_s");
+  if (row.real("tokens_per_s") > 0) return tokens / row.real("tokens_per_s");
+  if (row.real("tokens_per_s_per_gpu") > 0) return tokens / row.real("tokens_per_s_per_gpu") / devices;
+  if (row.real("sequences_per_s") > 0) return batch / row.real("sequences_per_s");
+  if (!states_flops(row)) return 0;
+  bool recomputed = false;
+  const double rate = stated_flops_per_s(row, reading, job, &recomputed, assumed);
+  if (rate <= 0) return 0;  // of a peak that the device does not have
+  return batch * counted_flops(job.workload, job.training.seq_len, recomputed) / (rate * devices);
+}
+
+void complete_columns(Fields* row) {
+  const double step_s = row->real("step_time_s");
+  double tokens = row->real("tokens_per_s") * step_s;
+  if (tokens <= 0) tokens = row->real("tokens_per_s_per_gpu") * row->count("n_gpus") * step_s;
+  const auto set = [&](const char* column, double value) {
+    if (row->real(column) <= 0 && value >= 1 && std::isfinite(value))
+      row->set(column, fmt::format("{:.0f}", value));
+  };
+  if (row->real("gbs_sequences") > 0) set("seq_len_tokens", tokens / row->real("gbs_sequences"));
+  if (row->real("seq_len_tokens") > 0) set("gbs_sequences", tokens / row->real("seq_len_tokens"));
+  set("gbs_sequences", row->real("sequences_per_s") * step_s);
+  set("gbs_sequences", row->real("dp") * row->real("mbs_sequences") * row->real("grad_accum"));
+}
+
 class StepReader {
  public:
-  StepReader(const CsvTable& table, const CsvRow& fields)
-      : row_(table, fields), job_(std::make_shared<Job>()) {
+  StepReader(const CsvTable& table, const CsvRow& fields, const Instead& instead)
+      : row_(table, fields), job_(std::make_shared<Job>()), instead_(instead) {
     const std::string runtime = runtime_for(row_.text("framework"));
-    row_.set("runtime", runtime);
-    if (!runtime.empty()) row_.set("default_zero", std::to_string(runtime_named(runtime).default_zero));
+    unknown_framework_ = runtime.empty();
+    row_.set("runtime", unknown_framework_ ? default_runtime(true).name : runtime);
+    row_.set("default_zero", std::to_string(runtime_named(row_.text("runtime")).default_zero));
+    row_.set("known_runtime", runtime);
+    complete_columns(&row_);
     findings_ = apply_rules(rules("steps"), &row_);
     step_.file = std::filesystem::path(table.file).stem();
     step_.line = fields.line;
@@ -92,15 +161,16 @@ class StepReader {
 
   ExplicitRow read() {
     devices_ = row_.count("n_gpus");
-    batch_ = std::llround(row_.real("gbs_sequences"));
+    if (!findings_.skip.empty()) throw Unreadable{findings_.skip, findings_.counts};
     if (devices_ <= 0) throw Unreadable{"the number of devices is not stated"};
-    if (row_.count("seq_len_tokens") <= 0) throw Unreadable{"the sequence length is not stated"};
-    if (batch_ <= 0) throw Unreadable{"the global batch is not stated"};
-    if (!findings_.skip.empty()) throw Unreadable{findings_.skip};
-    job_->workload = workload_of(stated_model(row_, reading()), findings_.transformer);
-    read_outcome();
+    step_.assumed = findings_.assumed;
+    read_seq_len();
+    read_global_batch();
+    job_->workload = workload_of(stated_model(row_, reading()), findings_.transformer, &step_.assumed);
     read_job();
     read_layout();
+    read_batch();
+    read_outcome();
     read_schedule();
     read_sharding();
     step_.group =
@@ -112,37 +182,66 @@ class StepReader {
     step_.label = fmt::format("tp{} pp{} dp{} cp{} ep{} v{} mb{} zero{} {}{}", c.tp, c.pp, c.dp, c.cp, c.ep,
                               c.interleave, c.micro_batch, c.zero, name_of(c.recompute),
                               c.sequence_parallel ? " sp" : "");
-    step_.assumed = findings_.assumed;
+    if (c.hybrid()) step_.label += fmt::format(" of {}", c.shard_group);
     step_.plan.job = job_;
+    // Of a model that no device holds, others' layouts are better than any that nobody ran.
+    if (unknown_layout_ && !planner::predict_memory(step_.plan).fits())
+      throw Unreadable{"the layout is not stated, and data parallelism alone does not fit"};
     return step_;
   }
 
  private:
   const proto::Reading& reading() const { return *findings_.reading; }
   Choices& choices() { return step_.plan.choices; }
+  void assume(const std::string& what, const std::string& why, double widens) {
+    step_.assumed.push_back({what, why, widens});
+  }
+
+  void read_seq_len() {
+    if (row_.count("seq_len_tokens") > 0) return;
+    const int known = known_seq_len(row_.text("model"));
+    const int length = known > 0 ? known : kUsualSeqLen;
+    const double of_times = known > 0 ? kModelSeqLenWidens : kUsualSeqLenWidens;
+    row_.set("seq_len_tokens", std::to_string(length));
+    assume(fmt::format("sequences of {} tokens", length),
+           known > 0 ? "the model was trained on them" : "most usual where nothing is known",
+           states_step_time(row_) ? of_times : kRateSeqLenWidens);
+  }
+
+  // What follows from the length of sequences.
+  void read_global_batch() {
+    complete_columns(&row_);
+    batch_ = std::llround(row_.real("gbs_sequences"));
+  }
 
   void read_outcome() {
-    step_.measured_s = measured_seconds(row_, reading(), job_->workload, static_cast<double>(batch_));
+    step_.measured_s = measured_seconds(row_, reading(), *job_, measured_batch_, &step_.assumed) * share_;
     step_.measured_bytes = row_.real("mem_per_gpu_gb") * kGibibyte;
     step_.memory_kind = memory_kind_from(reading().memory_kind());
     step_.out_of_memory = reading().out_of_memory();
     if (step_.measured_s <= 0 && step_.measured_bytes <= 0 && !step_.out_of_memory)
       throw Unreadable{"neither a step time nor a throughput is stated"};
-    if (row_.text("runtime").empty())
-      throw Unreadable{"no runtime profile of the framework '" + row_.text("framework") + "'"};
     if (!reading().no_memory()) return;
     step_.measured_bytes = 0;
     if (step_.measured_s <= 0) throw Unreadable{"no step time is stated"};
   }
 
   void read_job() {
-    job_->runtime = runtime_named(row_.text("runtime"), findings_.runtime);
+    own_runtime_ = runtime_named(row_.text("runtime"), findings_.runtime);
+    if (unknown_framework_ && row_.text("runtime") == default_runtime(true).name)
+      assume(fmt::format("runtime {}", own_runtime_.name),
+             fmt::format("no profile is of the framework '{}': the population's", row_.text("framework")), 0);
+    job_->runtime =
+        instead_.runtime ? changed(*instead_.runtime, findings_.runtime_of_the_row) : own_runtime_;
     Training& training = job_->training;
     training.seq_len = row_.count("seq_len_tokens");
     training.fused_attention = job_->runtime.fused_attention;
     change(findings_.training, &training);
     job_->cluster =
-        step_machine(row_.text("gpu"), devices_, row_.count("gpus_per_node"), row_.text("inter_link"));
+        instead_.cluster
+            ? as_many(*instead_.cluster, devices_, &step_.assumed)
+            : step_machine({row_.text("gpu"), devices_, row_.count("gpus_per_node"), row_.text("inter_link")},
+                           &step_.assumed);
   }
 
   void read_layout() {
@@ -155,37 +254,87 @@ class StepReader {
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
-    if (batch_ % c.dp != 0) throw Unreadable{fmt::format("dp {} does not divide the batch {}", c.dp, batch_)};
-    if (reading().pipeline_batch() > 0) {
-      const std::int64_t passes = std::max<std::int64_t>(1, batch_ / c.dp / reading().pipeline_batch());
-      batch_ /= passes;
-      step_.measured_s /= static_cast<double>(passes);
+    unknown_layout_ = !row_.stated("tp") && !row_.stated("pp") && c.dp > 1;
+    if (unknown_layout_)
+      assume("no tensor or pipeline parallelism", "the row says nothing of either", kUnknownLayoutWidens);
+    if (row_.stated("tp") || batch_ <= 0 || batch_ >= c.dp) return;
+    const int stated = c.tp;
+    while (c.dp > batch_ && c.dp % 2 == 0) {
+      c.tp *= 2;
+      c.dp /= 2;
     }
-    job_->training.global_batch = batch_;
-    const auto replica_batch = static_cast<int>(batch_ / c.dp);
-    c.micro_batch = micro_batch(row_, reading(), replica_batch, c.pp);
-    if (replica_batch % c.micro_batch != 0)
-      throw Unreadable{
-          fmt::format("micro-batch {} does not divide a replica's {}", c.micro_batch, replica_batch)};
+    if (c.tp != stated)
+      assume(fmt::format("tp {}", c.tp), fmt::format("the batch of {} has no more replicas", batch_), 0);
+  }
+
+  // The global batch, in whole micro-batches of every replica; the share of the row's that it is.
+  void read_batch() {
+    Choices& c = choices();
+    if (batch_ <= 0) batch_ = usual_batch();
+    measured_batch_ = static_cast<double>(batch_);
+    if (batch_ < c.dp) throw Unreadable{fmt::format("a batch of {} for dp {}", batch_, c.dp)};
+    std::int64_t replica_batch = batch_ / c.dp;
+    if (reading().pipeline_batch() > 0) {
+      const std::int64_t passes = std::max<std::int64_t>(1, replica_batch / reading().pipeline_batch());
+      replica_batch /= passes;
+      share_ /= static_cast<double>(passes);
+    }
+    c.micro_batch = std::min(static_cast<int>(replica_batch),
+                             micro_batch(row_, reading(), static_cast<int>(replica_batch), c.pp));
+    if (!row_.stated("mbs_sequences") && row_.count("grad_accum") <= 0 && replica_batch > 1)
+      assume("micro-batches of 1", "the row names no size", kUnknownMicroBatchWidens);
+    replica_batch = replica_batch / c.micro_batch * c.micro_batch;
+    const std::int64_t nearest = replica_batch * c.dp;
+    const double asked = measured_batch_ * share_;
+    share_ *= static_cast<double>(nearest) / asked;
+    batch_ = nearest;
+    job_->training.global_batch = nearest;
+    if (std::abs(static_cast<double>(nearest) - asked) > 1e-6 * asked)
+      assume(fmt::format("{} of the batch of {:.0f}, in as much of the time", nearest, asked),
+             fmt::format("dp {} with micro-batch {} does not divide it", c.dp, c.micro_batch),
+             kNearestBatchWidens);
+  }
+
+  // A rate says little of the batch that it was measured with: one pass of every stage.
+  std::int64_t usual_batch() {
+    const Choices& c = choices();
+    const bool rate = row_.real("tokens_per_s") > 0 || row_.real("tokens_per_s_per_gpu") > 0 ||
+                      row_.real("sequences_per_s") > 0;
+    if (row_.real("step_time_s") > 0 || (!rate && !row_.stated("mbs_sequences")))
+      throw Unreadable{"the global batch is not stated"};
+    const std::int64_t batch = std::int64_t{c.dp} * c.pp * std::max(1, row_.count("grad_accum")) *
+                               std::max(1, row_.count("mbs_sequences"));
+    assume(fmt::format("a batch of {}", batch),
+           "a rate without a batch: a micro-batch for each stage of each replica",
+           kUnknownBatchWidens * (row_.stated("mbs_sequences") ? 1 : 2));
+    return batch;
   }
 
   void read_schedule() {
     Choices& c = choices();
     int chunks = std::max(1, row_.count("vp_interleave"));
-    const std::int64_t micro_batches = batch_ / c.dp / c.micro_batch;
+    const std::int64_t micro_batches = job_->training.samples_each(c.dp) / c.micro_batch;
     const int layers = job_->workload.layers;
     if (!row_.stated("vp_interleave") && reading().chunk_a_layer() && c.pp > 1)
       chunks = std::max(1, layers / c.pp);
+    if (c.pp > layers) throw Unreadable{fmt::format("{} stages of {} layers", c.pp, layers)};
+    if (c.pp * chunks > layers) {
+      assume(fmt::format("{} model chunks of {} layers", layers / c.pp * c.pp, layers),
+             fmt::format("{} are more than layers", c.pp * chunks), kNearestChunksWiden);
+      chunks = layers / c.pp;
+    }
     if (c.pp > 1 && chunks > 1 && micro_batches % c.pp == 0) {
       c.schedule = Schedule::interleaved;
       c.interleave = chunks;
     }
-    if (c.pp * c.interleave > layers)
-      throw Unreadable{fmt::format("{} model chunks of {} layers", c.pp * c.interleave, layers)};
-    step_.recompute_stated = row_.stated("act_recompute");
     const bool sequence_parallel =
-        reading().has_sequence_parallel() ? reading().sequence_parallel() : job_->runtime.sequence_parallel;
-    c.sequence_parallel = sequence_parallel && c.tp > 1;
+        reading().has_sequence_parallel() ? reading().sequence_parallel() : own_runtime_.sequence_parallel;
+    // A class token beside an image's patches is dealt to no two ranks evenly.
+    c.sequence_parallel = sequence_parallel && c.tp > 1 && job_->training.seq_len % (c.cp * c.tp) == 0;
+    if (expert_ranks(c) % c.ep != 0 && c.etp > 1) {
+      c.etp = 1;
+      assume("whole experts", fmt::format("ep {} has no ranks otherwise", c.ep), 0);
+    }
     if (expert_ranks(c) % c.ep != 0)
       throw Unreadable{fmt::format("ep {} does not divide {} ranks", c.ep, expert_ranks(c))};
     if (c.interleave == 1) c.stage_layers = stage_layers(reading(), layers, c.pp);
@@ -193,30 +342,44 @@ class StepReader {
 
   void read_sharding() {
     Choices& c = choices();
-    step_.sharding_stated = row_.stated("dp_sharding") && !reading().sharding_unclear();
-    c.zero = job_->runtime.default_zero;
+    c.zero = own_runtime_.default_zero;
     change(findings_.choices, &c);
-    if (c.shard_group >= c.dp * c.cp) c.shard_group = 0;
+    if (c.shard_group >= c.dp * c.cp || c.shard_group == 1) c.shard_group = 0;
     if (c.dp * c.cp == 1) c.zero = 0;
+    if (c.zero == 0) c.shard_group = 0;
     c.overlap_grad_reduce = job_->runtime.overlap_grad_reduce;
+    if (reading().has_overlap_grad_reduce()) c.overlap_grad_reduce = reading().overlap_grad_reduce();
   }
 
   Fields row_;
   Findings findings_;
   ExplicitRow step_;
   std::shared_ptr<Job> job_;
+  const Instead& instead_;
+  RuntimeProfile own_runtime_;  // the row's, whatever it is predicted with
+  bool unknown_framework_ = false;
+  bool unknown_layout_ = false;
   int devices_ = 0;
   std::int64_t batch_ = 0;
+  double measured_batch_ = 0;  // of the row
+  double share_ = 1;           // of it that the plan's step takes
 };
 
 }  // namespace
+
+bool asks_for_prediction(const CsvTable& table, const CsvRow& fields) {
+  const Fields row(table, fields);
+  const bool batch = row.real("gbs_sequences") > 0 || row.real("mbs_sequences") > 0;
+  const bool model = row.count("n_layers") > 0 || row.real("params_b") > 0;
+  return states_time(row) || (states_flops(row) && batch && model);
+}
 
 bool is_step_table(const CsvTable& table) {
   return table.column("step_time_s") >= 0 && table.column("n_layers") >= 0;
 }
 
-ExplicitRow read_step(const CsvTable& table, const CsvRow& fields) {
-  return StepReader(table, fields).read();
+ExplicitRow read_step(const CsvTable& table, const CsvRow& fields, const Instead& instead) {
+  return StepReader(table, fields, instead).read();
 }
 
 }  // namespace orrery::evidence

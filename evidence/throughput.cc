@@ -49,7 +49,7 @@ int device_batch(const Fields& row, int devices, int accumulation) {
   if (row.count("device_batch") > 0) return row.count("device_batch");
   const int batch = row.count("global_batch");
   if (batch <= 0) throw Unreadable{"the global batch is not stated"};
-  if (batch % (std::int64_t{devices} * accumulation) != 0)
+  if (!Training{.global_batch = batch}.divides_over(devices, accumulation))
     throw Unreadable{fmt::format("{} devices x {} do not divide the batch {}", devices, accumulation, batch)};
   return batch / devices / accumulation;
 }
@@ -122,52 +122,48 @@ double predicted_throughput(const ExplicitRow& row) {
   return 100 * rate / devices / samples_per_s(single);
 }
 
-void ThroughputJudge::add_table(const std::string& name, const CsvTable& table, Json* rows,
-                                std::vector<ExplicitRow>* explicit_rows) {
+void ThroughputJudge::add_table(const std::string& name, const CsvTable& table,
+                                std::vector<PublishedRow>* rows, std::vector<ExplicitRow>* explicit_rows) {
   Source source;
   source.name = name;
   const auto [model, machine] = names_of(table);
   for (const CsvRow& fields : table.rows) {
-    Json json;
-    json["file"] = name;
-    json["line"] = fields.line;
-    json["source"] = table.field(fields, "source");
-    json["model"] = table.field(fields, model);
-    json["gpu"] = table.field(fields, machine);
+    PublishedRow judged;
+    judged.file = name;
+    judged.line = fields.line;
+    judged.source = table.field(fields, "source");
+    judged.model = table.field(fields, model);
+    judged.device = table.field(fields, machine);
     try {
       ExplicitRow row = read_throughput(table, fields);
       const double predicted = predicted_throughput(row);
-      json["plan"] = row.label;
-      json["predicted_per_s"] = predicted;
-      json["measured_per_s"] = row.measured_per_s;
-      json["relative_error"] = predicted / row.measured_per_s - 1;
+      judged.plan = row.label;
+      judged.per_s = {predicted, row.measured_per_s, predicted / row.measured_per_s - 1};
       source.rows.push_back({predicted, row.measured_per_s, fmt::format("{}:{}", name, fields.line), ""});
       if (explicit_rows != nullptr) explicit_rows->push_back(std::move(row));
     } catch (const Unreadable& why) {
-      json["skipped"] = why.why;
-      ++source.skipped;
+      judged.skipped = why.why;
     } catch (const UserError& error) {
-      json["skipped"] = error.what();
-      ++source.skipped;
+      judged.skipped = error.what();
     }
-    rows->push_back(std::move(json));
+    if (!judged.skipped.empty()) ++source.skipped;
+    rows->push_back(std::move(judged));
   }
   sources_.push_back(std::move(source));
 }
 
-Json ThroughputJudge::json() const {
+std::optional<Summary> ThroughputJudge::summary() const {
+  if (sources_.empty()) return std::nullopt;
   std::vector<Judged> all;
   int skipped = 0;
-  Json json;
-  json["all"] = Json::object();
-  json["sources"] = Json::object();
+  Summary summary;
   for (const Source& source : sources_) {
-    json["sources"][source.name] = figures(source.rows, source.skipped);
+    summary.sources.push_back({source.name, figures(source.rows, source.skipped), {}});
     all.insert(all.end(), source.rows.begin(), source.rows.end());
     skipped += source.skipped;
   }
-  json["all"] = figures(all, skipped);
-  return json;
+  summary.all = figures(all, skipped);
+  return summary;
 }
 
 }  // namespace orrery::evidence

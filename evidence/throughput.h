@@ -3,13 +3,12 @@
 // evidence/data/throughput.textproto.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/csv.h"
-#include "base/json.h"
-#include "evidence/row.h"
-#include "evidence/statistics.h"
+#include "evidence/published.h"
 
 namespace orrery::evidence {
 
@@ -21,13 +20,11 @@ double predicted_throughput(const ExplicitRow& row);
 
 class ThroughputJudge {
  public:
-  // Appends to `rows`: predicted_per_s and measured_per_s (samples; or the figure that the row has: percent),
-  // relative_error; or `skipped`. What was read goes to `explicit_rows` where it is given.
-  void add_table(const std::string& source, const CsvTable& table, Json* rows,
+  // Appends to `rows`. What was read goes to `explicit_rows` where it is given.
+  void add_table(const std::string& source, const CsvTable& table, std::vector<PublishedRow>* rows,
                  std::vector<ExplicitRow>* explicit_rows);
 
-  bool empty() const { return sources_.empty(); }
-  Json json() const;  // all, sources (by file)
+  std::optional<Summary> summary() const;  // none where there were no such tables
 
  private:
   struct Source {

@@ -116,6 +116,9 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
         fmt::format("{} has no '{}' synchronisation; this launches all-reduce", target, name_of(c.sync)));
   if (c.grad_compression == Compression::int8 || c.grad_compression == Compression::topk)
     notes.push_back(fmt::format("{} cannot compress gradients by {}", target, name_of(c.grad_compression)));
+  for (const auto& [form, degree] : c.degrees)
+    if (degree > 1)
+      notes.push_back(fmt::format("{} has no {} parallelism; the plan's is {}", target, form, degree));
   if (!c.replica_batches.empty())
     notes.push_back(fmt::format("{} gives every replica the same share; the plan's are {}", target,
                                 fmt::join(c.replica_batches, ", ")));

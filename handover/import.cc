@@ -311,11 +311,12 @@ class DeepSpeed {
   }
 
   int replicas(std::int64_t batch, std::int64_t of_each) const {
-    if (batch % of_each != 0)
+    const Training training{.global_batch = batch};
+    if (!training.divides_over(1, of_each))
       refuse(fmt::format("train_batch_size is {}", batch),
              fmt::format("a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
                          of_each));
-    return static_cast<int>(std::min<std::int64_t>(batch / of_each, kMostCount));
+    return static_cast<int>(std::min<std::int64_t>(training.samples_each(of_each), kMostCount));
   }
 
   void read(const std::string& key, const Json& value) {

@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "planner/runs/elastic.h"
+#include "planner/runs/training_length.h"
 #include "planner/search/search.h"
 #include "sim/simulator.h"
+#include "topologies/power.h"
 
 namespace orrery {
 namespace {
@@ -25,8 +27,8 @@ std::int64_t steps_of(const TrainingLength& length, const Training& training) {
   } else {
     if (length.tokens && training.seq_len == 0)
       throw UserError("`tokens`: the plan's model has no sequences", "expected `samples` or `steps`");
-    const double samples = length.tokens ? *length.tokens / training.seq_len : *length.samples;
-    steps = std::ceil(samples / static_cast<double>(training.global_batch));
+    const double amount = length.tokens ? *length.tokens : *length.samples;
+    steps = std::ceil(planner::steps_for(training, amount, length.tokens.has_value()));
   }
   if (!(steps >= 1 && steps <= static_cast<double>(kMostSteps)))
     throw UserError(fmt::format("{:.3g} steps", steps), fmt::format("expected 1 to {}", kMostSteps));
@@ -71,15 +73,6 @@ planner::CheckpointTimes checkpoint_times(const GoodputRequest& request, const C
   times.stall_s = request.checkpoint_async ? snapshot_s(request, cluster, cost) : write_s;
   times.write_s = request.checkpoint_async ? write_s : 0;
   return times;
-}
-
-double idle_power_w(const Cluster& cluster) {
-  if (!planner::states_power(cluster)) return 0;
-  double watts = 0;
-  for (const NodeGroup& group : cluster.groups)
-    watts += group.count * (group.node.host_power_w +
-                            group.node.devices * cluster.profiles[group.node.profile].idle_power_w);
-  return watts;
 }
 
 void check(const GoodputRequest& request) {

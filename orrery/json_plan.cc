@@ -19,6 +19,7 @@ Json dimensions_json(const Plan& plan) {
   for (const PinOption& pin : pin_options())
     for (const PlanField& field : pin.fields)
       std::visit([&](const auto& value) { json[field.key] = value; }, field.value(plan));
+  if (!plan.choices.degrees.empty()) json["degrees"] = plan.choices.degrees;  // of further forms, by name
   return json;
 }
 

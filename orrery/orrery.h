@@ -42,7 +42,8 @@ namespace orrery {
 
 // Starts the server that forks simulations, once; later calls do nothing. Before the program's first thread,
 // or (a module of Python, loaded into a program with threads) before its first use of any function here. In a
-// program with threads that has not called it, simulations fail as an InternalError.
+// program with threads that has not called it, simulations fail as an InternalError. A process that forks
+// workers: each worker calls it for itself, or has one thread.
 void start();
 
 std::string_view version();  // "0.1.0"

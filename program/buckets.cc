@@ -7,27 +7,40 @@
 namespace orrery {
 namespace {
 
+bool has_place_elsewhere(const BucketLayout& layout, const ParameterAt& at) {
+  return std::find(layout.shared.begin(), layout.shared.end(), at) != layout.shared.end() ||
+         std::any_of(layout.aliases.begin(), layout.aliases.end(),
+                     [&](const auto& alias) { return alias.first == at; });
+}
+
+// Of the parameter among the held ones, or -1.
+int index_of(const HeldParameters& held, const ParameterAt& at) {
+  for (int i = held.first_below(at.op + 1); i < static_cast<int>(held.parameters.size()); ++i) {
+    const ParameterAt& here = held.parameters[static_cast<std::size_t>(i)].at;
+    if (here == at) return i;
+    if (here.op < at.op) break;
+  }
+  return -1;
+}
+
 class Layout {
  public:
-  Layout(const Plan& plan, int stage, const std::vector<HeldParameter>& held)
-      : plan_(plan), held_(held), element_bytes_(bytes_of(plan.gradient_type())) {
+  Layout(const Plan& plan, int stage, const HeldModel& held) : plan_(plan), held_(held) {
     for (int chunk = 0; chunk < plan.choices.interleave; ++chunk)
       ranges_.push_back(operators_of(plan, stage, chunk));
+    by_layer_ = plan.choices.zero == 3;  // FSDP's unit: what is gathered together is used together
+    // Widths are powers of two: an exact quotient.
+    const double limit = plan.bucket_bytes() / bytes_of(plan.gradient_type());
+    if (limit > 0) most_elements_ = static_cast<std::int64_t>(std::min(limit, 1e18));
   }
 
   BucketLayout run(const TiedTensors& ties) {
     for (const auto& [name, tie] : ties) resolve(tie);
-    std::size_t all = 0;
-    for (const LayerRange& range : ranges_) all += first_of(range.end) - first_of(range.begin);
-    result_.parameters.reserve(all);
-    result_.partial.reserve(all);
     for (int chunk = plan_.choices.interleave - 1; chunk >= 0; --chunk) {
-      if (lay_out_chunk(chunk, /*apart=*/false)) lay_out_chunk(chunk, /*apart=*/true);
-      for (const ParameterAt& at : shared_) {
-        if (!is_in(ranges_[static_cast<std::size_t>(chunk)], at.op)) continue;
-        append(held_[first_of(at.op) + static_cast<std::size_t>(at.parameter)], chunk, /*apart=*/false);
-        close(/*tied=*/true);
-      }
+      lay_out(chunk, /*apart=*/false);
+      lay_out(chunk, /*apart=*/true);
+      for (const ParameterAt& at : result_.shared)
+        if (is_in(ranges_[static_cast<std::size_t>(chunk)], at.op)) lay_out_shared(chunk, at);
     }
     return std::move(result_);
   }
@@ -38,13 +51,6 @@ class Layout {
   bool is_local(int op) const {
     return std::any_of(ranges_.begin(), ranges_.end(),
                        [op](const LayerRange& range) { return is_in(range, op); });
-  }
-
-  // Index of the first parameter of the operator, or of those behind it.
-  std::size_t first_of(int op) const {
-    const auto at = std::partition_point(held_.begin(), held_.end(),
-                                         [op](const HeldParameter& held) { return held.at.op < op; });
-    return static_cast<std::size_t>(at - held_.begin());
   }
 
   void resolve(const TiedTensor& tie) {
@@ -61,68 +67,112 @@ class Layout {
         result_.aliases.emplace_back(alias, place);
       }
     }
-    if (held && used_elsewhere) shared_.push_back(place);
+    if (held && used_elsewhere) result_.shared.push_back(place);
   }
 
-  bool has_place_elsewhere(const ParameterAt& at) const {
-    return std::find(shared_.begin(), shared_.end(), at) != shared_.end() ||
-           std::any_of(result_.aliases.begin(), result_.aliases.end(),
-                       [&](const auto& alias) { return alias.first == at; });
+  // In [begin, end), those whose place is elsewhere, in order.
+  std::vector<int> left_out(const HeldParameters& held, int begin, int end) const {
+    std::vector<int> indices;
+    const auto add = [&](const ParameterAt& at) {
+      const int index = index_of(held, at);
+      if (index >= begin && index < end) indices.push_back(index);
+    };
+    for (const ParameterAt& at : result_.shared) add(at);
+    for (const auto& [alias, place] : result_.aliases) add(alias);
+    std::sort(indices.begin(), indices.end());
+    return indices;
   }
 
-  // Returns whether there are parameters of the other kind.
-  bool lay_out_chunk(int chunk, bool apart) {
-    const LayerRange range = ranges_[static_cast<std::size_t>(chunk)];
-    const bool by_layer = plan_.choices.zero == 3;  // FSDP's unit: what is gathered together is used together
-    const double limit = by_layer ? 0 : plan_.bucket_bytes();
-    bool others = false;
-    const std::size_t begin = first_of(range.begin);
-    for (std::size_t end = first_of(range.end); end > begin;) {
-      std::size_t first = end - 1;  // of the operator's parameters
-      while (first > begin && held_[first - 1].at.op == held_[end - 1].at.op) --first;
-      if (by_layer && end < held_.size() && held_[end].layer != held_[first].layer) close(false);
-      for (std::size_t i = first; i < end; ++i) {
-        const HeldParameter& held = held_[i];
-        others = others || held.apart != apart;
-        if (held.apart != apart || has_place_elsewhere(held.at)) continue;
-        if (limit > 0 && !is_empty() &&
-            static_cast<double>(bucket_.elements + held.elements) * element_bytes_ > limit)
-          close(false);
-        append(held, chunk, apart);
-      }
-      end = first;
+  void lay_out(int chunk, bool apart) {
+    const HeldParameters& held = held_.of(apart);
+    const LayerRange& range = ranges_[static_cast<std::size_t>(chunk)];
+    int begin = held.first_below(range.end);
+    const int end = held.first_below(range.begin);
+    open_ = {};
+    open_.chunk = chunk;
+    open_.apart = apart;
+    for (const int index : left_out(held, begin, end)) {
+      fill(held, begin, index);
+      begin = index + 1;
     }
-    close(false);
-    return others;
+    fill(held, begin, end);
+    close();
   }
 
-  bool is_empty() const { return bucket_.begin == static_cast<int>(result_.parameters.size()); }
-
-  void append(const HeldParameter& held, int chunk, bool apart) {
-    bucket_.chunk = chunk;
-    bucket_.apart = apart;
-    result_.parameters.push_back({held.at.op, held.at.parameter, bucket_.elements, held.elements});
-    result_.partial.push_back(!apart && held.partial ? 1 : 0);
-    bucket_.elements += held.elements;
+  // With parameters that follow one another.
+  void fill(const HeldParameters& held, int begin, int end) {
+    while (begin < end) {
+      const int taken = fitting(held, begin, end);
+      if (taken > begin) add(held, begin, taken);
+      begin = taken;
+      if (begin < end) close();
+    }
   }
 
-  void close(bool tied) {
+  bool is_empty() const { return open_.end == 0; }
+
+  // The end of what the open bucket takes of [begin, end): at least one if it is empty.
+  int fitting(const HeldParameters& held, int begin, int end) const {
+    const auto first = static_cast<std::size_t>(is_empty() ? begin : open_.begin);
+    if (by_layer_) return std::clamp(held.layer_end[first], begin, end);
+    if (most_elements_ < 0) return end;
+    const std::int64_t* before = held.elements_before.data();
+    const std::int64_t most = before[begin] + most_elements_ - open_.elements;
+    int taken = is_empty() ? begin + 1 : begin;
+    while (taken < end && before[taken + 1] <= most) ++taken;
+    return taken;
+  }
+
+  void add(const HeldParameters& held, int begin, int end) {
+    if (is_empty()) open_.begin = begin;
+    open_.end = end;
+    const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
+    open_.elements += held.elements_before[to] - held.elements_before[from];
+    if (!is_reduced_apart(open_)) open_.partial += held.partial_before[to] - held.partial_before[from];
+  }
+
+  void close() {
     if (is_empty()) return;
-    bucket_.end = static_cast<int>(result_.parameters.size());
-    bucket_.tied = tied;
-    result_.buckets.push_back(bucket_);
-    bucket_ = {};
-    bucket_.begin = result_.buckets.back().end;
+    result_.buckets.push_back(open_);
+    open_.begin = open_.end = 0;
+    open_.elements = open_.partial = 0;
+  }
+
+  void lay_out_shared(int chunk, const ParameterAt& at) {
+    open_ = {};
+    open_.chunk = chunk;
+    open_.tied = true;
+    int index = index_of(held_.together, at);
+    open_.apart = index < 0;
+    if (open_.apart) index = index_of(held_.apart, at);
+    add(held_.of(open_.apart), index, index + 1);
+    close();
   }
 
   const Plan& plan_;
-  const std::vector<HeldParameter>& held_;
-  double element_bytes_;
+  const HeldModel& held_;
+  bool by_layer_ = false;
+  std::int64_t most_elements_ = -1;  // of a bucket; -1: no limit
   std::vector<LayerRange> ranges_;
-  std::vector<ParameterAt> shared_;
-  LaidBucket bucket_;  // the open one
+  LaidBucket open_;
   BucketLayout result_;
 };
+
+// Sums and ends of layers, from the parameters and their layers.
+void complete(const std::vector<int>& layers, HeldParameters* held) {
+  std::int64_t elements = 0, partial = 0;
+  for (const HeldParameter& parameter : held->parameters) {
+    held->elements_before.push_back(elements);
+    held->partial_before.push_back(partial);
+    elements += parameter.elements;
+    if (parameter.partial) partial += parameter.elements;
+  }
+  held->elements_before.push_back(elements);
+  held->partial_before.push_back(partial);
+  held->layer_end.assign(layers.size(), static_cast<int>(layers.size()));
+  for (std::size_t i = layers.size(); i-- > 1;)
+    held->layer_end[i - 1] = layers[i - 1] == layers[i] ? held->layer_end[i] : static_cast<int>(i);
+}
 
 }  // namespace
 
@@ -144,31 +194,53 @@ TiedTensors tied_tensors(const Workload& workload) {
   return ties;
 }
 
-std::vector<HeldParameter> held_parameters(const Plan& plan) {
+int HeldParameters::first_below(int op) const {
+  const auto at = std::partition_point(parameters.begin(), parameters.end(),
+                                       [op](const HeldParameter& held) { return held.at.op >= op; });
+  return static_cast<int>(at - parameters.begin());
+}
+
+HeldModel held_parameters(const Plan& plan) {
   const Workload& workload = plan.job->workload;
   const Shard shard = shard_of(plan);
   const bool experts_apart = plan.choices.ep > 1 || shard.sequence_parallel;
-  std::vector<HeldParameter> all;
-  for (std::size_t i = 0; i < workload.operators.size(); ++i) {
+  HeldModel all;
+  std::vector<int> together_layers, apart_layers;
+  for (std::size_t i = workload.operators.size(); i-- > 0;) {
     const Operator& op = workload.operators[i];
     for (std::size_t p = 0; p < op.parameters.size(); ++p) {
       const ParameterTensor& tensor = op.parameters[p];
-      HeldParameter held{{static_cast<int>(i), static_cast<int>(p)}, op.layer, 0, false, false};
-      held.elements = internal::local_elements(tensor, shard);
-      held.partial = internal::gradient_is_partial(op, tensor, shard);
+      const std::int64_t elements = local_elements(tensor, shard);
+      const bool partial = gradient_is_partial(op, tensor, shard);
       // Where experts are on every rank and see what the rest of the layer sees, they are parameters like any
       // other. What tensor ranks of a general graph hold whole is reduced over them too: each saw samples of
       // its own.
-      held.apart = workload.transformer ? tensor.expert && experts_apart : held.partial;
-      all.push_back(held);
+      const bool apart = workload.transformer ? tensor.expert && experts_apart : partial;
+      const ParameterAt at{static_cast<int>(i), static_cast<int>(p)};
+      (apart ? all.apart : all.together).parameters.push_back({at, elements, partial});
+      (apart ? apart_layers : together_layers).push_back(op.layer);
     }
   }
+  complete(together_layers, &all.together);
+  complete(apart_layers, &all.apart);
   return all;
 }
 
-BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties,
-                           const std::vector<HeldParameter>& held) {
+BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties, const HeldModel& held) {
   return Layout(plan, stage, held).run(ties);
+}
+
+std::vector<HeldParameter> parameters_of(const BucketLayout& layout, const LaidBucket& bucket,
+                                         const HeldModel& held) {
+  const std::vector<HeldParameter>& parameters = held.of(bucket.apart).parameters;
+  std::vector<HeldParameter> placed;
+  for (int i = bucket.begin; i < bucket.end; ++i) {
+    const HeldParameter& parameter = parameters[static_cast<std::size_t>(i)];
+    if (!bucket.tied && has_place_elsewhere(layout, parameter.at)) continue;
+    placed.push_back(parameter);
+    placed.back().partial = parameter.partial && !is_reduced_apart(bucket);
+  }
+  return placed;
 }
 
 GroupKind bucket_group(const Choices& choices, bool apart) {

@@ -31,17 +31,33 @@ TiedTensors tied_tensors(const Workload& workload);
 // What one rank holds of a parameter that has elements of its own on it, wherever that is laid.
 struct HeldParameter {
   ParameterAt at;
-  int layer = 0;
   std::int64_t elements = 0;
   bool partial = false;  // tensor ranks have parts of its gradient
-  bool apart = false;    // other ranks hold it than hold the rest of the layer: experts, for one
 };
-// All of the model's, in the order of its operators, as a rank holds them that has their stage.
-std::vector<HeldParameter> held_parameters(const Plan& plan);
+
+// In the order in which buckets take them: operators from the last to the first, an operator's parameters in
+// their order. Sums from the beginning make a bucket of many cost little more than one of few.
+struct HeldParameters {
+  std::vector<HeldParameter> parameters;
+  std::vector<std::int64_t> elements_before;  // by parameter, and of all
+  std::vector<std::int64_t> partial_before;   // of these, partial ones
+  std::vector<int> layer_end;                 // by parameter: the first behind its layer
+  int first_below(int op) const;              // index of the first parameter of an operator before `op`
+};
+
+// All of the model's, as a rank holds them that has their stage.
+struct HeldModel {
+  HeldParameters together;
+  HeldParameters apart;  // that other ranks hold than hold the rest of the layer: experts, for one
+  const HeldParameters& of(bool is_apart) const { return is_apart ? apart : together; }
+};
+HeldModel held_parameters(const Plan& plan);
 
 struct LaidBucket {
-  int begin = 0, end = 0;     // BucketLayout::parameters
+  // In HeldModel::of(apart); the first and the last have their place here, others may have it elsewhere.
+  int begin = 0, end = 0;
   std::int64_t elements = 0;  // without padding
+  std::int64_t partial = 0;   // of these, what tensor ranks sum up
   int chunk = 0;
   bool apart = false;
   bool tied = false;  // one tensor, which another stage holds too
@@ -49,19 +65,24 @@ struct LaidBucket {
 
 struct BucketLayout {
   std::vector<LaidBucket> buckets;  // in the order in which backward passes complete them
-  std::vector<BucketParameter> parameters;
-  std::vector<char> partial;  // by parameter: tensor ranks have parts of its gradient
   // Parameters without a place of their own, and where they are.
   std::vector<std::pair<ParameterAt, ParameterAt>> aliases;
+  std::vector<ParameterAt> shared;  // with other stages: each in a bucket by itself
 };
 
-// Of a rank of the stage. Per chunk, last first, in reverse operator order (an operator's parameters in their
-// order), filled up to the plan's bucket bytes or, with ZeRO 3, the layer; then those that stand apart; then
-// what is shared with other stages, each by itself. `ties` and `held` are of the plan.
-BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties,
-                           const std::vector<HeldParameter>& held);
+// Of a rank of the stage. Per chunk, last first, filled up to the plan's bucket bytes or, with ZeRO 3, the
+// layer; then those that stand apart; then what is shared with other stages, each by itself. `ties` and
+// `held` are of the plan.
+BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties, const HeldModel& held);
 
-// Over which a bucket is reduced.
+// What has its place in the bucket, in order; partial: such as tensor ranks sum up.
+std::vector<HeldParameter> parameters_of(const BucketLayout& layout, const LaidBucket& bucket,
+                                         const HeldModel& held);
+
+// Over which a bucket is reduced: those that stand apart (but for tied ones), or the rest.
 GroupKind bucket_group(const Choices& choices, bool apart);
+inline bool is_reduced_apart(const LaidBucket& bucket) {
+  return bucket.apart && !bucket.tied;
+}
 
 }  // namespace orrery

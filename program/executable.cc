@@ -101,7 +101,7 @@ Refusal refuses_training(const Plan& plan) {
 
 }  // namespace
 
-std::optional<std::string> executor_refuses(const Plan& plan) {
+std::optional<std::string> why_not_executable(const Plan& plan) {
   const Workload& workload = plan.job->workload;
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(

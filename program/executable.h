@@ -15,6 +15,6 @@ constexpr int kByteVocabulary = 256;
 // Why the executor cannot train `plan`, in one line ("what is wrong (what would do)"), or nothing; processors
 // and GPUs do the same. The plan has passed check_plan. Cheap: looks at the model's and the plan's dimensions
 // only.
-std::optional<std::string> executor_refuses(const Plan& plan);
+std::optional<std::string> why_not_executable(const Plan& plan);
 
 }  // namespace orrery

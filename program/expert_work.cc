@@ -5,7 +5,7 @@
 
 #include "program/operator_shard.h"
 
-namespace orrery::internal {
+namespace orrery {
 namespace {
 
 // Experts' arithmetic between and after their products, run operator by operator. Counted from
@@ -29,7 +29,7 @@ void add_biases(const Operator& op, bool forward, double elements, const Shard& 
   if (op.kind != OperatorKind::expert_linear || op.split != TensorSplit::row || op.parameters.size() < 2)
     return;
   work->vector_bytes += elements * (forward ? kEagerBiasForward : kEagerBiasBackward);
-  work->kernels += (forward ? 2 : 4) * std::max(1.0, static_cast<double>(op.experts) / shard.ep);
+  work->kernels += (forward ? 2 : 4) * local_experts(op.experts, shard);
 }
 
 // Before each expert's product in 8 or 4 bits the scales of both its operands are rearranged, by a kernel
@@ -37,8 +37,7 @@ void add_biases(const Operator& op, bool forward, double elements, const Shard& 
 void add_swizzles(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
   if (op.kind != OperatorKind::expert_linear || !is_narrow(shard.precision)) return;
   const double products = kind == ComputeKind::backward ? 2 : 1;
-  work->kernels += 2 * products * static_cast<double>(op.matmuls.size()) *
-                   std::max(1.0, static_cast<double>(op.experts) / shard.ep);
+  work->kernels += 2 * products * static_cast<double>(op.matmuls.size()) * local_experts(op.experts, shard);
 }
 
 // Each expert's rows are copied to where they are a multiple of the scales' block (16 in 8 bits, 32 in
@@ -104,4 +103,4 @@ void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& sh
   }
 }
 
-}  // namespace orrery::internal
+}  // namespace orrery

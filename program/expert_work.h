@@ -3,7 +3,7 @@
 
 #include "program/operator_work.h"
 
-namespace orrery::internal {
+namespace orrery {
 
 enum class ExpertKernels : std::uint8_t {
   plain,    // as those of a dense MLP
@@ -26,4 +26,4 @@ double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile
 void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& shard,
                            const RuntimeProfile& runtime, OperatorWork* work);
 
-}  // namespace orrery::internal
+}  // namespace orrery

@@ -1,9 +1,11 @@
 #include "program/forms.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/append_only.h"
 #include "base/error.h"
 #include "program/operator_shard.h"
 #include "program/placement.h"
@@ -11,7 +13,7 @@
 namespace orrery {
 namespace {
 
-std::deque<FormOfParallelism> built_in_forms() {
+std::vector<FormOfParallelism> built_in_forms() {
   FormOfParallelism none;
   none.kind = "other";
 
@@ -27,7 +29,7 @@ std::deque<FormOfParallelism> built_in_forms() {
   tensor.kind = "tensor_comm";
   tensor.waited_for = true;
   tensor.degree = [](const Choices& choices) { return choices.tp; };
-  tensor.gradient_is_partial = internal::partial_over_tensor_ranks;
+  tensor.gradient_is_partial = partial_over_tensor_ranks;
 
   FormOfParallelism pipeline;
   pipeline.id = Parallelism::pipeline;
@@ -58,13 +60,21 @@ std::deque<FormOfParallelism> built_in_forms() {
   return {none, data, tensor, pipeline, expert, context, server};
 }
 
+constexpr std::size_t kMostForms = 64;
+
 struct Registry {
   Registry() {
-    for (const FormOfParallelism& form : forms)
-      groups.insert(groups.end(), form.groups.begin(), form.groups.end());
+    for (const GroupRule& rule : built_in_group_rules()) groups.append(rule);
+    for (FormOfParallelism& form : built_in_forms()) add(std::move(form));
   }
-  std::deque<FormOfParallelism> forms = built_in_forms();
-  std::vector<GroupRule> groups = built_in_group_rules();
+  // Whoever sees the form sees its groups.
+  void add(FormOfParallelism form) {
+    for (const GroupRule& rule : form.groups) groups.append(rule);
+    forms.append(std::move(form));
+  }
+  std::mutex adding;
+  AppendOnly<FormOfParallelism, kMostForms> forms{};
+  AppendOnly<GroupRule, 2 * kMostForms> groups{};
 };
 
 Registry& registry() {
@@ -72,24 +82,29 @@ Registry& registry() {
   return all;
 }
 
-}  // namespace
-
-const std::deque<FormOfParallelism>& forms_of_parallelism() {
-  return registry().forms;
+bool has_group(const Registry& all, GroupKind kind) {
+  const std::span<const GroupRule> rules = all.groups.items();
+  return std::any_of(rules.begin(), rules.end(), [&](const GroupRule& rule) { return rule.kind == kind; });
 }
 
-const std::vector<GroupRule>& group_rules() {
-  return registry().groups;
+}  // namespace
+
+std::span<const FormOfParallelism> forms_of_parallelism() {
+  return registry().forms.items();
+}
+
+std::span<const GroupRule> group_rules() {
+  return registry().groups.items();
 }
 
 const FormOfParallelism& form_of(Parallelism id) {
-  for (const FormOfParallelism& form : registry().forms)
+  for (const FormOfParallelism& form : forms_of_parallelism())
     if (form.id == id) return form;
   throw InternalError("form of parallelism " + std::to_string(static_cast<int>(id)) + " is not registered");
 }
 
 const GroupRule& group_rule(GroupKind kind) {
-  for (const GroupRule& rule : registry().groups)
+  for (const GroupRule& rule : group_rules())
     if (rule.kind == kind) return rule;
   throw InternalError("groups of kind " + std::to_string(static_cast<int>(kind)) + " are not registered");
 }
@@ -100,16 +115,13 @@ int degree_of(const FormOfParallelism& form, const Choices& choices) {
 
 void register_form(FormOfParallelism form) {
   Registry& all = registry();
-  for (const FormOfParallelism& other : all.forms)
+  const std::lock_guard lock(all.adding);
+  for (const FormOfParallelism& other : all.forms.items())
     ORRERY_CHECK(other.id != form.id && other.name != form.name,
                  "two forms of parallelism called " + std::string(form.name));
-  for (const GroupRule& rule : form.groups) {
-    ORRERY_CHECK(std::none_of(all.groups.begin(), all.groups.end(),
-                              [&](const GroupRule& other) { return other.kind == rule.kind; }),
-                 "two kinds of groups called " + std::string(rule.name));
-    all.groups.push_back(rule);
-  }
-  all.forms.push_back(std::move(form));
+  for (const GroupRule& rule : form.groups)
+    ORRERY_CHECK(!has_group(all, rule.kind), "two kinds of groups called " + std::string(rule.name));
+  all.add(std::move(form));
 }
 
 }  // namespace orrery

@@ -6,7 +6,7 @@
 // CONTRIBUTING.md says how one is added.
 #pragma once
 
-#include <deque>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -52,16 +52,17 @@ struct FormOfParallelism {
 };
 
 // The built-in ones first. Those that are there stay where they are.
-const std::deque<FormOfParallelism>& forms_of_parallelism();
+std::span<const FormOfParallelism> forms_of_parallelism();
 // Throws InternalError for one that nobody registered.
 const FormOfParallelism& form_of(Parallelism id);
 int degree_of(const FormOfParallelism& form, const Choices& choices);
-// Adds one whose id, name and kinds of groups no other has: before threads and servers (sim/isolate.h) are
-// started, and before the first plan that has it.
+// Adds one whose id, name and kinds of groups no other has, or, with an InternalError, nothing. Other threads
+// may read and register meanwhile; a plan that has the form comes after it, as does the server of simulations
+// (sim/isolate.h), which knows what was registered when it started.
 void register_form(FormOfParallelism form);
 
 // All kinds of groups, the built-in ones (placement.cc) first.
-const std::vector<GroupRule>& group_rules();
+std::span<const GroupRule> group_rules();
 const GroupRule& group_rule(GroupKind kind);  // throws InternalError for one that nobody registered
 
 }  // namespace orrery

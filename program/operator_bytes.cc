@@ -8,10 +8,6 @@
 namespace orrery {
 namespace {
 
-using internal::local_rows;
-using internal::output_split;
-using internal::sequence_split;
-
 bool on_logits(OperatorKind kind) {
   return kind == OperatorKind::loss_max || kind == OperatorKind::loss_sum || kind == OperatorKind::loss;
 }
@@ -44,7 +40,7 @@ double kept_input_bytes(const Operator& op, const Shard& shard) {
         features = std::max(features, shape.rows_per_row * static_cast<double>(shape.k));
       if (op.kind == OperatorKind::router && features == 0) return 0;
       const double split =
-          (op.split == TensorSplit::row ? shard.tp : sequence_split(shard)) * internal::rows_split(op, shard);
+          (op.split == TensorSplit::row ? shard.tp : sequence_split(shard)) * rows_split(op, shard);
       return shard.rows * features / split * element;
     }
     case OperatorKind::expert_linear: {
@@ -56,14 +52,14 @@ double kept_input_bytes(const Operator& op, const Shard& shard) {
     case OperatorKind::norm:
       return local_rows(op, shard) * static_cast<double>(op.output_elements) * element;
     case OperatorKind::activation: {
-      const double in = internal::vector_elements(op) - static_cast<double>(op.output_elements);
+      const double in = vector_elements(op) - static_cast<double>(op.output_elements);
       return local_rows(op, shard) * in / output_split(op, shard) * element;
     }
     case OperatorKind::combine:
       // The experts' outputs, for the gradient of their weights: of all ranks that share the experts, for
       // Megatron-Core weighs inside them.
-      return local_rows(op, shard) * internal::gathered_ranks(shard) *
-             static_cast<double>(op.output_elements) * std::max(1, op.active_experts) * element;
+      return local_rows(op, shard) * gathered_ranks(shard) * static_cast<double>(op.output_elements) *
+             std::max(1, op.active_experts) * element;
     default:
       return 0;
   }
@@ -75,10 +71,10 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
   switch (op.kind) {
     case OperatorKind::attention: {
       if (!op.attention) return 0;
-      const AttentionShape& a = *op.attention;
+      const AttentionShape a = local_attention(*op.attention, shard);
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
-      return shard.rows * q_k_v / shard.tp * element;
+      return shard.rows * q_k_v * element;
     }
     case OperatorKind::scan: {
       // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
@@ -105,7 +101,7 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
 double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
   if (op.kind != OperatorKind::attention || !op.attention) return 0;
   const double element = bytes_of(storage_type(shard.precision));
-  const double heads = static_cast<double>(op.attention->heads) / shard.tp;
+  const double heads = local_attention(*op.attention, shard).heads;
   if (shard.fused_attention) return shard.rows * heads * bytes_of(DType::fp32);
   return shard.rows * heads * shard.seq_len * (runtime.dropout ? 2 * element + 1 : element);
 }

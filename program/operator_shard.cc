@@ -5,7 +5,7 @@
 #include "program/forms.h"
 #include "program/tensor_shard.h"
 
-namespace orrery::internal {
+namespace orrery {
 
 double expert_load(const Shard& shard) {
   return shard.capacity_factor > 0 ? shard.capacity_factor : 1;
@@ -69,6 +69,10 @@ double local_rows(const Operator& op, const Shard& shard) {
   return rows;
 }
 
+double shared_rows(const Shard& shard) {
+  return shard.rows / shard.tp;
+}
+
 double output_split(const Operator& op, const Shard& shard) {
   const double ranks = of_experts(op) ? shard.etp : shard.tp;
   switch (op.split) {
@@ -91,6 +95,26 @@ std::int64_t local_columns(const Operator& op, const Shard& shard) {
 double input_split(const Operator& op, const Shard& shard) {
   const double ranks = of_experts(op) ? shard.etp : shard.tp;
   return op.split == TensorSplit::row || op.split == TensorSplit::heads ? ranks : 1;
+}
+
+AttentionShape local_attention(const AttentionShape& shape, const Shard& shard) {
+  AttentionShape own = shape;
+  own.heads /= shard.tp;
+  own.kv_heads /= shard.tp;
+  return own;
+}
+
+int local_seq_len(const Shard& shard) {
+  return shard.seq_len / std::max(1, shard.cp);
+}
+
+ContextPart context_part(int seq_len, int cp, int cp_rank) {
+  const int length = seq_len / (2 * cp);
+  return {{cp_rank * length, (2 * cp - 1 - cp_rank) * length}, length};
+}
+
+int local_experts(int experts, const Shard& shard) {
+  return std::max(1, experts / shard.ep);
 }
 
 double vector_elements(const Operator& op) {
@@ -135,4 +159,4 @@ double attended_keys(const AttentionShape& shape, int seq_len) {
   return window - window * window / (2 * s);
 }
 
-}  // namespace orrery::internal
+}  // namespace orrery

@@ -10,14 +10,6 @@
 namespace orrery {
 namespace {
 
-using internal::attended_keys;
-using internal::expert_kernels;
-using internal::expert_load;
-using internal::ExpertKernels;
-using internal::local_rows;
-using internal::of_experts;
-using internal::sequence_split;
-
 // Which halves of a step's work a kind does.
 bool does_forward(ComputeKind kind) {
   return kind == ComputeKind::forward || kind == ComputeKind::recompute;
@@ -55,8 +47,7 @@ Product forward_product(const Operator& op, const MatmulShape& shape, const Shar
   p.n = static_cast<double>(shape.n);
   if (op.kind == OperatorKind::expert_linear) {
     // Tokens of ep ranks meet on experts / ep experts: evenly, as balanced routing has it.
-    const double experts = std::max(1, op.experts);
-    p.count = std::max(1.0, experts / shard.ep);
+    p.count = local_experts(op.experts, shard);
     // One launch an expert, as Transformer Engine's grouped linear layer makes them.
     p.m = local_rows(op, shard) * std::max(1, op.active_experts) / p.count;
     if (op.split == TensorSplit::column) p.n /= shard.etp;
@@ -157,8 +148,8 @@ void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const 
   const DType type = product_type(OperatorKind::attention, shard.precision);
   const DType storage = storage_type(shard.precision);
   const double keys = shard.seq_len;
-  const double queries = keys / std::max(1, shard.cp);
-  const double batch = shard.rows / std::max(1.0, queries) * shape.heads / shard.tp;
+  const double queries = local_seq_len(shard);
+  const double batch = shard.rows / std::max(1.0, queries) * local_attention(shape, shard).heads;
   const double scores = batch * queries * keys;
   const double element = bytes_of(storage);
   const Product score{queries, keys, static_cast<double>(shape.qk_head_dim), batch, true};
@@ -197,8 +188,9 @@ void add_unfused_attention(const AttentionShape& shape, ComputeKind kind, const 
 // queries, keys and values are added to what came before (6 bytes).
 void add_ring(const AttentionShape& shape, bool forward, const Shard& shard, OperatorWork* work) {
   if (shard.cp <= 1) return;
-  const double output = shard.rows * shape.heads / shard.tp * shape.v_head_dim;
-  const double key_value = shard.rows * shape.kv_heads / shard.tp * (shape.qk_head_dim + shape.v_head_dim);
+  const AttentionShape own = local_attention(shape, shard);
+  const double output = shard.rows * own.heads * own.v_head_dim;
+  const double key_value = shard.rows * own.kv_heads * (own.qk_head_dim + own.v_head_dim);
   work->vector_bytes += forward ? 16 * output * (shard.cp + 1) / 2 : 6 * shard.cp * (output + key_value);
   work->kernels += 3.0 * shard.cp;
 }
@@ -207,17 +199,17 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
                    OperatorWork* work) {
   if (!op.attention || kind == ComputeKind::backward_weight) return;
   const AttentionShape& shape = *op.attention;
+  const AttentionShape own = local_attention(shape, shard);
   const double factor = does_forward(kind) ? 1 : 2;
-  work->attention_flops = factor * 2 * shard.rows * attended_keys(shape, shard.seq_len) *
-                          (static_cast<double>(shape.heads) / shard.tp) *
-                          (shape.qk_head_dim + shape.v_head_dim);
-  work->attention_queries = shard.rows * shape.heads / shard.tp;
+  work->attention_flops = factor * 2 * shard.rows * attended_keys(shape, shard.seq_len) * own.heads *
+                          (own.qk_head_dim + own.v_head_dim);
+  work->attention_queries = shard.rows * own.heads;
   work->attention_head_dim = (shape.qk_head_dim + shape.v_head_dim) / 2.0;
   work->flops += work->attention_flops;
   const double element = bytes_of(storage_type(shard.precision));
   // Rotary positions and the like, where the operator has them.
   // One kernel each, or PyTorch's complex product in fp32 with a cast before and behind (16 bytes for 4).
-  const double rotary = shard.rows * internal::vector_elements(op) / shard.tp * element;
+  const double rotary = shard.rows * vector_elements(op) / shard.tp * element;
   work->vector_bytes += runtime.fused_elementwise ? rotary : 4 * rotary;
   if (op.vector_elements > 0) work->kernels += runtime.fused_elementwise ? 2 : 6;
   add_ring(shape, does_forward(kind), shard, work);
@@ -225,9 +217,7 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
     add_unfused_attention(shape, kind, shard, runtime, work);
     return;
   }
-  const double tensors = (static_cast<double>(shape.heads) * (shape.qk_head_dim + shape.v_head_dim) +
-                          static_cast<double>(shape.kv_heads) * (shape.qk_head_dim + shape.v_head_dim)) /
-                         shard.tp;
+  const double tensors = static_cast<double>(own.heads + own.kv_heads) * (own.qk_head_dim + own.v_head_dim);
   work->bytes += factor * shard.rows * tensors * element;
   work->kernels += does_forward(kind) ? 1 : 3;  // backward: row sums, the core, the queries' gradient
 }
@@ -323,8 +313,8 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
                             : passes_of(op, runtime.fused_elementwise);
   const double element = bytes_of(storage_type(shard.precision));
   const double rows = local_rows(op, shard);
-  const double split = internal::output_split(op, shard);
-  const double elements = rows * internal::vector_elements(op) / split;
+  const double split = output_split(op, shard);
+  const double elements = rows * vector_elements(op) / split;
   const bool forward = does_forward(kind);
   if (elements <= 0) return;
   work->vector_bytes += elements * element * (forward ? passes.forward : passes.backward);
@@ -341,7 +331,7 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
   const double element = bytes_of(storage_type(shard.precision));
   if (runtime.embedding_gradient_in_place) {
     const double tokens =
-        local_rows(op, shard) * static_cast<double>(op.output_elements) / internal::output_split(op, shard);
+        local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
     work->vector_bytes += tokens * (element + 2 * gradient_bytes(shard, runtime));
     work->kernels += 1;
     return;
@@ -441,7 +431,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
     return work;
   add_products(op, kind, shard, runtime, &work);
   const bool mixture = of_experts(op) || op.kind == OperatorKind::router;
-  if (mixture) internal::add_expert_arithmetic(op, kind, shard, runtime, &work);
+  if (mixture) add_expert_arithmetic(op, kind, shard, runtime, &work);
   switch (op.kind) {
     case OperatorKind::attention:
       add_attention(op, kind, shard, runtime, &work);
@@ -464,14 +454,14 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       break;
   }
   work.bytes += work.vector_bytes + work.quantize_bytes;
-  work.fullest = internal::fullest_rank(op, shard, runtime);
+  work.fullest = fullest_rank(op, shard, runtime);
   return work;
 }
 
 std::int64_t local_parameters(const Operator& op, const Shard& shard) {
   std::int64_t total = 0;
   for (const ParameterTensor& tensor : op.parameters)
-    if (tensor.tied_to.empty()) total += internal::local_elements(tensor, shard);
+    if (tensor.tied_to.empty()) total += local_elements(tensor, shard);
   return total;
 }
 

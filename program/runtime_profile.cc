@@ -92,7 +92,6 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
 #define ORRERY_READ(type, name, initial, accepted) profile.name = read.accepted(#name, message.name());
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_READ)
 #undef ORRERY_READ
-  profile.frameworks.assign(message.frameworks().begin(), message.frameworks().end());
   profile.fitted.assign(message.fitted().begin(), message.fitted().end());
   read.scalars("fitted", profile.fitted);
   return profile;
@@ -103,7 +102,6 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message) {
 #define ORRERY_WRITE(type, name, initial, accepted) message->set_##name(profile.name);
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_WRITE)
 #undef ORRERY_WRITE
-  for (const std::string& name : profile.frameworks) message->add_frameworks(name);
   for (const std::string& name : profile.fitted) message->add_fitted(name);
 }
 
@@ -161,7 +159,6 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
                 fmt::format("one of {}", fmt::join(known, ", ")));
     parse_textproto(catalog_entry(base).content, fmt::format("runtimes/{}.textproto", base), &message);
     ORRERY_CHECK(message.based_on().empty(), base + " is based on a profile itself");
-    message.clear_frameworks();
     message.clear_default_for();
     message.clear_fitted();
     merge_textproto(text, file, &message);

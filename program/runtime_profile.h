@@ -62,6 +62,8 @@ class FieldCheck;
   FIELD(bool, fused_normalization, false, any) \
   FIELD(double, update_gradient_bytes, 0, at_least_zero) \
   FIELD(double, workspace_bytes, 0, at_least_zero) \
+  FIELD(double, held_logit_bytes, 0, at_least_zero) \
+  FIELD(double, waiting_logit_bytes, 0, at_least_zero) \
   FIELD(bool, fused_experts, false, any) \
   FIELD(double, expert_exposed, 1, factor) \
   FIELD(double, shared_expert_traffic, 1, factor) \
@@ -79,8 +81,7 @@ struct RuntimeProfile {
 #define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_MEMBER)
 #undef ORRERY_MEMBER
-  std::vector<std::string> frameworks;  // names in published tables that this profile stands for
-  std::vector<std::string> fitted;      // fields, at most kMostFitted
+  std::vector<std::string> fitted;  // fields, at most kMostFitted
 };
 
 // More scalars would fit any table.
@@ -99,7 +100,7 @@ RuntimeProfile catalog_runtime(std::string_view name);  // throws UserError on a
 RuntimeProfile default_runtime(bool gpu);
 
 // A profile's text: all of its fields, or, with `based_on`, those in which it differs from that profile of
-// the catalog (its frameworks and what was fitted of it are not passed on). `file`: for errors.
+// the catalog (what was fitted of it is not passed on). `file`: for errors.
 RuntimeProfile runtime_from_text(std::string_view text, std::string_view file);
 // A .textproto file, or a profile of the catalog by its name. Throws UserError.
 RuntimeProfile load_runtime(const std::string& file_or_name);

@@ -14,6 +14,12 @@ namespace {
 
 namespace whatif = planner::whatif;
 
+std::string trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
+}
+
 const planner::HardwareKey* hardware_key(const std::string& key) {
   for (const planner::HardwareKey& known : planner::hardware_keys())
     if (known.key == key) return &known;
@@ -66,6 +72,30 @@ bool share_default_batch(std::vector<Prepared>& all) {
 }
 
 }  // namespace
+
+whatif::Varied parse_varied(std::string_view text) {
+  const auto refuse = [&](std::string_view what) {
+    return UserError(fmt::format("`vary` {} {}", text, what), "expected KEY=V1,V2,…");
+  };
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos) throw refuse("has no values");
+  whatif::Varied varied;
+  varied.key = Option{.key = option_key(trimmed(text.substr(0, equals)))}.name();
+  if (varied.key.empty()) throw refuse("names no option");
+  std::string_view rest = text.substr(equals + 1);
+  const char separator = rest.find(';') != std::string_view::npos ? ';' : ',';
+  for (bool more = true; more;) {
+    const auto end = rest.find(separator);
+    more = end != std::string_view::npos;
+    std::string value = trimmed(rest.substr(0, end));
+    if (value.empty()) throw refuse("has an empty value");
+    if (std::find(varied.values.begin(), varied.values.end(), value) != varied.values.end())
+      throw refuse(fmt::format("has {} twice", value));
+    varied.values.push_back(std::move(value));
+    if (more) rest.remove_prefix(end + 1);
+  }
+  return varied;
+}
 
 void check_varied(const std::vector<whatif::Varied>& varied) {
   Request request;

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/runs/whatif.h"
 #include "request/request.h"
 
 namespace orrery {
+
+// "KEY=V1,V2,…", the key written as any option's may be; where there is a ';' it separates instead, for
+// values with commas of their own. Throws UserError on what is no such text, an empty value and a value
+// twice.
+planner::whatif::Varied parse_varied(std::string_view text);
 
 // Throws UserError on a key that is neither an option that varies nor one of the hardware's, and on a number
 // of the latter that is out of range.

@@ -51,7 +51,7 @@ ROOMS = {
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
 DOORS = {"cli": {"cli", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
-VALUES = {"program", "cost", "sim", "planner", "handover"}
+VALUES = {"program", "cost", "sim", "planner", "handover", "evidence"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")
 MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
@@ -71,10 +71,14 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
 WITHOUT_FLAGS = {
     "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request", "orrery", "exec",
 }
+# What these rooms do holds of whatever trains by it: frameworks have their names in data, beside the exporters and importers.
+WITHOUT_FRAMEWORKS = {"program", "cost", "sim", "planner"}
+FRAMEWORK = re.compile(r"Megatron|DeepSpeed|Horovod|FSDP|\bDDP\b|NeMo|torchtitan|PyTorch|MaxText|\bJAX\b|TensorFlow|Colossal", re.I)
 # Starts the executor; starts MPI's launchers; parses the executor's own options.
 EXECUTORS_LINE = {"orrery/validate.cc", "exec/launch/launcher.cc", "exec/main.cc"}
 LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
 FLAG = re.compile(r"--[a-z]")
+INTERNAL = re.compile(r"^namespace orrery::internal\b", re.M)  # a header for the top folder that it stands in
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -104,6 +108,10 @@ def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: s
     for quote, target in INCLUDE.findall(path.read_text()):
         where = f"{path.relative_to(root)} includes {target}"
         home = str(pathlib.PurePath(target).parent)
+        top = target.split("/")[0]
+        if quote == '"' and top != room.split("/")[0] and (root / target).exists():
+            if INTERNAL.search((root / target).read_text()):
+                faults.append(f"{where}: namespace internal is {top}/'s own")
         if quote == '"' and target.split("/")[0] in {r.split("/")[0] for r in ROOMS} and home not in may_use:
             faults.append(f"{where}: {room}/ may not use {home}/")
         if target.endswith(".pb.h") and path.suffix == ".h":
@@ -115,6 +123,10 @@ def faults_of_file(path: pathlib.Path, room: str, root: pathlib.Path, may_use: s
                 faults.append(f"{where}: belongs in {sorted(homes)}")
         if target.startswith("CLI/") and path.suffix == ".h":
             faults.append(f"{where}: the parser of words stays out of headers")
+    if room.split("/")[0] in WITHOUT_FRAMEWORKS:
+        for literal in LITERAL_OR_COMMENT.findall(path.read_text()):
+            if FRAMEWORK.search(literal):
+                faults.append(f"{path.relative_to(root)} names a framework in {literal}")
     if room.split("/")[0] in WITHOUT_FLAGS and str(path.relative_to(root)) not in EXECUTORS_LINE:
         for literal in LITERAL_OR_COMMENT.findall(path.read_text()):
             if FLAG.search(literal):

@@ -20,9 +20,10 @@ struct Activity {
   ActivityKind kind = ActivityKind::work;
   bool shared = false;  // a payload that may have to share its links after its latency
   Carriage carriage = Carriage::latency;
-  int owner = 0;     // work, issue: task; move: meeting; step_begin: rank; packets: index of what they take
-  int message = -1;  // of the meeting's graph
-  int blockers = 0;  // ranks that compute and so hold the payload up
+  // work, issue: task; move: communication; step_begin: rank; packets: index of what they take
+  int owner = 0;
+  int message = -1;        // of the communication's graph
+  int blockers = 0;        // ranks that compute and so hold the payload up
   double bytes_left = -1;  // of a payload that was carried in part; negative: all
 };
 

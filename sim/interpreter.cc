@@ -28,7 +28,7 @@ struct RankState {
   std::vector<std::size_t> not_issued;  // tasks of later stretches that wait for nothing else
 };
 
-struct MeetingState {
+struct CommunicationState {
   int come = 0;
   int delivered = 0;  // eager: arrived, not yet received
   int wanted = 0;     // eager: receivers that wait
@@ -43,10 +43,10 @@ class Interpreter {
     waits_.resize(tasks);
     blocked_.resize(tasks);
     issued_.resize(tasks);
-    meetings_left_.resize(tasks);
+    communications_left_.resize(tasks);
     rank_of_.resize(tasks);
     ranks_.resize(s_.ranks.size());
-    meetings_.resize(s_.meetings.size());
+    communications_.resize(s_.communications.size());
     for (std::size_t r = 0; r < s_.ranks.size(); ++r)
       std::fill(rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r]),
                 rank_of_.begin() + static_cast<std::ptrdiff_t>(base_[r + 1]), static_cast<int>(r));
@@ -54,7 +54,7 @@ class Interpreter {
     trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
     trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
     if (s_.asynchronous) pace_.emplace(s_, steps);
-    transport_.emplace(s_, activities_, speeds_, [this](int meeting) { arrived(meeting); });
+    transport_.emplace(s_, activities_, speeds_, [this](int communication) { arrived(communication); });
   }
 
   Trace run() {
@@ -347,24 +347,24 @@ class Interpreter {
     if (!s_.single_threaded || issued_[id]) ready_.push_back(id);
   }
 
-  // ---- meetings ----
+  // ---- communications ----
 
   void arrive(std::size_t id, const Task& t) {
-    meetings_left_[id] = static_cast<std::uint32_t>(t.meetings.size());
-    if (t.meetings.empty()) complete(id);
-    for (const MeetingRef& ref : t.meetings) {
-      const Meeting& meeting = s_.meetings[static_cast<std::size_t>(ref.meeting)];
-      MeetingState& m = meetings_[static_cast<std::size_t>(ref.meeting)];
-      if (!meeting.eager) {
-        if (++m.come < static_cast<int>(meeting.tasks.size())) continue;
+    communications_left_[id] = static_cast<std::uint32_t>(t.communications.size());
+    if (t.communications.empty()) complete(id);
+    for (const CommunicationRef& ref : t.communications) {
+      const Communication& communication = s_.communications[static_cast<std::size_t>(ref.communication)];
+      CommunicationState& m = communications_[static_cast<std::size_t>(ref.communication)];
+      if (!communication.eager) {
+        if (++m.come < static_cast<int>(communication.tasks.size())) continue;
         m.come = 0;
-        transport_->launch(ref.meeting);
+        transport_->launch(ref.communication);
       } else if (ref.sends) {
-        transport_->launch(ref.meeting);
-        left_meeting(id);
+        transport_->launch(ref.communication);
+        leave_communication(id);
       } else if (m.delivered > 0) {
         --m.delivered;
-        left_meeting(id);
+        leave_communication(id);
       } else {
         ++m.wanted;
       }
@@ -372,20 +372,20 @@ class Interpreter {
   }
 
   void arrived(int index) {
-    const Meeting& meeting = s_.meetings[static_cast<std::size_t>(index)];
-    MeetingState& m = meetings_[static_cast<std::size_t>(index)];
-    if (!meeting.eager) {
-      for (const TaskRef& ref : meeting.tasks) left_meeting(task_id(ref));
+    const Communication& communication = s_.communications[static_cast<std::size_t>(index)];
+    CommunicationState& m = communications_[static_cast<std::size_t>(index)];
+    if (!communication.eager) {
+      for (const TaskRef& ref : communication.tasks) leave_communication(task_id(ref));
     } else if (m.wanted > 0) {
       --m.wanted;
-      left_meeting(task_id(meeting.tasks.back()));
+      leave_communication(task_id(communication.tasks.back()));
     } else {
       ++m.delivered;
     }
   }
 
-  void left_meeting(std::size_t id) {
-    if (--meetings_left_[id] == 0) complete(id);
+  void leave_communication(std::size_t id) {
+    if (--communications_left_[id] == 0) complete(id);
   }
 
   // ---- the end ----
@@ -426,9 +426,9 @@ class Interpreter {
   std::vector<std::uint32_t> waits_;
   std::vector<char> blocked_;  // by the predecessor on the stream
   std::vector<char> issued_;
-  std::vector<std::uint32_t> meetings_left_;
+  std::vector<std::uint32_t> communications_left_;
   std::vector<RankState> ranks_;
-  std::vector<MeetingState> meetings_;
+  std::vector<CommunicationState> communications_;
   std::deque<std::size_t> ready_;
   std::deque<int> threads_;
 };

@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -81,7 +83,16 @@ int answer_request(IsolatedFunction function, int socket) {
   return answer(socket, [&] { return function(request); });
 }
 
-// One of this process's own is ended with it, where nobody has waited for it.
+// Threads that have ended hold no locks, and a fork has left those of its parent behind: what libc remembers,
+// that there were some, is not the question.
+bool has_one_thread() {
+  if (__libc_single_threaded != 0) return true;
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return std::distance(begin(threads), end(threads)) == 1;
+}
+
+// Ended with its object, where nobody has waited for it: by this process, or by the server, which sees that
+// nobody hears of it any more.
 class Child {
  public:
   explicit Child(int index) : index(index) {}
@@ -116,11 +127,13 @@ Child fork_child(const Work& work, int index) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     throw InternalError(std::string("socketpair: ") + std::strerror(errno));
   std::fflush(nullptr);  // else the child would print the parent's pending output again
+  const pid_t parent = getpid();
   Child child(index);
   child.data = ends[0];
   child.pid = fork();
   if (child.pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // do not outlive an interrupted parent
+    prctl(PR_SET_PDEATHSIG, SIGKILL);   // do not outlive an interrupted parent
+    if (getppid() != parent) _exit(1);  // it died before that
     close(ends[0]);
     _exit(answer(ends[1], [&] { return work.body(index); }));  // destructors and atexit belong to the parent
   }
@@ -198,7 +211,7 @@ bool server_started() {
 
 std::vector<std::string> run_isolated_all(int count, int jobs, const Work& work,
                                           const std::function<void(int done, int count)>& progress) {
-  ORRERY_CHECK(by_server(work) || __libc_single_threaded != 0,
+  ORRERY_CHECK(by_server(work) || has_one_thread(),
                "a process with threads simulates without having started the server of simulations first");
   std::vector<std::string> results(static_cast<std::size_t>(std::max(count, 0)));
   std::vector<std::exception_ptr> failures(results.size());

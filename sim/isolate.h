@@ -25,14 +25,18 @@ struct Work {
 // Once a process; later calls do nothing. The server ends with this process, however that ends, and its
 // children with it; it holds no file of this process open but standard input, output and error. To be called
 // while no other thread holds a lock that a simulation may want: before the first thread, best.
+//
+// A fork of this process (a worker of a server that forks them) has no server: its parent's is not its own.
+// It forks its children itself while it has one thread, or calls start_server() as any other process does.
 void start_server();
-bool server_started();
+bool server_started();  // by this process
 
 // Runs work 0 … count - 1, at most `jobs` at a time; the bytes that each returned, in order. `progress`,
 // where given, is told how many have ended. A UserError, NoAnswer or InternalError is thrown here as the same
 // type with the same text, that of the lowest index after all others have ended; any other exception, a
-// signal or an early exit becomes an InternalError that says so. With the server, from several threads at
-// once, too. Throws InternalError where this process would have to fork and has threads.
+// signal or an early exit becomes an InternalError that says so. What else is thrown, by `request` or
+// `progress`, ends all children. With the server, from several threads at once, too. Throws InternalError
+// where this process would have to fork and has threads.
 std::vector<std::string> run_isolated_all(int count, int jobs, const Work& work,
                                           const std::function<void(int done, int count)>& progress = {});
 std::string run_isolated(const Work& work);                          // the one with index 0

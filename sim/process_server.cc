@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -17,14 +18,15 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/error.h"
 
 namespace orrery::sim {
 namespace {
 
-std::atomic<int> control{-1};  // this process's end
-pid_t server = -1, owner = -1;
+std::atomic<int> control{-1};  // this process's end; -1: it has no server
+pid_t server = -1;
 
 [[noreturn]] void fail(const char* what) {
   throw InternalError(std::string(what) + ": " + std::strerror(errno));
@@ -98,8 +100,18 @@ class Server {
   // Until nobody can ask any more.
   void serve() {
     while (ended_ >= 0) {
-      std::array<pollfd, 2> polls = {pollfd{socket_, POLLIN, 0}, pollfd{ended_, POLLIN, 0}};
-      if (poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
+      std::vector<pollfd> polls = {{socket_, POLLIN, 0}, {ended_, POLLIN, 0}};
+      std::vector<pid_t> children;
+      for (const auto& [child, status] : status_of_) {
+        polls.push_back({status, 0, 0});  // POLLERR: nobody reads it any more
+        children.push_back(child);
+      }
+      if (poll(polls.data(), polls.size(), -1) < 0) {
+        if (errno != EINTR) return;
+        continue;
+      }
+      for (std::size_t i = 0; i < children.size(); ++i)
+        if (polls[i + 2].revents != 0) give_up(children[i]);
       if (polls[1].revents != 0) reap();
       if (polls[0].revents == 0) continue;
       IsolatedFunction function = nullptr;
@@ -130,6 +142,13 @@ class Server {
     }
   }
 
+  // It is not reaped yet: the number is its own.
+  void give_up(pid_t child) {
+    kill(child, SIGKILL);
+    close(status_of_[child]);
+    status_of_.erase(child);
+  }
+
   void reap() {
     signalfd_siginfo seen{};
     if (read(ended_, &seen, sizeof seen) < 0) return;  // one for several that ended together
@@ -149,10 +168,18 @@ class Server {
   std::map<pid_t, int> status_of_;
 };
 
-// At the end of this process: the server sees the end of its stream, even where a copy of this process holds
-// the socket too.
+// In a fork of this process, right after it: the server is its parent's. Held open, the socket would keep the
+// server alive when the parent is gone.
+void forget_server() {
+  if (control < 0) return;
+  close(control);
+  control = -1;
+}
+
+// At the end of this process: the server sees the end of its stream, even where a program that it has started
+// holds the socket too.
 void stop_server() {
-  if (getpid() != owner) return;
+  if (control < 0) return;
   shutdown(control, SHUT_RDWR);
   while (waitpid(server, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -162,7 +189,6 @@ void start(int (*run)(IsolatedFunction, int)) {
   Ends ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("socketpair");
   std::fflush(nullptr);  // else the server would have this process's pending output, too
-  owner = getpid();
   server = fork();
   if (server < 0) {
     close(ends[0]);
@@ -181,15 +207,20 @@ void start(int (*run)(IsolatedFunction, int)) {
     _exit(0);  // no destructors, no atexit: both belong to the process that it is a copy of
   }
   close(ends[1]);
-  std::atexit(stop_server);
+  static const bool registered = [] {  // forks inherit both
+    std::atexit(stop_server);
+    return pthread_atfork(nullptr, nullptr, forget_server) == 0;
+  }();
+  ORRERY_CHECK(registered, "no memory to watch forks with");
   control = ends[0];
 }
 
 }  // namespace
 
 void start_process_server(int (*run)(IsolatedFunction function, int data)) {
-  static std::once_flag once;
-  std::call_once(once, [run] { start(run); });
+  static std::mutex starting;
+  const std::lock_guard lock(starting);
+  if (control < 0) start(run);
 }
 
 bool process_server_started() {

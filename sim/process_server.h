@@ -9,11 +9,14 @@ using IsolatedFunction = std::string (*)(const std::string& request);
 
 // Where a child that the server has forked is heard of.
 struct ServedChild {
-  int data = -1;    // takes the request, then gives the result; at its end the child is gone
-  int status = -1;  // then gives the child's wait status; nothing where the server has died
+  int data = -1;  // takes the request, then gives the result; at its end the child is gone
+  // Then gives the child's wait status; nothing where the server has died. Closed before that, the child is
+  // killed.
+  int status = -1;
 };
 
-// The server's own process ends with the last holder of its socket. `run` is what a child does.
+// The server's own process ends with the last holder of its socket: this process, for forks of it close their
+// copy and may start a server of their own. `run` is what a child does.
 void start_process_server(int (*run)(IsolatedFunction function, int data));
 bool process_server_started();
 

@@ -17,6 +17,7 @@
 #include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
 #include "sim/scenario/scenario.h"
+#include "topologies/power.h"
 
 namespace orrery::sim {
 namespace {
@@ -141,13 +142,9 @@ class Prepared {
     double energy = 0;
     for (std::size_t r = 0; r < programs.size(); ++r) {
       const RankScript& rank = scenario.ranks[r];
-      const double busy = work_s(r);
       const int device = device_of(plan_, rank.rank);
-      const DeviceProfile& profile = cluster_.profile_of(device);
       const NodeType& node = cluster_.groups[static_cast<std::size_t>(cluster_.place(device).group)].node;
-      const double of_node = node.host_power_w / std::max(1, node.devices);
-      energy += rank.ranks * ((profile.idle_power_w + of_node) * step_s +
-                              (profile.peak_power_w - profile.idle_power_w) * std::min(busy, step_s));
+      energy += rank.ranks * device_energy_j(cluster_, node, step_s, work_s(r));
     }
     return energy;
   }

@@ -7,9 +7,9 @@ namespace orrery::sim {
 namespace {
 
 template <typename Visit>
-void for_each_rank(const Meeting& meeting, Visit visit) {
+void for_each_rank(const Communication& communication, Visit visit) {
   int last = -1;
-  for (const TaskRef& ref : meeting.tasks)
+  for (const TaskRef& ref : communication.tasks)
     if (ref.rank != last) visit(last = ref.rank);
 }
 
@@ -17,38 +17,39 @@ void for_each_rank(const Meeting& meeting, Visit visit) {
 // alone, who copies from the sender's memory (cross memory attach, in Open MPI's vader as in MPICH: with
 // the sender asleep a 4 MiB message arrived in 0.7 ms).
 template <typename Visit>
-void for_each_copier(const Scenario& scenario, const Meeting& meeting, Visit visit) {
-  if (!meeting.by_hand || meeting.eager) return;
-  if (meeting.collective) {
-    for_each_rank(meeting, visit);
+void for_each_copier(const Scenario& scenario, const Communication& communication, Visit visit) {
+  if (!communication.by_hand || communication.eager) return;
+  if (communication.collective) {
+    for_each_rank(communication, visit);
     return;
   }
-  const TaskRef& last = meeting.tasks.back();
+  const TaskRef& last = communication.tasks.back();
   const Task& task = scenario.ranks[static_cast<std::size_t>(last.rank)].tasks[last.instruction];
-  for (const MeetingRef& ref : task.meetings)
-    if (&scenario.meetings[static_cast<std::size_t>(ref.meeting)] == &meeting && !ref.sends) visit(last.rank);
+  for (const CommunicationRef& ref : task.communications)
+    if (&scenario.communications[static_cast<std::size_t>(ref.communication)] == &communication && !ref.sends)
+      visit(last.rank);
 }
 
 }  // namespace
 
 Transport::Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
-                     std::function<void(int meeting)> arrived)
+                     std::function<void(int communication)> arrived)
     : flow_bytes(scenario.flows.flows().size(), 0),
       scenario_(scenario),
       activities_(activities),
       speeds_(speeds),
       arrived_(std::move(arrived)),
-      messages_(scenario.message_graphs.empty() ? 0 : scenario.meetings.size()),
+      messages_(scenario.message_graphs.empty() ? 0 : scenario.communications.size()),
       lines_(static_cast<std::size_t>(scenario.lines)),
       links_(scenario.flows) {}
 
 const Payload& Transport::payload_of(const Activity& activity) const {
-  const Meeting& of = meeting(activity.owner);
+  const Communication& of = communication(activity.owner);
   return activity.message < 0 ? of.payload : graph_of(of)[static_cast<std::size_t>(activity.message)].payload;
 }
 
 void Transport::launch(int index) {
-  const Meeting& of = meeting(index);
+  const Communication& of = communication(index);
   if (of.collective) for_each_rank(of, [&](int rank) { speeds_.overlap(rank, +1); });
   if (of.line >= 0) {
     std::deque<int>& line = lines_[static_cast<std::size_t>(of.line)];
@@ -81,7 +82,7 @@ void Transport::start_move(int index, int message, const Payload& payload) {
   Activity& activity = activities_[id];
   activity.message = message;
   activity.shared = shared;
-  for_each_copier(scenario_, meeting(index), [&](int rank) {
+  for_each_copier(scenario_, communication(index), [&](int rank) {
     if (speeds_.begin_copy(rank, id)) ++activity.blockers;
   });
   if (activity.blockers == 0) activities_.set_rate(id, 1);
@@ -105,7 +106,7 @@ void Transport::end(int id) {
 
 void Transport::end_move(int id) {
   const Activity activity = activities_[id];
-  for_each_copier(scenario_, meeting(activity.owner), [&](int rank) { speeds_.end_copy(rank, id); });
+  for_each_copier(scenario_, communication(activity.owner), [&](int rank) { speeds_.end_copy(rank, id); });
   if (activity.shared) links_.end(id, payload_of(activity).flow);
   activities_.release(id);
   ++moves;
@@ -117,7 +118,7 @@ void Transport::end_move(int id) {
 
 void Transport::end_message(const Activity& activity) {
   Messages& messages = messages_[static_cast<std::size_t>(activity.owner)];
-  const std::vector<Message>& graph = graph_of(meeting(activity.owner));
+  const std::vector<Message>& graph = graph_of(communication(activity.owner));
   for (const int next : graph[static_cast<std::size_t>(activity.message)].next)
     if (--messages.waits[static_cast<std::size_t>(next)] == 0)
       start_move(activity.owner, next, graph[static_cast<std::size_t>(next)].payload);
@@ -125,13 +126,13 @@ void Transport::end_message(const Activity& activity) {
 }
 
 void Transport::arrive(int index) {
-  const Meeting& of = meeting(index);
+  const Communication& of = communication(index);
   if (of.collective) for_each_rank(of, [&](int rank) { speeds_.overlap(rank, -1); });
   if (of.line >= 0) {
     std::deque<int>& line = lines_[static_cast<std::size_t>(of.line)];
     line.pop_front();
     if (!line.empty()) {
-      Payload next = meeting(line.front()).payload;
+      Payload next = communication(line.front()).payload;
       next.latency_s = 0;  // it has passed beside the one before
       start_move(line.front(), -1, next);
     }

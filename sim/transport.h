@@ -17,12 +17,12 @@ namespace orrery::sim {
 
 class Transport {
  public:
-  // Keeps references. `arrived`: all of a meeting's payload has.
+  // Keeps references. `arrived`: all of a communication's payload has.
   Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
-            std::function<void(int meeting)> arrived);
+            std::function<void(int communication)> arrived);
 
   // Everyone has come.
-  void launch(int meeting);
+  void launch(int communication);
   // A move's time is over: its latency, where it still has to go over links, or all of it.
   void end(int activity);
   // All of it is over.
@@ -47,9 +47,11 @@ class Transport {
     std::vector<int> waits;
   };
 
-  const Meeting& meeting(int index) const { return scenario_.meetings[static_cast<std::size_t>(index)]; }
-  const std::vector<Message>& graph_of(const Meeting& meeting) const {
-    return scenario_.message_graphs[static_cast<std::size_t>(meeting.messages)];
+  const Communication& communication(int index) const {
+    return scenario_.communications[static_cast<std::size_t>(index)];
+  }
+  const std::vector<Message>& graph_of(const Communication& communication) const {
+    return scenario_.message_graphs[static_cast<std::size_t>(communication.messages)];
   }
   const Payload& payload_of(const Activity& activity) const;
   void start_move(int index, int message, const Payload& payload);
@@ -67,8 +69,8 @@ class Transport {
   RankSpeeds& speeds_;
   Platform* simgrid_ = nullptr;  // once it has carried something
   std::function<void(int)> arrived_;
-  std::vector<Messages> messages_;      // by meeting
-  std::vector<std::deque<int>> lines_;  // meetings: the first moves
+  std::vector<Messages> messages_;      // by communication
+  std::vector<std::deque<int>> lines_;  // communications: the first moves
   ConstraintUse links_;
   std::vector<int> queued_, disturbed_, to_simgrid_;
 };

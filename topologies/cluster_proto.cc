@@ -29,6 +29,12 @@ bool mesh_joins(const std::vector<int>& links, int devices, int a, int b) {
   return false;
 }
 
+std::vector<int> joined_all_to_all(int devices) {
+  std::vector<int> links(static_cast<std::size_t>(devices) * devices, 1);
+  for (int i = 0; i < devices; ++i) links[static_cast<std::size_t>(i) * devices + i] = 0;
+  return links;
+}
+
 void check_mesh(const IntraNode& intra, int devices, bool has_pcie, const FieldCheck& check) {
   check.within("mesh_links", static_cast<int>(intra.mesh_links.size()), 0, kMaxMeshDevices * kMaxMeshDevices);
   if (intra.mesh_links.size() != static_cast<std::size_t>(devices) * devices)
@@ -97,6 +103,7 @@ IntraNode read_intra(const proto::NodeType& message, const FieldCheck& node) {
   }
   if (intra.kind == IntraKind::nvlink_mesh) {
     intra.mesh_links.assign(from.mesh_links().begin(), from.mesh_links().end());
+    if (intra.mesh_links.empty() && devices <= kMaxMeshDevices) intra.mesh_links = joined_all_to_all(devices);
     check_mesh(intra, devices, message.nic().pcie_bandwidth_bytes_per_s() > 0, check);
   } else if (from.mesh_links_size() > 0) {
     check.fail("mesh_links", "mesh_links belongs to kind NVLINK_MESH", "expected it there only");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/suggest.h"
@@ -20,22 +22,33 @@ proto::DeviceProfile parsed(const EmbeddedFile& file) {
   return message;
 }
 
+const EmbeddedFile& file_of(std::string_view name) {
+  std::vector<std::string> known;
+  for (const EmbeddedFile& file : embedded_devices()) {
+    if (file.name == name) return file;
+    known.emplace_back(file.name);
+  }
+  throw UserError(fmt::format("unknown device '{}'", name), suggestion(name, known));
+}
+
 }  // namespace
 
 std::vector<CatalogEntry> catalog_devices() {
   std::vector<CatalogEntry> result;
   for (const EmbeddedFile& file : embedded_devices())
     result.push_back({std::string(file.name), parsed(file).description()});
+  std::sort(result.begin(), result.end(),
+            [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
   return result;
 }
 
 DeviceProfile catalog_device(std::string_view name) {
-  std::vector<std::string> known;
-  for (const EmbeddedFile& file : embedded_devices()) {
-    if (file.name == name) return device_profile_from_proto(parsed(file), file.name, file.content);
-    known.emplace_back(file.name);
-  }
-  throw UserError(fmt::format("unknown device '{}'", name), suggestion(name, known));
+  const EmbeddedFile& file = file_of(name);
+  return device_profile_from_proto(parsed(file), file.name, file.content);
+}
+
+proto::DeviceProfile catalog_device_message(std::string_view name) {
+  return parsed(file_of(name));
 }
 
 }  // namespace orrery

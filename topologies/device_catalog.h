@@ -18,5 +18,7 @@ std::vector<CatalogEntry> catalog_devices();  // sorted by name
 
 // Throws UserError on an unknown name, naming near ones.
 DeviceProfile catalog_device(std::string_view name);
+// The same, as its file has it.
+proto::DeviceProfile catalog_device_message(std::string_view name);
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "proto/device_profile.pb.h"
 #include "proto/field_check.h"
+#include "topologies/device_catalog.h"
 
 namespace orrery {
 namespace {
@@ -127,6 +128,39 @@ void read_attention(const proto::DeviceProfile& message, const FieldCheck& check
   }
 }
 
+// `models` without those of types that `message` has no peak of.
+template <typename Models>
+void drop_models(const proto::DeviceProfile& message, Models* models) {
+  for (int i = models->size() - 1; i >= 0; --i) {
+    const auto is = [&](const proto::PeakRate& peak) { return peak.dtype() == (*models)[i].dtype(); };
+    if (std::none_of(message.peak().begin(), message.peak().end(), is)) models->DeleteSubrange(i, 1);
+  }
+}
+
+// The profile with what it takes from the device of the same silicon that it names.
+proto::DeviceProfile completed(const proto::DeviceProfile& message, const FieldCheck& check) {
+  if (message.like().empty()) return message;
+  const std::vector<CatalogEntry> devices = catalog_devices();
+  if (std::none_of(devices.begin(), devices.end(),
+                   [&](const CatalogEntry& device) { return device.name == message.like(); }))
+    check.fail("like", fmt::format("unknown device '{}'", message.like()),
+               "expected one of the catalog (`orrery catalog`)");
+  proto::DeviceProfile whole = catalog_device_message(message.like());
+  if (!whole.like().empty())
+    check.fail("like", fmt::format("'{}' is itself like another device", message.like()),
+               fmt::format("expected '{}'", whole.like()));
+  whole.clear_price_usd_per_hour();
+  if (!message.peak().empty()) whole.clear_peak();
+  if (!message.matmul().empty()) whole.clear_matmul();
+  if (!message.vector().empty()) whole.clear_vector();
+  if (!message.attention().empty()) whole.clear_attention();
+  if (!message.concurrency_scale().empty()) whole.clear_concurrency_scale();
+  whole.MergeFrom(message);
+  if (message.matmul().empty()) drop_models(whole, whole.mutable_matmul());
+  if (message.attention().empty()) drop_models(whole, whole.mutable_attention());
+  return whole;
+}
+
 void write_matmul(const std::string& dtype, const MatmulModel& from, proto::MatmulModel* to) {
   to->set_dtype(dtype);
   ORRERY_MATMUL_MODEL_FIELDS(ORRERY_WRITE)
@@ -167,6 +201,7 @@ DType DeviceProfile::compute_type(DType type) const {
   if (type == DType::fp4 && has(DType::fp8)) return DType::fp8;
   if (is_narrow(type) && has(DType::bf16)) return DType::bf16;
   if (is_narrow(type) && has(DType::fp16)) return DType::fp16;
+  if (type == DType::fp16 && has(DType::bf16)) return DType::bf16;
   return DType::fp32;
 }
 
@@ -216,7 +251,8 @@ DeviceProfile device_profile_from_proto(const proto::DeviceProfile& from, std::s
   return device_profile_from_proto(from, FieldCheck(file, text, *proto::DeviceProfile::descriptor()));
 }
 
-DeviceProfile device_profile_from_proto(const proto::DeviceProfile& from, const FieldCheck& check) {
+DeviceProfile device_profile_from_proto(const proto::DeviceProfile& message, const FieldCheck& check) {
+  const proto::DeviceProfile from = completed(message, check);
   const Accepted read(check);
   DeviceProfile to;
   ORRERY_DEVICE_PROFILE_FIELDS(ORRERY_READ)

@@ -59,6 +59,7 @@ enum class DeviceKind { gpu, cpu };
   FIELD(std::string, description, {}, any) \
   FIELD(std::string, source, {}, any) \
   FIELD(bool, calibrated, false, any) \
+  FIELD(std::string, vendor, {}, any) \
   FIELD(std::string, generation, {}, any) \
   FIELD(double, memory_bytes, 0, positive) \
   FIELD(double, memory_bandwidth_bytes_per_s, 0, positive) \
@@ -106,7 +107,7 @@ struct DeviceProfile {
   // profile.
   double peak(DType type) const;
   // `type` where the device computes in it, else the next wider type that it has: fp8 -> fp16 -> fp32,
-  // bf16 -> fp32 (V100 has no bf16 units), tf32 -> fp32.
+  // bf16 -> fp32 (V100 has no bf16 units), tf32 -> fp32; fp16 -> bf16 where there is that alone (TPUs).
   DType compute_type(DType type) const;
 };
 

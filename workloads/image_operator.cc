@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace orrery::internal {
+namespace orrery {
 namespace {
 
 constexpr std::int64_t kMaxSide = 1 << 20;
@@ -113,4 +113,4 @@ std::string fault_of_image(const std::vector<Operator>& operators, int index) {
   }
 }
 
-}  // namespace orrery::internal
+}  // namespace orrery

@@ -6,7 +6,7 @@
 
 #include "workloads/workload.h"
 
-namespace orrery::internal {
+namespace orrery {
 
 // Output pixels along one dimension of a window: floor((input + padding on both sides - reach) / stride) + 1.
 std::int64_t window_outputs(std::int64_t input, int kernel, int stride, int padding_before, int padding_after,
@@ -20,4 +20,4 @@ ImageShape picture_shape(const Workload& workload);
 // reach into the image, parameters have the shapes that the kind wants.
 std::string fault_of_image(const std::vector<Operator>& operators, int index);
 
-}  // namespace orrery::internal
+}  // namespace orrery

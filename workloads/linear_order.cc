@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "workloads/graph_workload.h"
+#include "workloads/graph_layers.h"
 #include "workloads/layer_graph.h"
 
 namespace orrery {
@@ -103,7 +103,7 @@ Workload in_order(const Workload& workload, const std::vector<int>& order) {
     for (int& input : op.inputs) input = place[static_cast<std::size_t>(input)];
     moved.operators.push_back(std::move(op));
   }
-  moved.layers = internal::refine_layers(&moved.operators);
+  moved.layers = refine_layers(&moved.operators);
   return moved;
 }
 

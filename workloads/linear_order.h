@@ -20,7 +20,7 @@ bool has_parallel_branches(const Workload& workload);
 std::vector<std::vector<int>> linear_orders(const Workload& workload);
 
 // The same graph with its operators in that order and layers for pipelines: blocks that single tensors join,
-// heavy ones cut before each product (internal::refine_layers).
+// heavy ones cut before each product (refine_layers).
 Workload in_order(const Workload& workload, const std::vector<int>& order);
 
 }  // namespace orrery

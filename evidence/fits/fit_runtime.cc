@@ -132,10 +132,10 @@ std::vector<Setting> fit(const std::vector<Item>& items, std::vector<Setting> se
 
 void print_figures(const std::string& name, const std::vector<Judged>& rows) {
   if (rows.empty()) return;
-  const Json j = figures(rows, 0);
+  const Figures f = figures(rows, 0);
   fmt::print("{:42} {:4} rows: mean {:6.2f}% median {:6.2f}% worst {:6.1f}% bias {:+6.2f}% tau {:.3f}\n",
-             name, rows.size(), 100 * j["mape"].get<double>(), 100 * j["median_ape"].get<double>(),
-             100 * j["max_ape"].get<double>(), 100 * j["bias"].get<double>(), j["kendall_tau"].get<double>());
+             name, rows.size(), 100 * f.mape, 100 * f.median_ape, 100 * f.max_ape, 100 * f.bias,
+             f.groups->kendall_tau);
 }
 
 struct Asked {

@@ -60,7 +60,7 @@ Experts::Routed* Experts::routed_of(int index, int micro_batch) {
 }
 
 std::int64_t Experts::columns_of(int index) const {
-  return internal::local_columns(op(index), shard_) / op(index).active_experts;
+  return local_columns(op(index), shard_) / op(index).active_experts;
 }
 
 void Experts::forward(const Instruction& instruction, int index, std::vector<Step>& steps) {
@@ -376,7 +376,7 @@ Experts::Start Experts::communicate(const Instruction& instruction, Communicator
 std::unique_ptr<Request> Experts::all_to_all(const Routed& routed, Values::Id from, Values::Id to,
                                              bool to_experts, Communicator& communicator) {
   const auto members = static_cast<std::size_t>(ep_);
-  const std::size_t local = static_cast<std::size_t>(model_.moe->experts) / members;
+  const auto local = static_cast<std::size_t>(local_experts(model_.moe->experts, shard_));
   const auto width = static_cast<std::size_t>(hidden_);
   std::vector<std::size_t> sent(members);
   std::vector<std::size_t> received(members);
@@ -415,7 +415,7 @@ Experts::Start Experts::count_received(Routed* routed, const Start& move, Commun
     };
   const auto send = [=, this, &communicator](const std::int64_t* sent, std::int64_t* received) {
     const std::vector<std::size_t> each(static_cast<std::size_t>(ep_),
-                                        experts / static_cast<std::size_t>(ep_));
+                                        static_cast<std::size_t>(local_experts(model_.moe->experts, shard_)));
     return communicator.all_to_all(sent, each, received, each, DType::int64);
   };
   return [=, this] {

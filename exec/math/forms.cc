@@ -1,5 +1,8 @@
 #include "exec/math/forms.h"
 
+#include <mutex>
+
+#include "base/append_only.h"
 #include "exec/math/experts.h"
 #include "exec/math/ring_attention.h"
 
@@ -17,20 +20,24 @@ std::unique_ptr<FormMathematics> make_experts(const FormParts& parts) {
   return std::make_unique<Experts>(parts);
 }
 
-std::deque<ExecutedForm>& registry() {
-  static std::deque<ExecutedForm> all = {{Parallelism::context, make_ring},
-                                         {Parallelism::expert, make_experts}};
+constexpr std::size_t kMostForms = 64;
+
+AppendOnly<ExecutedForm, kMostForms>& registry() {
+  static AppendOnly<ExecutedForm, kMostForms> all = {{Parallelism::context, make_ring},
+                                                     {Parallelism::expert, make_experts}};
   return all;
 }
 
 }  // namespace
 
-const std::deque<ExecutedForm>& executed_forms() {
-  return registry();
+std::span<const ExecutedForm> executed_forms() {
+  return registry().items();
 }
 
 void register_executed(const ExecutedForm& form) {
-  registry().push_back(form);
+  static std::mutex adding;
+  const std::lock_guard lock(adding);
+  registry().append(form);
 }
 
 }  // namespace orrery::exec

@@ -3,9 +3,9 @@
 // program/forms.h, what it puts into a Program in program/lower/forms.h.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "exec/communicators/communicator.h"
@@ -53,7 +53,7 @@ struct ExecutedForm {
   std::unique_ptr<FormMathematics> (*make)(const FormParts& parts) = nullptr;
 };
 
-const std::deque<ExecutedForm>& executed_forms();
+std::span<const ExecutedForm> executed_forms();
 // See register_form in program/forms.h.
 void register_executed(const ExecutedForm& form);
 

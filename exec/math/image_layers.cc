@@ -8,7 +8,9 @@ namespace orrery::exec {
 ImageLayers::ImageLayers(const Plan& plan, const Program& program, Parameters& parameters,
                          RunningStatistics& statistics, Device& device, Values& values,
                          const BatchMemory& batch)
-    : Mathematics(plan, parameters, device, values, batch, plan.choices.micro_batch / plan.choices.tp),
+    : Mathematics(plan, parameters, device, values, batch,
+                  static_cast<std::int64_t>(shared_rows(shard_of(plan)))),
+      shard_(shard_of(plan)),
       ranks_(plan.choices.tp),
       rank_(program.at.tp),
       picture_rows_(rows_),
@@ -17,13 +19,14 @@ ImageLayers::ImageLayers(const Plan& plan, const Program& program, Parameters& p
   for (const Operator& reader : plan.job->workload.operators) {
     for (const int input : reader.inputs) ++readers_[static_cast<std::size_t>(input)];
     if (ranks_ > 1 && reader.inputs.empty() && reader.split != TensorSplit::replicated)
-      picture_rows_ = rows_ * ranks_;
+      picture_rows_ = static_cast<std::int64_t>(local_rows(reader, shard_));
   }
 }
 
 std::int64_t ImageLayers::elements(int index, Form form) const {
-  const std::int64_t own = rows_ * op(index).output_elements;  // as many as all rows of own features
-  return form == Form::whole ? own * ranks_ : own;
+  // All rows of own features are as many as own rows of all.
+  const std::int64_t rows = form == Form::whole ? static_cast<std::int64_t>(shard_.rows) : rows_;
+  return rows * op(index).output_elements;
 }
 
 Form ImageLayers::form_written(int index) const {
@@ -45,8 +48,9 @@ Form ImageLayers::form_read(int index) const {
 // With the features that this rank reads and writes.
 ImageOperator ImageLayers::image(int index) const {
   ImageOperator own = *op(index).image;
-  if (form_read(index) == Form::features) own.input.channels /= ranks_;
-  if (form_written(index) == Form::features) own.output.channels /= ranks_;
+  const auto split = [&](int of) { return static_cast<std::int64_t>(output_split(op(of), shard_)); };
+  if (form_read(index) == Form::features) own.input.channels /= split(input(index));
+  if (form_written(index) == Form::features) own.output.channels /= split(index);
   return own;
 }
 

@@ -14,6 +14,7 @@
 
 #include "exec/math/mathematics.h"
 #include "exec/state/running_statistics.h"
+#include "program/operator_shard.h"
 
 namespace orrery::exec {
 
@@ -38,7 +39,9 @@ class ImageLayers final : public Mathematics {
   bool is_split(int op_index) const { return ranks_ > 1 && op(op_index).split != TensorSplit::replicated; }
   Form form_written(int op_index) const;
   Form form_read(int op_index) const;
-  std::int64_t rows_of(int op_index) const { return is_split(op_index) ? rows_ * ranks_ : rows_; }
+  std::int64_t rows_of(int op_index) const {
+    return static_cast<std::int64_t>(local_rows(op(op_index), shard_));
+  }
   ImageOperator image(int op_index) const;
   WindowSize window(int op_index) const;
   std::size_t bytes(int op_index, std::int64_t elements_per_row) const {
@@ -79,6 +82,7 @@ class ImageLayers final : public Mathematics {
   void addition_backward(int op_index, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op_index, int micro_batch, std::vector<Step>& steps);
 
+  Shard shard_;
   int ranks_ = 1;  // tensor ranks
   int rank_ = 0;   // this one's place among them
   std::int64_t picture_rows_;

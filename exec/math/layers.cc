@@ -1,7 +1,6 @@
 #include "exec/math/layers.h"
 
 #include "base/error.h"
-#include "exec/math/ring_attention.h"
 #include "program/operator_shard.h"
 
 namespace orrery::exec {
@@ -11,7 +10,6 @@ Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters,
     : Mathematics(plan, parameters, device, values, batch, static_cast<std::int64_t>(shard_of(plan).rows)),
       shard_(shard_of(plan)),
       model_(*plan.job->workload.transformer),
-      tp_(plan.choices.tp),
       tp_rank_(program.at.tp),
       cp_(plan.choices.cp),
       cp_rank_(program.at.cp),
@@ -39,9 +37,15 @@ bool Layers::stream_is_norm(int residual) const {
 }
 
 AttentionSize Layers::attention_size() const {
-  return {plan_.choices.micro_batch, plan_.job->training.seq_len / cp_,
-          model_.heads / tp_,        model_.kv_heads / tp_,
-          model_.head_dim,           !model_.bidirectional};
+  const AttentionShape whole{model_.heads,    model_.kv_heads,       model_.head_dim,
+                             model_.head_dim, !model_.bidirectional, /*window=*/0};
+  const AttentionShape own = local_attention(whole, shard_);
+  return {
+      plan_.choices.micro_batch, local_seq_len(shard_), own.heads, own.kv_heads, own.qk_head_dim, own.causal};
+}
+
+std::int64_t Layers::rows_of(Form form) const {
+  return form == Form::shard ? static_cast<std::int64_t>(shared_rows(shard_)) : rows_;
 }
 
 std::vector<Layers::Run> Layers::runs() const {
@@ -64,7 +68,7 @@ std::int64_t Layers::columns_of(int index) const {
       return op(index).split == TensorSplit::row ? model_.hidden : linear_of(index).out;
     case OperatorKind::attention:
     case OperatorKind::activation:
-      return internal::local_columns(op(index), shard_);
+      return local_columns(op(index), shard_);
     default:
       return model_.hidden;
   }

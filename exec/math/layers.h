@@ -24,7 +24,7 @@ class Layers final : public Mathematics {
   std::int64_t elements(int op, Form form) const override { return rows_of(form) * columns_of(op); }
   Form stream_form() const override { return sequence_parallel_ ? Form::shard : Form::whole; }
   AttentionSize attention_size() const;
-  std::int64_t rows_of(Form form) const { return form == Form::shard ? rows_ / tp_ : rows_; }
+  std::int64_t rows_of(Form form) const;
 
  private:
   // One product of a linear operator: several tensors that stand side by side in memory count as one.
@@ -87,7 +87,6 @@ class Layers final : public Mathematics {
 
   Shard shard_;
   const Transformer& model_;
-  int tp_;
   int tp_rank_;
   int cp_;
   int cp_rank_;

@@ -5,11 +5,6 @@
 
 namespace orrery::exec {
 
-ContextPart context_part(int seq_len, int cp, int position) {
-  const int length = seq_len / (2 * cp);
-  return {{position * length, (2 * cp - 1 - position) * length}, length};
-}
-
 RingAttention::RingAttention(const FormParts& parts)
     : operators_(parts.plan.job->workload.operators),
       layers_(parts.layers),

@@ -14,13 +14,6 @@
 
 namespace orrery::exec {
 
-// Positions of a sequence that this rank holds: two runs of equal length.
-struct ContextPart {
-  int first[2] = {0, 0};
-  int length = 0;
-};
-ContextPart context_part(int seq_len, int cp, int position);
-
 class RingAttention final : public FormMathematics {
  public:
   explicit RingAttention(const FormParts& parts);

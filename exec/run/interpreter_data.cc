@@ -20,7 +20,7 @@ std::vector<Interpreter::Slice> Interpreter::replicated_slices() const {
   const Shard shares = shard_of(plan_);
   for (const HeldTensor& held : parameters_.held()) {
     const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(held.op)];
-    if (!internal::gradient_is_partial(op, *held.tensor, shares)) continue;
+    if (!gradient_is_partial(op, *held.tensor, shares)) continue;
     const std::int64_t shard = parameters_.shard_begin(held.bucket);
     const std::int64_t begin = std::max(held.offset, shard);
     const std::int64_t end =

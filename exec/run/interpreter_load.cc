@@ -4,8 +4,8 @@
 
 #include "exec/math/image_layers.h"
 #include "exec/math/objective.h"
-#include "exec/math/ring_attention.h"
 #include "exec/run/interpreter.h"
+#include "program/operator_shard.h"
 #include "workloads/image_operator.h"
 
 namespace orrery::exec {
@@ -72,7 +72,7 @@ void Interpreter::compile_load(const Instruction& instruction, std::vector<Step>
 }
 
 std::int64_t Interpreter::picture_elements() const {
-  return images_ == nullptr ? 0 : internal::picture_shape(plan_.job->workload).elements();
+  return images_ == nullptr ? 0 : picture_shape(plan_.job->workload).elements();
 }
 
 // The pictures where the first operators are, the classes everywhere; tensor ranks share the samples, but for

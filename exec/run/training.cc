@@ -38,7 +38,7 @@ TextData text_of(const Plan& plan, const TrainingOptions& options) {
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
   const Workload& workload = plan.job->workload;
   const Training& training = plan.job->training;
-  return {options.data, internal::picture_shape(workload), workload.operators.back().image->input.elements(),
+  return {options.data, picture_shape(workload), workload.operators.back().image->input.elements(),
           training.seed, training.global_batch};
 }
 
@@ -95,7 +95,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
   if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
-  if (const auto refusal = executor_refuses(plan)) throw UserError(*refusal);
+  if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
   check_data(plan, options);
 }
 

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "program/tensor_shard.h"
+
 namespace orrery::exec {
 namespace {
 
@@ -35,13 +37,15 @@ RunningStatistics::RunningStatistics(const Plan& plan, const Program& program, D
     norms_.push_back(norm_of(self.parameters.front().name));
     mean_of_[op] = tensors_.size();
     const std::int64_t channels = self.image->input.channels;
-    const bool split = plan.choices.tp > 1 && self.split != TensorSplit::replicated;
-    const std::int64_t own = split ? channels / plan.choices.tp : channels;
+    // Of the channels whose weights it has.
+    const ParameterTensor& weight = self.parameters.front();
+    const Run held = runs_of(weight, shard_place(plan.choices, program.at)).front();
+    const bool split = held.count < channels;
     for (const bool variance : {false, true}) {
       Tensor tensor{norms_.back() + (variance ? ".running_var" : ".running_mean"),
                     channels,
-                    split ? program.at.tp * own : 0,
-                    own,
+                    held.global,
+                    held.count,
                     nullptr,
                     false};
       if (computed.count(op) > 0) {

@@ -5,7 +5,7 @@
 
 #include "cost/compute_cost.h"
 #include "planner/closed_form/figures.h"
-#include "planner/closed_form/unlike.h"
+#include "planner/closed_form/load_balancing.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"

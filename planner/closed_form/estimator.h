@@ -51,9 +51,9 @@ class Estimator {
   // `bucket_bytes`.
   std::uint64_t buckets_key(const Choices& choices);
   // Where devices are unlike: how much of the batch each replica (dp coordinate) takes, and how many layers
-  // each stage, so that all are done at about the same time (unlike.h), by what their devices compute and
-  // what their tensor, context and expert groups take. Empty where an even division is that, or none can be
-  // had. Both heed the other as it stands in `choices`.
+  // each stage, so that all are done at about the same time (load_balancing.h), by what their devices compute
+  // and what their tensor, context and expert groups take. Empty where an even division is that, or none can
+  // be had. Both heed the other as it stands in `choices`.
   std::vector<std::int64_t> shares_by_speed(const Choices& choices);
   std::vector<int> cut_by_speed(const Choices& choices);
   // Of the parts (layer_kinds.h) that stage `stage` holds, one micro-batch: seconds that its devices compute.

@@ -41,15 +41,16 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
   const auto [entry, fresh] = buckets_.try_emplace(key);
   Buckets& result = entry->second;
   if (!fresh) return result;
-  const BucketLayout layout = bucket_layout(plan, stage, ties_, held(plan));
-  for (std::size_t i = 0; i < layout.parameters.size(); ++i)
-    if (layout.partial[i] != 0) result.partial += static_cast<double>(layout.parameters[i].elements);
+  const HeldModel& model = held(plan);
+  const BucketLayout layout = bucket_layout(plan, stage, ties_, model);
+  result.buckets.reserve(layout.buckets.size());
   for (const LaidBucket& laid : layout.buckets) {
+    result.partial += static_cast<double>(laid.partial);
     if (laid.tied) {
       result.tied += static_cast<double>(laid.elements);
       continue;
     }
-    const int last = layout.parameters[static_cast<std::size_t>(laid.end) - 1].op;
+    const int last = model.of(laid.apart).parameters[static_cast<std::size_t>(laid.end) - 1].at.op;
     // Part 0 is what stands before the first layer (layer_kinds.h).
     const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
     result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
@@ -58,7 +59,7 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
   return result;
 }
 
-const std::vector<HeldParameter>& Gradients::held(const Plan& plan) {
+const HeldModel& Gradients::held(const Plan& plan) {
   const Choices& c = plan.choices;
   const std::uint64_t key =
       mixed(mixed(pair_of(c.tp, c.ep), pair_of(c.etp, c.sequence_parallel ? 1 : 0)), degrees_key(c));
@@ -125,25 +126,33 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   };
   const CollectiveKind reduce = c.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
   const bool plain = c.sync == Sync::all_reduce && c.grad_compression == Compression::none;
-  // Layers of one kind have buckets of one size: their costs are looked up once.
-  double last_elements = -1, last_reduce = 0, last_gather = 0, last_across = 0, last_least = 0,
-         last_gather_least = 0;
-  bool last_expert = false;
+  // Layers of one kind have buckets of the same few sizes: their costs are looked up once.
+  struct Costs {
+    double elements = -1;
+    bool apart = false;
+    double reduce = 0, gather = 0, across = 0, least = 0, gather_least = 0;
+  };
+  std::array<Costs, 8> seen;
+  std::size_t fresh = 0;
+  const std::uint64_t replicate_key = sharded != nullptr ? shape_key(sharded->replicate) : 0;
+  result.steps.reserve(all.buckets.size());
   for (const Bucket& bucket : all.buckets) {
     const Shapes& shapes = shapes_of(bucket.apart);
     const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
     result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
     if (shapes.shared == nullptr) continue;
-    if (bucket.elements != last_elements || bucket.apart != last_expert) {
-      last_elements = bucket.elements;
-      last_expert = bucket.apart;
-      last_across = last_least = last_gather = last_gather_least = 0;
+    Costs* costs = std::find_if(seen.begin(), seen.end(), [&](const Costs& other) {
+      return other.elements == bucket.elements && other.apart == bucket.apart;
+    });
+    if (costs == seen.end()) {
+      costs = &seen[fresh++ % seen.size()];
+      *costs = {bucket.elements, bucket.apart};
       const double bytes = bucket.elements * gradient_bytes;
       if (c.grad_compression == Compression::fp16) {
-        last_reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
+        costs->reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
       } else if (c.grad_compression != Compression::none) {
-        last_reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
-                           *shapes.shared, shapes.shared_key);
+        costs->reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
+                             *shapes.shared, shapes.shared_key);
       } else if (c.has_servers()) {
         // Gradients meet at the servers' ports, and leave through the workers'; parameters the other way.
         // Who serves keeps its own slice.
@@ -152,31 +161,30 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
         const double busiest = std::max((members - 1) / servers, leaving);
         const double port = shapes.shared->nodes > 1 ? shapes.shared->port_bandwidth_bytes_per_s
                                                      : shapes.shared->to_one_bandwidth_bytes_per_s;
-        last_reduce = port > 0 ? bytes * busiest / port : 0;
-        last_gather = port > 0 ? bucket.elements * weight_bytes * busiest / port : 0;
+        costs->reduce = port > 0 ? bytes * busiest / port : 0;
+        costs->gather = port > 0 ? bucket.elements * weight_bytes * busiest / port : 0;
       } else {
-        last_reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
+        costs->reduce = cost(reduce, bytes, *shapes.shared, shapes.shared_key);
       }
       if (c.hybrid() && !bucket.apart)
-        last_across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate,
-                           shape_key(sharded->replicate));
+        costs->across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate, replicate_key);
       if (c.zero >= 1)
-        last_gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
-                           shapes.shared_key);
+        costs->gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
+                             shapes.shared_key);
       if (plain && shapes.alone != nullptr) {
-        last_least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
+        costs->least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
         if (c.zero >= 1)
-          last_gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.alone,
-                                   shapes.alone_key);
+          costs->gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes,
+                                     *shapes.alone, shapes.alone_key);
       }
     }
-    result.steps.push_back({last_reduce, last_across, last_gather, bucket.part, bucket.chunk});
-    result.total_s += last_reduce;
-    result.gather_s += last_gather;
-    result.widest_layer_s = std::max(result.widest_layer_s, last_gather);
-    result.total_least_s += last_least;
-    result.gather_least_s += last_gather_least;
-    if (bucket.first_part) result.final_least_s = last_least;
+    result.steps.push_back({costs->reduce, costs->across, costs->gather, bucket.part, bucket.chunk});
+    result.total_s += costs->reduce;
+    result.gather_s += costs->gather;
+    result.widest_layer_s = std::max(result.widest_layer_s, costs->gather);
+    result.total_least_s += costs->least;
+    result.gather_least_s += costs->gather_least;
+    if (bucket.first_part) result.final_least_s = costs->least;
   }
   result.rest_s.assign(result.steps.size() + 1, 0);
   for (std::size_t i = result.steps.size(); i-- > 0;)

@@ -66,14 +66,14 @@ class Gradients {
     double partial = 0;           // elements whose gradients tensor ranks have parts of
   };
   const Buckets& buckets(const Plan& plan, const Cut& cut, int stage);
-  const std::vector<HeldParameter>& held(const Plan& plan);
+  const HeldModel& held(const Plan& plan);
   void fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage, Reductions& result);
 
   std::shared_ptr<const Job> job_;
   const LayerParts& parts_;
   Geometries& geometries_;
   TiedTensors ties_;
-  std::unordered_map<std::uint64_t, std::vector<HeldParameter>> held_;
+  std::unordered_map<std::uint64_t, HeldModel> held_;
   int first_op_ = 0;  // that has parameters
   std::unordered_map<std::uint64_t, Buckets> buckets_;
   std::unordered_map<std::uint64_t, Reductions> reductions_;

@@ -1,35 +1,49 @@
 #include "planner/closed_form/layer_kinds.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
-#include <string>
-#include <unordered_map>
+#include <optional>
 
 namespace orrery::planner {
 namespace {
 
-void add_signature(const Operator& op, std::string& text) {
-  fmt::format_to(std::back_inserter(text), "{},{},{},{},{},{},{};", static_cast<int>(op.kind),
-                 static_cast<int>(op.split), op.output_elements, op.saved_elements, op.vector_elements,
-                 op.active_experts, op.experts);
-  for (const MatmulShape& shape : op.matmuls)
-    fmt::format_to(std::back_inserter(text), "{}x{}x{}x{};", shape.rows_per_row, shape.n, shape.k,
-                   shape.groups);
-  if (op.attention)
-    fmt::format_to(std::back_inserter(text), "{},{},{},{},{},{};", op.attention->heads,
-                   op.attention->kv_heads, op.attention->qk_head_dim, op.attention->v_head_dim,
-                   op.attention->causal, op.attention->window);
-  if (op.state_space)
-    fmt::format_to(std::back_inserter(text), "s{},{},{},{},{},{};", op.state_space->heads,
-                   op.state_space->head_dim, op.state_space->state, op.state_space->groups,
-                   op.state_space->conv_kernel, op.state_space->chunk);
-  for (const ParameterTensor& tensor : op.parameters) {
-    fmt::format_to(std::back_inserter(text), "p{},{},{},{}", tensor.split_dim, tensor.split_parts,
-                   tensor.expert, tensor.tied_to);
-    for (const std::int64_t size : tensor.shape) fmt::format_to(std::back_inserter(text), "x{}", size);
-  }
+// Whether they cost the same: layers are compared for every model of memory or time, of which a search makes
+// dozens.
+bool are_twins(const MatmulShape& a, const MatmulShape& b) {
+  return a.rows_per_row == b.rows_per_row && a.n == b.n && a.k == b.k && a.groups == b.groups;
+}
+
+bool are_twins(const AttentionShape& a, const AttentionShape& b) {
+  return a.heads == b.heads && a.kv_heads == b.kv_heads && a.qk_head_dim == b.qk_head_dim &&
+         a.v_head_dim == b.v_head_dim && a.causal == b.causal && a.window == b.window;
+}
+
+bool are_twins(const StateSpaceShape& a, const StateSpaceShape& b) {
+  return a.heads == b.heads && a.head_dim == b.head_dim && a.state == b.state && a.groups == b.groups &&
+         a.conv_kernel == b.conv_kernel && a.chunk == b.chunk;
+}
+
+bool are_twins(const ParameterTensor& a, const ParameterTensor& b) {
+  return a.split_dim == b.split_dim && a.split_parts == b.split_parts && a.expert == b.expert &&
+         a.tied_to == b.tied_to && a.shape == b.shape;
+}
+
+template <typename T>
+bool are_twins(const std::optional<T>& a, const std::optional<T>& b) {
+  return a.has_value() == b.has_value() && (!a || are_twins(*a, *b));
+}
+
+template <typename T>
+bool are_twins(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& one, const T& other) { return are_twins(one, other); });
+}
+
+bool are_twins(const Operator& a, const Operator& b) {
+  return a.kind == b.kind && a.split == b.split && a.output_elements == b.output_elements &&
+         a.saved_elements == b.saved_elements && a.vector_elements == b.vector_elements &&
+         a.active_experts == b.active_experts && a.experts == b.experts && are_twins(a.matmuls, b.matmuls) &&
+         are_twins(a.attention, b.attention) && are_twins(a.state_space, b.state_space) &&
+         are_twins(a.parameters, b.parameters);
 }
 
 }  // namespace
@@ -45,17 +59,21 @@ LayerParts layer_parts(const Workload& workload) {
                           : part == count ? static_cast<int>(operators.size())
                                           : static_cast<int>(at - operators.begin()));
   }
-  std::unordered_map<std::string, int> first;
+  const auto alike = [&](int one, int other) {
+    const auto at = [&](int part) { return operators.begin() + parts.begin[static_cast<std::size_t>(part)]; };
+    return std::equal(at(one), at(one + 1), at(other), at(other + 1),
+                      [](const Operator& a, const Operator& b) { return are_twins(a, b); });
+  };
+  std::vector<int> kinds;  // the first of each
   for (int part = 0; part < count; ++part) {
     const bool edge = part == 0 || part == count - 1;
     if (edge || !workload.transformer) {
       parts.twin.push_back(part);
       continue;
     }
-    std::string signature;
-    for (int op = parts.begin[part]; op < parts.begin[part + 1]; ++op)
-      add_signature(operators[op], signature);
-    parts.twin.push_back(first.try_emplace(std::move(signature), part).first->second);
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](int first) { return alike(first, part); });
+    parts.twin.push_back(kind == kinds.end() ? part : *kind);
+    if (kind == kinds.end()) kinds.push_back(part);
   }
   return parts;
 }

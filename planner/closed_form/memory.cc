@@ -119,6 +119,7 @@ struct MemoryModel::Activations {
   double flow = 0;       // the largest layer that is computed again, or whose gradients flow
   double loss = 0;  // while the loss is computed, beyond `head`; or the head's backward runs, in its stead
   double head_backward = 0;
+  double logits = 0;  // elements
   double embedding_backward = 0;
 };
 
@@ -158,6 +159,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       // out, the gradient of that and the gradient of the logits (PyTorch's cross_entropy going back; the
       // logits themselves are freed by then). saved_bytes counts the first already.
       bytes.logits = std::max(bytes.logits, bytes.last);
+      bytes.logit_elements = bytes.logits / element;
       bytes.loss = std::max(bytes.loss, bytes.last / element * (runtime.fused_loss ? 4 : 8));
     }
     if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
@@ -231,6 +233,7 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
     } else if (edge) {
       out.head += bytes.saved;
       out.loss = bytes.loss;
+      out.logits = bytes.logit_elements;
       out.head_backward = bytes.logits + bytes.product_gradient + (bytes.logits > 0 ? 0 : bytes.flow);
     } else if (again) {
       // The layer's input is the output of the operator before it, in this chunk or received.
@@ -308,6 +311,7 @@ MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, cons
     sums.head += a.head;
     sums.flow = std::max(sums.flow, a.flow);
     sums.loss = std::max(sums.loss, a.loss);
+    sums.logits = std::max(sums.logits, a.logits);
     sums.head_backward = std::max(sums.head_backward, a.head_backward);
     sums.embedding_backward = std::max(sums.embedding_backward, a.embedding_backward);
     if (job_->runtime.dummy_weight_gradients)
@@ -374,9 +378,10 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
   // layers of its micro-batch are done.
   memory.transient = std::max({sums.head + sums.loss, sums.head_backward, sums.flow,
                                sums.embedding_backward - sums.kept * std::min(1.0, waiting)});
-  memory.activations = forward + memory.transient;
-
   const RuntimeProfile& runtime = job.runtime;
+  const double held_logits = sums.logits * (runtime.held_logit_bytes + runtime.waiting_logit_bytes * c.pp);
+  memory.activations = forward + memory.transient + held_logits;
+
   if (c.zero >= 3) {
     const double stage_parameters = sums.dense + sums.expert;
     // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).

@@ -38,11 +38,12 @@ class MemoryModel {
   // Of one part of the model (layer_kinds.h), for one micro-batch on one rank. Bytes; of parameters and
   // weights their number.
   struct PartBytes {
-    double saved = 0;                        // kept for the backward pass
-    double saved_selective = 0;              // the same without what selective recomputation brings back
-    double flow = 0;                         // gradients of the operator at work, most at once
-    double loss = 0;                         // of logits while the loss is computed, beyond what is saved
-    double logits = 0;                       // one copy of them
+    double saved = 0;            // kept for the backward pass
+    double saved_selective = 0;  // the same without what selective recomputation brings back
+    double flow = 0;             // gradients of the operator at work, most at once
+    double loss = 0;             // of logits while the loss is computed, beyond what is saved
+    double logits = 0;           // one copy of them
+    double logit_elements = 0;
     double product_gradient = 0;             // of the largest product's weights, where it stands by itself
     double last = 0;                         // output of the last operator
     double crossing = 0;                     // what a cut before the part carries (general graphs)
@@ -62,6 +63,7 @@ class MemoryModel {
     // What one micro-batch leaves until its backward, and what is there for a moment.
     double kept = 0, embedding = 0, head = 0;
     double flow = 0, loss = 0, head_backward = 0, embedding_backward = 0;
+    double logits = 0;   // elements of one micro-batch's
     double dummies = 0;  // elements of weight gradients' placeholders
     double sent = 0;     // one micro-batch's output of the first chunk
   };

@@ -75,6 +75,8 @@ std::string describe(const Plan& plan) {
   if (c.cp > 1) text += fmt::format(" x CP {}", c.cp);
   if (c.ep > 1) text += fmt::format(", EP {}", c.ep);
   if (c.etp > 1) text += fmt::format(", ETP {}", c.etp);
+  for (const auto& [form, degree] : c.degrees)
+    if (degree > 1) text += fmt::format(", {} {}", form, degree);
   text += fmt::format(", micro-batch {}", c.micro_batch);
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
   if (c.interleave > 1) text += fmt::format(" {}", c.interleave);

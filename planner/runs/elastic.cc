@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "planner/closed_form/unlike.h"
+#include "planner/closed_form/load_balancing.h"
 #include "planner/evaluation/evaluation.h"
 #include "sim/simulator.h"
 

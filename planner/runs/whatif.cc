@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "planner/runs/training_length.h"
 #include "planner/search/pareto.h"
 #include "sim/isolate.h"
 
@@ -20,12 +21,6 @@ namespace {
 constexpr double kSecondsPerHour = 3600;
 constexpr double kSecondsPerDay = 86400;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::string trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
-}
 
 Answer plan_point(const Point& point, int jobs) {
   SearchOptions options = point.options;
@@ -132,31 +127,6 @@ std::string readable(double number) {
   return text;
 }
 
-Varied parse_varied(std::string_view text) {
-  const auto refuse = [&](std::string_view what) {
-    return UserError(fmt::format("`vary` {} {}", text, what), "expected KEY=V1,V2,…");
-  };
-  const auto equals = text.find('=');
-  if (equals == std::string_view::npos) throw refuse("has no values");
-  Varied varied;
-  varied.key = trimmed(text.substr(0, equals));
-  if (varied.key.rfind("--", 0) == 0) varied.key.erase(0, 2);
-  if (varied.key.empty()) throw refuse("names no option");
-  std::string_view rest = text.substr(equals + 1);
-  const char separator = rest.find(';') != std::string_view::npos ? ';' : ',';
-  for (bool more = true; more;) {
-    const auto end = rest.find(separator);
-    more = end != std::string_view::npos;
-    std::string value = trimmed(rest.substr(0, end));
-    if (value.empty()) throw refuse("has an empty value");
-    if (std::find(varied.values.begin(), varied.values.end(), value) != varied.values.end())
-      throw refuse(fmt::format("has {} twice", value));
-    varied.values.push_back(std::move(value));
-    if (more) rest.remove_prefix(end + 1);
-  }
-  return varied;
-}
-
 std::vector<Combination> combinations(const std::vector<Varied>& varied) {
   std::vector<Combination> all(1);
   for (std::size_t k = 0; k < varied.size(); ++k) {
@@ -205,10 +175,8 @@ std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, cons
 }
 
 Total total_of(const Job& job, double step_s, double step_energy_j, const Goal& goal) {
-  const double per_step =
-      static_cast<double>(job.training.global_batch) * (goal.in_tokens ? job.training.seq_len : 1);
   Total total;
-  total.steps = goal.amount / per_step;
+  total.steps = steps_for(job.training, goal.amount, goal.in_tokens);
   if (goal.asked) total.steps = std::ceil(total.steps);
   total.time_s = total.steps * step_s;
   total.device_hours = total.time_s * job.cluster.devices() / kSecondsPerHour;

@@ -18,12 +18,9 @@ namespace orrery::planner::whatif {
 constexpr std::size_t kMostPoints = 1000;
 
 struct Varied {
-  std::string key;
+  std::string key;  // an option's name, "micro-batch", or the hardware's (planner/evaluation/hardware.h)
   std::vector<std::string> values;
 };
-// "KEY=V1,V2,…"; where there is a ';' it separates instead, for values with commas of their own. Throws
-// UserError on what is no such text, an empty value and a value twice.
-Varied parse_varied(std::string_view text);
 
 using Combination = std::vector<std::pair<std::string, std::string>>;  // key, value
 // All of them, the first key's value changing slowest; the empty one where nothing is varied. Throws

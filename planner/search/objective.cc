@@ -1,8 +1,6 @@
 // What a step costs in money and energy.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "planner/search/search.h"
 
@@ -11,7 +9,6 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 
-// Idle power all the time, the rest while the device computes, and the hosts'.
 double joules(const Cluster& cluster, double step_s, double compute_s) {
   double sum = 0;
   for (const NodeGroup& group : cluster.groups) {
@@ -19,8 +16,7 @@ double joules(const Cluster& cluster, double step_s, double compute_s) {
     if (device.peak_power_w <= 0)
       throw UserError(fmt::format("`objective` energy: {} states no power", device.name),
                       "expected idle_power_w and peak_power_w in the device profile");
-    const double one = device.idle_power_w * step_s + (device.peak_power_w - device.idle_power_w) * compute_s;
-    sum += (one * group.node.devices + group.node.host_power_w * step_s) * group.count;
+    sum += device_energy_j(cluster, group.node, step_s, compute_s) * group.node.devices * group.count;
   }
   return sum;
 }
@@ -40,12 +36,6 @@ double usd_per_s(const Cluster& cluster) {
     sum += price * group.node.devices * group.count / kSecondsPerHour;
   }
   return sum;
-}
-
-bool states_power(const Cluster& cluster) {
-  return std::all_of(cluster.groups.begin(), cluster.groups.end(), [&](const NodeGroup& group) {
-    return cluster.profiles[group.node.profile].peak_power_w > 0;
-  });
 }
 
 std::string_view name_of(Objective objective) {

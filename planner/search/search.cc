@@ -293,7 +293,7 @@ SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const Sear
   job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
   if (!options.subsets) return result;
-  for (Cluster& alone : alike_subsets(job->cluster)) {
+  for (Cluster& alone : homogeneous_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);
     part->cluster = alone;
     SearchOptions quick = options;

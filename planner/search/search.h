@@ -11,6 +11,7 @@
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/system_kind.h"
 #include "planner/space/pins.h"
+#include "topologies/power.h"
 
 namespace orrery::planner {
 
@@ -91,7 +92,5 @@ double objective_value(Objective objective, const Evaluation& evaluation);
 
 // USD a second of the whole cluster; 0 where it states no price of some node.
 double usd_per_s(const Cluster& cluster);
-// Whether all device profiles state their power.
-bool states_power(const Cluster& cluster);
 
 }  // namespace orrery::planner

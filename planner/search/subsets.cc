@@ -8,7 +8,7 @@
 
 namespace orrery::planner {
 
-std::vector<Cluster> alike_subsets(const Cluster& cluster) {
+std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
   std::set<int> degraded;
   for (const Override& change : cluster.overrides)
     if (change.speed != 1) degraded.insert(change.node);

@@ -11,12 +11,14 @@
 namespace orrery::planner {
 
 enum class SystemKind : std::uint8_t {
-  all_reduce,     // data parallelism, whole states everywhere: Horovod, PyTorch DDP
-  sharded,        // data parallelism with sharded states: FSDP, DeepSpeed ZeRO
-  three_d,        // tensor, pipeline, context or expert parallelism: Megatron-LM
+  all_reduce,     // data parallelism, whole states everywhere
+  sharded,        // data parallelism with sharded states
+  three_d,        // tensor, pipeline, context or expert parallelism
   async_servers,  // asynchronous parameter servers, one beside every worker
 };
 std::string_view name_of(SystemKind kind);  // "all-reduce" "sharded" "3d" "async-parameter-server"
+// For people, with frameworks of the kind that they may know (planner/search/systems.textproto).
+std::string_view spoken(SystemKind kind);
 SystemKind system_kind_of(const Choices& choices);
 
 struct System {

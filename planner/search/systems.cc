@@ -16,20 +16,6 @@ namespace {
 constexpr std::array<SystemKind, 4> kKinds = {SystemKind::all_reduce, SystemKind::sharded,
                                               SystemKind::three_d, SystemKind::async_servers};
 
-std::string_view spoken(SystemKind kind) {
-  switch (kind) {
-    case SystemKind::all_reduce:
-      return "all-reduce data parallelism (Horovod, DDP)";
-    case SystemKind::sharded:
-      return "sharded data parallelism (FSDP, DeepSpeed ZeRO)";
-    case SystemKind::three_d:
-      return "3-D parallelism (Megatron-LM)";
-    case SystemKind::async_servers:
-      return "asynchronous parameter servers";
-  }
-  return "";
-}
-
 // The pins that leave nothing but data parallelism; empty where the user's own forbid it.
 std::optional<Pins> flat(Pins pins) {
   for (std::optional<int>* pin : {&pins.tp, &pins.pp, &pins.cp, &pins.ep, &pins.etp}) {
@@ -208,26 +194,6 @@ std::string short_refusal(const std::string& refusal) {
 }
 
 }  // namespace
-
-std::string_view name_of(SystemKind kind) {
-  switch (kind) {
-    case SystemKind::all_reduce:
-      return "all-reduce";
-    case SystemKind::sharded:
-      return "sharded";
-    case SystemKind::three_d:
-      return "3d";
-    case SystemKind::async_servers:
-      return "async-parameter-server";
-  }
-  return "unknown";
-}
-
-SystemKind system_kind_of(const Choices& c) {
-  if (c.asynchronous()) return SystemKind::async_servers;
-  if (c.tp * c.pp * c.cp * c.ep > 1) return SystemKind::three_d;
-  return c.zero > 0 ? SystemKind::sharded : SystemKind::all_reduce;
-}
 
 std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& pins,
                             const Candidates& candidates, Estimator& estimator) {

@@ -13,7 +13,7 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
     : job_(std::move(job)),
       pins_(pins),
       fixed_(std::move(fixed)),
-      local_(job_->cluster.fabric.transport == Transport::host && !executor_refuses({job_, {}})) {}
+      local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})) {}
 
 bool Admission::supported(const Choices& c) {
   std::uint32_t forms = 0;
@@ -68,7 +68,7 @@ std::vector<std::int64_t> Admission::some_shares(const Choices& c) const {
   return shares;
 }
 
-void Admission::admit_what_cannot_be_run() {
+void Admission::admit_unexecutable() {
   local_ = false;
   supported_.clear();
   plausible_.clear();
@@ -79,7 +79,7 @@ bool Admission::accepted(const Choices& choices, int depth) {
     const Plan plan{job_, choices};
     check_plan(plan);
     if (!local_) return true;
-    const auto refused = executor_refuses(plan);
+    const auto refused = why_not_executable(plan);
     if (!refused) return true;
     throw UserError(*refused);
   } catch (const UserError& error) {

@@ -34,7 +34,7 @@ class Admission {
   // On this machine a plan is there to be run: what the executor cannot train is not proposed, unless it can
   // train nothing of what the pins leave.
   bool only_executable() const { return local_; }
-  void admit_what_cannot_be_run();
+  void admit_unexecutable();
 
   // Nothing is left: says why, in the words of the first check that refused what came furthest.
   [[noreturn]] void refuse() const;

@@ -5,7 +5,7 @@
 
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/space/space.h"
-#include "workloads/graph_workload.h"
+#include "workloads/graph_layers.h"
 #include "workloads/linear_order.h"
 
 namespace orrery::planner {
@@ -16,7 +16,7 @@ constexpr int kMostStages = 16;
 
 bool layers_were_found(const Workload& workload) {
   std::vector<Operator> operators = workload.operators;
-  if (internal::assign_layers(&operators) != workload.layers) return false;
+  if (assign_layers(&operators) != workload.layers) return false;
   return std::equal(operators.begin(), operators.end(), workload.operators.begin(),
                     [](const Operator& a, const Operator& b) { return a.layer == b.layer; });
 }

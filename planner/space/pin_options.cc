@@ -22,6 +22,15 @@ auto take(Pin<T> pin) {
   };
 }
 
+// What the plan has, where it means something: always, unless `meant` says when.
+using Meant = bool (*)(const Choices& choices);
+template <typename T>
+auto hold(Pin<T> pin, T Choices::*choice, Meant meant = nullptr) {
+  return [pin, choice, meant](Pins& pins, const Plan& plan) {
+    if (meant == nullptr || meant(plan.choices)) pins.*pin = plan.choices.*choice;
+  };
+}
+
 PlanField field(const std::string& key, int Choices::*choice) {
   return {key, [choice](const Plan& plan) { return FieldValue(std::int64_t{plan.choices.*choice}); }};
 }
@@ -47,7 +56,8 @@ Option dimension(std::string key, std::string unit, std::string help, std::strin
   return option;
 }
 
-PinOption count(Option option, Pin<int> pin, int Choices::*choice, const Counts& counts = {}) {
+PinOption count(Option option, Pin<int> pin, int Choices::*choice, const Counts& counts = {},
+                Meant meant = nullptr) {
   option.range = range_of(counts);
   std::vector<PlanField> fields = {field(option.key, choice)};
   return {std::move(option),
@@ -56,10 +66,10 @@ PinOption count(Option option, Pin<int> pin, int Choices::*choice, const Counts&
             if (number) pins.*pin = static_cast<int>(*number);
             return number.has_value();
           },
-          take(pin), std::move(fields)};
+          take(pin), hold(pin, choice, meant), std::move(fields)};
 }
 
-PinOption on_off(Option option, Pin<bool> pin, bool Choices::*choice) {
+PinOption on_off(Option option, Pin<bool> pin, bool Choices::*choice, Meant meant = nullptr) {
   option.range = "on or off";
   std::vector<PlanField> fields = {field(option.key, choice)};
   return {std::move(option),
@@ -68,18 +78,19 @@ PinOption on_off(Option option, Pin<bool> pin, bool Choices::*choice) {
             if (on) pins.*pin = on;
             return on.has_value();
           },
-          take(pin), std::move(fields)};
+          take(pin), hold(pin, choice, meant), std::move(fields)};
 }
 
 template <typename Enum>
-PinOption name(Option option, Pin<Enum> pin, Enum Choices::*choice, Enum (*from_name)(std::string_view)) {
+PinOption name(Option option, Pin<Enum> pin, Enum Choices::*choice, Enum (*from_name)(std::string_view),
+               Meant meant = nullptr) {
   std::vector<PlanField> fields = {field(option.key, choice)};
   return {std::move(option),
           [pin, from_name](Pins& pins, const std::string& text) {
             pins.*pin = from_name(text);
             return true;
           },
-          take(pin), std::move(fields)};
+          take(pin), hold(pin, choice, meant), std::move(fields)};
 }
 
 // Not a dimension itself: whether one is searched that is not by default.
@@ -92,6 +103,7 @@ PinOption search_switch(Option option, bool Pins::*wanted) {
             return on.has_value();
           },
           [](Pins&, const Pins&, const Pins&) {},
+          [](Pins&, const Plan&) {},
           {}};
 }
 
@@ -138,6 +150,10 @@ PinOption recompute() {
     merged.recompute = other.recompute;
     merged.recompute_layers = other.recompute_layers;
   };
+  pin.hold = [](Pins& pins, const Plan& plan) {
+    pins.recompute = plan.choices.recompute;
+    pins.recompute_layers = plan.choices.recompute_layers;
+  };
   pin.fields.push_back(field("recompute_layers", &Choices::recompute_layers));
   return pin;
 }
@@ -155,8 +171,9 @@ bool read_stage_layers(Pins& pins, const std::string& text) {
 
 // The layers of each stage (chunk by chunk when interleaved), whether they were given or follow from an even
 // cut.
-FieldValue layers_of_stages(const Plan& plan) {
-  std::vector<std::int64_t> layers;
+template <typename Count>
+std::vector<Count> layers_of_stages(const Plan& plan) {
+  std::vector<Count> layers;
   for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
     for (int stage = 0; stage < plan.stages(); ++stage) {
       const LayerRange range = layers_of(plan, stage, chunk);
@@ -170,8 +187,11 @@ PinOption stage_layers() {
   Option option = dimension("stage_layers", "A,B,…",
                             "layers of each pipeline stage, of each chunk when interleaved", "even");
   option.range = "whole numbers of layers from 0, parted by commas";
-  return {
-      std::move(option), read_stage_layers, take(&Pins::stage_layers), {{"stage_layers", layers_of_stages}}};
+  const auto held = [](Pins& pins, const Plan& plan) {
+    if (plan.choices.pp > 1) pins.stage_layers = layers_of_stages<int>(plan);
+  };
+  const auto shown = [](const Plan& plan) { return FieldValue(layers_of_stages<std::int64_t>(plan)); };
+  return {std::move(option), read_stage_layers, take(&Pins::stage_layers), held, {{"stage_layers", shown}}};
 }
 
 bool read_order(Pins& pins, const std::string& text) {
@@ -197,8 +217,11 @@ PinOption order() {
     return FieldValue(std::move(names));
   };
   const auto batches = [](const Plan& plan) { return FieldValue(plan.choices.replica_batches); };
-  return {
-      std::move(option), read_order, take(&Pins::order), {{"order", names}, {"replica_batches", batches}}};
+  return {std::move(option),
+          read_order,
+          take(&Pins::order),
+          hold(&Pins::order, &Choices::order),
+          {{"order", names}, {"replica_batches", batches}}};
 }
 
 PinOption bucket_bytes() {
@@ -211,9 +234,12 @@ PinOption bucket_bytes() {
     pins.bucket_bytes = bytes;
     return true;
   };
-  return {std::move(option), read, take(&Pins::bucket_bytes), {{"bucket_bytes", [](const Plan& plan) {
-                                                                  return FieldValue(plan.bucket_bytes());
-                                                                }}}};
+  const auto held = [](Pins& pins, const Plan& plan) {
+    constexpr double kEverything = 1e18;  // one bucket holds all gradients
+    pins.bucket_bytes = plan.bucket_bytes() > 0 ? plan.bucket_bytes() : kEverything;
+  };
+  const auto shown = [](const Plan& plan) { return FieldValue(plan.bucket_bytes()); };
+  return {std::move(option), read, take(&Pins::bucket_bytes), held, {{"bucket_bytes", shown}}};
 }
 
 bool read_compression(Pins& pins, const std::string& text) {
@@ -242,6 +268,10 @@ PinOption grad_compression() {
     merged.grad_compression = other.grad_compression;
     merged.topk_ratio = other.topk_ratio;
   };
+  pin.hold = [](Pins& pins, const Plan& plan) {
+    pins.grad_compression = plan.choices.grad_compression;
+    if (plan.choices.grad_compression == Compression::topk) pins.topk_ratio = plan.choices.topk_ratio;
+  };
   pin.fields.push_back(field("topk_ratio", &Choices::topk_ratio));
   return pin;
 }
@@ -255,8 +285,20 @@ PinOption capacity_factor() {
     if (factor) pins.capacity_factor = factor;
     return factor.has_value();
   };
+  const auto meant = [](const Choices& c) { return c.capacity_factor > 0; };  // of models with experts
   std::vector<PlanField> fields = {field(option.key, &Choices::capacity_factor)};
-  return {std::move(option), read, take(&Pins::capacity_factor), std::move(fields)};
+  return {std::move(option), read, take(&Pins::capacity_factor),
+          hold(&Pins::capacity_factor, &Choices::capacity_factor, meant), std::move(fields)};
+}
+
+PinOption shard_group() {
+  PinOption pin = count(dimension("shard_group", "N", "ranks over which ZeRO shards", "all of dp*cp"),
+                        &Pins::shard_group, &Choices::shard_group);
+  pin.hold = [](Pins& pins, const Plan& plan) {
+    const Choices& c = plan.choices;
+    if (c.zero > 0) pins.shard_group = c.shard_group > 0 ? c.shard_group : c.dp * c.cp;
+  };
+  return pin;
 }
 
 void add_layout(std::vector<PinOption>& all) {
@@ -281,8 +323,7 @@ void add_stages_and_shards(std::vector<PinOption>& all) {
       count(dimension("zero", "0|1|2|3",
                       "what ZeRO shards: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too"),
             &Pins::zero, &Choices::zero, {0, 3}));
-  all.push_back(count(dimension("shard_group", "N", "ranks over which ZeRO shards", "all of dp*cp"),
-                      &Pins::shard_group, &Choices::shard_group));
+  all.push_back(shard_group());
   all.push_back(recompute());
   all.push_back(stage_layers());
   all.push_back(order());
@@ -295,7 +336,7 @@ void add_gradients(std::vector<PinOption>& all) {
                        &Pins::overlap_experts, &Choices::overlap_experts));
   all.push_back(on_off(
       dimension("sequence_parallel", "on|off", "norms and residuals sharded over the tensor-parallel ranks"),
-      &Pins::sequence_parallel, &Choices::sequence_parallel));
+      &Pins::sequence_parallel, &Choices::sequence_parallel, [](const Choices& c) { return c.tp > 1; }));
   all.push_back(
       on_off(dimension("overlap_grad_reduce", "on|off", "gradient reduction beside the backward pass"),
              &Pins::overlap_grad_reduce, &Choices::overlap_grad_reduce));
@@ -317,9 +358,11 @@ void add_synchronisation(std::vector<PinOption>& all) {
                 "search parameter servers (1, one a node, one a device) and one process too; each is "
                 "simulated rank by rank"),
       &Pins::search_sync));
-  all.push_back(count(dimension("servers", "N", "parameter servers"), &Pins::servers, &Choices::servers));
+  const auto served = [](const Choices& c) { return c.has_servers(); };
+  all.push_back(
+      count(dimension("servers", "N", "parameter servers"), &Pins::servers, &Choices::servers, {}, served));
   all.push_back(count(dimension("staleness", "K", "steps that a replica may run ahead (parameter servers)"),
-                      &Pins::staleness, &Choices::staleness, {.least = 0}));
+                      &Pins::staleness, &Choices::staleness, {.least = 0}, served));
   all.push_back(capacity_factor());
 }
 
@@ -342,6 +385,12 @@ std::vector<Setting> pin_settings(Pins& pins) {
   for (const PinOption& pin : pin_options())
     settings.push_back({pin.option, [&pins, &pin](const std::string& text) { return pin.read(pins, text); }});
   return settings;
+}
+
+Pins pins_of(const Plan& plan) {
+  Pins pins;
+  for (const PinOption& pin : pin_options()) pin.hold(pins, plan);
+  return pins;
 }
 
 Pins merged(const Pins& own, const Pins& other) {

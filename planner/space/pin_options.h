@@ -27,6 +27,9 @@ struct PinOption {
   std::function<bool(Pins& pins, const std::string& text)> read;
   // Into `merged` what `other` says of it, where `own` says nothing that matters to it.
   std::function<void(Pins& merged, const Pins& own, const Pins& other)> fill;
+  // What a user would say to have of it what this plan has; nothing where the plan's other choices leave it
+  // without a meaning.
+  std::function<void(Pins& pins, const Plan& plan)> hold;
   std::vector<PlanField> fields;
 };
 
@@ -34,6 +37,8 @@ struct PinOption {
 const std::vector<PinOption>& pin_options();
 // As settings of `pins`, which must outlive them.
 std::vector<Setting> pin_settings(Pins& pins);
+// Pins that leave this plan alone of its job's space.
+Pins pins_of(const Plan& plan);
 // `own`, and `other` where it says nothing.
 Pins merged(const Pins& own, const Pins& other);
 

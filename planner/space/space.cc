@@ -15,6 +15,7 @@
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/space/admission.h"
 #include "planner/space/balance.h"
+#include "program/schedule.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -60,7 +61,7 @@ class Enumerator {
     visit_layouts();
     if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
-      admission_.admit_what_cannot_be_run();
+      admission_.admit_unexecutable();
       lists_.forget();
       visit_layouts();
     }
@@ -384,6 +385,10 @@ class Enumerator {
       if (pins_.overlap_experts ? *pins_.overlap_experts != overlap : overlap && !searched) continue;
       choices.overlap_experts = overlap;
       if (overlap && !admission_.supported(choices)) continue;
+      // With too few micro-batches nothing stands beside anything: the same Program again.
+      const Plan plan{job_, choices};
+      if (overlap && !pins_.overlap_experts && paired_slots(plan, choices.pp - 1, plan.micro_batches()) == 0)
+        continue;
       std::optional<Family> family = lists_.family_of(choices);
       if (!family) continue;
       empty_ = false;

@@ -255,7 +255,7 @@ void communicate_before(Lowering& lowering, PassBuilder& pass, int op,
 void communicate_behind(Lowering& lowering, PassBuilder& pass, int op,
                         LoweringForm::Around LoweringForm::*say) {
   Communications communications;
-  const std::deque<LoweringForm>& forms = lowering_forms();
+  const std::span<const LoweringForm> forms = lowering_forms();
   for (auto form = forms.rbegin(); form != forms.rend(); ++form)
     if ((*form).*say != nullptr) ((*form).*say)(lowering, op, &communications);
   communicate_all(pass, &communications);
@@ -264,7 +264,7 @@ void communicate_behind(Lowering& lowering, PassBuilder& pass, int op,
 // By the form that runs the operator in its own way, where there is one.
 bool run_by_form(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind,
                  LoweringForm::Run LoweringForm::*run) {
-  const std::deque<LoweringForm>& forms = lowering_forms();
+  const std::span<const LoweringForm> forms = lowering_forms();
   return std::any_of(forms.begin(), forms.end(), [&](const LoweringForm& form) {
     return form.*run != nullptr && (form.*run)(lowering, pass, op, kind);
   });

@@ -9,8 +9,10 @@
 namespace orrery::internal {
 namespace {
 
-// Elements of partial gradients in what this rank owns of the bucket once it is reduced.
-std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket, const char* partial) {
+// Elements of partial gradients in what this rank owns of the bucket once it is reduced. `placed`: its
+// parameters.
+std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket,
+                           const std::vector<HeldParameter>& placed) {
   std::int64_t begin = 0;
   std::int64_t end = bucket.elements;
   if (lowering.choices().zero >= 1 && bucket.group >= 0) {
@@ -21,14 +23,18 @@ std::int64_t owned_partial(const Lowering& lowering, const Bucket& bucket, const
     end = begin + shard;
   }
   std::int64_t elements = 0;
-  for (const BucketParameter& slice : bucket.parameters)
-    if (*partial++ != 0)
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    const BucketParameter& slice = bucket.parameters[i];
+    if (placed[i].partial)
       elements += std::max<std::int64_t>(
           0, std::min(end, slice.offset + slice.elements) - std::max(begin, slice.offset));
+  }
   return elements;
 }
 
-Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double elements, DType type) {
+}  // namespace
+
+Instruction data_collective(CollectiveKind kind, int group, TensorRef tensor, double elements, DType type) {
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
@@ -43,12 +49,11 @@ Instruction on_bucket(CollectiveKind kind, int group, TensorRef tensor, double e
   return instruction;
 }
 
-}  // namespace
-
 void lay_out_buckets(Lowering& lowering) {
   const Plan& plan = lowering.plan();
+  const HeldModel held = held_parameters(plan);
   const BucketLayout layout =
-      bucket_layout(plan, lowering.program.at.pp, tied_tensors(plan.job->workload), held_parameters(plan));
+      bucket_layout(plan, lowering.program.at.pp, tied_tensors(plan.job->workload), held);
   lowering.bucket_of.resize(static_cast<std::size_t>(lowering.op_count()));
   for (int i = 0; i < lowering.op_count(); ++i)
     lowering.bucket_of[static_cast<std::size_t>(i)].assign(lowering.op(i).parameters.size(), -1);
@@ -57,15 +62,19 @@ void lay_out_buckets(Lowering& lowering) {
   };
   for (const LaidBucket& laid : layout.buckets) {
     Bucket bucket;
-    bucket.parameters.assign(layout.parameters.begin() + laid.begin, layout.parameters.begin() + laid.end);
+    const std::vector<HeldParameter> placed = parameters_of(layout, laid, held);
+    std::int64_t offset = 0;
+    for (const HeldParameter& parameter : placed) {
+      bucket.parameters.push_back({parameter.at.op, parameter.at.parameter, offset, parameter.elements});
+      bucket_of(parameter.at.op, parameter.at.parameter) = static_cast<int>(lowering.program.buckets.size());
+      offset += parameter.elements;
+    }
     bucket.chunk = laid.chunk;
-    bucket.group = lowering.group(bucket_group(lowering.choices(), laid.apart));
+    bucket.group = lowering.group(bucket_group(lowering.choices(), is_reduced_apart(laid)));
     const std::int64_t members =
         bucket.group < 0 ? 1 : static_cast<std::int64_t>(lowering.group_at(bucket.group).ranks.size());
     bucket.elements = (laid.elements + members - 1) / members * members;
-    for (const BucketParameter& held : bucket.parameters)
-      bucket_of(held.op, held.parameter) = static_cast<int>(lowering.program.buckets.size());
-    lowering.partial_elements.push_back(owned_partial(lowering, bucket, layout.partial.data() + laid.begin));
+    lowering.partial_elements.push_back(owned_partial(lowering, bucket, placed));
     lowering.tied_bucket.push_back(laid.tied);
     lowering.program.buckets.push_back(std::move(bucket));
   }
@@ -89,8 +98,8 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
     return lowering.emit(std::move(compressed));
   }
   Instruction instruction =
-      on_bucket(choices.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, bucket.group,
-                {TensorKind::gradients, index, micro_batch}, elements, type);
+      data_collective(choices.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                      bucket.group, {TensorKind::gradients, index, micro_batch}, elements, type);
   if (has_one_process(lowering)) instruction.collective = CollectiveKind::reduce;
   instruction.writes.assign(1, whole);
   instruction.after = std::move(after);
@@ -98,8 +107,8 @@ std::uint32_t reduce_bucket(Lowering& lowering, int index, std::int32_t micro_ba
   const Group& group = lowering.group_at(bucket.group);
   if (!last || group.kind != GroupKind::shard) return reduced;
   // Hybrid sharding: the shards' sums over the copies of the shard group.
-  Instruction across = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::replicate), whole,
-                                 elements / static_cast<double>(group.ranks.size()), type);
+  Instruction across = data_collective(CollectiveKind::all_reduce, lowering.group(GroupKind::replicate),
+                                       whole, elements / static_cast<double>(group.ranks.size()), type);
   across.after.push_back(reduced);
   return lowering.emit(std::move(across));
 }
@@ -112,9 +121,9 @@ void reduce_shared(Lowering& lowering, std::vector<std::int64_t>* reduced) {
     if (!lowering.tied_bucket[i]) continue;
     const Bucket& bucket = lowering.program.buckets[i];
     Instruction instruction =
-        on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::embedding),
-                  {TensorKind::tied_gradient, bucket.parameters.front().op, -1},
-                  static_cast<double>(bucket.elements), lowering.plan().gradient_type());
+        data_collective(CollectiveKind::all_reduce, lowering.group(GroupKind::embedding),
+                        {TensorKind::tied_gradient, bucket.parameters.front().op, -1},
+                        static_cast<double>(bucket.elements), lowering.plan().gradient_type());
     const TensorRef gradients{TensorKind::gradients, static_cast<std::int32_t>(i), -1};
     instruction.reads.push_back(gradients);
     instruction.writes.push_back(gradients);
@@ -148,9 +157,9 @@ void reduce_partial(Lowering& lowering, std::vector<std::int64_t>* ready) {
     elements += lowering.partial_elements[i];
   }
   if (elements == 0) return;
-  Instruction instruction = on_bucket(CollectiveKind::all_reduce, lowering.group(GroupKind::tensor),
-                                      {TensorKind::replicated_gradient, 0, -1}, static_cast<double>(elements),
-                                      lowering.plan().gradient_type());
+  Instruction instruction = data_collective(CollectiveKind::all_reduce, lowering.group(GroupKind::tensor),
+                                            {TensorKind::replicated_gradient, 0, -1},
+                                            static_cast<double>(elements), lowering.plan().gradient_type());
   instruction.stream = Stream::tensor;
   instruction.form = Parallelism::tensor;
   instruction.after = makers_of(lowering, *ready, buckets);
@@ -171,7 +180,7 @@ std::int64_t reduce_norm(Lowering& lowering, const std::vector<std::int64_t>& re
   const int world = lowering.group(GroupKind::world);
   if (world < 0) return -1;
   Instruction instruction =
-      on_bucket(CollectiveKind::all_reduce, world, {TensorKind::gradient_norm, 0, -1}, 1, DType::fp32);
+      data_collective(CollectiveKind::all_reduce, world, {TensorKind::gradient_norm, 0, -1}, 1, DType::fp32);
   instruction.after = makers_of(lowering, ready, buckets);
   for (const std::int32_t bucket : buckets) instruction.reads.push_back({TensorKind::gradients, bucket, -1});
   return lowering.emit(std::move(instruction));

@@ -3,7 +3,7 @@
 // around layers (pipeline.cc, data.cc, recompute.cc).
 #pragma once
 
-#include <deque>
+#include <span>
 
 #include "program/lower/workbench.h"
 
@@ -26,7 +26,7 @@ struct LoweringForm {
 };
 
 // In the order in which they communicate before an operator; behind it the other way round.
-const std::deque<LoweringForm>& lowering_forms();
+std::span<const LoweringForm> lowering_forms();
 // See register_form in program/forms.h.
 void register_lowering(const LoweringForm& form);
 

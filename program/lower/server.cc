@@ -12,17 +12,11 @@ const std::vector<std::int32_t>& members(Lowering& lowering) {
   return lowering.group_at(lowering.group(GroupKind::data)).ranks;
 }
 
-double bucket_bytes(const Lowering& lowering, int bucket, DType type) {
-  return static_cast<double>(lowering.program.buckets[static_cast<std::size_t>(bucket)].elements) *
-         bytes_of(type);
-}
-
-// A token and its target, or a picture in fp32 and its class. Nothing where the model does not say.
-double batch_bytes_per_row(const Workload& workload) {
-  const auto word = static_cast<double>(bytes_of(DType::int32));
-  if (workload.transformer) return 2 * word;
+// Of four bytes: a token and its target, or a picture and its class. None where the model does not say.
+double batch_words_per_row(const Workload& workload) {
+  if (workload.transformer) return 2;
   const std::int64_t elements = picture_shape(workload).elements();
-  return elements > 0 ? (static_cast<double>(elements) + 1) * word : 0;
+  return elements > 0 ? static_cast<double>(elements) + 1 : 0;
 }
 
 // One side of the messages between every worker and all servers, a slice of the bucket each; the servers are
@@ -108,31 +102,19 @@ std::uint32_t pull_parameters(Lowering& lowering, int bucket, std::uint32_t afte
 std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::int64_t loaded) {
   const int group = lowering.group(GroupKind::data);
   const auto size = static_cast<double>(lowering.group_at(group).ranks.size());
-  const auto collective = [&](CollectiveKind kind, TensorRef tensor, double bytes, DType type) {
-    Instruction instruction;
-    instruction.op = Op::collective;
-    instruction.stream = Stream::data;
-    instruction.form = Parallelism::data;
-    instruction.collective = kind;
-    instruction.group = group;
-    instruction.dtype = type;
-    instruction.bytes = bytes;
-    instruction.micro_batch = micro_batch;
-    instruction.reads.push_back(tensor);
-    instruction.writes.push_back(tensor);
-    return instruction;
-  };
   std::vector<std::uint32_t> done;
-  Instruction scatter = collective(
-      CollectiveKind::scatter, {TensorKind::batch, 0, micro_batch},
-      size * lowering.shard().rows * batch_bytes_per_row(lowering.plan().job->workload), DType::int32);
+  Instruction scatter = data_collective(
+      CollectiveKind::scatter, group, {TensorKind::batch, 0, micro_batch},
+      size * lowering.shard().rows * batch_words_per_row(lowering.plan().job->workload), DType::int32);
   if (loaded >= 0) scatter.after.push_back(static_cast<std::uint32_t>(loaded));
   done.push_back(lowering.emit(std::move(scatter)));
   // In the order in which the forward pass needs them.
   for (int bucket = static_cast<int>(lowering.program.buckets.size()) - 1; bucket >= 0; --bucket) {
-    Instruction broadcast = collective(CollectiveKind::broadcast, {TensorKind::parameters, bucket, -1},
-                                       bucket_bytes(lowering, bucket, lowering.plan().parameter_type()),
-                                       lowering.plan().parameter_type());
+    const std::int64_t elements = lowering.program.buckets[static_cast<std::size_t>(bucket)].elements;
+    Instruction broadcast =
+        data_collective(CollectiveKind::broadcast, group, {TensorKind::parameters, bucket, -1},
+                        static_cast<double>(elements), lowering.plan().parameter_type());
+    broadcast.micro_batch = micro_batch;  // whose forward pass waits for them
     if (lowering.has_compute()) broadcast.after.push_back(lowering.last_compute());
     done.push_back(lowering.emit(std::move(broadcast)));
   }
@@ -141,18 +123,10 @@ std::vector<std::uint32_t> replicate(Lowering& lowering, int micro_batch, std::i
 
 void gather_loss(Lowering& lowering, int micro_batch) {
   const int last = lowering.op_count() - 1;
-  Instruction instruction;
-  instruction.op = Op::collective;
-  instruction.stream = Stream::data;
-  instruction.form = Parallelism::data;
-  instruction.collective = CollectiveKind::gather;
-  instruction.group = lowering.group(GroupKind::data);
-  instruction.dtype = DType::fp32;
-  instruction.bytes =
-      static_cast<double>(lowering.group_at(instruction.group).ranks.size()) * bytes_of(DType::fp32);
-  instruction.micro_batch = micro_batch;
-  instruction.reads.push_back({TensorKind::loss, last, micro_batch});
-  instruction.writes.push_back({TensorKind::loss, last, micro_batch});
+  const int group = lowering.group(GroupKind::data);
+  Instruction instruction =
+      data_collective(CollectiveKind::gather, group, {TensorKind::loss, last, micro_batch},
+                      static_cast<double>(lowering.group_at(group).ranks.size()), DType::fp32);
   instruction.after.push_back(lowering.last_compute());
   lowering.emit(std::move(instruction));
 }

@@ -53,30 +53,33 @@ struct Place {
 };
 
 // What must meet: the members of a collective, both sides of a transfer.
-struct Meeting {
+struct Communication {
   std::vector<Place> members;
 };
 
 class World {
  public:
   explicit World(const std::vector<Program>& programs) : programs_(programs) {
-    for (const Program& program : programs) meetings_of_.emplace_back(program.instructions.size());
+    for (const Program& program : programs) communications_of_.emplace_back(program.instructions.size());
     match_collectives();
     match_transfers();
   }
 
-  const std::vector<int>& meetings_of(std::size_t program, std::size_t instruction) const {
-    return meetings_of_[program][instruction];
+  const std::vector<int>& communications_of(std::size_t program, std::size_t instruction) const {
+    return communications_of_[program][instruction];
   }
-  const Meeting& meeting(int index) const { return meetings_[static_cast<std::size_t>(index)]; }
-  std::size_t meetings() const { return meetings_.size(); }
+  const Communication& communication(int index) const {
+    return communications_[static_cast<std::size_t>(index)];
+  }
+  std::size_t communications() const { return communications_.size(); }
 
  private:
-  void add_meeting(std::vector<Place> members) {
+  void add_communication(std::vector<Place> members) {
     for (const Place& place : members) {
-      meetings_of_[place.program][place.instruction].push_back(static_cast<int>(meetings_.size()));
+      communications_of_[place.program][place.instruction].push_back(
+          static_cast<int>(communications_.size()));
     }
-    meetings_.push_back({std::move(members)});
+    communications_.push_back({std::move(members)});
   }
 
   void match_collectives() {
@@ -110,7 +113,7 @@ class World {
         std::vector<Place> members;
         for (const std::int32_t rank : key.second) members.push_back(by_rank.at(rank)[n]);
         for (const Place& place : members) check_same(members.front(), place);
-        add_meeting(std::move(members));
+        add_communication(std::move(members));
       }
     }
   }
@@ -164,25 +167,28 @@ class World {
         fail(programs_[sender.place.program], sender.place.instruction,
              fmt::format("rank {} expects another tensor or {} bytes", std::get<1>(key), in.bytes));
       }
-      add_meeting({sender.place, receiver.place});
+      add_communication({sender.place, receiver.place});
     }
   }
 
   const std::vector<Program>& programs_;
-  std::vector<std::vector<std::vector<int>>> meetings_of_;  // [program][instruction]
-  std::vector<Meeting> meetings_;
+  std::vector<std::vector<std::vector<int>>> communications_of_;  // [program][instruction]
+  std::vector<Communication> communications_;
 };
 
 // Runs all programs with instructions that take no time. An instruction starts when its predecessors allow
-// it; what communicates ends when every meeting of it has all members started.
+// it; what communicates ends when every communication of it has all members started.
 class Execution {
  public:
   enum class Semantics { streams, one_by_one };
 
   Execution(const std::vector<Program>& programs, const World& world, Semantics semantics)
-      : programs_(programs), world_(world), semantics_(semantics), open_meetings_(world.meetings()) {
-    for (std::size_t m = 0; m < world.meetings(); ++m) {
-      open_meetings_[m] = static_cast<int>(world.meeting(static_cast<int>(m)).members.size());
+      : programs_(programs),
+        world_(world),
+        semantics_(semantics),
+        open_communications_(world.communications()) {
+    for (std::size_t m = 0; m < world.communications(); ++m) {
+      open_communications_[m] = static_cast<int>(world.communication(static_cast<int>(m)).members.size());
     }
     for (std::size_t p = 0; p < programs.size(); ++p) {
       const std::size_t size = programs[p].instructions.size();
@@ -198,7 +204,7 @@ class Execution {
     for (std::size_t p = 0; p < programs_.size(); ++p) wire(p);
     for (std::size_t p = 0; p < programs_.size(); ++p) {
       for (std::size_t i = 0; i < programs_[p].instructions.size(); ++i) {
-        unmet_[p][i] = static_cast<int>(world_.meetings_of(p, i).size());
+        unmet_[p][i] = static_cast<int>(world_.communications_of(p, i).size());
         if (waits_[p][i] == 0) ready_.push_back({p, i});
       }
     }
@@ -255,9 +261,9 @@ class Execution {
       end(place);
       return;
     }
-    for (const int m : world_.meetings_of(p, i)) {
-      if (--open_meetings_[static_cast<std::size_t>(m)] > 0) continue;
-      for (const Place& member : world_.meeting(m).members) {
+    for (const int m : world_.communications_of(p, i)) {
+      if (--open_communications_[static_cast<std::size_t>(m)] > 0) continue;
+      for (const Place& member : world_.communication(m).members) {
         if (--unmet_[member.program][member.instruction] == 0) end(member);
       }
     }
@@ -270,9 +276,9 @@ class Execution {
   const std::vector<Program>& programs_;
   const World& world_;
   Semantics semantics_;
-  std::vector<int> open_meetings_;                             // members yet to start
+  std::vector<int> open_communications_;                       // members yet to start
   std::vector<std::vector<int>> waits_;                        // [program][instruction]: predecessors
-  std::vector<std::vector<int>> unmet_;                        // meetings yet to happen
+  std::vector<std::vector<int>> unmet_;                        // communications yet to happen
   std::vector<std::vector<std::vector<std::size_t>>> on_end_;  // instructions released by its end
   std::vector<std::vector<std::int64_t>> on_start_;            // and by its start; -1: none
   std::vector<std::vector<bool>> started_;

@@ -140,6 +140,8 @@ bool recomputes_layer(const Lowering& lowering, int chunk, int layer);
 bool recomputes_operator(const Lowering& lowering, int op);  // selective
 
 // data.cc
+// Over the data group or what stands for it, in place; of the tensor's micro-batch.
+Instruction data_collective(CollectiveKind kind, int group, TensorRef tensor, double elements, DType type);
 void lay_out_buckets(Lowering& lowering);
 // Reduces the gradients of one bucket, of `micro_batch` or (-1) of all; `last`: none will be added. Returns
 // the instruction that makes them what the optimizer wants.

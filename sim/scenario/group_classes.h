@@ -18,7 +18,7 @@ struct GroupClass {
   std::vector<int> simulated;  // indices of the programs whose ranks stand for the members, ascending
   std::vector<int> devices;
   GroupShape shape;
-  std::vector<int> collectives;  // the meeting of each
+  std::vector<int> collectives;  // the communication of each
 };
 
 class GroupClasses {

@@ -41,7 +41,7 @@ class Builder {
     members_of_class();
     add_services();
     for (std::size_t i = 0; i < programs_.size(); ++i) add_rank(static_cast<int>(i));
-    check_meetings();
+    check_communications();
     resolve_payloads();
     result_.step_overhead_s = input_.step_overhead_s;
     result_.single_threaded = single_threaded();
@@ -197,41 +197,44 @@ class Builder {
     GroupClass& group = groups_[gc];
     std::size_t& occurrence = occurrences_[{index, gc}];
     if (occurrence == group.collectives.size()) {
-      group.collectives.push_back(new_meeting());
-      Meeting& meeting = result_.meetings.back();
-      meeting.collective = true;
-      plan_payload(group, gc, instruction, meeting);
+      group.collectives.push_back(new_communication());
+      Communication& communication = result_.communications.back();
+      communication.collective = true;
+      plan_payload(group, gc, instruction, communication);
     }
     const int id = group.collectives[occurrence];
     ++occurrence;
-    result_.meetings[static_cast<std::size_t>(id)].tasks.push_back({index, static_cast<std::uint32_t>(i)});
-    expected_.resize(result_.meetings.size(), 0);
+    result_.communications[static_cast<std::size_t>(id)].tasks.push_back(
+        {index, static_cast<std::uint32_t>(i)});
+    expected_.resize(result_.communications.size(), 0);
     expected_[static_cast<std::size_t>(id)] = static_cast<int>(group.simulated.size());
-    task.meetings.push_back({id, false});
+    task.communications.push_back({id, false});
   }
 
   bool single_threaded() const { return cluster_.communication.library == CommunicationLibrary::mpi; }
 
-  void plan_payload(const GroupClass& group, int gc, const Instruction& instruction, Meeting& meeting) {
+  void plan_payload(const GroupClass& group, int gc, const Instruction& instruction,
+                    Communication& communication) {
     const int n = static_cast<int>(group.devices.size());
     if (n <= 1) return;
-    meeting.by_hand = single_threaded() && group.shape.nodes == 1;
+    communication.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = groups_.collective(gc, instruction);
     // What computation hides is not simulated.
     const double exposed = exposed_share(instruction, input_.expert_exposed);
-    meeting.payload.latency_s = exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
+    communication.payload.latency_s =
+        exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
     const double bytes = exposed * instruction.bytes;
     if (bytes < kLeastBytes) return;
     const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
     if (input_.messages) {
-      meeting.messages = message_graph_of(group, plan, instruction, bandwidth / exposed);
-      meeting.payload.latency_s = 0;
+      communication.messages = message_graph_of(group, plan, instruction, bandwidth / exposed);
+      communication.payload.latency_s = 0;
       return;
     }
     const double unit = edge_unit(instruction.collective, plan.algorithm, n);
     const EdgeShape shape = edge_shape(instruction.collective, plan.algorithm);
     const int request = collective_request(group, gc, shape, instruction);
-    use(request, meeting_payloads_, static_cast<int>(result_.meetings.size()) - 1, unit * bytes,
+    use(request, communication_payloads_, static_cast<int>(result_.communications.size()) - 1, unit * bytes,
         unit * bandwidth);
   }
 
@@ -312,50 +315,50 @@ class Builder {
     std::size_t& occurrence =
         transfer_occurrences_[std::make_tuple(source, destination, transfer.tag, transfer.send)];
     if (occurrence == ids.size()) {
-      ids.push_back(new_meeting());
-      expected_.resize(result_.meetings.size(), 2);
+      ids.push_back(new_communication());
+      expected_.resize(result_.communications.size(), 2);
     }
     const int id = ids[occurrence];
     ++occurrence;
-    Meeting& meeting = result_.meetings[static_cast<std::size_t>(id)];
+    Communication& communication = result_.communications[static_cast<std::size_t>(id)];
     const TaskRef here{index, static_cast<std::uint32_t>(i)};
-    transfers_at_once_.resize(result_.meetings.size(), 1);
+    transfers_at_once_.resize(result_.communications.size(), 1);
     int& at_once = transfers_at_once_[static_cast<std::size_t>(id)];
     at_once = std::max(at_once, transfers_with(instruction, transfer));
-    transfer_bytes_.resize(result_.meetings.size(), -1);
+    transfer_bytes_.resize(result_.communications.size(), -1);
     double& bytes = transfer_bytes_[static_cast<std::size_t>(id)];
     if (bytes >= 0 && bytes != transfer.bytes)
       throw InternalError("sender and receiver disagree about the bytes of a transfer: " +
                           where(program(index), i));
     bytes = transfer.bytes;
-    task.meetings.push_back({id, transfer.send});
+    task.communications.push_back({id, transfer.send});
     if (!transfer.send) {
-      meeting.tasks.push_back(here);
+      communication.tasks.push_back(here);
       return;
     }
-    meeting.tasks.insert(meeting.tasks.begin(), here);
+    communication.tasks.insert(communication.tasks.begin(), here);
     const int from = program(index).rank;
     const int source_device = input_.device_of(from);
     const int destination_device = input_.device_of(transfer.peer);
     const CollectivePlan plan = groups_.transfer(source_device, destination_device, transfer.bytes);
-    meeting.payload.latency_s = plan.latency_s;
+    communication.payload.latency_s = plan.latency_s;
     const bool beside = cluster_.place(source_device).node == cluster_.place(destination_device).node;
     const CommunicationProfile& profile = cluster_.communication;
-    meeting.eager = single_threaded() && transfer.bytes <= (beside || profile.network_eager_bytes <= 0
-                                                                ? profile.eager_bytes
-                                                                : profile.network_eager_bytes);
-    meeting.by_hand = single_threaded() && beside;
+    communication.eager = single_threaded() && transfer.bytes <= (beside || profile.network_eager_bytes <= 0
+                                                                      ? profile.eager_bytes
+                                                                      : profile.network_eager_bytes);
+    communication.by_hand = single_threaded() && beside;
     // What the sender does not wait for is in order all the same: a connection carries bytes one after
     // another.
-    if (meeting.eager && !beside) {
+    if (communication.eager && !beside) {
       const auto [at, added] = lines_.try_emplace({from, transfer.peer}, result_.lines);
       if (added) ++result_.lines;
-      meeting.line = at->second;
+      communication.line = at->second;
     }
     if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
-    const int stream_lane = meeting.eager ? kNoLane : lane(index, instruction.stream, position);
+    const int stream_lane = communication.eager ? kNoLane : lane(index, instruction.stream, position);
     const int request = transfer_request(index, transfer.peer, stream_lane);
-    use(request, meeting_payloads_, id, transfer.bytes,
+    use(request, communication_payloads_, id, transfer.bytes,
         plan.bandwidth_bytes_per_s * input_.communication_efficiency);
   }
 
@@ -367,10 +370,10 @@ class Builder {
   }
 
   // By how much the last of some transfers is later than if they shared a port evenly.
-  double spread_of(int meeting) const {
-    const auto at = static_cast<std::size_t>(meeting);
+  double spread_of(int communication) const {
+    const auto at = static_cast<std::size_t>(communication);
     const int together = at < transfers_at_once_.size() ? transfers_at_once_[at] : 1;
-    const bool by_hand = result_.meetings[at].by_hand;
+    const bool by_hand = result_.communications[at].by_hand;
     return by_hand ? 1 : 1 + cluster_.communication.network_flow_spread * std::log(together);
   }
 
@@ -396,10 +399,10 @@ class Builder {
   // ---- storage ----
 
   void add_storage(int index, std::size_t i, const Instruction& instruction, Task& task) {
-    const int id = new_meeting();
-    expected_.resize(result_.meetings.size(), 1);
-    result_.meetings.back().tasks.push_back({index, static_cast<std::uint32_t>(i)});
-    task.meetings.push_back({id, false});
+    const int id = new_communication();
+    expected_.resize(result_.communications.size(), 1);
+    result_.communications.back().tasks.push_back({index, static_cast<std::uint32_t>(i)});
+    task.communications.push_back({id, false});
     const RankScript script = placed(index);
     const NodeType& type = cluster_.node_type(script.node);
     const double rate = type.storage_read_bytes_per_s;
@@ -415,7 +418,7 @@ class Builder {
       request.fixed.push_back({index, ranks, ranks});
       requests_.add(std::move(request));
     }
-    use(at->second, meeting_payloads_, id, instruction.bytes, rate);
+    use(at->second, communication_payloads_, id, instruction.bytes, rate);
   }
 
   // Real node number and how many ranks of the class are on it.
@@ -430,9 +433,9 @@ class Builder {
 
   // ---- flows ----
 
-  int new_meeting() {
-    result_.meetings.emplace_back();
-    return static_cast<int>(result_.meetings.size()) - 1;
+  int new_communication() {
+    result_.communications.emplace_back();
+    return static_cast<int>(result_.communications.size()) - 1;
   }
 
   int lane(int index, Stream stream, int position) {
@@ -461,8 +464,8 @@ class Builder {
       payload.bytes = use.bytes;
       payload.packets = requests_.packets(use.request, use.bound, nodes_);
     };
-    for (const Use& use : meeting_payloads_) {
-      Payload& payload = result_.meetings[static_cast<std::size_t>(use.target)].payload;
+    for (const Use& use : communication_payloads_) {
+      Payload& payload = result_.communications[static_cast<std::size_t>(use.target)].payload;
       resolve(use, payload);
       payload.bytes *= spread_of(use.target);
     }
@@ -476,14 +479,14 @@ class Builder {
 
   // ---- checks ----
 
-  void check_meetings() const {
-    for (std::size_t m = 0; m < result_.meetings.size(); ++m) {
-      const Meeting& meeting = result_.meetings[m];
-      if (static_cast<int>(meeting.tasks.size()) == expected_[m]) continue;
-      const TaskRef& task = meeting.tasks.front();
+  void check_communications() const {
+    for (std::size_t m = 0; m < result_.communications.size(); ++m) {
+      const Communication& communication = result_.communications[m];
+      if (static_cast<int>(communication.tasks.size()) == expected_[m]) continue;
+      const TaskRef& task = communication.tasks.front();
       throw InternalError(where(program(task.rank), task.instruction) + " waits for " +
                           std::to_string(expected_[m]) + " ranks, of which " +
-                          std::to_string(meeting.tasks.size()) + " come");
+                          std::to_string(communication.tasks.size()) + " come");
     }
   }
 
@@ -517,7 +520,7 @@ class Builder {
   std::map<std::tuple<int, int, int>, std::vector<int>> transfers_;
   std::map<std::tuple<int, int, int, bool>, std::size_t> transfer_occurrences_;
   std::vector<double> transfer_bytes_;
-  std::vector<int> transfers_at_once_;  // by meeting
+  std::vector<int> transfers_at_once_;  // by communication
   std::vector<int> expected_;
   std::map<std::tuple<int, int, int>, int> lanes_;
   std::map<std::pair<int, int>, int> lines_;  // of a simulated rank to a peer
@@ -529,7 +532,7 @@ class Builder {
   std::map<std::tuple<int, int, int>, int> transfer_requests_;
   std::map<int, int> storage_requests_;  // by simulated rank
   std::map<std::pair<int, int>, int> pair_requests_;
-  std::vector<Use> meeting_payloads_;
+  std::vector<Use> communication_payloads_;
   std::vector<Use> message_payloads_;
   std::vector<std::pair<std::size_t, std::size_t>> message_payloads_index_;
   FlowRequests requests_;

@@ -1,4 +1,5 @@
-// What the interpreter runs: Programs resolved to durations, meetings and flows. Nothing here knows of time.
+// What the interpreter runs: Programs resolved to durations, communications and flows. Nothing here knows of
+// time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct TaskRef {
   std::uint32_t instruction = 0;
 };
 
-// Bytes that go out once the meeting is complete, all transfers of the flow alike. flow -1: no time but the
-// latency.
+// Bytes that go out once the communication is complete, all transfers of the flow alike. flow -1: no time but
+// the latency.
 struct Payload {
   int flow = -1;
   double bytes = 0;  // of one transfer of the flow
@@ -38,9 +39,9 @@ struct Message {
   int waits_for = 0;      // number of messages that this one waits for
 };
 
-// Where simulated ranks meet: a collective, or one transfer of an exchange. All payloads go out at once when
+// A collective, or one transfer of an exchange, between simulated ranks. All payloads go out at once when
 // everyone has come; whoever came goes on when all have arrived.
-struct Meeting {
+struct Communication {
   std::vector<TaskRef> tasks;  // a transfer: its sender (where simulated) first
   Payload payload;
   int messages = -1;     // index in Scenario::message_graphs: simulated message by message instead
@@ -52,8 +53,8 @@ struct Meeting {
 
 constexpr std::uint32_t kNoTask = ~0U;
 
-struct MeetingRef {
-  std::int32_t meeting = 0;
+struct CommunicationRef {
+  std::int32_t communication = 0;
   bool sends = false;
 };
 
@@ -65,7 +66,7 @@ struct Task {
   std::uint32_t waits_for = 0;          // instructions in `after`
   bool has_predecessor = false;         // on its stream
   std::uint32_t stream_next = kNoTask;  // next on its stream
-  std::vector<MeetingRef> meetings;
+  std::vector<CommunicationRef> communications;
   // Asynchronous servers: where pushes of the same parameters are counted (one of Scenario::push_counters);
   // -1: none. Work on them is a push applied; a message of them waits for Instruction::lead.
   int pushes = -1;
@@ -112,7 +113,7 @@ struct NodeCores {
 struct Scenario {
   std::vector<RankScript> ranks;
   std::vector<NodeCores> nodes;  // by RankScript::node
-  std::vector<Meeting> meetings;
+  std::vector<Communication> communications;
   std::vector<std::vector<Message>> message_graphs;
   std::vector<std::vector<TakenCores>> packets;
   int lines = 0;  // connections

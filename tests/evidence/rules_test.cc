@@ -74,6 +74,39 @@ TEST_CASE("a rule applies where all its conditions hold, and says why") {
   CHECK(found(2).skip == "no more than alone");
 }
 
+TEST_CASE("what a pattern takes is gone with the rule that does not apply") {
+  proto::Assumptions rules;
+  parse_textproto(R"(
+    assume {
+      when { column: "notes" pattern: "FSDP={shards}" }
+      when { column: "framework" equals: "a" }
+      choices: "zero: 3"
+    }
+    assume { when { column: "shards" stated: true } choices: "shard_group: {shards}" }
+    assume {
+      when { column: "notes" pattern: "width {gpus}" }
+      when { column: "gpus" at_least: 9 }
+      skip: "no more"
+    }
+  )",
+                  "test", &rules);
+  const CsvTable table =
+      parse_csv("framework,gpus,notes\na,8,FSDP=4\nb,8,FSDP=4\nb,8,width 4\nb,8,width 16\n", "t.csv");
+  const auto found = [&](int row, std::string* gpus) {
+    Fields fields(table, table.rows[row]);
+    const Findings findings = apply_rules(rules, &fields);
+    *gpus = fields.text("gpus");
+    return findings;
+  };
+  std::string gpus;
+  CHECK(found(0, &gpus).choices == std::vector<std::string>{"zero: 3", "shard_group: 4"});
+  CHECK(found(1, &gpus).choices.empty());
+  CHECK(found(2, &gpus).skip.empty());
+  CHECK(gpus == "8");  // the column's own word stands again
+  CHECK(found(3, &gpus).skip == "no more");
+  CHECK(gpus == "16");
+}
+
 TEST_CASE(
     "every rule that comes along holds messages that there are, and every word a machine that there is") {
   for (const char* name : {"steps", "throughput", "memory", "collectives"}) {
@@ -91,6 +124,11 @@ TEST_CASE(
     if (!device.cluster().empty()) CHECK(load_cluster(device.cluster()).devices() > 0);
     if (!device.device().empty()) CHECK_FALSE(catalog_device(device.device()).name.empty());
     if (!device.link().empty()) CHECK(find_link(device.link()).bandwidth_bytes_per_s() > 0);
+  }
+  for (const proto::PublishedFramework& framework : published_frameworks().framework()) {
+    CHECK(runtime_named(framework.runtime()).name == framework.runtime());
+    CHECK(framework.name_size() > 0);
+    for (const std::string& name : framework.name()) CHECK(runtime_for(name) == framework.runtime());
   }
   for (const auto* networks : {&published_machines().network(), &published_machines().fabric()})
     for (const proto::PublishedNetwork& network : *networks)

@@ -6,9 +6,11 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "evidence/report.h"
 #include "evidence/statistics.h"
 #include "evidence/validate.h"
 #include "tests/support/published.h"
+#include "topologies/readers/catalog.h"
 
 using namespace orrery;
 using namespace orrery::evidence;
@@ -30,17 +32,19 @@ TEST_CASE("figures of merit are what their names say") {
   // Errors +9%, -20%, 0%, +5%.
   const std::vector<Judged> rows = {
       {1.09, 1.0, "a", "p"}, {1.6, 2.0, "a", "q"}, {4.0, 4.0, "a", "r"}, {1.05, 1.0, "b", "p"}};
-  const Json j = figures(rows, 3);
-  CHECK(j["rows"] == 4);
-  CHECK(j["skipped"] == 3);
-  CHECK(j["mape"].get<double>() == Approx(0.085));
-  CHECK(j["median_ape"].get<double>() == Approx(0.07));
-  CHECK(j["max_ape"].get<double>() == Approx(0.2));
-  CHECK(j["bias"].get<double>() == Approx(-0.015));
-  CHECK(j["within_10_percent"].get<double>() == Approx(0.75));
-  CHECK(j["groups"] == 1);
-  CHECK(j["kendall_tau"].get<double>() == Approx(1.0));
-  CHECK(j["regret"]["max"].get<double>() == Approx(0.0));
+  const Figures f = figures(rows, 3);
+  CHECK(f.rows == 4);
+  CHECK(f.skipped == 3);
+  CHECK(f.mape == Approx(0.085));
+  CHECK(f.median_ape == Approx(0.07));
+  CHECK(f.max_ape == Approx(0.2));
+  CHECK(f.bias == Approx(-0.015));
+  CHECK(f.within_10_percent == Approx(0.75));
+  REQUIRE(f.groups);
+  CHECK(f.groups->groups == 1);
+  CHECK(f.groups->kendall_tau == Approx(1.0));
+  CHECK(f.groups->regret_max == Approx(0.0));
+  CHECK_FALSE(figures({}, 3).groups);
 }
 
 TEST_CASE("tau-b and regret of a group that is half wrong") {
@@ -85,16 +89,87 @@ TEST_CASE("a row that lacks what is needed says so") {
         "neither a step time nor a throughput is stated");
   CHECK(why("x,Megatron-LM,2022,GPT,,,,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
         "layers, hidden size or heads are not stated");
-  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,TPU,64,8,fp16,8,8,,,64,1,full,1,,,") ==
-        "no catalog cluster of the device 'TPU'");
-  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,63,2,full,1,,,") ==
-        "micro-batch 2 does not divide a replica's 63");
-  CHECK(why("x,Nobody's,2022,GPT,96,12288,96,2048,A100,64,8,fp16,8,8,,,64,1,full,1,,,") ==
-        "no runtime profile of the framework 'Nobody's'");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,,64,8,fp16,8,8,,,64,1,full,1,,,") ==
+        "the device is not named");
+  CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,1,1,,,63,1,full,1,,,") ==
+        "a batch of 63 for dp 64");
+  CHECK(why("x,Megatron-LM,2022,GPT 1B LoRA,24,2048,16,2048,A100,8,8,fp16,1,1,,,8,1,,1,,,") ==
+        "low-rank adapters are not predicted yet");
   CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,65536,65536,,,64,1,full,1,,,") ==
         "tp 65536 pp 65536 cp 1 do not divide 64 devices");  // nor does their product, in 32 bits 0
   CHECK(why("x,Megatron-LM,2022,GPT,96,12288,96,2048,A100,64,8,fp16,1e300,8,,,64,1,full,1,,,") ==
         "tp 1073741824 pp 8 cp 1 do not divide 64 devices");
+}
+
+TEST_CASE("what a row leaves open is taken by defaults that are said, with how far off they may be") {
+  const auto read = [](const std::string& row) {
+    const CsvTable t = table(row);
+    return read_step(t, t.rows[0]);
+  };
+  // Nodes of several kinds, each with its own network.
+  const ExplicitRow mixed = read(
+      "x,Megatron-DeepSpeed,2022,GPT,24,1024,16,1024,3 nodes V100 16GB x4 (p3.8xlarge) + 1 node T4 "
+      "x4,16,4,fp16,"
+      "1,4,,4,32,1,full,1,10 Gb/s (p3) / 50 Gb/s (g4dn),,");
+  const Cluster& kinds = mixed.plan.job->cluster;
+  REQUIRE(kinds.groups.size() == 2);
+  CHECK(kinds.groups[0].count == 3);
+  CHECK(kinds.groups[1].count == 1);
+  CHECK(kinds.profiles[kinds.groups[1].node.profile].name == "t4");
+  CHECK(kinds.groups[0].node.nic.bandwidth_bytes_per_s == Approx(1.25e9));
+  CHECK(kinds.groups[1].node.nic.bandwidth_bytes_per_s == Approx(6.25e9));
+  // Slices of TPUs are nodes, whatever their hosts have.
+  const ExplicitRow slices = read(
+      "x,MaxText,2025,GPT,24,2048,16,2048,TPU v5e,512,4,bf16,1,1,,512,512,1,full,1,DCN between 2 slices,,");
+  CHECK(slices.plan.job->cluster.nodes() == 2);
+  CHECK(slices.plan.job->cluster.groups[0].node.devices == 256);
+  // Neither the framework nor the device is known: the default runtime, and the most usual device.
+  const ExplicitRow nobody =
+      read("x,Nobody's,2022,GPT,96,12288,96,2048,Cerebras,64,8,fp16,8,8,,,64,1,full,1,,,");
+  CHECK(nobody.plan.job->runtime.name == default_runtime(true).name);
+  CHECK(nobody.plan.job->cluster.profiles[0].name == "a100-sxm-80g");
+  CHECK(widening(nobody.assumed) > 0.3);
+  CHECK(nobody.plan.choices.recompute == Recompute::full);  // what the row says still holds
+  CHECK(widening(read("x,Nobody's,2022,GPT,96,12288,96,2048,A100,8,8,fp16,8,1,,,64,1,full,1,,,").assumed) ==
+        0);
+  // A model by its name, by its size, and by its size in its name.
+  const auto transformer = [&](const std::string& model) {
+    return *read("x,NeMo,2024," + model + ",,,,,H100,64,8,bf16,8,1,,,64,1,full,1,,,")
+                .plan.job->workload.transformer;
+  };
+  CHECK(transformer("Llama-3.1-8B").ffn_hidden == 14336);
+  CHECK(transformer("GPT3-6.7B").hidden == 4096);
+  CHECK(transformer("GPT 13.4B dense").layers == 41);
+  CHECK(read("x,NeMo,2024,Llama-3.1-8B,,,,,H100,64,8,bf16,8,1,,,64,1,full,1,,,").plan.job->training.seq_len ==
+        8192);
+  // A batch that the replicas do not divide: as much of it as they do, in as much of the time.
+  const ExplicitRow nearest =
+      read("x,NeMo,2024,GPT,24,2048,16,2048,H100,16,8,bf16,1,1,,,1204,4,full,6.02,,,");
+  CHECK(nearest.plan.job->training.global_batch == 1152);
+  CHECK(nearest.measured_s == Approx(6.02 * 1152 / 1204));
+  // More chunks than layers.
+  CHECK(read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
+        7);
+}
+
+TEST_CASE("a row is predicted as if it were of another runtime, or on another cluster") {
+  const CsvTable t = table(
+      "x,torchtitan,2024-12,Llama-3.1-8B,32,4096,32,8192,H100-80GB,16,8,bf16,1,1,,8,16,1,full,1,,128256,"
+      "FSDP; AsyncTP");
+  const ExplicitRow own = read_step(t, t.rows[0]);
+  Instead other;
+  other.runtime = runtime_named("megatron-core");
+  const ExplicitRow as_core = read_step(t, t.rows[0], other);
+  CHECK(as_core.plan.choices == own.plan.choices);  // the plan is what was run
+  CHECK(as_core.plan.job->runtime.name == "megatron-core");
+  CHECK(as_core.plan.job->runtime.overlap_tensor);  // the row says so
+  CHECK(as_core.plan.job->runtime.matmul_efficiency ==
+        runtime_named("megatron-core").matmul_efficiency);  // the runtime does
+  other.runtime.reset();
+  other.cluster = load_cluster("a100-eth100");
+  const ExplicitRow elsewhere = read_step(t, t.rows[0], other);
+  CHECK(elsewhere.plan.job->cluster.devices() == 16);
+  CHECK(elsewhere.plan.job->cluster.fabric.transport == load_cluster("a100-eth100").fabric.transport);
 }
 
 TEST_CASE("what a row says of its run beyond the columns of the plan") {
@@ -172,11 +247,35 @@ TEST_CASE("a table of something else is refused") {
 TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 6%, 3% in the mean") {
   const std::string file = test::published_tables("steps").find("korthikanti_2022_seqpar_selective");
   if (file.empty()) return;
-  const Json j = validate_published({file});
-  CHECK(j["all"]["rows"] == 9);
-  CHECK(j["all"]["mape"].get<double>() < 0.03);
+  const Published published = validate_published({file});
+  CHECK(published.steps.all.rows == 9);
+  CHECK(published.steps.all.mape < 0.03);
   double worst = 0;  // of the eight rows without data parallelism
-  for (const Json& row : j["rows"])
-    if (row["n_gpus"] != 2240) worst = std::max(worst, std::abs(row["relative_error"].get<double>()));
+  for (const PublishedRow& row : published.rows)
+    if (row.devices != 2240) worst = std::max(worst, std::abs(row.step_s.value().error));
   CHECK(worst < 0.06);
+}
+
+TEST_CASE("tables of several kinds are judged side by side") {
+  const auto folder = std::filesystem::temp_directory_path();
+  const std::string steps = (folder / "orrery_mixed_steps.csv").string();
+  const std::string scaling = (folder / "orrery_mixed_scaling.csv").string();
+  write_file_atomically(steps,
+                        std::string(kHeader) +
+                            "x,Megatron-LM,2022-05,GPT 22B,48,6144,64,2048,A100-80GB SXM,8,8,fp16,8,1,,1,4,"
+                            "4,full,1.42,,51200,\n");
+  write_file_atomically(scaling,
+                        "source,benchmark,accelerator,epoch_derived_images_per_s\nx,nobody's,Abacus,1\n");
+  const Published published = validate_published({steps, scaling});
+  CHECK(published.rows.size() == 2);
+  CHECK(published.steps.all.rows == 1);
+  REQUIRE(published.throughput);
+  CHECK(published.throughput->all.skipped == 1);
+  REQUIRE(published.memory);  // the step ran: it is asked whether it fits
+  CHECK(published.memory->ran == 1);
+  CHECK(published.memory->figures.all.rows == 0);
+  // The worst rows are of steps alone.
+  CHECK_THAT(published_markdown(published), Catch::Contains("orrery_mixed_steps:2"));
+  std::filesystem::remove(steps);
+  std::filesystem::remove(scaling);
 }

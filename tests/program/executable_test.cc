@@ -12,7 +12,7 @@ std::string refusal_of(const std::string& workload, int seq_len, DType precision
                        const Choices& choices = {}, const char* cluster = "localhost") {
   const auto job = make_job(workload, cluster, 1, 8, seq_len, "orrery");
   job->training.precision = precision;
-  return executor_refuses(Plan{job, choices}).value_or("");
+  return why_not_executable(Plan{job, choices}).value_or("");
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ TEST_CASE("frozen weights, experts with biases and heads of some tokens are plan
   const auto refusal = [](auto change) {
     auto job = make_job("mixtral-8x7b", "localhost", 1, 8, 128, "orrery");
     change(*job->workload.transformer);
-    return executor_refuses(Plan{job, {}}).value_or("");
+    return why_not_executable(Plan{job, {}}).value_or("");
   };
   CHECK(refusal([](Transformer&) {}) == "");
   CHECK(refusal([](Transformer& t) { t.adapters = Adapters::qkv; }).find("adapters") != std::string::npos);

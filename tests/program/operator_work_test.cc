@@ -224,12 +224,12 @@ TEST_CASE("experts that tensor ranks share: each has all their tokens and a part
     s.sequence_parallel = true;
     for (const int etp : {1, 2, 4}) {
       s.etp = etp;
-      CHECK(internal::local_rows(act, s) == 10 * etp);
+      CHECK(local_rows(act, s) == 10 * etp);
       CHECK(output_bytes(act, s) == 10 * 200 * 2);  // more rows of fewer features
       Operator dispatch = act;
       dispatch.kind = OperatorKind::dispatch;
       dispatch.split = TensorSplit::replicated;
-      CHECK(internal::local_rows(dispatch, s) == 10);  // before they travel
+      CHECK(local_rows(dispatch, s) == 10);  // before they travel
     }
   }
   SECTION("without it all have them anyway") {

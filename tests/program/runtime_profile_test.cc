@@ -55,7 +55,6 @@ TEST_CASE("a file says in what its runtime differs from one of the catalog") {
   CHECK(base.fused_elementwise);
   CHECK(own.matmul_efficiency == 0.9);
   CHECK(own.attention_efficiency == base.attention_efficiency);
-  CHECK(own.frameworks.empty());
   CHECK(own.fitted.empty());
   CHECK_THROWS_WITH(runtime_from_text("name: \"x\"\nbased_on: \"nobody\"\n", "x"),
                     Catch::Contains("x:2: unknown runtime 'nobody'"));
@@ -67,8 +66,6 @@ TEST_CASE("every field of a runtime profile survives its file form") {
   proto::RuntimeProfile message;
   testing::fill(&message);
   message.clear_based_on();  // of a file of its own: read into the other fields
-  message.add_frameworks("one");
-  message.add_frameworks("two");
   const RuntimeProfile profile = runtime_profile_from_proto(message, "x", "");
   CHECK(profile.kernel_launch_s == 0.5);
   CHECK(profile.overlap_tensor);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "planner/closed_form/estimator.h"
 #include "planner/closed_form/figures.h"
+#include "program/forms.h"
 #include "program/lower/lowering.h"
 #include "proto/plan.pb.h"
 #include "row_form.h"
@@ -43,6 +44,24 @@ int gathers_of(const Program& program, TensorKind kind) {
   for (const Instruction& instruction : program.instructions)
     if (instruction.form == test::kRows && instruction.writes.front().kind == kind) ++count;
   return count;
+}
+
+TEST_CASE("a form that is refused leaves nothing behind") {
+  llama(2, true);
+  const std::size_t forms = forms_of_parallelism().size(), groups = group_rules().size();
+  GroupRule free, taken;
+  free.kind = static_cast<GroupKind>(static_cast<int>(kRowsGroup) + 1);
+  taken.kind = kRowsGroup;
+  FormOfParallelism form;
+  form.id = static_cast<Parallelism>(static_cast<int>(test::kRows) + 1);
+  form.name = "other rows";
+  form.groups = {free, taken};
+  CHECK_THROWS_AS(register_form(form), InternalError);
+  form.id = test::kRows;
+  form.groups = {free};
+  CHECK_THROWS_AS(register_form(form), InternalError);
+  CHECK(forms_of_parallelism().size() == forms);
+  CHECK(group_rules().size() == groups);
 }
 
 TEST_CASE("an added form has its group, its instructions and its partial gradients in the Program") {

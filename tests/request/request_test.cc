@@ -69,6 +69,19 @@ TEST_CASE("keys are told apart, and all but what is told can be varied") {
   }
 }
 
+TEST_CASE("what is varied is a key and its values") {
+  const planner::whatif::Varied nodes = parse_varied("nodes=64, 128,256");
+  CHECK(nodes.key == "nodes");
+  CHECK(nodes.values == std::vector<std::string>{"64", "128", "256"});
+  CHECK(parse_varied("--tp=8").key == "tp");
+  CHECK(parse_varied("micro_batch=1").key == "micro-batch");
+  CHECK(parse_varied("order=tp,cp,ep,dp,pp;tp,cp,ep,pp,dp").values ==
+        std::vector<std::string>{"tp,cp,ep,dp,pp", "tp,cp,ep,pp,dp"});
+  CHECK(parse_varied("workload=a=b.json").values == std::vector<std::string>{"a=b.json"});
+  for (const char* bad : {"", "nodes", "=1", "nodes=", "nodes=1,,2", "nodes=1,", "nodes=1,1", "--=1"})
+    CHECK_THROWS_AS(parse_varied(bad), UserError);
+}
+
 TEST_CASE("a combination takes the place of what the request says") {
   using planner::whatif::Varied;
   Request request = gpt2();

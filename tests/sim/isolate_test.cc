@@ -111,6 +111,25 @@ std::string sleeps(int) {
   return {};
 }
 
+std::string at_once_or_never(int index) {
+  return index == 0 ? "done" : sleeps(index);
+}
+
+// Processes that this process has forked and not waited for, or another one.
+std::vector<pid_t> children_of(pid_t parent) {
+  const std::string thread = std::to_string(parent);
+  std::ifstream file("/proc/" + thread + "/task/" + thread + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+int status_of(pid_t child) {
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
 // Whether all processes that were left to this one end.
 bool orphans_end() {
   for (int tries = 0; tries < 200; ++tries) {
@@ -129,14 +148,15 @@ TEST_CASE("a result, an error or a death of a child arrives, forked by this proc
 TEST_CASE("a process with threads and without a server refuses to fork") {
   const pid_t child = fork();
   if (child == 0) {
-    std::thread([] {}).join();
-    int code = 1;
+    std::thread([] {}).join();  // that one is over
+    bool forks = run_isolated(both_ways<alive>()) == "alive";
+    std::thread([] { pause(); }).detach();
     try {
       run_isolated(both_ways<alive>());
+      forks = false;
     } catch (const InternalError&) {
-      code = 0;
     }
-    _exit(code);
+    _exit(forks ? 0 : 1);
   }
   int status = -1;
   waitpid(child, &status, 0);
@@ -192,9 +212,7 @@ TEST_CASE("without its server a simulation fails instead of waiting for ever") {
   const pid_t child = fork();
   if (child == 0) {
     sim::start_server();
-    std::ifstream children("/proc/self/task/" + std::to_string(gettid()) + "/children");
-    pid_t server = 0;
-    children >> server;
+    const pid_t server = children_of(getpid()).at(0);
     const auto error_of = [](const Work& work) {
       try {
         return run_isolated(work);
@@ -206,7 +224,7 @@ TEST_CASE("without its server a simulation fails instead of waiting for ever") {
     std::thread waiting([&] { during = error_of(both_ways<sleeps>()); });
     const bool alive_before = error_of(both_ways<alive>()) == "alive";
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    if (server > 1) kill(server, SIGKILL);
+    kill(server, SIGKILL);
     waiting.join();
     const std::string after = error_of(both_ways<alive>());
     _exit(alive_before && during.find("with the server") != std::string::npos &&
@@ -229,6 +247,70 @@ TEST_CASE("nothing is left of a child that the caller gave up on") {
                                    [](int, int) { throw NoAnswer("enough"); }),
                   NoAnswer);
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("nor is of one that the server has forked") {
+  const pid_t child = fork();
+  if (child == 0) {
+    sim::start_server();
+    const pid_t server = children_of(getpid()).at(0);
+    bool thrown = false;
+    std::size_t running = 0;
+    try {
+      run_isolated_all(2, 2, both_ways<at_once_or_never>(), [&](int, int) {
+        running = children_of(server).size();
+        throw NoAnswer("enough");
+      });
+    } catch (const NoAnswer&) {
+      thrown = true;
+    }
+    for (int tries = 0; tries < 200 && !children_of(server).empty(); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const bool over = children_of(server).empty();
+    const bool serves = run_isolated(both_ways<alive>()) == "alive";
+    _exit(thrown && running == 1 && over && serves ? 0 : 1);
+  }
+  CHECK(status_of(child) == 0);
+}
+
+TEST_CASE("a worker forked from a process with a server has one of its own, or forks") {
+  const pid_t host = fork();
+  if (host == 0) {
+    sim::start_server();
+    const pid_t worker = fork();
+    if (worker == 0) {
+      const bool forks = !sim::server_started() && run_isolated(both_ways<alive>()) == "alive";
+      sim::start_server();
+      bool serves = sim::server_started();
+      std::thread([&] { serves = serves && run_isolated(both_ways<alive>()) == "alive"; }).join();
+      std::exit(forks && serves && children_of(getpid()).size() == 1 ? 0 : 1);
+    }
+    const bool worked = status_of(worker) == 0;
+    const bool serves = sim::server_started() && run_isolated(both_ways<alive>()) == "alive";
+    _exit(worked && serves ? 0 : 1);
+  }
+  CHECK(status_of(host) == 0);
+}
+
+TEST_CASE("a worker does not keep its killed parent's server") {
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);  // orphans come here
+  const pid_t host = fork();
+  if (host == 0) {
+    sim::start_server();
+    if (fork() == 0) {  // the worker
+      const int lives_s = 60;
+      sleep(lives_s);
+      _exit(0);
+    }
+    pause();
+  }
+  std::vector<pid_t> both;
+  while ((both = children_of(host)).size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(host, SIGKILL);
+  status_of(host);
+  CHECK(status_of(both.front()) == 0);  // the server has seen the end of its stream
+  kill(both.back(), SIGKILL);
+  CHECK(WIFSIGNALED(status_of(both.back())));
 }
 
 // In a process of its own: neither the server nor the threads can be undone.

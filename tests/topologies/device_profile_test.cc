@@ -66,7 +66,7 @@ TEST_CASE("a type that a device has not falls back to the next wider") {
   const DeviceProfile device = read(kSound);
   CHECK(device.compute_type(DType::fp8) == DType::bf16);
   CHECK(device.compute_type(DType::fp4) == DType::bf16);
-  CHECK(device.compute_type(DType::fp16) == DType::fp32);
+  CHECK(device.compute_type(DType::fp16) == DType::bf16);
   CHECK(device.compute_type(DType::tf32) == DType::fp32);
   CHECK(device.peak(DType::fp8) == 100e12);
   CHECK(device.peak(DType::int8) == 10e12);
@@ -86,6 +86,7 @@ TEST_CASE("every field of a device profile survives its file form") {
   message.set_kind("cpu");
   message.set_memory_bytes(1);
   testing::fill(&message);
+  message.clear_like();  // read with what it names, and written without it
   message.add_concurrency_scale(0.5);
   message.add_peak()->set_dtype("fp32");
   testing::fill(message.mutable_peak(0));
@@ -138,6 +139,8 @@ TEST_CASE("every bad figure of a profile is refused with its line") {
       {"overlap_slowdown: 0.1", "overlap_slowdown: -0.1", 17, "overlap_slowdown"},
       {"reference_s: 0.05", "reference_s: -1", 18, "reference_s is -1"},
       {"price_usd_per_hour: 2", "price_usd_per_hour: nan", 19, "is nan"},
+      {"kind: \"gpu\"", "like: \"h10\"", 2, "unknown device 'h10'"},
+      {"kind: \"gpu\"", "like: \"h800-sxm-80g\"", 2, "is itself like another device"},
   };
   for (const Fault& fault : faults) {
     CAPTURE(fault.from, fault.to);

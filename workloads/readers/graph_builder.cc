@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "workloads/graph_workload.h"
+#include "workloads/graph_layers.h"
 #include "workloads/image_operator.h"
 
 namespace orrery::internal {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "exec/math/ring_attention.h"
 #include "exec/state/compression.h"
+#include "program/operator_shard.h"
 #include "tests/exec/device/device_fixture.h"
 
 namespace orrery::exec::test {

@@ -1,5 +1,5 @@
-// Random small models and plans: whatever check_plan and executor_refuses let through must train as one rank
-// does.
+// Random small models and plans: whatever check_plan and why_not_executable let through must train as one
+// rank does.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -174,7 +174,7 @@ PlanCase draw_case(Draw& draw, int world) {
 bool sound(const PlanCase& c, int world) {
   if (c.choices.world() != world) return false;
   try {
-    return !executor_refuses(make_plan(c));
+    return !why_not_executable(make_plan(c));
   } catch (const UserError&) {
     return false;
   }

@@ -42,18 +42,6 @@ Total total(double time_s, std::optional<double> cost_usd) {
   return {1, time_s, 1, cost_usd, {}};
 }
 
-TEST_CASE("what is varied is a key and its values") {
-  const Varied nodes = parse_varied("nodes=64, 128,256");
-  CHECK(nodes.key == "nodes");
-  CHECK(nodes.values == std::vector<std::string>{"64", "128", "256"});
-  CHECK(parse_varied("--tp=8").key == "tp");
-  CHECK(parse_varied("order=tp,cp,ep,dp,pp;tp,cp,ep,pp,dp").values ==
-        std::vector<std::string>{"tp,cp,ep,dp,pp", "tp,cp,ep,pp,dp"});
-  CHECK(parse_varied("workload=a=b.json").values == std::vector<std::string>{"a=b.json"});
-  for (const char* bad : {"", "nodes", "=1", "nodes=", "nodes=1,,2", "nodes=1,", "nodes=1,1", "--=1"})
-    CHECK_THROWS_AS(parse_varied(bad), UserError);
-}
-
 TEST_CASE("combinations multiply, the first key slowest, up to a thousand") {
   const auto all = combinations({{"nodes", {"1", "2"}}, {"tp", {"4", "8", "16"}}});
   REQUIRE(all.size() == 6);

@@ -1,6 +1,7 @@
 #include "planner/search/systems.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "planner/search/search.h"
 #include "sim/simulator.h"
@@ -43,6 +44,16 @@ TEST_CASE("every kind has a figure or a reason, and the best plan's kind has the
     CHECK(system_kind_of(*system.choices) == system.kind);
   }
   CHECK_THAT(result.why, Catch::Contains("suits") && Catch::Contains("asynchronous parameter servers"));
+}
+
+TEST_CASE("every kind of system has a name for people of its own") {
+  std::set<std::string_view> names;
+  for (const SystemKind kind :
+       {SystemKind::all_reduce, SystemKind::sharded, SystemKind::three_d, SystemKind::async_servers}) {
+    CHECK_FALSE(spoken(kind).empty());
+    CHECK(names.insert(spoken(kind)).second);
+  }
+  CHECK(spoken(SystemKind::async_servers) == "asynchronous parameter servers");  // no frameworks, no brackets
 }
 
 TEST_CASE("what does not fit is said with what it lacks: 70 billion parameters on eight devices") {

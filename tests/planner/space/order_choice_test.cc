@@ -12,7 +12,7 @@
 #include "planner/space/split_choice.h"
 #include "sim/simulator.h"
 #include "tests/support/jobs.h"
-#include "workloads/graph_workload.h"
+#include "workloads/graph_layers.h"
 #include "workloads/linear_order.h"
 
 namespace orrery::planner {
@@ -52,7 +52,7 @@ std::shared_ptr<Job> towers() {
   w.operators.push_back(join);
   w.operators.push_back(product("head", {8}, 1024));
   w.operators.back().matmuls = {{1, 1024, 4096, 1}};
-  w.layers = internal::assign_layers(&w.operators);
+  w.layers = assign_layers(&w.operators);
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "planner/space/space.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -63,6 +64,51 @@ TEST_CASE("every dimension that can be pinned is read, and none reads another's"
   other.tp = 8;
   CHECK(merged(all, other) == all);
   CHECK(merged(Pins{}, all) == all);
+}
+
+TEST_CASE("the pins of a plan leave that plan alone, and name no dimension that it does not use") {
+  auto job = test::make_job("gpt2", "dgx-a100", 8, 16, 128);
+  std::vector<Choices> plans;
+  Choices plain;
+  plain.dp = 8;
+  plain.micro_batch = 2;
+  plans.push_back(plain);
+  Choices layered = plain;
+  layered.tp = layered.pp = layered.dp = 2;
+  layered.micro_batch = 1;
+  layered.sequence_parallel = true;
+  layered.schedule = Schedule::interleaved;
+  layered.interleave = 3;
+  layered.recompute = Recompute::full;
+  layered.recompute_layers = 2;
+  layered.zero = 1;
+  layered.bucket_bytes = 25e6;
+  layered.overlap_grad_reduce = false;
+  plans.push_back(layered);
+  Choices served = plain;
+  served.micro_batch = 1;
+  served.sync = Sync::async_parameter_server;
+  served.servers = 2;
+  served.staleness = 1;
+  plans.push_back(served);
+  Choices compressed = plain;
+  compressed.grad_compression = Compression::topk;
+  compressed.topk_ratio = 0.25;
+  plans.push_back(compressed);
+  for (const Choices& choices : plans) {
+    const Plan plan{job, choices};
+    const std::vector<Choices> found = enumerate(job, pins_of(plan));
+    REQUIRE(found.size() == 1);
+    CHECK(pins_of({job, found.front()}) == pins_of(plan));
+  }
+  const Pins pins = pins_of({job, plain});
+  CHECK_FALSE(pins.stage_layers);
+  CHECK_FALSE(pins.sequence_parallel);
+  CHECK_FALSE(pins.shard_group);
+  CHECK_FALSE(pins.servers);
+  CHECK_FALSE(pins.staleness);
+  CHECK_FALSE(pins.topk_ratio);
+  CHECK_FALSE(pins.capacity_factor);
 }
 
 TEST_CASE("what is said outright wins over what is imported, with what belongs to it") {

@@ -7,8 +7,8 @@
 #include "program/operator_work.h"
 #include "tests/support/jobs.h"
 #include "tests/support/small_plans.h"
+#include "workloads/graph_layers.h"
 #include "workloads/graph_split.h"
-#include "workloads/graph_workload.h"
 
 namespace orrery {
 namespace {
@@ -190,7 +190,7 @@ TEST_CASE("a tensor that passes several stages is carried by each of them, there
   // 26 tables and the bottom network's layers in stages 0 to 2, the pairwise products that read all of them
   // in stage 3.
   const auto job = make_job("dlrm", "dgx-a100", 4, 64, 0);
-  job->workload.layers = internal::refine_layers(&job->workload.operators);
+  job->workload.layers = refine_layers(&job->workload.operators);
   Choices choices;
   choices.pp = 4;
   choices.micro_batch = 16;

@@ -36,8 +36,11 @@ TEST_CASE("every catalog cluster that scripts rely on is there") {
   }
   CHECK(std::is_sorted(names.begin(), names.end()));
   for (const char* name :
-       {"dgx-v100", "dgx-v100-16g", "dgx-v100-32g", "dgx-a100", "dgx-a100-40g", "dgx-h100", "dgx-h200",
-        "dgx-b200", "gb200-nvl72", "v100-ib100", "a100-eth100", "pcie-4090", "localhost", "localhost-gpu"}) {
+       {"dgx-v100",      "dgx-v100-16g",  "dgx-v100-32g",      "dgx-a100",        "dgx-a100-40g",
+        "dgx-h100",      "dgx-h200",      "dgx-b200",          "gb200-nvl72",     "v100-ib100",
+        "a100-eth100",   "pcie-4090",     "localhost",         "localhost-gpu",   "hgx-h800",
+        "hgx-a800",      "gh200-quad",    "mi300x-8",          "gaudi2-8",        "max-1550-6",
+        "ascend-910b-8", "tpu-v5p-8x8x8", "aws-trn1-32xlarge", "aws-p5-48xlarge", "pcie-l40s"}) {
     CHECK(std::count(names.begin(), names.end(), name) == 1);
   }
 }
@@ -91,6 +94,33 @@ TEST_CASE("figures of the catalog that a reader can check against the datasheets
   CHECK(load_cluster("dgx-v100").name == "dgx-v100-32g");
   // V100 has no bf16 units: it would compute in fp32.
   CHECK(load_cluster("dgx-v100").profiles[0].peak(DType::bf16) == 15.7e12);
+}
+
+TEST_CASE("a device of the same silicon has the other's models under its own peaks and links") {
+  const DeviceProfile h100 = catalog_device("h100-sxm-80g");
+  const DeviceProfile h800 = catalog_device("h800-sxm-80g");
+  CHECK(h800.calibrated);
+  CHECK(h800.price_usd_per_hour == 0);
+  const auto bf16 = static_cast<std::size_t>(DType::bf16);
+  CHECK(h800.matmul[bf16].efficiency == h100.matmul[bf16].efficiency);
+  CHECK(h800.sustained_clock == h100.sustained_clock);
+  CHECK(load_cluster("hgx-h800").groups[0].node.intra.bandwidth_bytes_per_s == 200e9);
+  // A datasheet alone is no calibration.
+  for (const char* name : {"mi300x-192g", "h20-sxm-96g", "tpu-v5p", "rtx-3090-24g", "trainium1"})
+    CHECK_FALSE(catalog_device(name).calibrated);
+}
+
+TEST_CASE("devices of any vendor: figures that a reader can check") {
+  CHECK(catalog_device("mi300x-192g").peak(DType::fp8) == 2614.9e12);
+  CHECK(catalog_device("mi300x-192g").vendor == "amd");
+  CHECK(catalog_device("tpu-v5e").peak(DType::bf16) == 197e12);
+  CHECK(catalog_device("tpu-v5e").peak(DType::fp16) == 197e12);  // as bf16
+  CHECK(catalog_device("trainium1-core").memory_bytes == catalog_device("trainium1").memory_bytes / 2);
+  const Cluster mi300x = load_cluster("mi300x-8");
+  CHECK(mi300x.groups[0].node.intra.mesh_links.size() == 64);
+  const Route route = Network(mi300x).route(0, 5);  // one of seven links
+  CHECK(route.links.size() == 1);
+  CHECK(route.bandwidth_bytes_per_s == Approx(64e9));
 }
 
 TEST_CASE("an unknown name is answered with near ones") {

@@ -1,4 +1,4 @@
-#include "planner/closed_form/unlike.h"
+#include "planner/closed_form/load_balancing.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -88,14 +88,14 @@ TEST_CASE("a stage twice as fast holds twice the layers") {
 }
 
 TEST_CASE("the parts of a machine that are alike in themselves") {
-  CHECK(alike_subsets(load_cluster("dgx-h100")).empty());
-  const std::vector<Cluster> kinds = alike_subsets(mixed_cluster(8, 16));
+  CHECK(homogeneous_subsets(load_cluster("dgx-h100")).empty());
+  const std::vector<Cluster> kinds = homogeneous_subsets(mixed_cluster(8, 16));
   REQUIRE(kinds.size() == 2);
   CHECK(kinds[0].devices() == 64);
   CHECK(kinds[1].devices() == 128);
   Cluster degraded = with_nodes(load_cluster("dgx-h100"), 4);
   for (int port = 0; port < 4; ++port) degraded.overrides.push_back({2, 0, port, OverrideTarget::nic, 0.0});
-  const std::vector<Cluster> sound = alike_subsets(degraded);
+  const std::vector<Cluster> sound = homogeneous_subsets(degraded);
   REQUIRE(sound.size() == 1);
   CHECK(sound[0].nodes() == 3);
   CHECK(sound[0].overrides.empty());

@@ -1,4 +1,4 @@
-#include "planner/closed_form/unlike.h"
+#include "planner/closed_form/load_balancing.h"
 
 #include <algorithm>
 #include <queue>
