@@ -32,7 +32,7 @@ double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
 // "residual" "softmax" (unfused attention) "router" "dispatch" "loss" "batch_norm" "pool" "elementwise"
 // "interaction" "scan" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
-// "optimizer", "copy" and "quantize" (casts to fp8 and fp4) are of no operator.
+// "optimizer", "copy", "cast" (to fp8) and "cast_fp4" are of no operator.
 std::string_view vector_family(OperatorKind kind);
 
 // Fraction of its speed that a device keeps beside its neighbours on the node where all of `ranks` ranks

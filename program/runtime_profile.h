@@ -78,6 +78,8 @@ class FieldCheck;
   FIELD(bool, eager_experts, false, any) \
   FIELD(bool, experts_by_node, false, any) \
   FIELD(bool, experts_in_turn, false, any) \
+  FIELD(bool, overlaps_experts, false, any) \
+  FIELD(int, expert_multiprocessors, 0, count) \
   FIELD(std::string, default_for, {}, any)
 
 struct RuntimeProfile {

@@ -18,7 +18,8 @@ bool same_frame(const Choices& a, const Choices& b) {
   return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
          a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
          a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
-         a.capacity_factor == b.capacity_factor && a.stage_layers == b.stage_layers && a.degrees == b.degrees;
+         a.capacity_factor == b.capacity_factor && a.overlap_experts == b.overlap_experts &&
+         a.stage_layers == b.stage_layers && a.degrees == b.degrees;
 }
 
 bool same_stages(const Choices& a, const Choices& b) {
@@ -184,6 +185,7 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
     }
     backward += recomputed;
     times.backward += backward;
+    times.paired_gain += own.paired_gain[end] - own.paired_gain[begin];
     times.backward_compute += compute;
     times.forward_host += own.forward_host[end] - own.forward_host[begin];
     times.backward_host += backward_host;
@@ -325,6 +327,11 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
 
 double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
                                double m) {
+  // Of a stage in all: passes that run side by side are shorter than one after the other.
+  const auto gained = [&](int stage) {
+    return paired_slots({job_, c}, stage, static_cast<std::int64_t>(m)) * stages[stage].paired_gain /
+           c.interleave;
+  };
   slots_.clear();
   double through = 0;  // one micro-batch, there and back
   double hops = 0;     // there and back
@@ -345,12 +352,18 @@ double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::
     case Schedule::one_f_one_b:
       if (c.pp == 1)
         return stages[0].forward + stages[0].backward +
-               (m - 1) * (stages[0].forward + stages[0].backward_busy);
+               (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained(0);
       return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
     case Schedule::interleaved: {
-      // Each stage's work, and the way through the first chunks of the others and back.
-      const StageTimes& last = stages.back();
-      return m * busiest + (through - hops - last.forward - last.backward) / c.interleave + hops;
+      // Each stage's work, and the way through the first chunks of the others, which may be longer than the
+      // later ones, and back.
+      double most = 0, first = 0;
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const StageTimes& t = stages[stage];
+        most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
+        if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
+      }
+      return most + first + hops;
     }
     case Schedule::zero_bubble: {
       double weights = 0;
@@ -389,7 +402,8 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
     for (int stage = 0; stage < c.pp; ++stage) {
       const StageTimes& t = (**stages)[stage];
       const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
-      const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
+      const double pace =
+          c.pp == 1 ? t.forward + t.backward_busy - (c.overlap_experts ? t.paired_gain : 0) : 0;
       body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
       earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
     }

@@ -66,6 +66,7 @@ class Estimator {
     double forward_busy = 0, backward_busy = 0;  // until the next micro-batch may start
     double forward_compute = 0, backward_compute = 0;
     double forward_host = 0, backward_host = 0;  // the host issuing them
+    double paired_gain = 0;                      // of a forward and a backward side by side
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
