@@ -1,5 +1,6 @@
 #include "cost/collective_cost.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -66,6 +67,14 @@ CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupSha
   if (library == CommunicationLibrary::mpi) return mpi_collective(kind, bytes, shape, cluster, forced);
   return library_model(library).tuner ? nccl_collective(kind, bytes, shape, cluster, forced)
                                       : hierarchical_collective(kind, bytes, shape, cluster, forced);
+}
+
+CollectivePlan plan_broadcasts(double bytes, int tensors, const GroupShape& shape, const Cluster& cluster) {
+  if (shape.ranks <= 1) return {};
+  const int turns = std::clamp(tensors, 1, shape.ranks);
+  CollectivePlan plan = plan_collective(CollectiveKind::broadcast, bytes / turns, shape, cluster);
+  plan.latency_s *= turns;  // none begins before the last has gone round
+  return plan;
 }
 
 CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluster& cluster) {

@@ -44,6 +44,9 @@ struct CollectivePlan {
 // `forced`: take this algorithm instead of the best. Throws UserError where it cannot run on this group.
 CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupShape& shape,
                                const Cluster& cluster, const Algorithm* forced = nullptr);
+// An all-gather of `bytes`, that are `tensors`, made of broadcasts, one after another: of a tensor each, or
+// from each member one (RuntimeProfile::updates_by_broadcast).
+CollectivePlan plan_broadcasts(double bytes, int tensors, const GroupShape& shape, const Cluster& cluster);
 // One message between two devices.
 CollectivePlan plan_transfer(double bytes, const GroupShape& shape, const Cluster& cluster);
 

@@ -25,13 +25,25 @@ bool is_backward(ComputeKind kind) {
 // 16-bit forward, 131,072 tokens).
 constexpr double kScanShare = 0.25;
 
+// Of the same rate, what Transformer Engine's kernels reach that cast to 8 bits, plain and transposed at
+// once, whatever a framework's other kernels do: 8192 x 8192 elements take 51 us on B200
+// (ROCm/TransformerEngine#598), 5.2 TB/s. MPT-1b in fp8 on H100 (LLM Foundry, three lengths) wants no more
+// time than that.
+constexpr double kCastShare = 0.8;
+// To 4 bits the transposed copy passes through a product with a Hadamard matrix, and gradients are rounded by
+// random numbers: from what Llama 3 70B takes longer in NVFP4 than its products do, against MXFP8, on GB300.
+constexpr double kFourBitCastShare = 0.5;
+
 double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {
   for (const VectorModel& model : device.vector) {
     if (model.operator_name != family) continue;
     return backward && model.backward_bytes_per_s > 0 ? model.backward_bytes_per_s
                                                       : model.forward_bytes_per_s;
   }
-  const double share = family == "scan" ? kScanShare : 1;
+  const double share = family == "scan"       ? kScanShare
+                       : family == "cast"     ? kCastShare
+                       : family == "cast_fp4" ? kFourBitCastShare
+                                              : 1;
   return share * device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
 }
 
@@ -170,6 +182,19 @@ double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeP
   return waits ? runtime.collective_overhead_s : 0;
 }
 
+double pieces_seconds(CollectiveKind kind, double bytes, int ranks, const RuntimeProfile& runtime,
+                      const Cluster& cluster) {
+  const bool gathers = kind == CollectiveKind::all_gather;
+  if (ranks <= 1 || (!gathers && kind != CollectiveKind::reduce_scatter)) return 0;
+  double seconds = runtime.gathers_on_demand ? runtime.collective_overhead_s : 0;
+  if (runtime.piece_overhead_s > 0) {
+    const auto profile = static_cast<std::size_t>(cluster.groups.front().node.profile);
+    const double moved = (gathers ? 3 : 2) * bytes;
+    seconds += runtime.piece_overhead_s * ranks + moved / rate_of("copy", false, cluster.profiles[profile]);
+  }
+  return seconds;
+}
+
 std::string_view vector_family(OperatorKind kind) {
   switch (kind) {
     case OperatorKind::embedding:
@@ -227,6 +252,14 @@ double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& 
   return runtime.portable_attention && device.generation == "hopper" ? 0.62 : 1;
 }
 
+// How much longer products and attention take on the multiprocessors that experts' traffic leaves them. What
+// memory bounds has enough of them still.
+double fewer_multiprocessors(const Shard& shard, const DeviceProfile& device) {
+  const int left = device.multiprocessors - shard.reserved_multiprocessors;
+  return shard.reserved_multiprocessors > 0 && left > 0 ? static_cast<double>(device.multiprocessors) / left
+                                                        : 1;
+}
+
 // `product_time`(product, type): seconds of one product.
 template <typename ProductTime>
 double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
@@ -251,10 +284,11 @@ double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compu
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)
     seconds += product_time(product, type) / runtime.matmul_efficiency;
+  seconds *= fewer_multiprocessors(shard, device);
   seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
   if (work.quantize_bytes > 0)
-    seconds += work.quantize_bytes / rate_of("quantize", backward, device) / runtime.memory_bound_efficiency;
-  return seconds;
+    seconds += work.quantize_bytes / rate_of(type == DType::fp4 ? "cast_fp4" : "cast", backward, device);
+  return seconds * work.fullest;
 }
 
 // Layers repeat their products, and a backward pass those of its halves: each is looked at once.
@@ -301,13 +335,24 @@ double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device
   return scale[static_cast<std::size_t>(std::clamp(busy, 1, static_cast<int>(scale.size()))) - 1];
 }
 
+double slowest_of(const Cluster& cluster, const DeviceProfile& device) {
+  if (device.speed_spread <= 0 || cluster.devices() <= 8) return 1;
+  const auto expected_largest = [](double draws) {
+    constexpr double kEuler = 0.5772156649;
+    constexpr double kLogOf4Pi = 2.5310242469;
+    const double scale = std::sqrt(2 * std::log(draws));
+    return scale + (kEuler - (std::log(std::log(draws)) + kLogOf4Pi) / 2) / scale;
+  };
+  return 1 + device.speed_spread * (expected_largest(cluster.devices()) - expected_largest(8));
+}
+
 ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
     : plan_(&plan), device_(&device), shard_(shard_of(plan)) {
   const RuntimeProfile& runtime = plan.job->runtime;
   launch_s_ = device.kind == DeviceKind::gpu
                   ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
                   : 0;
-  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device);
+  keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device) / slowest_of(plan.job->cluster, device);
   ProductTimes times(device);
   const std::vector<Operator>& operators = plan.job->workload.operators;
   seconds_before_.resize(operators.size() + 1);

@@ -32,12 +32,25 @@ double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
 // "residual" "softmax" (unfused attention) "router" "dispatch" "loss" "batch_norm" "pool" "elementwise"
 // "interaction" "scan" "accumulate" (weight gradients, by `linear`, `expert_linear`, `head` and `conv`).
-// "optimizer", "copy" and "quantize" (casts to fp8 and fp4) are of no operator.
+// "optimizer", "copy", "cast" (to fp8) and "cast_fp4" are of no operator.
 std::string_view vector_family(OperatorKind kind);
 
 // Fraction of its speed that a device keeps beside its neighbours on the node where all of `ranks` ranks
 // compute.
 double kept_speed(int ranks, const Cluster& cluster, const DeviceProfile& device);
+
+// How much longer work takes on the slowest of the cluster's devices than on the slowest of eight, whose
+// figures a profile has: 1 + DeviceProfile::speed_spread (E(n) - E(8)), E(n) the expected largest of n draws
+// from a normal distribution of deviation 1 (Cramer, Mathematical Methods of Statistics, 28.6). All of a step
+// waits for it, whatever the plan. 1 up to eight devices.
+double slowest_of(const Cluster& cluster, const DeviceProfile& device);
+
+// What a collective of data parallelism takes beyond the network's time where shards are gathered and
+// scattered by lists of pieces: RuntimeProfile::piece_overhead_s for each of `ranks` members, and what the
+// lists' memory takes, which is cleared, read and written to gather, read and written to scatter. Where
+// gathers_on_demand, collective_overhead_s too. 0 for any other kind.
+double pieces_seconds(CollectiveKind kind, double bytes, int ranks, const RuntimeProfile& runtime,
+                      const Cluster& cluster);
 
 // Device time of one operator's work, kernels back to back, without the host's launches.
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,

@@ -181,6 +181,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   if (model.moe) {
     flags.add("--expert-model-parallel-size", c.ep);
     flags.add("--expert-tensor-parallel-size", c.etp);
+    if (c.overlap_experts) flags.add("--overlap-moe-expert-parallel-comm");
   }
   constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                                Dimension::pp};

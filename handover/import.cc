@@ -40,7 +40,7 @@ class Megatron {
     p.sequence_parallel = false;
     p.recompute = Recompute::none;
     p.recompute_layers = 0;
-    p.overlap_grad_reduce = false;
+    p.overlap_grad_reduce = p.overlap_experts = false;
   }
 
   Imported run() {
@@ -108,6 +108,8 @@ class Megatron {
       count(flag), ignore(flag);
     else if (flag == "--overlap-grad-reduce")
       p.overlap_grad_reduce = true;
+    else if (flag == "--overlap-moe-expert-parallel-comm")
+      p.overlap_experts = true;
     else if (flag == "--ddp-bucket-size")
       bucket_elements_ = whole(value(flag), flag, kMostElements);
     else if (flag == "--grad-reduce-in-bf16")

@@ -7,6 +7,10 @@
 namespace orrery {
 namespace {
 
+// Elements from which on a tensor is gathered by itself, where tensors are: smaller ones DeepSpeed does not
+// even shard (stage3_param_persistence_threshold: 1e5).
+constexpr std::int64_t kOwnTensor = 100'000;
+
 bool has_place_elsewhere(const BucketLayout& layout, const ParameterAt& at) {
   return std::find(layout.shared.begin(), layout.shared.end(), at) != layout.shared.end() ||
          std::any_of(layout.aliases.begin(), layout.aliases.end(),
@@ -29,6 +33,7 @@ class Layout {
     for (int chunk = 0; chunk < plan.choices.interleave; ++chunk)
       ranges_.push_back(operators_of(plan, stage, chunk));
     by_layer_ = plan.choices.zero == 3;  // FSDP's unit: what is gathered together is used together
+    by_tensor_ = by_layer_ && plan.job->runtime.gathers_by_tensor;
     // Widths are powers of two: an exact quotient.
     const double limit = plan.bucket_bytes() / bytes_of(plan.gradient_type());
     if (limit > 0) most_elements_ = static_cast<std::int64_t>(std::min(limit, 1e18));
@@ -114,13 +119,27 @@ class Layout {
   // The end of what the open bucket takes of [begin, end): at least one if it is empty.
   int fitting(const HeldParameters& held, int begin, int end) const {
     const auto first = static_cast<std::size_t>(is_empty() ? begin : open_.begin);
-    if (by_layer_) return std::clamp(held.layer_end[first], begin, end);
+    if (by_layer_) {
+      const int layer_end = std::clamp(held.layer_end[first], begin, end);
+      return by_tensor_ ? end_of_tensor(held, begin, layer_end) : layer_end;
+    }
     if (most_elements_ < 0) return end;
     const std::int64_t* before = held.elements_before.data();
     const std::int64_t most = before[begin] + most_elements_ - open_.elements;
     int taken = is_empty() ? begin + 1 : begin;
     while (taken < end && before[taken + 1] <= most) ++taken;
     return taken;
+  }
+
+  // One large tensor, and the small ones about it.
+  int end_of_tensor(const HeldParameters& held, int begin, int end) const {
+    std::int64_t elements = open_.elements;
+    for (int i = begin; i < end; ++i) {
+      const std::int64_t own = held.parameters[static_cast<std::size_t>(i)].elements;
+      if (own >= kOwnTensor && elements >= kOwnTensor) return i;
+      elements += own;
+    }
+    return end;
   }
 
   void add(const HeldParameters& held, int begin, int end) {
@@ -151,7 +170,7 @@ class Layout {
 
   const Plan& plan_;
   const HeldModel& held_;
-  bool by_layer_ = false;
+  bool by_layer_ = false, by_tensor_ = false;
   std::int64_t most_elements_ = -1;  // of a bucket; -1: no limit
   std::vector<LayerRange> ranges_;
   LaidBucket open_;

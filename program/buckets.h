@@ -71,8 +71,8 @@ struct BucketLayout {
 };
 
 // Of a rank of the stage. Per chunk, last first, filled up to the plan's bucket bytes or, with ZeRO 3, the
-// layer; then those that stand apart; then what is shared with other stages, each by itself. `ties` and
-// `held` are of the plan.
+// layer (a tensor, where the runtime gathers by tensor); then those that stand apart; then what is shared
+// with other stages, each by itself. `ties` and `held` are of the plan.
 BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties, const HeldModel& held);
 
 // What has its place in the bucket, in order; partial: such as tensor ranks sum up.

@@ -231,6 +231,23 @@ void check_pipeline(const Plan& plan) {
   }
 }
 
+void check_overlap_experts(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (!c.overlap_experts) return;
+  const std::string option = "`overlap_experts` on";
+  if (c.ep == 1) reject(option + " with `ep` 1: no tokens travel to experts", "`ep` of at least 2");
+  if (c.schedule != Schedule::interleaved && (c.pp > 1 || c.schedule != Schedule::one_f_one_b)) {
+    reject(
+        fmt::format("{} with `pp` {} and `schedule` {}: the last stage has no second micro-batch to compute "
+                    "beside one's traffic",
+                    option, c.pp, name_of(c.schedule)),
+        "`schedule` interleaved, or 1f1b with `pp` 1");
+  }
+  if (c.zero == 3) {
+    reject(option + " with `zero` 3: parameters are gathered for one pass at a time", "`zero` 0, 1 or 2");
+  }
+}
+
 void check_sharding(const Plan& plan) {
   const Choices& choices = plan.choices;
   if (choices.zero < 0 || choices.zero > 3) reject(fmt::format("`zero` {}", choices.zero), "0, 1, 2 or 3");
@@ -417,6 +434,7 @@ void check_plan(const Plan& plan) {
   check_tensor(plan);
   check_experts(plan);
   check_pipeline(plan);
+  check_overlap_experts(plan);
   check_sharding(plan);
   check_synchronisation(plan);
   check_compression(plan);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "program/expert_work.h"
 #include "program/forms.h"
 #include "program/operator_shard.h"
 
@@ -81,16 +82,6 @@ double kernel_places(const Operator& op) {
   return shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1;
 }
 
-// Experts' arithmetic inside their grouped products (RuntimeProfile::fused_experts): Transformer Engine has
-// the kernel for gated experts in 8 bits.
-bool experts_fused(const Shard& shard, const RuntimeProfile& runtime) {
-  return runtime.fused_experts && shard.gated_experts && shard.precision == DType::fp8;
-}
-
-bool experts_eager(const Shard& shard, const RuntimeProfile& runtime) {
-  return runtime.eager_experts && !experts_fused(shard, runtime);
-}
-
 void add_products(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
@@ -98,7 +89,8 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
   const double accumulated = runtime.fused_gradient_accumulation ? 2 * gradient_bytes(shard, runtime) : 0;
   const double share = 1 / kernel_places(op);
   const bool experts = op.kind == OperatorKind::expert_linear;
-  const bool grouped = experts && experts_fused(shard, runtime);
+  const ExpertKernels own = expert_kernels(shard, runtime);
+  const bool grouped = experts && (own == ExpertKernels::fused || own == ExpertKernels::grouped);
   for (const MatmulShape& shape : op.matmuls) {
     Product p = forward_product(op, shape, shard);
     p.left_share = share;
@@ -122,13 +114,16 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
                                                            : 0);
       // What a fused grouped layer computes between its two products it casts on the way.
       const bool inside =
-          grouped && (does_forward(kind) ? op.split == TensorSplit::row : op.split == TensorSplit::column);
+          grouped && own == ExpertKernels::fused &&
+          (does_forward(kind) ? op.split == TensorSplit::row : op.split == TensorSplit::column);
       if (elements <= 0 || inside) continue;
-      // NVFP4 reads its input once more before, for the scale of the whole tensor (arXiv 2509.25149).
-      const double reads = type == DType::fp4 ? 2 : 1;
+      // NVFP4 reads its input for the scales of the whole tensor, for the plain copy and for the transposed
+      // one (Transformer Engine's NVFP4Quantizer: the largest of the tensor and of its Hadamard transform,
+      // then a kernel for each copy; arXiv 2509.25149).
+      const double reads = type == DType::fp4 ? 3 : 1;
       work->quantize_bytes += elements * (reads * bytes_of(storage) + 2 * packed_bytes_of(type));
       // Each expert's operand is cast, and its scales are found or rearranged, by itself.
-      work->kernels += experts && experts_eager(shard, runtime) ? 2 * p.count : 1;
+      work->kernels += experts && own == ExpertKernels::eager ? 2 * p.count : 1;
     }
   }
   if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
@@ -301,58 +296,16 @@ Passes passes_of(const Operator& op, bool fused) {
   }
 }
 
-// Experts' arithmetic between and after their products, run operator by operator. Counted from
-// Megatron-Core's weighted_swiglu and weighted_swiglu_back (fusions/fused_bias_swiglu.py), routing weights in
-// fp32, by element of the activation: 4 kernels that move 22 bytes forward, 20 that move 130 back; those that
-// read or write the halves of the gated tensor (10 and 38 bytes) are strided and run at half the rate. That
-// is 16 ps an element of gate and up at 6 TB/s; Megatron-Bridge 26.06, which fuses them, took 17 to 30 ps
-// less than 26.04 on four models. With biases (GPT-OSS) TEGroupedMLP::_apply_bias adds bias x weight in fp32
-// by expert: 28 bytes an element of the output forward, 40 back.
-constexpr double kEagerForward = 22 + 10, kEagerBackward = 130 + 38;
-constexpr double kEagerBiasForward = 28, kEagerBiasBackward = 40;
-// GELU gates instead (GPT-OSS; weighted_bias_quick_geglu_impl, fusions/fused_bias_geglu.py): the halves are
-// clamped and joined again first (16 bytes forward, 8 of them strided, and 20 back, 12 strided), and
-// weighted_quick_geglu's 8 kernels move 36 bytes (14 strided), its backward's 158 (52).
-constexpr double kEagerGeluForward = 16 + 8 + 36 + 14, kEagerGeluBackward = 20 + 12 + 158 + 52;
-// Squared ReLU instead (fusions/fused_weighted_squared_relu.py): relu, power, product with the weight, cast;
-// back the same again, the gradient of the activation and that of the weight.
-constexpr double kEagerPlainForward = 20, kEagerPlainBackward = 58;
-
-void add_eager_experts(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
-  if (kind == ComputeKind::backward_weight) return;
-  const bool forward = does_forward(kind);
-  const double elements =
-      local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
-  if (op.kind == OperatorKind::router) {
-    // Small operators of the router's masks, its auxiliary loss and the dispatcher's counts (moe_utils.py,
-    // token_dispatcher.py): launches alone.
-    work->kernels += forward ? 45 : 15;
-  } else if (op.kind == OperatorKind::activation) {
-    if (shard.gelu_experts) {
-      work->vector_bytes += elements * (forward ? kEagerGeluForward : kEagerGeluBackward);
-      work->kernels += forward ? 11 : 26;
-    } else if (shard.gated_experts) {
-      work->vector_bytes += elements * (forward ? kEagerForward : kEagerBackward);
-      work->kernels += forward ? 4 : 20;
-    } else {
-      work->vector_bytes += elements * (forward ? kEagerPlainForward : kEagerPlainBackward);
-      work->kernels += forward ? 4 : 11;
-    }
-  } else if (op.kind == OperatorKind::expert_linear && op.split == TensorSplit::row &&
-             op.parameters.size() > 1) {
-    work->vector_bytes += elements * (forward ? kEagerBiasForward : kEagerBiasBackward);
-    work->kernels += (forward ? 2 : 4) * local_experts(op.experts, shard);
-  }
-}
-
 void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                      OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
   // One kernel with the batch norm before them: in-place ReLU, and the addition of the shortcut, which is
   // read once more and whose gradient is written.
-  if (op.kind == OperatorKind::activation && of_experts(op) &&
-      (experts_fused(shard, runtime) || experts_eager(shard, runtime)))
-    return;  // inside the products, or counted by add_eager_experts
+  if (op.kind == OperatorKind::activation && of_experts(op)) {
+    const ExpertKernels own = expert_kernels(shard, runtime);
+    if (own == ExpertKernels::fused || own == ExpertKernels::eager)
+      return;  // add_expert_arithmetic counts it
+  }
   const bool in_norm = runtime.fused_normalization && !op.keeps_input;
   if (in_norm && op.kind == OperatorKind::activation) return;
   const Passes passes = in_norm && op.kind == OperatorKind::elementwise
@@ -453,6 +406,7 @@ Shard shard_of(const Plan& plan) {
   shard.precision = t.precision;
   shard.fused_attention = t.fused_attention;
   shard.capacity_factor = c.capacity_factor;
+  if (c.overlap_experts) shard.reserved_multiprocessors = plan.job->runtime.expert_multiprocessors;
   const auto& transformer = plan.job->workload.transformer;
   shard.gated_experts = !transformer || transformer->gated_ffn;
   for (const FormOfParallelism& form : forms_of_parallelism())
@@ -477,7 +431,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
     return work;
   add_products(op, kind, shard, runtime, &work);
   const bool mixture = of_experts(op) || op.kind == OperatorKind::router;
-  if (mixture && experts_eager(shard, runtime)) add_eager_experts(op, kind, shard, &work);
+  if (mixture) add_expert_arithmetic(op, kind, shard, runtime, &work);
   switch (op.kind) {
     case OperatorKind::attention:
       add_attention(op, kind, shard, runtime, &work);
@@ -500,6 +454,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       break;
   }
   work.bytes += work.vector_bytes + work.quantize_bytes;
+  work.fullest = fullest_rank(op, shard, runtime);
   return work;
 }
 

@@ -36,6 +36,7 @@ struct Shard {
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
   bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
+  int reserved_multiprocessors = 0;  // of a device, which carry experts' traffic meanwhile
   std::vector<FormInUse> forms;
 };
 
@@ -57,10 +58,11 @@ struct OperatorWork {
   double attention_queries = 0;  // rows x heads of it
   double attention_head_dim = 0;
   double vector_bytes = 0;    // of memory-bound arithmetic, for VectorModel
-  double quantize_bytes = 0;  // of casts to 8 or 4 bits, for VectorModel "quantize"
+  double quantize_bytes = 0;  // of casts to 8 or 4 bits, for VectorModel "cast" or "cast_fp4"
   double flops = 0;           // all FLOPs together
   double bytes = 0;           // all bytes together, products' operands included
   double kernels = 0;         // launches
+  double fullest = 1;         // rows of the rank that has most, whose time counts, by those figured here
 };
 
 // Type that activations, weights and gradients are stored in when computing in `precision`: fp8 and fp4 train

@@ -143,7 +143,9 @@ double Plan::expert_exposed() const {
   const RuntimeProfile& runtime = job->runtime;
   const auto& transformer = job->workload.transformer;
   const bool by_node = runtime.experts_by_node && choices.ep > 1 && transformer && transformer->moe;
-  return runtime.expert_exposed * (by_node ? sent_by_node(*this, *transformer->moe) : 1) *
+  const double exposed =
+      choices.overlap_experts ? 1 : runtime.expert_exposed;  // what is hidden the Program says
+  return exposed * (by_node ? sent_by_node(*this, *transformer->moe) : 1) *
          (choices.etp > 1 ? runtime.shared_expert_traffic : 1);
 }
 

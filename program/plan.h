@@ -93,7 +93,9 @@ struct Choices {
   // Innermost, that is of neighbouring ranks, first.
   std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                     Dimension::pp};
-  bool sequence_parallel = false;   // tensor ranks split the sequence between their split operators
+  bool sequence_parallel = false;  // tensor ranks split the sequence between their split operators
+  // The all-to-alls of a micro-batch's experts run beside what is computed of another (program/schedule.h).
+  bool overlap_experts = false;
   bool overlap_grad_reduce = true;  // gradients are reduced, bucket by bucket, beside the backward pass
   double bucket_bytes = 0;          // of gradients, reduced together; 0: the runtime profile's
   Compression grad_compression = Compression::none;

@@ -37,6 +37,7 @@ void read_choices(const proto::Choices& message, Choices& choices) {
     }
   }
   choices.sequence_parallel = message.sequence_parallel();
+  choices.overlap_experts = message.overlap_experts();
   choices.overlap_grad_reduce = message.overlap_grad_reduce();
   choices.bucket_bytes = message.bucket_bytes();
   if (!message.grad_compression().empty()) {
@@ -134,6 +135,7 @@ void to_proto(const Plan& plan, proto::Plan* message) {
   for (const int layers : choices.stage_layers) out->add_stage_layers(layers);
   for (const Dimension dimension : choices.order) out->add_order(std::string(name_of(dimension)));
   out->set_sequence_parallel(choices.sequence_parallel);
+  out->set_overlap_experts(choices.overlap_experts);
   out->set_overlap_grad_reduce(choices.overlap_grad_reduce);
   out->set_bucket_bytes(choices.bucket_bytes);
   out->set_grad_compression(std::string(name_of(choices.grad_compression)));

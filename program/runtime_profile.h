@@ -53,6 +53,11 @@ class FieldCheck;
   FIELD(double, attention_efficiency, 1, factor) \
   FIELD(double, communication_efficiency, 1, factor) \
   FIELD(double, collective_overhead_s, 0, at_least_zero) \
+  FIELD(double, piece_overhead_s, 0, at_least_zero) \
+  FIELD(bool, gathers_by_tensor, false, any) \
+  FIELD(bool, gathers_on_demand, false, any) \
+  FIELD(double, live_parameters, 0, at_least_zero) \
+  FIELD(bool, updates_by_broadcast, false, any) \
   FIELD(double, optimizer_bytes_per_parameter, 0, at_least_zero) \
   FIELD(double, allocator_margin, 0, fraction) \
   FIELD(bool, dummy_weight_gradients, false, any) \
@@ -74,6 +79,8 @@ class FieldCheck;
   FIELD(bool, eager_experts, false, any) \
   FIELD(bool, experts_by_node, false, any) \
   FIELD(bool, experts_in_turn, false, any) \
+  FIELD(bool, overlaps_experts, false, any) \
+  FIELD(int, expert_multiprocessors, 0, count) \
   FIELD(std::string, default_for, {}, any)
 
 struct RuntimeProfile {

@@ -259,8 +259,9 @@ int main(int argc, char** argv) {
       // The source times the quantisation of the input along: its launch is not the product's.
       model.kernel_overhead_s = overhead[series.gpu];
       section += textproto(series.type, model);
-      section += fmt::format("vector {{ operator: \"quantize\" forward_bytes_per_s: {:.4g} }}\n",
-                             p[kQuantise] * device.memory_bandwidth_bytes_per_s);
+      section +=
+          fmt::format("# casts that the source times along, by its own kernels: {:.4g} bytes a second\n",
+                      p[kQuantise] * device.memory_bandwidth_bytes_per_s);
     } else {
       overhead[series.gpu] = model.kernel_overhead_s;
       power[series.gpu] = {p[kPowerLoss], p[kPowerRamp]};

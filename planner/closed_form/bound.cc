@@ -69,8 +69,12 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   double slowest_optimizer = 0;  // as slow as plans assume it at most
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = least_.times[stage];
-    const double forward = fastest(t.forward_busy, t.forward_compute);
-    const double backward = fastest(t.backward_busy, t.backward_compute);
+    // Side by side with another micro-batch nothing but computation is sure to take its time.
+    const bool paired = c.overlap_experts;
+    const double forward =
+        paired ? t.forward_compute / idle_speedup_ : fastest(t.forward_busy, t.forward_compute);
+    const double backward =
+        paired ? t.backward_compute / idle_speedup_ : fastest(t.backward_busy, t.backward_compute);
     // Of a transformer's layer half at least is the gradients of inputs; those of unlike layers may be all of
     // weights.
     const double of_inputs = crossing_.empty() ? t.backward_of_layers / 2 / idle_speedup_ : 0;
@@ -81,7 +85,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const double compute = m * (t.forward_compute + t.backward_compute);
     const double all_data = data.between + data.after + data.gather + data.beside;
     traffic = std::max(traffic, all_data + data.optimizer);
-    if (ranks_copy_ && waits) {
+    if (ranks_copy_ && waits && !paired) {
       const double inside = m * (t.forward_busy + t.backward_busy) - compute;
       idle += std::max(inside, data.beside) + all_data - data.beside;
     }

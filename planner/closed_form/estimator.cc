@@ -18,7 +18,8 @@ bool same_frame(const Choices& a, const Choices& b) {
   return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
          a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
          a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
-         a.capacity_factor == b.capacity_factor && a.stage_layers == b.stage_layers && a.degrees == b.degrees;
+         a.capacity_factor == b.capacity_factor && a.overlap_experts == b.overlap_experts &&
+         a.stage_layers == b.stage_layers && a.degrees == b.degrees;
 }
 
 bool same_stages(const Choices& a, const Choices& b) {
@@ -51,6 +52,8 @@ Estimator::Estimator(std::shared_ptr<const Job> job)
       shared_cores_(job_->cluster),
       ranks_copy_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
                   job_->cluster.nodes() == 1) {
+  for (const DeviceProfile& profile : job_->cluster.profiles)
+    slowest_.push_back(slowest_of(job_->cluster, profile));
   const std::vector<int>& twin = sums_.parts().twin;
   for (int part = 0; part < sums_.parts().count(); ++part)
     if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
@@ -182,6 +185,7 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
     }
     backward += recomputed;
     times.backward += backward;
+    times.paired_gain += own.paired_gain[end] - own.paired_gain[begin];
     times.backward_compute += compute;
     times.forward_host += own.forward_host[end] - own.forward_host[begin];
     times.backward_host += backward_host;
@@ -259,7 +263,7 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
 double Estimator::optimizer_s(double elements, const DeviceKindAt& kind) const {
   const DeviceProfile& device = job_->cluster.profiles[kind.profile];
   return optimizer_seconds(elements * optimizer_bytes_, device) / job_->runtime.memory_bound_efficiency /
-         kept_speed(job_->cluster.devices(), job_->cluster, device) / kind.speed;
+         kept_speed(job_->cluster.devices(), job_->cluster, device) * slowest_[kind.profile] / kind.speed;
 }
 
 double Estimator::reading_s(const Plan& plan, const Frame& frame) const {
@@ -292,10 +296,13 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       const LayerSums& own = sums_of(c, frame, kind);
       const int begin = frame.cut->part(stage, 0).begin;
       // On the data stream, from the end of the last backward pass: each bucket and those behind it.
+      const double alone = own.backward[frame.cut->part(stage, 0).end] - own.backward[begin];
+      // ZeRO-3: the passes are longer than the computation in them.
+      const double paced = c.zero == 3 && alone > 0 ? times.first_backward / alone : 1;
       const auto after = [&](std::size_t i) {
         const Reductions::Step& step = all.steps[i];
         const double ready =
-            step.chunk > 0 ? -times.first_backward : own.backward[begin] - own.backward[step.part];
+            step.chunk > 0 ? -times.first_backward : paced * (own.backward[begin] - own.backward[step.part]);
         return ready + all.rest_s[i];
       };
       // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
@@ -308,6 +315,9 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       } else {
         for (std::size_t i = 0; i < count; ++i) ending.reduce = std::max(ending.reduce, after(i));
       }
+      if (c.zero < 2)
+        ending.reduce +=
+            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute);
     }
   }
   ending.reduce += all.last_s;
@@ -317,6 +327,11 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
 
 double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
                                double m) {
+  // Of a stage in all: passes that run side by side are shorter than one after the other.
+  const auto gained = [&](int stage) {
+    return paired_slots({job_, c}, stage, static_cast<std::int64_t>(m)) * stages[stage].paired_gain /
+           c.interleave;
+  };
   slots_.clear();
   double through = 0;  // one micro-batch, there and back
   double hops = 0;     // there and back
@@ -337,12 +352,18 @@ double Estimator::body_seconds(const Choices& c, const Frame& frame, const std::
     case Schedule::one_f_one_b:
       if (c.pp == 1)
         return stages[0].forward + stages[0].backward +
-               (m - 1) * (stages[0].forward + stages[0].backward_busy);
+               (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained(0);
       return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
     case Schedule::interleaved: {
-      // Each stage's work, and the way through the first chunks of the others and back.
-      const StageTimes& last = stages.back();
-      return m * busiest + (through - hops - last.forward - last.backward) / c.interleave + hops;
+      // Each stage's work, and the way through the first chunks of the others, which may be longer than the
+      // later ones, and back.
+      double most = 0, first = 0;
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const StageTimes& t = stages[stage];
+        most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
+        if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
+      }
+      return most + first + hops;
     }
     case Schedule::zero_bubble: {
       double weights = 0;
@@ -374,14 +395,15 @@ double Estimator::replica_seconds(const Plan& plan, const Frame& own, double m,
   }
   double body =
       std::max(body_seconds(c, own, **stages, m), m * own.ports_s) + m * job_->runtime.micro_batch_overhead_s;
-  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages);
+  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages) + lost_to_gathers(plan, own);
   if (!host_waits) {
     // The host's way through the step: all that it issues, and what the device still has to do then.
     double earlier = 0;
     for (int stage = 0; stage < c.pp; ++stage) {
       const StageTimes& t = (**stages)[stage];
       const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
-      const double pace = c.pp == 1 ? t.forward + t.backward_busy : 0;
+      const double pace =
+          c.pp == 1 ? t.forward + t.backward_busy - (c.overlap_experts ? t.paired_gain : 0) : 0;
       body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
       earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
     }

@@ -66,6 +66,7 @@ class Estimator {
     double forward_busy = 0, backward_busy = 0;  // until the next micro-batch may start
     double forward_compute = 0, backward_compute = 0;
     double forward_host = 0, backward_host = 0;  // the host issuing them
+    double paired_gain = 0;                      // of a forward and a backward side by side
     // Longer than `forward` and `backward` where the host, starting with the slot, is slower than the device.
     double forward_issued = 0, backward_issued = 0;
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
@@ -117,6 +118,15 @@ class Estimator {
   // longer than their computation.
   std::pair<double, double> waits_for_layers(const Plan& plan, const Frame& frame, int stage,
                                              const Reductions& all);
+  // Whether a layer's parameters come while the one before computes.
+  bool gathers_ahead(const Reductions& all) const;
+  // Of a stage's layers.
+  double recomputed_share(const Choices& choices, const Frame& frame, int stage) const;
+  // What the first forward pass takes longer while parameters are gathered beside it.
+  double lost_to_gathers(const Plan& plan, const Frame& frame);
+  // What computation takes longer for `beside_s` of collectives beside it (DeviceProfile::overlap_slowdown):
+  // they begin with work of `busy_s`, of which it computes for `compute_s`.
+  double lost_beside(int stage, double beside_s, double busy_s, double compute_s) const;
   // By how much the first micro-batch is late because parameters are still being gathered.
   double gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
@@ -146,6 +156,7 @@ class Estimator {
   std::vector<std::vector<int>> crossing_;  // of general graphs (workloads/layer_graph.h)
   double optimizer_bytes_ = 0;              // that an update moves for each parameter
   std::vector<int> runs_;                   // first parts of the runs of equal parts of the model
+  std::vector<double> slowest_;             // by device profile: slowest_of (cost/compute_cost.h)
   double idle_speedup_ = 1;  // by how much a device may be faster than assumed, its neighbours being idle
   SharedCores shared_cores_;
   bool ranks_copy_ = false;  // all communication is copying by the ranks, which then do not compute

@@ -12,6 +12,7 @@ namespace {
 struct Turn {
   double work_s = 0;
   double gather_s = 0;  // before it; 0: its parameters are there
+  double again_s = 0;   // in the middle of it
   double reduce_s = 0;  // of its gradients, after it
 };
 
@@ -26,14 +27,16 @@ double first_gather(const std::vector<Turn>& turns, std::size_t begin = 0) {
 // next layer that needs one is issued where a layer that needed one begins, after the layer before that.
 class LayerStreams {
  public:
-  explicit LayerStreams(bool overlap_reduce) : overlap_reduce_(overlap_reduce) {}
+  LayerStreams(bool overlap_reduce, bool ahead) : overlap_reduce_(overlap_reduce), ahead_(ahead) {}
 
   // Seconds that the pass takes. `next_s`: gathering of the first turn after it that needs one.
   double run(const std::vector<Turn>& turns, double next_s) {
     const double begin_s = compute_s_;
     double reduced_s = 0;
     for (std::size_t i = 0; i < turns.size(); ++i) {
-      if (turns[i].gather_s > 0) {
+      if (turns[i].gather_s > 0 && !ahead_) {
+        compute_s_ = data_s_ = std::max(data_s_, compute_s_) + turns[i].gather_s;
+      } else if (turns[i].gather_s > 0) {
         const double there_s = gathered_s_;
         const double here_s = first_gather(turns, i + 1);
         data_s_ = std::max(data_s_, compute_s_) + (here_s > 0 ? here_s : next_s);
@@ -41,6 +44,7 @@ class LayerStreams {
         compute_s_ = std::max(compute_s_, there_s);
       }
       compute_s_ += turns[i].work_s;
+      if (turns[i].again_s > 0) compute_s_ = data_s_ = std::max(data_s_, compute_s_) + turns[i].again_s;
       if (overlap_reduce_) {
         if (turns[i].reduce_s > 0) data_s_ = std::max(data_s_, compute_s_) + turns[i].reduce_s;
       } else {
@@ -52,7 +56,7 @@ class LayerStreams {
   }
 
  private:
-  bool overlap_reduce_;
+  bool overlap_reduce_, ahead_;
   double compute_s_ = 0, data_s_ = 0;  // until when the streams are busy
   double gathered_s_ = 0;              // of what was issued last
 };
@@ -65,9 +69,10 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
   const DeviceKindAt& kind = stages_.kinds[stage];
   const LayerSums& own = sums_of(c, frame, kind);
   const auto parts = static_cast<std::size_t>(sums_.parts().count());
-  std::vector<double> gathers(parts, 0), reductions(parts, 0);
+  std::vector<double> gathers(parts, 0), agains(parts, 0), reductions(parts, 0);
   for (const Reductions::Step& step : all.steps) {
     gathers[step.part] += step.gather_s;
+    agains[step.part] += step.again_s;
     reductions[step.part] += step.seconds;
   }
   std::pair<double, double> waits;
@@ -79,15 +84,17 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
       // The layer that one pass ends with is there for the next, unless that is another chunk's.
       const bool there = part == begin && c.interleave == 1;
       const double work_s = own.forward[part + 1] - own.forward[part];
-      forward.push_back({work_s, there ? 0 : gathers[part], 0});
+      forward.push_back({work_s, there ? 0 : gathers[part], 0, 0});
       forward_s += work_s;
     }
     for (int part = end - 1; part >= begin; --part) {
       const double work_s = own.backward[part + 1] - own.backward[part];
-      backward.push_back({work_s, part == end - 1 ? 0 : gathers[part], reductions[part]});
+      const bool again = c.recompute == Recompute::full && part > 0 && part < sums_.parts().count() - 1;
+      backward.push_back(
+          {work_s, part == end - 1 ? 0 : gathers[part], again ? agains[part] : 0, reductions[part]});
       backward_s += work_s;
     }
-    LayerStreams streams(c.overlap_grad_reduce);
+    LayerStreams streams(c.overlap_grad_reduce, gathers_ahead(all));
     const double forward_gather_s = first_gather(forward);
     const double backward_gather_s = first_gather(backward);
     std::pair<double, double> steady;
@@ -100,6 +107,36 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
   return waits;
 }
 
+bool Estimator::gathers_ahead(const Reductions& all) const {
+  const RuntimeProfile& runtime = job_->runtime;
+  return !runtime.gathers_on_demand &&
+         (runtime.live_parameters <= 0 || all.largest_layer <= runtime.live_parameters);
+}
+
+double Estimator::recomputed_share(const Choices& c, const Frame& frame, int stage) const {
+  if (c.recompute != Recompute::full) return 0;
+  if (c.recompute_layers == 0) return 1;
+  double layers = 0;
+  for (int chunk = 0; chunk < c.interleave; ++chunk)
+    layers += frame.cut->part(stage, chunk).end - frame.cut->part(stage, chunk).begin;
+  return std::min(1.0, c.recompute_layers / layers);
+}
+
+double Estimator::lost_beside(int stage, double beside_s, double busy_s, double compute_s) const {
+  const double slowdown = job_->cluster.profiles[stages_.kinds[stage].profile].overlap_slowdown;
+  if (slowdown <= 0 || busy_s <= 0) return 0;
+  // While it lasts, computation goes at 1 / (1 + slowdown) of its speed.
+  return slowdown / (1 + slowdown) * std::min(beside_s * compute_s / busy_s, compute_s * (1 + slowdown));
+}
+
+double Estimator::lost_to_gathers(const Plan& plan, const Frame& frame) {
+  const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, 0);
+  if (all.uses.empty()) return 0;
+  const StageTimes& t = stages_.times.front();
+  return lost_beside(0, std::min(all.uses.back().gathered_s, t.forward_busy), t.forward_busy,
+                     t.forward_compute);
+}
+
 void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
   const Choices& c = plan.choices;
   for (const int stage : frame.cut->distinct) {
@@ -110,13 +147,22 @@ void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
       std::tie(forward, backward) = waits_for_layers(plan, frame, stage, all);
     } else {
       const double gather = c.zero == 3 ? all.gather_s : 0;
-      forward = std::max(0.0, gather - t.forward_busy);
-      backward = std::max(0.0, gather - t.backward_busy);
-      if (c.overlap_grad_reduce) {
-        // What one pass leaves of its reductions may go on beside the next.
-        backward = std::max(backward, 2 * gather + all.total_s - t.forward_busy - t.backward_busy - forward);
+      const double reduced = c.overlap_grad_reduce ? all.total_s : 0;
+      const auto slower = [&](double beside, double busy, double computing) {
+        return std::max(beside, busy + lost_beside(stage, beside, busy, computing)) - busy;
+      };
+      if (c.zero == 3 && !gathers_ahead(all)) {
+        // Everything stands between the computations; a reduction is in the way of the next gathering.
+        forward = gather;
+        backward = gather + recomputed_share(c, frame, stage) * all.again_s + all.total_s;
       } else {
-        backward += all.total_s;
+        forward = slower(gather, t.forward_busy, t.forward_compute);
+        backward = slower(gather, t.backward_busy, t.backward_compute);
+        // What one pass leaves of its reductions may go on beside the next.
+        backward = std::max(backward, slower(2 * gather + reduced, t.forward_busy + t.backward_busy,
+                                             t.forward_compute + t.backward_compute) -
+                                          forward);
+        if (!c.overlap_grad_reduce) backward += all.total_s;
       }
     }
     t.forward += forward;

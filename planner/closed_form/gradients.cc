@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 
+#include "cost/compute_cost.h"
 #include "planner/closed_form/layer_sums.h"
 #include "program/lower/lowering.h"
 
@@ -54,7 +55,7 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
     // Part 0 is what stands before the first layer (layer_kinds.h).
     const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
     result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
-                              laid.chunk, laid.apart, last == first_op_});
+                              laid.chunk, laid.apart, laid.end - laid.begin, last == first_op_});
   }
   return result;
 }
@@ -116,12 +117,18 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     if (shapes.alone != nullptr) shapes.alone_key = shape_key(*shapes.alone);
   }
   const auto shapes_of = [&](bool expert) -> const Shapes& { return found[expert ? 1 : 0]; };
-  const auto cost = [&](CollectiveKind kind, double bytes, const GroupShape& shape, std::uint64_t shape_of) {
+  const bool broadcasts = job_->runtime.updates_by_broadcast && c.zero < 3;
+  const auto cost = [&](CollectiveKind kind, double bytes, const GroupShape& shape, std::uint64_t shape_of,
+                        int tensors = 1) {
     if (shape.ranks <= 1 || bytes <= 0) return 0.0;
-    const std::uint64_t key =
-        mixed(mixed(shape_of, static_cast<std::uint64_t>(kind)), std::bit_cast<std::uint64_t>(bytes));
+    const bool in_turn = broadcasts && kind == CollectiveKind::all_gather;
+    const std::uint64_t key = mixed(mixed(shape_of, pair_of(static_cast<int>(kind), in_turn ? tensors : 0)),
+                                    std::bit_cast<std::uint64_t>(bytes));
     const auto [known, unknown] = collectives_.try_emplace(key, 0.0);
-    if (unknown) known->second = collective_s(kind, bytes, shape, *job_);
+    if (!unknown) return known->second;
+    known->second =
+        (in_turn ? broadcasts_s(bytes, tensors, shape, *job_) : collective_s(kind, bytes, shape, *job_)) +
+        pieces_seconds(kind, bytes, shape.ranks, job_->runtime, job_->cluster);
     return known->second;
   };
   const CollectiveKind reduce = c.zero >= 1 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
@@ -130,11 +137,17 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   struct Costs {
     double elements = -1;
     bool apart = false;
+    int tensors = 0;
     double reduce = 0, gather = 0, across = 0, least = 0, gather_least = 0;
   };
   std::array<Costs, 8> seen;
   std::size_t fresh = 0;
   const std::uint64_t replicate_key = sharded != nullptr ? shape_key(sharded->replicate) : 0;
+  struct Layer {
+    int part = 0, chunk = 0;
+    double gather_s = 0, elements = 0;
+  };
+  std::vector<Layer> layers;
   result.steps.reserve(all.buckets.size());
   for (const Bucket& bucket : all.buckets) {
     const Shapes& shapes = shapes_of(bucket.apart);
@@ -142,11 +155,12 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
     if (shapes.shared == nullptr) continue;
     Costs* costs = std::find_if(seen.begin(), seen.end(), [&](const Costs& other) {
-      return other.elements == bucket.elements && other.apart == bucket.apart;
+      return other.elements == bucket.elements && other.apart == bucket.apart &&
+             other.tensors == bucket.tensors;
     });
     if (costs == seen.end()) {
       costs = &seen[fresh++ % seen.size()];
-      *costs = {bucket.elements, bucket.apart};
+      *costs = {bucket.elements, bucket.apart, bucket.tensors};
       const double bytes = bucket.elements * gradient_bytes;
       if (c.grad_compression == Compression::fp16) {
         costs->reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
@@ -170,18 +184,27 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
         costs->across = cost(CollectiveKind::all_reduce, bytes / members, sharded->replicate, replicate_key);
       if (c.zero >= 1)
         costs->gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
-                             shapes.shared_key);
+                             shapes.shared_key, bucket.tensors);
       if (plain && shapes.alone != nullptr) {
         costs->least = cost(reduce, bytes, *shapes.alone, shapes.alone_key);
         if (c.zero >= 1)
           costs->gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes,
-                                     *shapes.alone, shapes.alone_key);
+                                     *shapes.alone, shapes.alone_key, bucket.tensors);
       }
     }
-    result.steps.push_back({costs->reduce, costs->across, costs->gather, bucket.part, bucket.chunk});
+    if (layers.empty() || layers.back().part != bucket.part || layers.back().chunk != bucket.chunk)
+      layers.push_back({bucket.part, bucket.chunk, 0, 0});
+    // What is needed again soon stays (ParameterGather::forget_used).
+    const double live = job_->runtime.live_parameters;
+    const double again = live > 0 && 2 * layers.back().elements > live ? costs->gather : 0;
+    layers.back().gather_s += costs->gather;
+    layers.back().elements += bucket.elements;
+    result.largest_layer = std::max(result.largest_layer, layers.back().elements);
+    result.widest_layer_s = std::max(result.widest_layer_s, layers.back().gather_s);
+    result.again_s += again;
+    result.steps.push_back({costs->reduce, costs->across, costs->gather, again, bucket.part, bucket.chunk});
     result.total_s += costs->reduce;
     result.gather_s += costs->gather;
-    result.widest_layer_s = std::max(result.widest_layer_s, costs->gather);
     result.total_least_s += costs->least;
     result.gather_least_s += costs->gather_least;
     if (bucket.first_part) result.final_least_s = costs->least;

@@ -19,6 +19,7 @@ struct Reductions {
     double seconds = 0;
     double across_s = 0;  // hybrid sharding: the sum over the copies of a shard, at the last micro-batch
     double gather_s = 0;  // of its parameters
+    double again_s = 0;   // of that, between a layer's recomputation and its backward pass
     int part = 0;         // whose backward pass completes it
     int chunk = 0;
   };
@@ -35,7 +36,9 @@ struct Reductions {
   double last_s = 0;           // tied and partial gradients, after the others
   double gather_s = 0;         // of all parameters
   double owned = 0;            // elements that the rank updates
+  double again_s = 0;          // of them, once more where layers are recomputed
   double widest_layer_s = 0;   // ZeRO-3: gather of the layer that takes longest
+  double largest_layer = 0;    // ZeRO-3: elements of the layer that has most
   // Never above what a simulation takes; 0 where that cannot be said.
   double total_least_s = 0, gather_least_s = 0, final_least_s = 0;
 };
@@ -57,7 +60,8 @@ class Gradients {
     double elements = 0;
     int part = 0;
     int chunk = 0;
-    bool apart = false;       // reduced over the group of experts' data
+    bool apart = false;  // reduced over the group of experts' data
+    int tensors = 0;
     bool first_part = false;  // holds what the last instruction of the backward pass writes
   };
   struct Buckets {

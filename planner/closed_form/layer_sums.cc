@@ -16,7 +16,8 @@ std::uint64_t frame_key(const Choices& c, Recompute recompute, const DeviceKindA
       planner::mixed(1, static_cast<std::uint64_t>(c.tp) << 32 | static_cast<std::uint32_t>(c.cp));
   key = planner::mixed(key, static_cast<std::uint64_t>(c.ep) << 32 | static_cast<std::uint32_t>(c.etp));
   key = planner::mixed(key, static_cast<std::uint64_t>(c.micro_batch) << 32 |
-                                static_cast<std::uint64_t>(recompute) << 8 | (c.sequence_parallel ? 1 : 0));
+                                static_cast<std::uint64_t>(recompute) << 8 | (c.overlap_experts ? 2 : 0) |
+                                (c.sequence_parallel ? 1 : 0));
   key = mixed(planner::mixed(key, degrees_key(c)), c.capacity_factor);
   return mixed(planner::mixed(key, static_cast<std::uint64_t>(kind.profile)), kind.speed);
 }
@@ -78,7 +79,7 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   const std::vector<LayerTime> times = layer_times(*job_, at->second, shapes);
   const int parts = sketch_.parts().count();
   for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute,
-                    &sums.forward_host, &sums.backward_host}) {
+                    &sums.forward_host, &sums.backward_host, &sums.paired_gain}) {
     sum->reserve(static_cast<std::size_t>(parts) + 1);
     sum->push_back(0);
   }
@@ -91,6 +92,8 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
     sums.backward_compute.push_back(sums.backward_compute.back() + backward.compute_s);
     sums.forward_host.push_back(sums.forward_host.back() + forward.host_s);
     sums.backward_host.push_back(sums.backward_host.back() + backward.host_s);
+    sums.paired_gain.push_back(sums.paired_gain.back() +
+                               (c.overlap_experts ? paired_gain_s(forward, backward) : 0));
     sums.host_leads =
         sums.host_leads && forward.host_s <= forward.serial_s && backward.host_s <= backward.serial_s;
     sums.forward_tail.push_back(forward.tail_s);

@@ -21,6 +21,7 @@ double achieved_seconds(const CollectivePlan& plan, double bytes, const RuntimeP
 struct Track {
   double begin_s = 0, end_s = 0, compute_s = 0, host_s = 0;
   bool used = false;
+  std::vector<std::pair<double, double>> travels;  // of tokens, from and until
 };
 
 // Laying the instructions of a Program on its streams, each as early as it may start.
@@ -58,6 +59,12 @@ class Layout {
         track.used = true;
         current = &track;
       }
+      if (current != nullptr && instruction.stream == Stream::expert && duration > 0) {
+        if (!current->travels.empty() && start <= current->travels.back().second)
+          current->travels.back().second = end;
+        else
+          current->travels.emplace_back(start, end);
+      }
       ending |= instruction.op == Op::compute && instruction.compute == ComputeKind::optimizer;
       if (!ending) issued_s += sketch_.host_s[i];
       if (current != nullptr) {
@@ -78,6 +85,7 @@ class Layout {
         time.tail_s = std::max(0.0, next_begin - track.end_s);
         time.compute_s = track.compute_s;
         time.host_s = track.host_s;
+        time.experts = steps_of(track, time.serial_s);
         next_begin = track.begin_s;
       }
     };
@@ -87,6 +95,19 @@ class Layout {
   }
 
  private:
+  static std::vector<ExpertStep> steps_of(const Track& track, double serial_s) {
+    std::vector<ExpertStep> steps;
+    double rest = serial_s;
+    for (std::size_t i = 0; i < track.travels.size(); ++i) {
+      const auto& [from, until] = track.travels[i];
+      const double next = i + 1 < track.travels.size() ? track.travels[i + 1].first - until : 0;
+      steps.push_back({until - from, next});
+      rest -= until - from + next;
+    }
+    if (!steps.empty()) steps.back().next_s = std::max(0.0, rest);
+    return steps;
+  }
+
   double communication_seconds(const Instruction& instruction) const {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
@@ -114,6 +135,25 @@ class Layout {
 };
 
 }  // namespace
+
+double paired_gain_s(const PassTime& forward, const PassTime& backward) {
+  const auto hidden = [](const ExpertStep& there, const ExpertStep& back, const ExpertStep& after) {
+    return std::min(back.next_s, there.traffic_s) + std::min(there.next_s, after.traffic_s);
+  };
+  const std::size_t steps = forward.experts.size(), of_back = backward.experts.size();
+  double gain = 0;
+  // In turn: what the backward computes next, beside the forward's tokens; what the forward computes next,
+  // beside the backward's. A backward that runs its forward again has more steps, any of which may be there.
+  for (std::size_t i = 0; i < steps; ++i) {
+    for (std::size_t j = 0; j < of_back; ++j) {
+      const std::size_t shift = steps == of_back ? i + j : j;
+      const double share = steps == of_back ? (j == 0 ? 1.0 : 0.0) : 1.0 / static_cast<double>(of_back);
+      gain += share * hidden(forward.experts[i], backward.experts[shift % of_back],
+                             backward.experts[(shift + 1) % of_back]);
+    }
+  }
+  return gain;
+}
 
 ModelSketch::ModelSketch(const Workload& whole) : parts_(layer_parts(whole)) {
   if (!whole.transformer) {
@@ -213,6 +253,10 @@ std::vector<LayerTime> layer_times(const Job& job, const LayerSketch& sketch, co
 
 double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job) {
   return achieved_seconds(plan_collective(kind, bytes, shape, job.cluster), bytes, job.runtime);
+}
+
+double broadcasts_s(double bytes, int tensors, const GroupShape& shape, const Job& job) {
+  return achieved_seconds(plan_broadcasts(bytes, tensors, shape, job.cluster), bytes, job.runtime);
 }
 
 double transfer_s(double bytes, const GroupShape& shape, const Job& job) {

@@ -16,13 +16,23 @@
 
 namespace orrery::planner {
 
+// A layer's way to its experts and back: tokens travel, then what is computed until the next travel.
+struct ExpertStep {
+  double traffic_s = 0, next_s = 0;
+};
+
 // Of one layer, one micro-batch, one direction.
 struct PassTime {
   double serial_s = 0;   // from its first instruction to the next layer's first instruction
   double tail_s = 0;     // of that, communication after its last compute: hidden where other work follows
   double compute_s = 0;  // of that, the compute stream busy
   double host_s = 0;     // the host issuing all of it, beside the device
+  std::vector<ExpertStep> experts;  // after the last, the next layer of the same kind begins
 };
+
+// By how much a layer's forward beside the backward of another micro-batch is shorter than one after the
+// other, where each computes while the other's tokens travel (program/lower/pipeline.cc, run_pair).
+double paired_gain_s(const PassTime& forward, const PassTime& backward);
 
 struct LayerTime {
   PassTime forward, backward;  // backward: with recomputation where there is any
@@ -50,6 +60,7 @@ class ModelSketch {
 // job's runtime reaches of the fabric's.
 double collective_s(CollectiveKind kind, double bytes, const GroupShape& shape, const Job& job);
 double transfer_s(double bytes, const GroupShape& shape, const Job& job);
+double broadcasts_s(double bytes, int tensors, const GroupShape& shape, const Job& job);  // plan_broadcasts
 
 // Shapes of the groups that a rank's collectives run over, by kind; an absent kind has one member.
 using GroupShapes = std::map<GroupKind, GroupShape>;

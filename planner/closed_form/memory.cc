@@ -366,7 +366,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
   if (c.has_servers()) memory.optimizer /= c.servers;  // of the slices that a server keeps
 
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));
-  const int in_flight = peak_in_flight(c.schedule, sums.stage, c.pp, c.interleave, micro_batches);
+  const int in_flight =
+      peak_in_flight(c.schedule, sums.stage, c.pp, c.interleave, micro_batches, c.overlap_experts);
   // kept / interleave is what one micro-batch leaves on a mean chunk. Embedding's masks wait like a layer's;
   // head and loss run their backward at once, but for GPipe.
   const double waiting = static_cast<double>(in_flight) / c.interleave;

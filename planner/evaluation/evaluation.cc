@@ -90,6 +90,7 @@ std::string describe(const Plan& plan) {
     text += fmt::format(", {} operator{} split", split.size(), split.size() == 1 ? "" : "s");
   else if (c.sequence_parallel)
     text += ", sequence parallel";
+  if (c.overlap_experts) text += ", experts' traffic overlapped";
   if (c.grad_compression != Compression::none)
     text += fmt::format(", {} gradients", name_of(c.grad_compression));
   const bool servers = c.sync == Sync::parameter_server || c.sync == Sync::async_parameter_server;

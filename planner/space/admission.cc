@@ -27,6 +27,7 @@ bool Admission::supported(const Choices& c) {
   add(static_cast<int>(c.recompute), 2);
   add(c.recompute_layers > 0, 1);
   add(c.zero, 2);
+  add(c.overlap_experts, 1);
   add(c.sequence_parallel, 1);
   add(c.overlap_grad_reduce, 1);
   add(!c.replica_batches.empty(), 1);

@@ -87,12 +87,14 @@ FamilyLists::List<Recomputed> FamilyLists::recomputes(const Choices& choices) {
   const Cut& cut = cuts_.of(choices);
   const int most = *std::max_element(cut.layers.begin(), cut.layers.end());
   auto& list = recompute_lists_[{most, choices.pp > 1, choices.cp > 1, choices.ep > 1,
-                                 static_cast<int>(choices.schedule)}];
+                                 static_cast<int>(choices.schedule) * 2 + (choices.overlap_experts ? 1 : 0)}];
   if (list != nullptr) return list;
   std::vector<Recomputed> found;
   for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
     if (pins_.recompute ? *pins_.recompute != kind : kind == Recompute::selective && !has_attention_)
       continue;
+    // Megatron-Core refuses it: a forward that runs again sends its tokens again.
+    if (kind == Recompute::full && choices.overlap_experts && !pins_.recompute) continue;
     Choices one = choices;
     one.recompute = kind;
     if (!admission_.supported(one)) continue;
@@ -110,10 +112,11 @@ FamilyLists::List<Recomputed> FamilyLists::recomputes(const Choices& choices) {
 
 FamilyLists::List<Sharding> FamilyLists::shardings(const Choices& choices) {
   const int replicas = choices.dp * choices.cp;
-  auto& list = sharding_lists_[{
-      replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
-      static_cast<int>(choices.schedule), choices.sequence_parallel, !choices.replica_batches.empty(),
-      static_cast<int>(choices.grad_compression) * 8 + static_cast<int>(choices.sync)}];
+  auto& list =
+      sharding_lists_[{replicas, choices.tp, choices.ep > 1, choices.pp > 1, choices.cp > 1,
+                       static_cast<int>(choices.schedule) * 2 + (choices.overlap_experts ? 1 : 0),
+                       choices.sequence_parallel, !choices.replica_batches.empty(),
+                       static_cast<int>(choices.grad_compression) * 8 + static_cast<int>(choices.sync)}];
   if (list != nullptr) return list;
   std::vector<Sharding> found;
   const auto add = [&](int zero, int group) {

@@ -330,6 +330,10 @@ void add_stages_and_shards(std::vector<PinOption>& all) {
 }
 
 void add_gradients(std::vector<PinOption>& all) {
+  all.push_back(on_off(dimension("overlap_experts", "on|off",
+                                 "experts' traffic of a micro-batch beside what is computed of another",
+                                 "searched where the runtime can"),
+                       &Pins::overlap_experts, &Choices::overlap_experts));
   all.push_back(on_off(
       dimension("sequence_parallel", "on|off", "norms and residuals sharded over the tensor-parallel ranks"),
       &Pins::sequence_parallel, &Choices::sequence_parallel, [](const Choices& c) { return c.tp > 1; }));

@@ -16,7 +16,7 @@ struct Pins {
   std::optional<Recompute> recompute;
   std::optional<std::vector<int>> stage_layers;
   std::optional<std::array<Dimension, 5>> order;
-  std::optional<bool> sequence_parallel, overlap_grad_reduce;
+  std::optional<bool> sequence_parallel, overlap_experts, overlap_grad_reduce;
   std::optional<double> bucket_bytes, topk_ratio, capacity_factor;
   std::optional<Compression> grad_compression;
   std::optional<Sync> sync;

@@ -15,6 +15,7 @@
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/space/admission.h"
 #include "planner/space/balance.h"
+#include "program/schedule.h"
 #include "workloads/graph_split.h"
 
 namespace orrery::planner {
@@ -378,11 +379,21 @@ class Enumerator {
     if (!choices.replica_batches.empty()) add_family(choices);
   }
 
-  void add_family(const Choices& choices) {
-    std::optional<Family> family = lists_.family_of(choices);
-    if (!family) return;
-    empty_ = false;
-    visit_(std::move(*family));
+  void add_family(Choices choices) {
+    const bool searched = job_->runtime.overlaps_experts && choices.ep > 1;
+    for (const bool overlap : {false, true}) {
+      if (pins_.overlap_experts ? *pins_.overlap_experts != overlap : overlap && !searched) continue;
+      choices.overlap_experts = overlap;
+      if (overlap && !admission_.supported(choices)) continue;
+      // With too few micro-batches nothing stands beside anything: the same Program again.
+      const Plan plan{job_, choices};
+      if (overlap && !pins_.overlap_experts && paired_slots(plan, choices.pp - 1, plan.micro_batches()) == 0)
+        continue;
+      std::optional<Family> family = lists_.family_of(choices);
+      if (!family) continue;
+      empty_ = false;
+      visit_(std::move(*family));
+    }
   }
 
   // Sequence parallelism wants the rows of a micro-batch to divide.

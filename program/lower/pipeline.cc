@@ -20,8 +20,9 @@ class ScheduleRun {
  public:
   explicit ScheduleRun(Lowering& lowering) : lowering_(lowering), parameters_(lowering) {
     const Choices& choices = lowering_.choices();
-    slots_ = schedule_slots(choices.schedule, at().pp, choices.pp, choices.interleave,
-                            static_cast<int>(lowering_.plan().micro_batches_of(at().dp)));
+    slots_ =
+        schedule_slots(choices.schedule, at().pp, choices.pp, choices.interleave,
+                       static_cast<int>(lowering_.plan().micro_batches_of(at().dp)), choices.overlap_experts);
     received_.assign(slots_.size(), -1);
     reduced_.assign(lowering_.program.buckets.size(), -1);
     last_backward_.assign(static_cast<std::size_t>(choices.interleave), -1);
@@ -46,6 +47,10 @@ class ScheduleRun {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       receive(i);
       if (i + 1 < slots_.size()) receive(i + 1);  // posted early, so that it runs beside this slot
+      if (slots_[i].with_next) {
+        run_pair(i++);
+        continue;
+      }
       std::vector<std::uint32_t> ends = run_slot(i);
       if (slots_[i].kind != SlotKind::backward_weight) send(slots_[i], std::move(ends));
     }
@@ -193,7 +198,18 @@ class ScheduleRun {
     return lowering_.emit(std::move(instruction));
   }
 
-  std::vector<std::uint32_t> run_slot(std::size_t index) {
+  // A slot's pass on its way into the program.
+  struct Stamping {
+    std::size_t slot = 0;
+    std::vector<std::uint32_t> entry;    // what the pass as a whole waits for
+    std::vector<std::uint32_t> emitted;  // by pattern
+  };
+
+  bool done(const Stamping& at) const {
+    return at.emitted.size() == pass_of(slots_[at.slot]).patterns.size();
+  }
+
+  Stamping begin(std::size_t index) {
     const Slot& slot = slots_[index];
     std::vector<std::uint32_t> entry;
     if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
@@ -209,61 +225,95 @@ class ScheduleRun {
     }
     entry.insert(entry.end(), carried_.begin(), carried_.end());
     carried_.clear();
-    std::vector<std::uint32_t> ends = stamp(static_cast<int>(index), entry);
-    if (slot.kind == SlotKind::forward && has_one_process(lowering_))
-      gather_loss(lowering_, slot.micro_batch);
+    return {index, std::move(entry), {}};
+  }
+
+  std::vector<std::uint32_t> run_slot(std::size_t index) {
+    Stamping stamping = begin(index);
+    while (!done(stamping)) stamp(stamping);
+    std::vector<std::uint32_t> ends = end(stamping);
+    if (slots_[index].kind == SlotKind::forward && has_one_process(lowering_))
+      gather_loss(lowering_, slots_[index].micro_batch);
     return ends;
   }
 
-  // Emits the slot's pass for its micro-batch; returns the instructions that end it.
-  std::vector<std::uint32_t> stamp(int slot_index, const std::vector<std::uint32_t>& entry) {
-    const Slot& slot = slots_[static_cast<std::size_t>(slot_index)];
-    const Pass& pass = pass_of(slot);
-    const bool overlap = lowering_.choices().overlap_grad_reduce;
-    emitted_.clear();
-    for (std::size_t i = 0; i < pass.patterns.size(); ++i) {
-      const Pattern& pattern = pass.patterns[i];
-      Instruction instruction = pattern.instruction;
-      instruction.micro_batch = slot.micro_batch;
-      for (auto* list : {&instruction.reads, &instruction.writes}) {
-        for (TensorRef& tensor : *list) {
-          if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = slot.micro_batch;
-        }
-      }
-      for (Transfer& transfer : instruction.transfers) {
-        transfer.tag += slot.micro_batch * pattern.tag_stride;
-        transfer.tensor.micro_batch = slot.micro_batch;
-      }
-      instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
-      for (const int other : pattern.after) {
-        instruction.after.push_back(emitted_[static_cast<std::size_t>(other)]);
-      }
-      if (pattern.at_entry) {
-        instruction.after.insert(instruction.after.end(), entry.begin(), entry.end());
-        // Communication that opens a pass works on what earlier computations left behind.
-        if (instruction.stream != Stream::compute && lowering_.has_compute()) {
-          instruction.after.push_back(lowering_.last_compute());
-        }
-      }
-      if (!pattern.needs.empty()) parameters_.before(slot_index, static_cast<int>(i), &instruction.after);
-      std::sort(instruction.after.begin(), instruction.after.end());
-      const std::uint32_t index = lowering_.emit(std::move(instruction));
-      emitted_.push_back(index);
-      if (overlap) {
-        for (const int bucket : pattern.completes) reduce(bucket, slot_index, index);
+  // A forward and the backward behind it, side by side: each computes while the other's tokens travel. The
+  // backward begins with what it has to send, so that of a layer its experts, the forward's experts, its
+  // attention and the forward's next follow each other, as in DualPipe (arXiv 2412.19437, figure 4).
+  void run_pair(std::size_t index) {
+    Stamping forward = begin(index);
+    Stamping backward = begin(index + 1);
+    if (index + 2 < slots_.size()) receive(index + 2);
+    while (!done(forward) || !done(backward)) {
+      until_traffic(backward);
+      until_traffic(forward);
+    }
+    send(slots_[index], end(forward));
+    send(slots_[index + 1], end(backward));
+  }
+
+  // As far as the end of its next communication between experts.
+  void until_traffic(Stamping& stamping) {
+    const Pass& pass = pass_of(slots_[stamping.slot]);
+    const auto travels = [&](std::size_t i) { return pass.patterns[i].instruction.stream == Stream::expert; };
+    while (!done(stamping)) {
+      stamp(stamping);
+      const std::size_t next = stamping.emitted.size();
+      if (travels(next - 1) && (done(stamping) || !travels(next))) return;
+    }
+  }
+
+  // Emits the next pattern of the slot's pass for its micro-batch.
+  void stamp(Stamping& stamping) {
+    const auto slot_index = static_cast<int>(stamping.slot);
+    const Slot& slot = slots_[stamping.slot];
+    const std::size_t i = stamping.emitted.size();
+    const Pattern& pattern = pass_of(slot).patterns[i];
+    Instruction instruction = pattern.instruction;
+    instruction.micro_batch = slot.micro_batch;
+    for (auto* list : {&instruction.reads, &instruction.writes}) {
+      for (TensorRef& tensor : *list) {
+        if (tensor.micro_batch == kOpenMicroBatch) tensor.micro_batch = slot.micro_batch;
       }
     }
-    if (!overlap) {
+    for (Transfer& transfer : instruction.transfers) {
+      transfer.tag += slot.micro_batch * pattern.tag_stride;
+      transfer.tensor.micro_batch = slot.micro_batch;
+    }
+    const std::vector<std::uint32_t>& entry = stamping.entry;
+    instruction.after.reserve(pattern.after.size() + (pattern.at_entry ? entry.size() + 1 : 0));
+    for (const int other : pattern.after) {
+      instruction.after.push_back(stamping.emitted[static_cast<std::size_t>(other)]);
+    }
+    if (pattern.at_entry) {
+      instruction.after.insert(instruction.after.end(), entry.begin(), entry.end());
+      // Communication that opens a pass works on what earlier computations left behind.
+      if (instruction.stream != Stream::compute && lowering_.has_compute()) {
+        instruction.after.push_back(lowering_.last_compute());
+      }
+    }
+    if (!pattern.needs.empty()) parameters_.before(slot_index, static_cast<int>(i), &instruction.after);
+    std::sort(instruction.after.begin(), instruction.after.end());
+    const std::uint32_t index = lowering_.emit(std::move(instruction));
+    stamping.emitted.push_back(index);
+    if (!lowering_.choices().overlap_grad_reduce) return;
+    for (const int bucket : pattern.completes) reduce(bucket, slot_index, index);
+  }
+
+  // Of a slot whose pass is emitted: the instructions that end it.
+  std::vector<std::uint32_t> end(const Stamping& stamping) {
+    const Pass& pass = pass_of(slots_[stamping.slot]);
+    if (!lowering_.choices().overlap_grad_reduce) {
       for (const Pattern& pattern : pass.patterns) {
         for (const int bucket : pattern.completes) {
           if (!reduces_every_micro_batch(lowering_, bucket)) continue;
-          reduce(bucket, slot_index, lowering_.last_compute());
+          reduce(bucket, static_cast<int>(stamping.slot), lowering_.last_compute());
           carried_.push_back(static_cast<std::uint32_t>(reduced_[static_cast<std::size_t>(bucket)]));
         }
       }
     }
     std::vector<std::uint32_t> ends;
-    for (const int last : pass.exit) ends.push_back(emitted_[static_cast<std::size_t>(last)]);
+    for (const int last : pass.exit) ends.push_back(stamping.emitted[static_cast<std::size_t>(last)]);
     return ends;
   }
 
@@ -288,7 +338,6 @@ class ScheduleRun {
   std::vector<int> last_backward_;      // by chunk: slot after which its gradients are complete
   std::vector<Boundary> incoming_;      // by chunk
   std::vector<Boundary> outgoing_;
-  std::vector<std::uint32_t> emitted_;  // of the pass being stamped
   std::vector<std::uint32_t> carried_;  // what the next slot waits for where no overlap is wanted
   ParameterGather parameters_;
 };

@@ -154,8 +154,9 @@ void finish_step(Lowering& lowering, std::vector<std::int64_t> ready);
 bool reduces_every_micro_batch(const Lowering& lowering, int bucket);
 std::uint32_t gather_parameters(Lowering& lowering, int bucket, std::int64_t after);  // after: -1 for nothing
 
-// Brings parameters to where passes need them: with ZeRO-3 before every use, a layer ahead; with ZeRO-1 and 2
-// under a runtime that overlaps the gathering with the next step's forward, before the first use.
+// Brings parameters to where passes need them: with ZeRO-3 before every use, a layer ahead where the runtime
+// does that (RuntimeProfile::gathers_on_demand, live_parameters); with ZeRO-1 and 2 under a runtime that
+// overlaps the gathering with the next step's forward, before the first use.
 class ParameterGather {
  public:
   explicit ParameterGather(Lowering& lowering) : lowering_(lowering) {}
@@ -172,6 +173,8 @@ class ParameterGather {
     std::vector<int> buckets;
     std::vector<std::uint32_t> gathers;
   };
+  void forget_used();
+  bool ahead(const Run& run) const;
   void gather(Run& run, std::int64_t after);
 
   Lowering& lowering_;

@@ -33,13 +33,24 @@ int GroupClasses::of(int index, const Program& program, int group) {
   return result;
 }
 
-CollectivePlan GroupClasses::collective(int group_class, const Instruction& instruction) {
-  const auto key = std::make_tuple(group_class, instruction.collective, instruction.bytes);
+CollectivePlan GroupClasses::collective(int group_class, const Program& program,
+                                        const Instruction& instruction) {
+  const bool broadcasts = input_.runtime.updates_by_broadcast && instruction.form == Parallelism::data &&
+                          instruction.collective == CollectiveKind::all_gather &&
+                          instruction.reads.front().kind == TensorKind::parameters;
+  int tensors = 0;  // broadcast one after another; 0: not broadcast
+  if (broadcasts) {
+    const auto bucket = static_cast<std::size_t>(instruction.reads.front().index);
+    tensors = static_cast<int>(program.buckets.at(bucket).parameters.size());
+  }
+  const auto key = std::make_tuple(group_class, instruction.collective, instruction.bytes, tensors);
   const auto at = collectives_.find(key);
   if (at != collectives_.end()) return at->second;
   const GroupShape& shape = classes_[static_cast<std::size_t>(group_class)].shape;
-  const CollectivePlan plan = plan_collective(instruction.collective, instruction.bytes, shape,
-                                              input_.network->cluster(), input_.algorithm);
+  const Cluster& cluster = input_.network->cluster();
+  const CollectivePlan plan = tensors > 0 ? plan_broadcasts(instruction.bytes, tensors, shape, cluster)
+                                          : plan_collective(instruction.collective, instruction.bytes, shape,
+                                                            cluster, input_.algorithm);
   return collectives_.emplace(key, plan).first->second;
 }
 

@@ -30,7 +30,8 @@ class GroupClasses {
   int of(int index, const Program& program, int group);
   GroupClass& operator[](int group_class) { return classes_[static_cast<std::size_t>(group_class)]; }
 
-  CollectivePlan collective(int group_class, const Instruction& instruction);
+  // `program`: that the instruction is of.
+  CollectivePlan collective(int group_class, const Program& program, const Instruction& instruction);
   CollectivePlan transfer(int source_device, int destination_device, double bytes);
 
  private:
@@ -40,7 +41,7 @@ class GroupClasses {
   std::vector<GroupClass> classes_;
   std::map<int, std::vector<int>> class_of_;  // by script, of each of its groups; -1: not seen yet
   std::map<std::pair<GroupKind, std::vector<int>>, int> index_;  // by kind and members
-  std::map<std::tuple<int, CollectiveKind, double>, CollectivePlan> collectives_;
+  std::map<std::tuple<int, CollectiveKind, double, int>, CollectivePlan> collectives_;
   std::map<std::tuple<int, int, double>, CollectivePlan> transfers_;
   std::map<std::pair<int, int>, GroupShape> pairs_;
 };

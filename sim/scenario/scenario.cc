@@ -200,7 +200,7 @@ class Builder {
       group.collectives.push_back(new_communication());
       Communication& communication = result_.communications.back();
       communication.collective = true;
-      plan_payload(group, gc, instruction, communication);
+      plan_payload(group, gc, program(index), instruction, communication);
     }
     const int id = group.collectives[occurrence];
     ++occurrence;
@@ -213,16 +213,19 @@ class Builder {
 
   bool single_threaded() const { return cluster_.communication.library == CommunicationLibrary::mpi; }
 
-  void plan_payload(const GroupClass& group, int gc, const Instruction& instruction,
+  void plan_payload(const GroupClass& group, int gc, const Program& of, const Instruction& instruction,
                     Communication& communication) {
     const int n = static_cast<int>(group.devices.size());
     if (n <= 1) return;
     communication.by_hand = single_threaded() && group.shape.nodes == 1;
-    const CollectivePlan plan = groups_.collective(gc, instruction);
+    const CollectivePlan plan = groups_.collective(gc, of, instruction);
     // What computation hides is not simulated.
     const double exposed = exposed_share(instruction, input_.expert_exposed);
     communication.payload.latency_s =
         exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
+    if (instruction.form == Parallelism::data)
+      communication.payload.latency_s +=
+          pieces_seconds(instruction.collective, instruction.bytes, n, input_.runtime, cluster_);
     const double bytes = exposed * instruction.bytes;
     if (bytes < kLeastBytes) return;
     const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
@@ -547,6 +550,8 @@ void set_runtime(const Plan& plan, ScenarioInput* input) {
   input->step_overhead_s = runtime.step_overhead_s;
   input->micro_batch_overhead_s = runtime.micro_batch_overhead_s;
   input->runtime = runtime;
+  if (plan.choices.zero == 3)
+    input->runtime.updates_by_broadcast = false;  // what ZeRO-3 gathers is no update
   input->expert_exposed = plan.expert_exposed();
 }
 

@@ -75,6 +75,7 @@ class PublishedRows(OrreryCase):
             options += ["--shard-group", int(one(choices, "shard_group")) or everyone]
         if int(one(choices, "tp")) > 1:
             options += ["--sequence-parallel", "on" if one(choices, "sequence_parallel") == "true" else "off"]
+        options += ["--overlap-experts", "on" if one(choices, "overlap_experts") == "true" else "off"]
         options += ["--overlap-grad-reduce", "on" if one(choices, "overlap_grad_reduce") == "true" else "off"]
         stages = int(one(choices, "pp")) * int(one(choices, "interleave"))
         if stages > 1:

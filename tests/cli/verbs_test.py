@@ -22,7 +22,7 @@ class Verbs(OrreryCase):
         for option in ("runtime", "global-batch", "seq-len", "precision", "optimizer", "attention", "objective", "top",
                        "tp", "pp", "dp", "cp", "ep", "etp", "micro-batch", "schedule", "interleave", "zero",
                        "recompute", "shard-group", "stage-layers", "order", "sequence-parallel",
-                       "overlap-grad-reduce", "bucket-bytes", "grad-compression", "sync", "servers", "staleness",
+                       "overlap-experts", "overlap-grad-reduce", "bucket-bytes", "grad-compression", "sync", "servers", "staleness",
                        "capacity-factor", "nodes", "gpus", "out", "jobs"):
             self.assertIn(f"--{option} ", text)
 

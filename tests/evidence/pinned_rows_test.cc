@@ -84,6 +84,7 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"interleave", std::to_string(c.interleave)},
       {"zero", std::to_string(c.zero)},
       {"recompute", std::string(name_of(c.recompute))},
+      {"overlap_experts", c.overlap_experts ? "on" : "off"},
       {"overlap_grad_reduce", c.overlap_grad_reduce ? "on" : "off"},
       {"order", "tp,cp,ep,dp,pp"}};
   if (job.training.seq_len > 0) words["seq_len"] = std::to_string(job.training.seq_len);

@@ -108,6 +108,7 @@ TEST_CASE("every impossible choice is refused by its option") {
       "`stage_layers`");
   refused([](Choices& c) { c.sequence_parallel = true; }, "`sequence_parallel` on");
   refused([](Choices& c) { c.interleave = 2; }, "`interleave` 2");
+  refused([](Choices& c) { c.overlap_experts = true; }, "`overlap_experts` on with `ep` 1");
   refused([](Choices& c) { c.schedule = Schedule::interleaved; }, "`schedule` interleaved");
   refused(
       [](Choices& c) {

@@ -155,6 +155,34 @@ TEST_CASE("more micro-batches never raise the bubble fraction") {
   }
 }
 
+TEST_CASE("slots that are paired are of two micro-batches, after one more warm-up forward") {
+  CHECK(text(schedule_slots(Schedule::one_f_one_b, 0, 1, 1, 3, true)) == "F0 F1 B0 F2 B1 B2");
+  CHECK(text(schedule_slots(Schedule::interleaved, 1, 2, 2, 4, false), true) ==
+        "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
+  CHECK(text(schedule_slots(Schedule::interleaved, 1, 2, 2, 4, true), true) ==
+        "F0a F1a F0b F1b B0b F2a B1b F3a B0a F2b B1a F3b B2b B3b B2a B3a");
+  for (int stages = 1; stages <= 4; ++stages) {
+    for (int m = 1; m <= 12; ++m) {
+      const Schedule schedule = stages == 1 ? Schedule::one_f_one_b : Schedule::interleaved;
+      const int chunks = stages == 1 ? 1 : 2;
+      if (m % stages != 0) continue;
+      for (int stage = 0; stage < stages; ++stage) {
+        CAPTURE(stages, m, stage);
+        const auto slots = schedule_slots(schedule, stage, stages, chunks, m, true);
+        CHECK(static_cast<int>(slots.size()) == 2 * m * chunks);
+        CHECK(peak_in_flight(schedule, stage, stages, chunks, m, true) == scanned_peak(slots));
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+          if (!slots[i].with_next) continue;
+          REQUIRE(i + 1 < slots.size());
+          CHECK(slots[i].kind == SlotKind::forward);
+          CHECK(slots[i + 1].kind == SlotKind::backward);
+          CHECK((slots[i].micro_batch != slots[i + 1].micro_batch || slots[i].chunk != slots[i + 1].chunk));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("every slot stands once, and the peak in flight is what the slots hold") {
   for (const Schedule schedule :
        {Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved, Schedule::zero_bubble}) {

@@ -228,6 +228,7 @@ TEST_CASE("every form of parallelism that has a lowering is simulated, folded as
     add(job, choose(1, 1, 16), [&](Choices& c) { c.grad_compression = kind; });
   add(expert_job, choose(1, 1, 16), [](Choices& c) { c.ep = 8; });
   add(expert_job, choose(2, 1, 8), [](Choices& c) { c.ep = 8; });
+  add(expert_job, choose(1, 1, 16), [](Choices& c) { c.ep = 8, c.overlap_experts = true; });
   add(expert_job, choose(2, 1, 8), [](Choices& c) { c.ep = 4, c.etp = 2, c.sequence_parallel = true; });
   add(expert_job, choose(4, 2, 2), [](Choices& c) { c.ep = 2, c.etp = 2; });
   add(job, choose(1, 1, 4), [](Choices& c) { c.cp = 4; });

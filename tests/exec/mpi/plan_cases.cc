@@ -249,6 +249,7 @@ std::vector<PlanCase> expert_cases() {
   const auto cp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.cp = n; }); };
   const auto etp = [](Choices c, int n) { return with(c, [n](Choices& x) { x.etp = n; }); };
   const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
+  const auto overlapped = [](Choices c) { return with(c, [](Choices& x) { x.overlap_experts = true; }); };
   const auto moe = [](std::string name, Choices c, const std::function<void(Transformer&)>& model,
                       Optimizer optimizer = Optimizer::sgd, bool clip = false) {
     PlanCase result{std::move(name), true, c, optimizer, clip};
@@ -277,6 +278,13 @@ std::vector<PlanCase> expert_cases() {
       moe("dp4 ep2 zero2 clipped", zero(ep(choices(1, 1, 4, 1), 2), 2), shared, Optimizer::sgd, true),
       moe("dp4 ep2 zero3", zero(ep(choices(1, 1, 4, 2), 2), 3), balanced),
       moe("pp2 dp2 ep2", ep(choices(1, 2, 2, 2), 2), balanced),
+      moe("dp2 ep2 overlapped", overlapped(ep(choices(1, 1, 2, 1), 2)), balanced),
+      moe("dp2 ep2 overlapped zero2 recompute", overlapped(full(zero(ep(choices(1, 1, 2, 1), 2), 2))), shared,
+          Optimizer::momentum, true),
+      moe("pp2 dp2 ep2 overlapped",
+          overlapped(
+              with(ep(choices(1, 2, 2, 1, Schedule::interleaved), 2), [](Choices& c) { c.interleave = 2; })),
+          balanced),
       moe("pp2 dp2 ep2 zero-bubble capacity",
           capacity(ep(choices(1, 2, 2, 1, Schedule::zero_bubble), 2), 1.5), shared),
       moe("tp2 dp2 ep2 recompute", full(ep(choices(2, 1, 2, 2), 2)), balanced, Optimizer::sgd, true),

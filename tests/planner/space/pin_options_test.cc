@@ -30,6 +30,7 @@ const std::map<std::string, std::string>& samples() {
       {"stage_layers", "5,7"},
       {"order", "dp,tp,cp,ep,pp"},
       {"sequence_parallel", "on"},
+      {"overlap_experts", "on"},
       {"overlap_grad_reduce", "off"},
       {"bucket_bytes", "25M"},
       {"grad_compression", "topk:0.5"},
