@@ -206,9 +206,10 @@ void print_answered(const evidence::Figures& all, const Output& output) {
   if (all.coverage)
     output.print(fmt::format("{:.1f}% of them lie in their 90% intervals\n", 100 * *all.coverage));
   if (const auto& cells = all.by_cell)
-    output.print(fmt::format(
-        "each source's model on a device in a precision counted once ({}): mean {:.1f}%, median {:.1f}%, bias {:.1f}%\n",
-        cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
+    output.print(
+        fmt::format("each source's model on a device in a precision counted once ({}): mean {:.1f}%, median "
+                    "{:.1f}%, bias {:.1f}%\n",
+                    cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
 }
 
 bool empty(const evidence::Figures& figures) {

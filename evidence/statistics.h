@@ -17,14 +17,14 @@ struct Judged {
   double measured = 0;
   std::string group;  // rows that differ only in the plan share it
   std::string plan;
-  std::string cell = {};       // a source's model on a device in a precision; empty: not told apart
-  double low = 0, high = 0;    // of the prediction's interval; 0: none
+  std::string cell = {};     // a source's model on a device in a precision; empty: not told apart
+  double low = 0, high = 0;  // of the prediction's interval; 0: none
 };
 
 struct GroupFigures {
-  int groups = 0;          // of two and more distinct plans
+  int groups = 0;             // of two and more distinct plans
   double pairs_in_order = 0;  // share of the pairs of plans, ties left out, that are predicted in their order
-  double kendall_tau = 0;  // mean tau-b over groups of three and more
+  double kendall_tau = 0;     // mean tau-b over groups of three and more
   double regret_mean = 0, regret_max = 0;
 };
 

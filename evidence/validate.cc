@@ -114,8 +114,8 @@ PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::st
       judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
       const std::string cell = source + "|" + judged.model + "|" + *judged.device + "|" +
                                std::string(name_of(row.plan.job->training.precision));
-      predicted->push_back({0, {predicted_s, row.measured_s, row.group, row.label, cell}, evaluation.memory.fits(),
-                            row.plan});
+      predicted->push_back(
+          {0, {predicted_s, row.measured_s, row.group, row.label, cell}, evaluation.memory.fits(), row.plan});
     } else {
       judged.skipped = "no step time is stated";
       times->skip(source, false);

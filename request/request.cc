@@ -102,8 +102,8 @@ Question question_of(const Request& request) {
   training.precision =
       request.precision.value_or(imports.precision.value_or(default_precision(job->cluster)));
   training.sample_bytes = request.sample_bytes.value_or(0);
-  training.optimizer = request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum
-                                                                               : Optimizer::adam);
+  training.optimizer =
+      request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum : Optimizer::adam);
   training.fused_attention = request.fused_attention.value_or(job->runtime.fused_attention);
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
           !request.global_batch && !imports.global_batch, imports.ignored};

@@ -58,11 +58,12 @@ Option training(std::string key, std::string unit, std::string help, std::string
 
 void add_training(Request& request, std::vector<Setting>& all) {
   all.push_back(text_option(
-      training("runtime", "NAME|FILE",
-               "framework generation that is modelled; `orrery catalog` lists them, or a .textproto with one",
-               fmt::format("{} on GPUs, {} for networks without sequences, {} on localhost and other processors",
-                           default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
-                           default_runtime(RuntimeUse::cpu).name)),
+      training(
+          "runtime", "NAME|FILE",
+          "framework generation that is modelled; `orrery catalog` lists them, or a .textproto with one",
+          fmt::format("{} on GPUs, {} for networks without sequences, {} on localhost and other processors",
+                      default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
+                      default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
   all.push_back(count_option(
       training("global_batch", "N", "sequences (or samples) a step", "1 sequence, or 32 samples, a device"),
@@ -80,7 +81,7 @@ void add_training(Request& request, std::vector<Setting>& all) {
                            "bf16 where every device has it, fp16 on older GPUs, fp32 on processors"),
                   request.precision, precision_from_name));
   all.push_back(name_option(training("optimizer", "sgd|momentum|adam|adamw", "optimizer",
-                                      "adam; momentum for networks without sequences on GPUs"),
+                                     "adam; momentum for networks without sequences on GPUs"),
                             request.optimizer, optimizer_from_name));
   all.push_back(name_option(training("attention", "fused|unfused", "attention kernel", "the runtime's"),
                             request.fused_attention, fused_from_name));

@@ -2,10 +2,11 @@
 // once: what frameworks, devices and networks differ by are draws from populations, and what no mechanism
 // explains is a source's, a cell's (a source, model, device and precision) or a row's own.
 //
-//   fit_factors [--as RUNTIME] [--since YEAR] [--dense] [--spread FILE] TABLES…
+//   fit_factors [--as RUNTIME --since YEAR] [--spread FILE] TABLES…
 //
-// --as: every row as if that runtime was named: the population's medians are then what that runtime should
-// say. --spread: write planner/uncertainty/spread.textproto.
+// --as: rows of that year and later, of dense models on A100, H100, H200, B200 and GB200, as if that runtime
+// was named, frameworks, devices and networks alike: the medians are then what a default should say.
+// --spread: write planner/uncertainty/spread.textproto.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,9 +46,9 @@ struct Item {
   std::array<int, kFactors> population{}, member{};
   int source_effect = 0, cell_effect = 0, noise = 0;
   double widens = 0;  // sd of what was assumed
-  World world;                             // at which it was looked at last
+  World world;        // at which it was looked at last
   double predicted = 0;
-  std::array<double, kFactors> slope{};    // d log(step) / d log(factor)
+  std::array<double, kFactors> slope{};  // d log(step) / d log(factor)
 };
 
 // What stands for nothing: a runtime whose scalars are the population's before anything is fitted.
@@ -142,6 +143,20 @@ constexpr double kCellPower = 0.4;
 // these leave the least error on sources left out (0.03 to 0.1 were tried: 16.3% to 17.1%).
 constexpr double kSourceSd = 0.03, kCellSd = 0.03;
 constexpr int kRounds = 4;
+// What is not fitted here, handed on.
+constexpr const char* kNotOfSteps =
+    "# Of memory: root mean square of the logarithms of published rows' errors, by runtime (`validate "
+    "--published`).\n"
+    "memory_unknown_sd: 0.2\n"
+    "memory { name: \"torchtitan\" sd: 0.08 }\n"
+    "memory { name: \"megatron-deepspeed\" sd: 0.25 }\n"
+    "# Of steps and memory on machines that were calibrated: tests/cluster/accuracy.py's table "
+    "(docs/executor.md).\n"
+    "calibrated_sd: 0.08\n"
+    "calibrated_memory_sd: 0.05\n";
+// With --as: what none of them explains is a cell's.
+constexpr double kAloneSd = 1e-3, kAloneCellSd = 0.15;
+constexpr std::array<std::string_view, 5> kCurrent = {"a100", "h100", "h200", "b200", "gb200"};
 // Of what is predicted for a source that was left out: see spread_text().
 constexpr double kSiteSd = 0.06;
 
@@ -150,7 +165,6 @@ class Fit {
   struct Asked {
     Instead instead;
     std::string since;  // a year
-    bool dense = false;
   };
   void read(const std::string& file, const Asked& asked) {
     const CsvTable table = read_csv(file);
@@ -159,9 +173,8 @@ class Fit {
         if (table.field(row, "date") < asked.since) continue;
         Item item;
         item.step = read_step(table, row, asked.instead);
-        if (asked.dense && (item.step.plan.job->workload.transformer == std::nullopt ||
-                            item.step.plan.job->workload.transformer->moe))
-          continue;
+        alone_ = asked.instead.runtime.has_value();
+        if (alone_ && !asks_for_default(*item.step.plan.job)) continue;
         if (item.step.measured_s <= 0) continue;
         check_plan(item.step.plan);
         const Job& job = *item.step.plan.job;
@@ -206,10 +219,10 @@ class Fit {
       const auto f = static_cast<std::size_t>(factor);
       const Belief belief = belief_of(factor);
       population_group_[f] = add_group(belief.population_sd, 1e6);
-      member_group_[f] = add_group(belief.member_sd, 20);
+      member_group_[f] = add_group(alone_ ? kAloneSd : belief.member_sd, alone_ ? 1e6 : 20);
     }
-    source_group_ = add_group(kSourceSd, 1e6);
-    cell_group_ = add_group(kCellSd, 1e6);
+    source_group_ = add_group(alone_ ? kAloneSd : kSourceSd, 1e6);
+    cell_group_ = add_group(alone_ ? kAloneCellSd : kCellSd, 1e6);
     for (const Item& item : items_) ++cell_rows_[item.cell];
     for (Item& item : items_) {
       for (const Factor factor : kAllFactors) {
@@ -239,8 +252,7 @@ class Fit {
         posterior_ = solve(observations_, all, effects_);
         update_deviations(observations_, all, posterior_, &effects_);
       }
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       fmt::print("round {}: noise {:.3f} source {:.3f} cell {:.3f}, {:.1f} s\n", round, typical_noise(),
                  effects_.sd[static_cast<std::size_t>(source_group_)],
                  effects_.sd[static_cast<std::size_t>(cell_group_)], seconds);
@@ -260,10 +272,10 @@ class Fit {
                  effects_.sd[static_cast<std::size_t>(member_group_[f])]);
       for (std::size_t i = 0; i < effects_.group.size(); ++i)
         if (effects_.group[i] == member_group_[f])
-          fmt::print(" {} x{:.3f}+-{:.2f}", names_[i].substr(name_of(factor).size() + 1),
-                     std::exp(posterior_.mean[static_cast<Eigen::Index>(i)]),
-                     std::sqrt(posterior_.covariance(static_cast<Eigen::Index>(i),
-                                                     static_cast<Eigen::Index>(i))));
+          fmt::print(
+              " {} x{:.3f}+-{:.2f}", names_[i].substr(name_of(factor).size() + 1),
+              std::exp(posterior_.mean[static_cast<Eigen::Index>(i)]),
+              std::sqrt(posterior_.covariance(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(i))));
       fmt::print("\n");
     }
   }
@@ -291,8 +303,10 @@ class Fit {
       }
       text += "}\n";
     }
-    return text + fmt::format("site_sd: {:.3f}\nmodel_sd: {:.3f}\nrow_sd: {:.3f}\n", kSiteSd, kCellSd,
-                              typical_noise());
+    return text +
+           fmt::format("site_sd: {:.3f}\nmodel_sd: {:.3f}\nrow_sd: {:.3f}\n", kSiteSd, kCellSd,
+                       typical_noise()) +
+           kNotOfSteps;
   }
 
   struct Outcome {
@@ -347,7 +361,8 @@ class Fit {
     }
     const auto n = static_cast<double>(sizes.size());
     fmt::print(
-        "{:36} {:4} rows mean {:5.1f}% median {:5.1f}% bias {:+6.1f}% | {:3} cells mean {:5.1f}% median {:5.1f}% | "
+        "{:36} {:4} rows mean {:5.1f}% median {:5.1f}% bias {:+6.1f}% | {:3} cells mean {:5.1f}% median "
+        "{:5.1f}% | "
         "coverage {:4.0f}% high/low {:.2f}\n",
         name, sizes.size(), 100 * sum / n, 100 * median(sizes), 100 * bias / n, cells.size(),
         100 * cell_sum / static_cast<double>(cells.size()), 100 * median(by_cell), 100 * inside / n,
@@ -388,6 +403,13 @@ class Fit {
   std::size_t count() const { return items_.size(); }
 
  private:
+  static bool asks_for_default(const Job& job) {
+    if (!job.workload.transformer || job.workload.transformer->moe) return false;
+    const std::string& device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
+    return std::any_of(kCurrent.begin(), kCurrent.end(),
+                       [&](std::string_view current) { return device.starts_with(current); });
+  }
+
   static bool is_profile(const std::string& name) {
     const std::vector<std::string> known = catalog_runtimes();
     return std::find(known.begin(), known.end(), name) != known.end();
@@ -421,7 +443,7 @@ class Fit {
       o.noise = item.noise;
       o.terms.push_back({item.source_effect, 1});
       o.terms.push_back({item.cell_effect, 1});
-      o.weight = std::pow(static_cast<double>(cell_rows_[item.cell]), -kCellPower) /
+      o.weight = std::pow(static_cast<double>(cell_rows_[item.cell]), alone_ ? -1.0 : -kCellPower) /
                  (1 + item.widens * item.widens / (0.05 * 0.05));
       o.y = std::log(item.step.measured_s / item.predicted);
       for (std::size_t f = 0; f < kFactors; ++f) o.y += item.slope[f] * item.world.log_time[f];
@@ -436,6 +458,7 @@ class Fit {
   std::vector<std::string> names_;
   std::array<int, kFactors> population_group_{}, member_group_{};
   int source_group_ = 0, cell_group_ = 0;
+  bool alone_ = false;
   Posterior posterior_;
 };
 
@@ -454,8 +477,6 @@ int run(const std::vector<std::string>& arguments) {
       asked.since = arguments.at(++i);
     } else if (arguments[i] == "--spread") {
       spread = arguments.at(++i);
-    } else if (arguments[i] == "--dense") {
-      asked.dense = true;
     } else {
       tables.push_back(arguments[i]);
     }

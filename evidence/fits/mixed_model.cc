@@ -46,10 +46,10 @@ Posterior solve(const std::vector<Observation>& observations, const std::vector<
     const Eigen::LLT<Eigen::MatrixXd, Eigen::Lower> factor(precision);
     posterior.mean = factor.solve(right);
     for (std::size_t k = 0; k < observations.size(); ++k)
-      if (used[k]) weights[k] = weight(residual(observations[k], posterior.mean),
-                                     effects.noise_sd[static_cast<std::size_t>(observations[k].noise)]);
-    if (round + 1 == robust_rounds)
-      posterior.covariance = factor.solve(Eigen::MatrixXd::Identity(n, n));
+      if (used[k])
+        weights[k] = weight(residual(observations[k], posterior.mean),
+                            effects.noise_sd[static_cast<std::size_t>(observations[k].noise)]);
+    if (round + 1 == robust_rounds) posterior.covariance = factor.solve(Eigen::MatrixXd::Identity(n, n));
   }
   return posterior;
 }
@@ -65,10 +65,11 @@ void update_deviations(const std::vector<Observation>& observations, const std::
     ++counts[g];
   }
   for (std::size_t g = 0; g < squares.size(); ++g)
-    effects->sd[g] = std::sqrt((squares[g] + effects->prior_count[g] * effects->prior_sd[g] * effects->prior_sd[g]) /
-                               (counts[g] + effects->prior_count[g]));
-  std::vector<double> sum(effects->noise_sd.size(), effects->prior_noise_count * effects->prior_noise_sd *
-                                                          effects->prior_noise_sd);
+    effects->sd[g] =
+        std::sqrt((squares[g] + effects->prior_count[g] * effects->prior_sd[g] * effects->prior_sd[g]) /
+                  (counts[g] + effects->prior_count[g]));
+  std::vector<double> sum(effects->noise_sd.size(),
+                          effects->prior_noise_count * effects->prior_noise_sd * effects->prior_noise_sd);
   std::vector<double> count(effects->noise_sd.size(), effects->prior_noise_count);
   for (std::size_t k = 0; k < observations.size(); ++k) {
     if (!used[k]) continue;

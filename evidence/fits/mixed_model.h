@@ -22,8 +22,8 @@ struct Observation {
 };
 
 struct Effects {
-  std::vector<int> group;       // of each effect
-  std::vector<double> sd;       // of each group
+  std::vector<int> group;  // of each effect
+  std::vector<double> sd;  // of each group
   // What is thought of each group's sd before anything is seen, and how many effects that is worth.
   std::vector<double> prior_sd, prior_count;
   std::vector<double> noise_sd;  // of each kind of noise

@@ -48,8 +48,8 @@ class Outlook {
   std::array<Sides, kFactors> worlds_;  // empty where a factor is certain
 };
 
-// Draw `index` of dimension `dimension`: a standard normal. Any dimension's kDraws draws are one of each of as
-// many equally likely slices.
+// Draw `index` of dimension `dimension`: a standard normal. Any dimension's kDraws draws are one of each of
+// as many equally likely slices.
 double draw(int dimension, int index);
 
 // By draw, the factor on the step's time beside the estimate: of the mechanisms alone, which plans of one job

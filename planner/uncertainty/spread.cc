@@ -21,7 +21,8 @@ const proto::Spreads& spreads() {
   static const proto::Spreads read = [] {
     proto::Spreads message;
     for (const EmbeddedFile& file : embedded_spread())
-      if (file.name == "spread") parse_textproto(file.content, "planner/uncertainty/spread.textproto", &message);
+      if (file.name == "spread")
+        parse_textproto(file.content, "planner/uncertainty/spread.textproto", &message);
     return message;
   }();
   return read;
@@ -43,8 +44,8 @@ bool known(Level level, std::string_view name) {
   return false;
 }
 
-// `orrery calibrate` measures devices and network of one machine together; the catalog's profiles are fitted to
-// what others measured of devices of this kind.
+// `orrery calibrate` measures devices and network of one machine together; the catalog's profiles are fitted
+// to what others measured of devices of this kind.
 Basis basis_of(const DeviceProfile& device, const Cluster& cluster) {
   if (device.calibrated && cluster.communication.calibrated) return Basis::calibrated;
   return device.calibrated || known(Level::device, device.name) ? Basis::fitted : Basis::datasheet;

@@ -21,8 +21,8 @@ struct RestsOn {
 // Standard deviations of natural logarithms.
 struct Spread {
   std::array<double, kFactors> factor{};
-  double site = 0;   // of all that runs on one cluster, alike
-  double own = 0;    // of this model and row, beside
+  double site = 0;  // of all that runs on one cluster, alike
+  double own = 0;   // of this model and row, beside
   double memory = 0;
   RestsOn rests_on;
 };

@@ -126,7 +126,7 @@ TEST_CASE("what a row leaves open is taken by defaults that are said, with how f
   // Neither the framework nor the device is known: the default runtime, and the most usual device.
   const ExplicitRow nobody =
       read("x,Nobody's,2022,GPT,96,12288,96,2048,Cerebras,64,8,fp16,8,8,,,64,1,full,1,,,");
-  CHECK(nobody.plan.job->runtime.name == default_runtime(true).name);
+  CHECK(nobody.plan.job->runtime.name == default_runtime(RuntimeUse::gpu).name);
   CHECK(nobody.plan.job->cluster.profiles[0].name == "a100-sxm-80g");
   CHECK(widening(nobody.assumed) > 0.3);
   CHECK(nobody.plan.choices.recompute == Recompute::full);  // what the row says still holds

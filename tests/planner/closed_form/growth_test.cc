@@ -132,7 +132,8 @@ TEST_CASE("what is hidden slows what hides it, in both clocks") {
 
 TEST_CASE("owners that broadcast one after another take longer the more they are") {
   const auto step_s = [](int devices, bool broadcasts, int group) {
-    const auto job = test::make_job("llama2-7b", "dgx-a100", devices, devices * 8, 2048, "internevo");
+    const auto job = test::make_job("llama2-7b", "dgx-a100", devices, devices * 8, 2048);
+    job->runtime = load_runtime(ORRERY_SOURCE_DIR "/evidence/profiles/internevo.textproto");
     job->runtime.updates_by_broadcast = broadcasts;
     Plan plan{job, {}};
     plan.choices.dp = devices;
