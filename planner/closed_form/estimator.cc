@@ -308,16 +308,20 @@ Estimator::Ending Estimator::ending(const Plan& plan, const Frame& frame, int st
       // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
       // and those where a chunk begins decide. Layers that are not are looked at one by one.
       const std::size_t count = all.steps.size();
-      if (frame.cut->alike || c.pp == 1) {
-        ending.reduce = std::max({ending.reduce, after(0), after(count - 1)});
-        for (std::size_t i = 1; i < count; i += std::max<std::size_t>(1, count / 8))
-          ending.reduce = std::max(ending.reduce, after(i));
-      } else {
-        for (std::size_t i = 0; i < count; ++i) ending.reduce = std::max(ending.reduce, after(i));
-      }
+      const std::size_t stride =
+          frame.cut->alike || c.pp == 1 ? std::max<std::size_t>(1, count / 8) : std::size_t{1};
+      // `lost` by the end of the backward pass: a bucket is ready the later, the more of it lies before.
+      const auto longest = [&](double lost) {
+        const double each = count > 1 ? lost / static_cast<double>(count - 1) : 0;
+        double most = std::max({lost, after(0), after(count - 1) + (count > 1 ? lost : 0)});
+        for (std::size_t i = 1; i < count; i += stride)
+          most = std::max(most, after(i) + each * static_cast<double>(i));
+        return most;
+      };
+      ending.reduce = longest(0);
       if (c.zero < 2)
-        ending.reduce +=
-            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute);
+        ending.reduce = longest(
+            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute));
     }
   }
   ending.reduce += all.last_s;

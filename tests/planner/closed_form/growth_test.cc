@@ -96,7 +96,7 @@ TEST_CASE("ZeRO-3 as of 2021 falls behind 3-D parallelism as the cluster grows")
   }
 }
 
-TEST_CASE("the slowest of more devices is slower; of eight it is what the profile says") {
+TEST_CASE("the slowest of more devices is slower, of eight it is what the profile says") {
   const auto pace = [](int devices) {
     const Cluster cluster = with_devices(load_cluster("dgx-a100"), devices);
     return slowest_of(cluster, cluster.profiles[0]);
