@@ -9,6 +9,10 @@
 
 namespace orrery {
 
+int processors() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 void for_each_in_parallel(int count, int jobs, const std::function<void(int)>& body,
                           const std::function<void(int done, int count)>& progress) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(std::max(count, 0)));

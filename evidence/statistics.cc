@@ -16,44 +16,32 @@ struct PlanMean {
   int count = 0;
 };
 
-// tau-b: (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y)).
-double tau_b(const std::vector<PlanMean>& plans) {
-  double score = 0, untied_predicted = 0, untied_measured = 0;
+// Of all pairs of plans.
+struct Order {
+  int concordant = 0, discordant = 0;  // tied in neither
+  int untied_predicted = 0, untied_measured = 0;
+};
+
+Order order_of(const std::vector<PlanMean>& plans) {
+  Order order;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const double dm = plans[i].measured - plans[j].measured;
       const double dp = plans[i].predicted - plans[j].predicted;
       const bool measured_tie = std::abs(dm) <= kTie * std::min(plans[i].measured, plans[j].measured);
       const bool predicted_tie = dp == 0;
-      untied_measured += measured_tie ? 0 : 1;
-      untied_predicted += predicted_tie ? 0 : 1;
-      if (!measured_tie && !predicted_tie) score += (dm > 0) == (dp > 0) ? 1 : -1;
+      order.untied_measured += measured_tie ? 0 : 1;
+      order.untied_predicted += predicted_tie ? 0 : 1;
+      if (!measured_tie && !predicted_tie) ++((dm > 0) == (dp > 0) ? order.concordant : order.discordant);
     }
   }
-  const double scale = std::sqrt(untied_predicted * untied_measured);
-  return scale > 0 ? score / scale : 0;
+  return order;
 }
 
-}  // namespace
-
-namespace {
-
-struct Pairs {
-  int ordered = 0, all = 0;
-};
-
-Pairs pairs_of(const std::vector<PlanMean>& plans) {
-  Pairs pairs;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const double dm = plans[i].measured - plans[j].measured;
-      const double dp = plans[i].predicted - plans[j].predicted;
-      if (std::abs(dm) <= kTie * std::min(plans[i].measured, plans[j].measured)) continue;
-      ++pairs.all;
-      pairs.ordered += (dm > 0) == (dp > 0) && dp != 0 ? 1 : 0;
-    }
-  }
-  return pairs;
+// tau-b: (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y)).
+double tau_b(const Order& order) {
+  const double scale = std::sqrt(static_cast<double>(order.untied_predicted) * order.untied_measured);
+  return scale > 0 ? (order.concordant - order.discordant) / scale : 0;
 }
 
 std::optional<CellFigures> cell_figures(const std::vector<Judged>& rows) {
@@ -109,7 +97,7 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
   GroupFigures result;
   double taus = 0, regrets = 0;
   int ranked = 0;
-  Pairs pairs;
+  int in_order = 0, pairs = 0;
   for (const auto& [name, members] : groups) {
     if (members.size() < 2) continue;
     std::vector<PlanMean> plans;
@@ -123,9 +111,9 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
     }
     for (const PlanMean& plan : plans)
       if (plan.predicted == fastest) picked = std::max(picked, plan.measured);
-    const Pairs own = pairs_of(plans);
-    pairs.ordered += own.ordered;
-    pairs.all += own.all;
+    const Order order = order_of(plans);
+    in_order += order.concordant;
+    pairs += order.untied_measured;
     const double regret = picked / best - 1;
     regrets += regret;
     result.regret_max = std::max(result.regret_max, regret);
@@ -133,11 +121,11 @@ GroupFigures group_figures(const std::vector<Judged>& rows) {
     bool distinct = false;  // a group of measured ties has no order
     for (const PlanMean& plan : plans) distinct |= plan.measured > best * (1 + kTie);
     if (!distinct) continue;
-    taus += tau_b(plans);
+    taus += tau_b(order);
     ++ranked;
   }
   if (result.groups > 0) result.regret_mean = regrets / result.groups;
-  if (pairs.all > 0) result.pairs_in_order = static_cast<double>(pairs.ordered) / pairs.all;
+  if (pairs > 0) result.pairs_in_order = static_cast<double>(in_order) / pairs;
   if (ranked > 0) result.kendall_tau = taus / ranked;
   return result;
 }

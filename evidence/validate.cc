@@ -1,14 +1,12 @@
 #include "evidence/validate.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 #include "base/csv.h"
 #include "base/error.h"
+#include "base/parallel.h"
 #include "evidence/memory.h"
 #include "evidence/statistics.h"
 #include "evidence/steps.h"
@@ -76,21 +74,14 @@ planner::Range range_of(const Plan& plan, double predicted_s, double widens) {
   return {factors.low * predicted_s, factors.high * predicted_s};
 }
 
-// Each row's by itself, on all processors.
 void add_ranges(std::vector<Predicted>* predicted, std::vector<PublishedRow>* rows) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::thread> threads;
-  for (unsigned t = 0; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < predicted->size(); i = next++) {
-        Predicted& one = (*predicted)[i];
-        PublishedRow& row = (*rows)[one.row];
-        row.step_range_s = range_of(one.plan, one.judged.predicted, widening(row.assumed));
-        one.judged.low = row.step_range_s->low;
-        one.judged.high = row.step_range_s->high;
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
+  for_each_in_parallel(static_cast<int>(predicted->size()), processors(), [&](int i) {
+    Predicted& one = (*predicted)[static_cast<std::size_t>(i)];
+    PublishedRow& row = (*rows)[one.row];
+    row.step_range_s = range_of(one.plan, one.judged.predicted, widening(row.assumed));
+    one.judged.low = row.step_range_s->low;
+    one.judged.high = row.step_range_s->high;
+  });
 }
 
 PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::string& source,

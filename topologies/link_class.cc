@@ -116,6 +116,8 @@ std::vector<LibraryModel> read_models() {
 
 std::string_view name_of(Foundation foundation) {
   switch (foundation) {
+    case Foundation::calibrated:
+      return "calibrated";
     case Foundation::fitted:
       return "fitted";
     case Foundation::datasheet:

@@ -12,8 +12,9 @@
 
 namespace orrery {
 
-// What the figures rest on.
-enum class Foundation { fitted, datasheet, assumed };
+// What figures rest on, the best first: measured on this very machine, fitted to what others measured, or
+// read in a datasheet.
+enum class Foundation { calibrated, fitted, datasheet, assumed };
 std::string_view name_of(Foundation foundation);
 
 struct LinkClass {

@@ -10,19 +10,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parallel.h"
 #include "base/statistics.h"
 #include "evidence/fits/mixed_model.h"
 #include "evidence/statistics.h"
@@ -82,28 +81,16 @@ double predict_in(const Item& item, const World& world) {
       {planner::job_in(world, *item.step.plan.job), item.step.plan.choices});
 }
 
-void look(Item* item, const World& world, bool slopes) {
+void look(Item* item, const World& world) {
   constexpr double kStep = 0.04;
   item->world = world;
   item->predicted = predict_in(*item, world);
-  if (!slopes) return;
   for (const Factor factor : kAllFactors) {
     World other = world;
     other[factor] += kStep;
     item->slope[static_cast<std::size_t>(factor)] =
         std::log(predict_in(*item, other) / item->predicted) / kStep;
   }
-}
-
-template <typename Body>
-void parallel(std::size_t count, Body body) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 2; ++t)
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < count; i = next++) body(i);
-    });
-  for (std::thread& thread : threads) thread.join();
 }
 
 // What is thought of a factor before any step is seen: how far the population's median is from the models,
@@ -143,17 +130,6 @@ constexpr double kCellPower = 0.4;
 // these leave the least error on sources left out (0.03 to 0.1 were tried: 16.3% to 17.1%).
 constexpr double kSourceSd = 0.03, kCellSd = 0.03;
 constexpr int kRounds = 4;
-// What is not fitted here, handed on.
-constexpr const char* kNotOfSteps =
-    "# Of memory: root mean square of the logarithms of published rows' errors, by runtime (`validate "
-    "--published`).\n"
-    "memory_unknown_sd: 0.2\n"
-    "memory { name: \"torchtitan\" sd: 0.08 }\n"
-    "memory { name: \"megatron-deepspeed\" sd: 0.25 }\n"
-    "# Of steps and memory on machines that were calibrated: tests/cluster/accuracy.py's table "
-    "(docs/executor.md).\n"
-    "calibrated_sd: 0.08\n"
-    "calibrated_memory_sd: 0.05\n";
 // With --as: what none of them explains is a cell's.
 constexpr double kAloneSd = 1e-3, kAloneCellSd = 0.15;
 constexpr std::array<std::string_view, 5> kCurrent = {"a100", "h100", "h200", "b200", "gb200"};
@@ -181,7 +157,6 @@ class Fit {
         if (job.workload.transformer && job.workload.transformer->adapters != Adapters::none) continue;
         item.source = std::filesystem::path(file).stem();
         item.model = table.field(row, "model");
-        if (item.model.find("LoRA") != std::string::npos) continue;
         // Frameworks without a profile of their own are told apart by their first words.
         const std::string framework = table.field(row, "framework");
         item.framework = runtime_for(framework).empty() ? framework.substr(0, framework.find_first_of(" (/,"))
@@ -244,8 +219,9 @@ class Fit {
     std::vector<bool> all(items_.size(), true);
     for (int round = 0; round < rounds; ++round) {
       const auto begin = std::chrono::steady_clock::now();
-      parallel(items_.size(), [&](std::size_t i) {
-        look(&items_[i], round == 0 ? items_[i].world : world_of(items_[i], posterior_), true);
+      for_each_in_parallel(static_cast<int>(items_.size()), processors(), [&](int i) {
+        Item& item = items_[static_cast<std::size_t>(i)];
+        look(&item, round == 0 ? item.world : world_of(item, posterior_));
       });
       linearise();
       for (int em = 0; em < 30; ++em) {
@@ -303,70 +279,44 @@ class Fit {
       }
       text += "}\n";
     }
-    return text +
-           fmt::format("site_sd: {:.3f}\nmodel_sd: {:.3f}\nrow_sd: {:.3f}\n", kSiteSd, kCellSd,
-                       typical_noise()) +
-           kNotOfSteps;
+    return text + fmt::format("site_sd: {:.3f}\nmodel_sd: {:.3f}\nrow_sd: {:.3f}\n", kSiteSd, kCellSd,
+                              typical_noise());
   }
 
-  struct Outcome {
-    double error = 0, sd = 0, log_ratio = 0;
-    bool inside = false;
-    const Item* item = nullptr;
-  };
-
   // Predictions of the rows that `out` holds for by a posterior that may not have seen them.
-  std::vector<Outcome> judge(const std::vector<bool>& out, const Posterior& posterior) const {
+  std::vector<Judged> judge(const std::vector<bool>& out, const Posterior& posterior) const {
     std::vector<std::size_t> at;
     for (std::size_t i = 0; i < items_.size(); ++i)
       if (out[i]) at.push_back(i);
-    std::vector<Outcome> outcomes(at.size());
-    parallel(at.size(), [&](std::size_t k) {
+    std::vector<Judged> outcomes(at.size());
+    for_each_in_parallel(static_cast<int>(at.size()), processors(), [&](int i) {
+      const auto k = static_cast<std::size_t>(i);
       const Item& item = items_[at[k]];
-      Outcome& o = outcomes[k];
-      o.item = &item;
       const double predicted = predict_in(item, world_of(item, posterior));
-      o.error = predicted / item.step.measured_s - 1;
-      o.log_ratio = std::log(item.step.measured_s / predicted);
       double variance = typical_noise() * typical_noise() + item.widens * item.widens;
       variance += kSiteSd * kSiteSd + kCellSd * kCellSd;
       const std::vector<Term> terms = mechanism_terms(item);
       for (const Term& a : terms)
         for (const Term& b : terms)
           variance += a.coefficient * b.coefficient * posterior.covariance(a.effect, b.effect);
-      o.sd = std::sqrt(variance);
-      o.inside = std::abs(o.log_ratio) <= 1.645 * o.sd;
+      const double factor = std::exp(1.645 * std::sqrt(variance));
+      outcomes[k] = {predicted, item.step.measured_s, item.step.group,   item.step.label,
+                     item.cell, predicted / factor,   predicted * factor};
     });
     return outcomes;
   }
 
-  static void print_outcomes(const std::string& name, const std::vector<Outcome>& outcomes) {
-    std::vector<double> sizes, by_cell, widths;
-    std::map<std::string, std::pair<double, int>> cells;
-    double bias = 0, inside = 0, sum = 0;
-    for (const Outcome& o : outcomes) {
-      sizes.push_back(std::abs(o.error));
-      sum += std::abs(o.error);
-      bias += o.error;
-      inside += o.inside ? 1 : 0;
-      widths.push_back(std::exp(2 * 1.645 * o.sd));
-      cells[o.item->cell].first += std::abs(o.error);
-      ++cells[o.item->cell].second;
-    }
-    if (sizes.empty()) return;
-    double cell_sum = 0;
-    for (const auto& [cell, s] : cells) {
-      by_cell.push_back(s.first / s.second);
-      cell_sum += by_cell.back();
-    }
-    const auto n = static_cast<double>(sizes.size());
+  static void print_outcomes(const std::string& name, const std::vector<Judged>& outcomes) {
+    if (outcomes.empty()) return;
+    const Figures of = figures(outcomes, 0);
+    std::vector<double> widths;
+    for (const Judged& row : outcomes) widths.push_back(row.high / row.low);
     fmt::print(
         "{:36} {:4} rows mean {:5.1f}% median {:5.1f}% bias {:+6.1f}% | {:3} cells mean {:5.1f}% median "
         "{:5.1f}% | "
         "coverage {:4.0f}% high/low {:.2f}\n",
-        name, sizes.size(), 100 * sum / n, 100 * median(sizes), 100 * bias / n, cells.size(),
-        100 * cell_sum / static_cast<double>(cells.size()), 100 * median(by_cell), 100 * inside / n,
-        median(widths));
+        name, of.rows, 100 * of.mape, 100 * of.median_ape, 100 * of.bias, of.by_cell->cells,
+        100 * of.by_cell->mape, 100 * of.by_cell->median_ape, 100 * *of.coverage, median(widths));
   }
 
   void leave_out(bool by_model, bool each) {
@@ -375,14 +325,14 @@ class Fit {
       return by_model ? item.source + " " + item.model : item.source;
     };
     for (const Item& item : items_) names.insert(name_of_item(item));
-    std::vector<Outcome> pooled;
+    std::vector<Judged> pooled;
     for (const std::string& name : names) {
       std::vector<bool> out, used;
       for (const Item& item : items_) {
         out.push_back(name_of_item(item) == name);
         used.push_back(!out.back());
       }
-      const std::vector<Outcome> outcomes = judge(out, solve(observations_, used, effects_));
+      const std::vector<Judged> outcomes = judge(out, solve(observations_, used, effects_));
       if (each) print_outcomes("left out: " + name, outcomes);
       pooled.insert(pooled.end(), outcomes.begin(), outcomes.end());
     }

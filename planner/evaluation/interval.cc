@@ -41,21 +41,17 @@ void fill(Outlook* outlook, Evaluation* evaluation) {
                                   what_would_narrow(response, outlook->spread())};
 }
 
-std::string words(Basis basis) {
-  return basis == Basis::datasheet ? "from its datasheet" : std::string(name_of(basis));
+std::string words(Foundation foundation) {
+  return foundation == Foundation::datasheet ? "from its datasheet" : std::string(name_of(foundation));
 }
 
 }  // namespace
 
-void add_intervals(std::vector<Evaluation>* evaluations) {
-  if (evaluations->empty()) return;
-  Outlook outlook(evaluations->front().plan.job);
-  for (Evaluation& evaluation : *evaluations) fill(&outlook, &evaluation);
-}
-
-void add_interval(Evaluation* evaluation) {
-  Outlook outlook(evaluation->plan.job);
-  fill(&outlook, evaluation);
+void add_intervals(const std::shared_ptr<const Job>& job,
+                   std::initializer_list<std::span<Evaluation>> evaluations) {
+  Outlook outlook(job);
+  for (const std::span<Evaluation> some : evaluations)
+    for (Evaluation& evaluation : some) fill(&outlook, &evaluation);
 }
 
 std::string what_it_rests_on(const RestsOn& rests_on) {

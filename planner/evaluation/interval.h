@@ -2,17 +2,19 @@
 // would narrow it most.
 #pragma once
 
+#include <initializer_list>
+#include <memory>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "planner/evaluation/evaluation.h"
 
 namespace orrery::planner {
 
-// Fills `interval` of evaluations of one job. The closed form says how the step answers to each factor
+// Fills `interval` of evaluations of `job`'s plans. The closed form says how the step answers to each factor
 // (planner/uncertainty/outlook.h); where the step was simulated, the interval lies around that.
-void add_intervals(std::vector<Evaluation>* evaluations);
-void add_interval(Evaluation* evaluation);
+void add_intervals(const std::shared_ptr<const Job>& job,
+                   std::initializer_list<std::span<Evaluation>> evaluations);
 
 // For people: "rests on: runtime assumed, device fitted, network from its datasheet".
 std::string what_it_rests_on(const RestsOn& rests_on);

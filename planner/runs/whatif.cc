@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 #include <tuple>
 
 #include "base/error.h"
@@ -157,7 +156,7 @@ std::string describe(const Combination& combination) {
 }
 
 std::vector<Answer> plan_points(const std::vector<Point>& points, int jobs, const Progress& progress) {
-  if (jobs <= 0) jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (jobs <= 0) jobs = processors();
   // Most of a search is one process's listing and ordering of plans: points side by side use the processors
   // better than the simulations of one.
   const int count = static_cast<int>(points.size());

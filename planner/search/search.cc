@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/parallel.h"
 #include "planner/evaluation/interval.h"
 #include "planner/evaluation/load.h"
 #include "planner/search/candidates.h"
@@ -133,8 +133,7 @@ class Search {
 
   // Adds them to what is done; their values by the objective.
   std::vector<double> simulate(const std::vector<const Candidate*>& batch) {
-    const int jobs = options_.jobs > 0 ? options_.jobs
-                                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    const int jobs = options_.jobs > 0 ? options_.jobs : processors();
     sim::SimulationOptions simulation;
     simulation.keep_timeline = false;
     std::vector<Plan> plans;
@@ -293,8 +292,7 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
-  add_intervals(&result.plans);
-  add_intervals(&result.pareto);
+  add_intervals(job, {result.plans, result.pareto});
   if (!options.subsets) return result;
   for (Cluster& alone : homogeneous_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "proto/spread.pb.h"
 #include "proto/textproto.h"
-#include "topologies/link_class.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& embedded_spread();
@@ -21,8 +20,7 @@ const proto::Spreads& spreads() {
   static const proto::Spreads read = [] {
     proto::Spreads message;
     for (const EmbeddedFile& file : embedded_spread())
-      if (file.name == "spread")
-        parse_textproto(file.content, "planner/uncertainty/spread.textproto", &message);
+      merge_textproto(file.content, "planner/uncertainty/" + std::string(file.name) + ".textproto", &message);
     return message;
   }();
   return read;
@@ -46,63 +44,44 @@ bool known(Level level, std::string_view name) {
 
 // `orrery calibrate` measures devices and network of one machine together; the catalog's profiles are fitted
 // to what others measured of devices of this kind.
-Basis basis_of(const DeviceProfile& device, const Cluster& cluster) {
-  if (device.calibrated && cluster.communication.calibrated) return Basis::calibrated;
-  return device.calibrated || known(Level::device, device.name) ? Basis::fitted : Basis::datasheet;
+Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
+  if (device.calibrated && cluster.communication.calibrated) return Foundation::calibrated;
+  return device.calibrated || known(Level::device, device.name) ? Foundation::fitted : Foundation::datasheet;
 }
 
 // The links inside nodes by their library's constants, the network by its transport: the less known of both.
-Basis network_basis(const Cluster& cluster, std::string_view network) {
-  if (cluster.communication.calibrated) return Basis::calibrated;
-  switch (links_foundation(cluster)) {
-    case Foundation::fitted:
-      return cluster.nodes() == 1 || known(Level::network, network) ? Basis::fitted : Basis::datasheet;
-    case Foundation::datasheet:
-      return Basis::datasheet;
-    case Foundation::assumed:
-      return Basis::assumed;
-  }
-  return Basis::assumed;
+Foundation network_foundation(const Cluster& cluster, std::string_view network) {
+  if (cluster.communication.calibrated) return Foundation::calibrated;
+  const Foundation links = links_foundation(cluster);
+  if (cluster.nodes() == 1 || known(Level::network, network)) return links;
+  return std::max(links, Foundation::datasheet);
 }
 
 }  // namespace
-
-std::string_view name_of(Basis basis) {
-  switch (basis) {
-    case Basis::calibrated:
-      return "calibrated";
-    case Basis::fitted:
-      return "fitted";
-    case Basis::datasheet:
-      return "datasheet";
-    case Basis::assumed:
-      return "assumed";
-  }
-  return "unknown";
-}
 
 Spread spread_of(const Job& job) {
   const Cluster& cluster = job.cluster;
   // The least known of unlike devices.
   const DeviceProfile* device = nullptr;
-  Basis of_device = Basis::calibrated;
+  Foundation of_device = Foundation::calibrated;
   for (const NodeGroup& group : cluster.groups) {
     const DeviceProfile& profile = cluster.profiles[static_cast<std::size_t>(group.node.profile)];
-    const Basis basis = basis_of(profile, cluster);
-    if (device == nullptr || basis > of_device) device = &profile, of_device = basis;
+    const Foundation own = foundation_of(profile, cluster);
+    if (device == nullptr || own > of_device) device = &profile, of_device = own;
   }
   ORRERY_CHECK(device != nullptr, "a cluster without devices");
   const std::string_view network = network_class(cluster);
   const std::array<std::string_view, kLevels> names = {job.runtime.name, device->name, network};
 
   Spread spread;
-  spread.rests_on.runtime = known(Level::framework, job.runtime.name) ? Basis::fitted : Basis::assumed;
+  spread.rests_on.runtime =
+      known(Level::framework, job.runtime.name) ? Foundation::fitted : Foundation::assumed;
   spread.rests_on.device = of_device;
-  spread.rests_on.network = network_basis(cluster, network);
+  spread.rests_on.network = network_foundation(cluster, network);
   const proto::Spreads& all = spreads();
-  if (spread.rests_on.device == Basis::calibrated) {
+  if (spread.rests_on.device == Foundation::calibrated) {
     // Measured under Orrery's own executor: whatever its software does is in the figures.
-    spread.rests_on.runtime = Basis::calibrated;
+    spread.rests_on.runtime = Foundation::calibrated;
     spread.own = all.calibrated_sd();
     spread.memory = all.calibrated_memory_sd();
   } else {
@@ -113,8 +92,8 @@ Spread spread_of(const Job& job) {
   for (const proto::FactorSpread& factor : all.factor()) {
     const Factor of = factor_from_name(factor.factor());
     const Level level = level_of(of);
-    const bool measured = level == Level::network ? spread.rests_on.network == Basis::calibrated
-                                                  : spread.rests_on.device == Basis::calibrated;
+    const bool measured = level == Level::network ? spread.rests_on.network == Foundation::calibrated
+                                                  : spread.rests_on.device == Foundation::calibrated;
     spread.factor[static_cast<std::size_t>(of)] =
         measured ? 0 : sd_of(factor.member(), names[static_cast<std::size_t>(level)], factor.unknown_sd());
   }

@@ -3,19 +3,14 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <string_view>
 
 #include "planner/uncertainty/factors.h"
+#include "topologies/link_class.h"
 
 namespace orrery::planner {
 
-// How well something is known, best first.
-enum class Basis : std::uint8_t { calibrated, fitted, datasheet, assumed };
-std::string_view name_of(Basis basis);
-
 struct RestsOn {
-  Basis runtime = Basis::assumed, device = Basis::assumed, network = Basis::assumed;
+  Foundation runtime = Foundation::assumed, device = Foundation::assumed, network = Foundation::assumed;
 };
 
 // Standard deviations of natural logarithms.

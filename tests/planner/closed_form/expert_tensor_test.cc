@@ -1,7 +1,6 @@
 // Experts that tensor ranks share, as the planner sees them.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -10,6 +9,7 @@
 #include "planner/space/space.h"
 #include "program/placement.h"
 #include "sim/simulator.h"
+#include "tests/support/closed_form.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -27,20 +27,7 @@ TEST_CASE("with shared experts the bound is never above the simulated step, and 
     const CounterRandom random(4, static_cast<std::uint64_t>(etp));
     for (int i = 0; i < 12; ++i) plans.push_back({job, space[random.bits(i) % space.size()]});
   }
-  sim::SimulationOptions options;
-  options.keep_timeline = false;
-  const auto simulations = sim::simulate_all(plans, options, 2);
-  Estimator estimator(job);
-  std::vector<double> errors;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const StepTimes times = estimator.times(plans[i].choices);
-    INFO(describe(plans[i]) << "; estimate " << times.estimate_s << " simulated "
-                            << simulations[i].step_time_s);
-    CHECK(times.lower_bound_s <= simulations[i].step_time_s * (1 + 1e-9));
-    errors.push_back(std::abs(times.estimate_s / simulations[i].step_time_s - 1));
-  }
-  std::sort(errors.begin(), errors.end());
-  CHECK(errors[errors.size() / 2] < 0.05);
+  test::check_closed_form(plans);
 }
 
 TEST_CASE(

@@ -1,7 +1,6 @@
 // Experts' traffic of a micro-batch beside what is computed of another, as the planner sees it.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -11,6 +10,7 @@
 #include "planner/space/space.h"
 #include "program/schedule.h"
 #include "sim/simulator.h"
+#include "tests/support/closed_form.h"
 #include "tests/support/jobs.h"
 
 namespace orrery::planner {
@@ -27,20 +27,7 @@ TEST_CASE("of overlapped experts the bound is never above the simulated step, an
   REQUIRE_FALSE(space.empty());
   const CounterRandom random(4, 1);
   for (int i = 0; i < 24; ++i) plans.push_back({job, space[random.bits(i) % space.size()]});
-  sim::SimulationOptions options;
-  options.keep_timeline = false;
-  const auto simulations = sim::simulate_all(plans, options, 2);
-  Estimator estimator(job);
-  std::vector<double> errors;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const StepTimes times = estimator.times(plans[i].choices);
-    INFO(describe(plans[i]) << "; estimate " << times.estimate_s << " simulated "
-                            << simulations[i].step_time_s);
-    CHECK(times.lower_bound_s <= simulations[i].step_time_s * (1 + 1e-9));
-    errors.push_back(std::abs(times.estimate_s / simulations[i].step_time_s - 1));
-  }
-  std::sort(errors.begin(), errors.end());
-  CHECK(errors[errors.size() / 2] < 0.05);
+  test::check_closed_form(plans);
 }
 
 TEST_CASE("experts' tokens travel while another micro-batch computes, and take multiprocessors from it") {

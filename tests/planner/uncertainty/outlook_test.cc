@@ -101,8 +101,8 @@ TEST_CASE("what nobody has measured is less certain") {
   auto changed = std::make_shared<Job>(*known);
   changed->runtime.name = "a framework that no table names";
   const Spread sure = spread_of(*known), unsure = spread_of(*changed);
-  CHECK(sure.rests_on.runtime == Basis::fitted);
-  CHECK(unsure.rests_on.runtime == Basis::assumed);
+  CHECK(sure.rests_on.runtime == Foundation::fitted);
+  CHECK(unsure.rests_on.runtime == Foundation::assumed);
   for (const Factor factor : kAllFactors) {
     const auto f = static_cast<std::size_t>(factor);
     CHECK(unsure.factor[f] >= sure.factor[f]);
