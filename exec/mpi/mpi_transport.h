@@ -12,7 +12,7 @@ namespace orrery::exec {
 // all.
 enum class Cutting { never, between_machines, always };
 
-// MPI_Init on construction, MPI_Finalize on destruction; one a process.
+// MPI_Init on construction, the end of MPI on destruction; one a process.
 class MpiWorld {
  public:
   MpiWorld(int* argc, char*** argv);

@@ -28,10 +28,15 @@ void skip_line(int connection) {
 
 }  // namespace
 
-void wait_for_all_ranks() {
-  const char* connection = std::getenv("PMI_FD");
-  if (connection == nullptr) return;
-  if (say(std::atoi(connection), "cmd=barrier_in\n")) skip_line(std::atoi(connection));
+bool leave_job_together() {
+  const char* manager = std::getenv("PMI_FD");
+  if (manager == nullptr) return false;
+  const int connection = std::atoi(manager);
+  for (const std::string_view word : {"cmd=barrier_in\n", "cmd=finalize\n"}) {
+    if (!say(connection, word)) return false;
+    skip_line(connection);
+  }
+  return true;
 }
 
 }  // namespace orrery::exec

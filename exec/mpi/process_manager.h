@@ -3,9 +3,10 @@
 
 namespace orrery::exec {
 
-// Returns when every rank of the job has called it; calls no MPI meanwhile. PMI-1's barrier, over the
-// connection that the process manager has left in $PMI_FD; without one, returns at once. MPI must not be
-// using it.
-void wait_for_all_ranks();
+// Waits until every rank of the job has called it, calls no MPI meanwhile, and takes leave of the process
+// manager: the process may then end without MPI_Finalize. PMI-1's words, over the connection that the process
+// manager has left in $PMI_FD; without one, or if it is closed, returns false. MPI must not be using it, and
+// must not be called again.
+bool leave_job_together();
 
 }  // namespace orrery::exec
