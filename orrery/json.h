@@ -19,6 +19,7 @@ std::string_view profile_of(const Cluster& cluster);
 // plan, with `load` where it was simulated; the kinds of systems beside the search's best plan.
 Json to_json(const Job& job);
 Json to_json(const planner::Evaluation& evaluation);
+Json to_json(const planner::RestsOn& rests_on);
 Json to_json(const planner::Interval& interval);
 Json to_json(const planner::Load& load);
 Json to_json(const std::vector<planner::System>& systems, const planner::Evaluation& best);
