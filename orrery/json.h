@@ -28,6 +28,7 @@ Json to_json(const planner::Validation& validation);
 
 // Answers, by verb.
 Json to_json(const Catalog& catalog);
+Json to_json(const DeviceCheck& check);
 Json to_json(const Cluster& cluster);  // of discover
 Json to_json(const Description& description);
 Json to_json(const Job& job, const planner::SearchResult& result);
