@@ -70,7 +70,7 @@ std::shared_ptr<const Job> job_in(const World& world, const Job& job) {
   runtime.communication_efficiency /= times(Factor::communication);
   runtime.expert_exposed *= times(Factor::experts);
   for (DeviceProfile& device : drawn->cluster.profiles) {
-    device.sustained_clock /= times(Factor::clock);
+    device.training_speed /= times(Factor::clock);
     device.launch_overhead_s *= times(Factor::host);
   }
   CommunicationProfile& fabric = drawn->cluster.communication;
