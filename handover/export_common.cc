@@ -56,6 +56,12 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
       "# {} ranks = tp {} x pp {} x dp {} x cp {}; {} micro-batches of {}; global batch {}, sequence {}.\n",
       c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len);
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
+  const auto& transformer = plan.job->workload.transformer;
+  if (transformer && transformer->fine_tuning.any())
+    text += fmt::format(
+        "# NOTE: the plan is for {}; this launches training of all weights until your script "
+        "freezes them and adds adapters\n",
+        description_of(transformer->fine_tuning));
   return text + "set -euo pipefail\n";
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/space/pins.h"
+#include "workloads/fine_tuning.h"
 
 namespace orrery::planner {
 
@@ -24,5 +25,10 @@ struct Imported {
 Imported import_megatron(std::string_view flags, int layers);
 // The text of a DeepSpeed JSON (0.19.6). Throws UserError naming `file` and the line or the key.
 Imported import_deepspeed(std::string_view text, const std::string& file);
+
+// PEFT's adapter_config.json (0.17) over `tuning`. `layers`: of the model. What says nothing here is added to
+// `ignored`. Throws UserError naming `file` and the key.
+FineTuning import_peft(std::string_view text, const std::string& file, int layers, FineTuning tuning,
+                       std::vector<std::string>* ignored);
 
 }  // namespace orrery::planner

@@ -56,8 +56,12 @@ planner::Imported imported(const Request& request, const Workload& workload) {
 }
 
 // What was said, over what the workload says itself.
-FineTuning fine_tuning_of(const Request& request, const Workload& workload) {
+FineTuning fine_tuning_of(const Request& request, const Workload& workload,
+                          std::vector<std::string>* ignored) {
   FineTuning tuning = workload.transformer ? workload.transformer->fine_tuning : FineTuning{};
+  if (!request.from_peft.empty())
+    tuning = planner::import_peft(read_file(request.from_peft), request.from_peft, workload.layers, tuning,
+                                  ignored);
   tuning.rank = request.lora_rank.value_or(tuning.rank);
   tuning.targets = request.lora_targets.value_or(tuning.targets);
   tuning.alpha = request.lora_alpha.value_or(tuning.alpha);
@@ -98,7 +102,8 @@ Question question_of(const Request& request) {
       throw UserError(fmt::format("no `{}`", key), "expected a file or a name of the catalog");
   auto job = std::make_shared<Job>();
   job->workload = load_workload(request.workload);
-  const FineTuning tuning = fine_tuning_of(request, job->workload);
+  std::vector<std::string> ignored;
+  const FineTuning tuning = fine_tuning_of(request, job->workload, &ignored);
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const planner::Imported imports = imported(request, job->workload);
@@ -119,8 +124,9 @@ Question question_of(const Request& request) {
   training.optimizer =
       request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum : Optimizer::adam);
   training.fused_attention = request.fused_attention.value_or(job->runtime.fused_attention);
+  ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
-          !request.global_batch && !imports.global_batch, imports.ignored};
+          !request.global_batch && !imports.global_batch, std::move(ignored)};
 }
 
 }  // namespace orrery

@@ -32,6 +32,7 @@ struct Request {
   std::optional<double> lora_alpha;
   bool dora = false;
   std::optional<BaseType> quantize_base;
+  std::string from_peft;       // a file
   std::string from_megatron;   // a shell-quoted list of Megatron-LM's arguments
   std::string from_deepspeed;  // a file
   planner::Pins pins;

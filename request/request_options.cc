@@ -118,6 +118,8 @@ void add_fine_tuning(Request& request, std::vector<Setting>& all) {
       count_option(tuning("freeze", "LAYERS",
                           "the embedding and the first so many layers are not trained, nor adapted", "0"),
                    request.freeze, {0, kMostRank}));
+  all.push_back(text_option(tuning("from_peft", "FILE", "PEFT's adapter_config.json; options beside it win"),
+                            request.from_peft));
 }
 
 void add_search(Request& request, std::vector<Setting>& all) {

@@ -19,6 +19,37 @@ constexpr int kLeastTokens = 128;  // of the sequences that are tried
 
 using JobPtr = std::shared_ptr<const Job>;
 
+constexpr int kRank = 16;              // of the adapters that are tried
+constexpr int kMostEstimated = 2'000;  // fitting plans of a change whose times are estimated
+
+// The fastest of the plans that fit, by the closed form, with its memory and its step, in words; of a large
+// space the fastest of its first. Empty where none fits.
+std::string fastest(const JobPtr& job, const Pins& pins) {
+  struct Found {
+    Choices choices;
+    double step_s = 0, bytes = 0;
+  };
+  std::optional<Found> best;
+  try {
+    MemoryModel model(job);
+    Estimator estimator(job);
+    int estimated = 0;
+    for_each_plan(job, pins, [&](const Choices& choices) {
+      if (estimated == kMostEstimated) return;
+      const Memory memory = model.predict(choices);
+      if (!memory.fits()) return;
+      ++estimated;
+      const double step_s = estimator.times(choices).estimate_s;
+      if (!best || step_s < best->step_s) best = {choices, step_s, memory.total};
+    });
+  } catch (const UserError&) {
+    return {};
+  }
+  if (!best) return {};
+  return fmt::format("({} then takes {} and {} a step)", describe(Plan{job, best->choices}),
+                     human_bytes(best->bytes), human_seconds(best->step_s));
+}
+
 // The plan that takes least memory, in words; empty where none fits.
 std::string roomiest(const JobPtr& job, const Pins& pins) {
   std::optional<std::pair<Choices, double>> best;
@@ -82,9 +113,9 @@ std::string with_nodes_as_many(const JobPtr& job, const Pins& pins, int nodes) {
   auto larger = std::make_shared<Job>(*job);
   larger->cluster = with_nodes(larger->cluster, nodes);
   const std::string plan = roomiest(larger, pins);
-  return plan.empty()
-             ? plan
-             : fmt::format("with {} nodes ({} devices) it fits {}", nodes, larger->cluster.devices(), plan);
+  return plan.empty() ? plan
+                      : fmt::format("with {} nodes ({} devices) it fits {}", nodes, larger->cluster.devices(),
+                                    fastest(larger, pins));
 }
 
 // Twice the nodes, four times, …; then the quarters between the first that do and the last that did not.
@@ -115,10 +146,26 @@ std::string with_shorter_sequences(const JobPtr& job, const Pins& pins) {
   for (int seq_len = job->training.seq_len / 2; seq_len >= kLeastTokens; seq_len /= 2) {
     auto shorter = std::make_shared<Job>(*job);
     shorter->training.seq_len = seq_len;
-    if (const std::string plan = roomiest(shorter, pins); !plan.empty())
-      return fmt::format("with sequences of {} tokens it fits {}", seq_len, plan);
+    if (!roomiest(shorter, pins).empty())
+      return fmt::format("with sequences of {} tokens it fits {}", seq_len, fastest(shorter, pins));
   }
   return {};
+}
+
+// What owners of few devices do: the weights stay as they are, in their own precision or in 4 bits.
+std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base) {
+  if (!job->workload.transformer) return {};
+  FineTuning tuning = job->workload.transformer->fine_tuning;
+  if (tuning.base != BaseType::none || (tuning.rank > 0 && base == BaseType::none)) return {};
+  if (tuning.rank == 0) tuning.rank = kRank;
+  tuning.base = base;
+  auto adapted = std::make_shared<Job>(*job);
+  fine_tune(adapted->workload, tuning);
+  const std::string plan = fastest(adapted, pins);
+  if (plan.empty()) return {};
+  const std::string in = base == BaseType::none ? "" : fmt::format(" and `quantize_base` {}", name_of(base));
+  return fmt::format("with adapters beside frozen weights (`lora_rank` {}{}) it fits {}", tuning.rank, in,
+                     plan);
 }
 
 }  // namespace
@@ -131,12 +178,16 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
       candidates.count, describe(Plan{job, candidates.smallest->choices}), human_bytes(memory.total),
       memory.stage, human_bytes(memory.total - memory.capacity), human_bytes(memory.capacity));
   std::vector<std::string> changes = without_a_pin(job, pins);
-  for (const auto change : {with_more_nodes, with_shorter_sequences}) {
-    if (!changes.empty()) break;
-    if (std::string found = change(job, pins); !found.empty()) changes.push_back(std::move(found));
+  // A pin that stands in the way is the nearest; whoever has none chooses among the others by their costs.
+  if (changes.empty()) {
+    for (std::string found :
+         {with_more_nodes(job, pins), with_shorter_sequences(job, pins),
+          with_adapters(job, pins, BaseType::none), with_adapters(job, pins, BaseType::nf4_dq)})
+      if (!found.empty()) changes.push_back(std::move(found));
   }
   if (changes.empty())
-    return text + "; no change of a pin, of the number of nodes or of the sequence length helps";
+    return text +
+           "; no change of a pin, of the number of nodes, of the sequence length or of what is trained helps";
   for (const std::string& change : changes) text += "; " + change;
   return text;
 }

@@ -165,5 +165,32 @@ TEST_CASE("malformed settings are refused in one line") {
   }
 }
 
+TEST_CASE("PEFT's adapter_config.json says rank, targets and layers") {
+  std::vector<std::string> ignored;
+  const FineTuning read = import_peft(
+      R"({"peft_type": "LORA", "r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "down_proj", "lm_head"],
+          "use_dora": true, "layers_to_transform": [2, 3], "rank_pattern": {"q_proj": 4}, "bias": "none",
+          "modules_to_save": null})",
+      "adapter_config.json", 4, {}, &ignored);
+  CHECK(read.rank == 16);
+  CHECK(read.alpha == 32);
+  CHECK(read.targets == (kQuery | kDown));
+  CHECK(read.dora);
+  CHECK(read.frozen_layers == 2);
+  CHECK(ignored == std::vector<std::string>{"target_modules: lm_head", "rank_pattern"});
+  const auto reads = [&](const std::string& more) {
+    return import_peft(R"({"peft_type": "LORA", )" + more + "}", "a.json", 4, {}, &ignored);
+  };
+  CHECK(reads(R"("target_modules": "all-linear")").targets == kAllProjections);
+  CHECK(reads(R"("bias": "none")").targets == (kQuery | kValue));
+  for (const char* wrong :
+       {R"("r": 0)", R"("r": 1.5)", R"("r": "8")", R"("lora_alpha": -1)", R"("use_dora": 1)",
+        R"("target_modules": "q_.*")", R"("target_modules": [1])", R"("target_modules": ["lm_head"])",
+        R"("layers_to_transform": [0, 2])", R"("layers_to_transform": [0, 1, 2, 3, 4])"})
+    CHECK_THROWS_AS(reads(wrong), UserError);
+  CHECK_THROWS_AS(import_peft(R"({"peft_type": "IA3"})", "a.json", 4, {}, &ignored), UserError);
+  CHECK_THROWS_AS(import_peft("[]", "a.json", 4, {}, &ignored), UserError);
+}
+
 }  // namespace
 }  // namespace orrery::planner

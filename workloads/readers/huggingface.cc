@@ -31,6 +31,31 @@ std::string name_from(std::string_view file, std::string_view given, std::string
   return std::string(base.empty() ? type : base);
 }
 
+// What bitsandbytes stores the weights in, which stay as they are beside adapters. (fp4 has as many bits and
+// scales as nf4.)
+BaseType base_type_of(Config& config) {
+  const Json* quantised = config.find("quantization_config");
+  if (quantised == nullptr) return BaseType::none;
+  if (!quantised->is_object())
+    config.fail("quantization_config", "is no object", "expected what bitsandbytes or another is told");
+  const auto says = [&](const char* key) {
+    const auto at = quantised->find(key);
+    return at != quantised->end() && at->is_boolean() && at->get<bool>();
+  };
+  if (says("load_in_8bit")) return BaseType::int8;
+  if (!says("load_in_4bit")) return BaseType::none;
+  return says("bnb_4bit_use_double_quant") ? BaseType::nf4_dq : BaseType::nf4;
+}
+
+// Of others fp8 is how checkpoints of models trained so are stored; what is for inference (gptq, awq) is not
+// what is trained here, and reported as ignored.
+bool ignores_quantisation(Config& config) {
+  const Json* quantised = config.find("quantization_config");
+  if (quantised == nullptr || base_type_of(config) != BaseType::none) return false;
+  const auto method = quantised->find("quant_method");
+  return method == quantised->end() || *method != "fp8";
+}
+
 }  // namespace
 
 Workload workload_from_huggingface(std::string_view text, std::string_view file) {
@@ -58,6 +83,8 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   Transformer t;
   t.family = type;
   model->second(config, &t);
+  t.fine_tuning.base = base_type_of(outer);
+  const bool ignored = ignores_quantisation(outer);
   check_transformer(t, [&](auto, auto what, auto expected) { throw UserError(file, 0, what, expected); });
   const std::string given = outer.text("_name_or_path", "");
   workload.name = name_from(file, given, type);
@@ -69,6 +96,7 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   workload.ignored_keys = config.unread();
   if (nested != nullptr)
     for (std::string& key : outer.unread()) workload.ignored_keys.push_back(std::move(key));
+  if (ignored) workload.ignored_keys.emplace_back("quantization_config");
   return workload;
 }
 

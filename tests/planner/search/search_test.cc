@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "planner/search/candidates.h"
 #include "planner/space/order_choice.h"
 #include "planner/space/space.h"
@@ -229,6 +230,28 @@ TEST_CASE("no plan that fits is an answer: what is short, by how much, and what 
     larger->cluster = with_nodes(larger->cluster, nodes);
     Estimator estimator(larger);
     CHECK(gather(larger, {}, Objective::step_time, 1, estimator).feasible > 0);
+  }
+  SECTION("adapters, a base in 4 bits, shorter sequences, each with its cost") {
+    const auto job = make_job("llama3-8b", "pcie-4090", 1, 4, 1024);
+    const std::string text = refusal(job, {});
+    CHECK_THAT(text, Catch::Contains("(`lora_rank` 16)") &&
+                         Catch::Contains("(`lora_rank` 16 and `quantize_base` nf4-dq)") &&
+                         Catch::Contains("nodes") && Catch::Contains(" a step)"));
+    // Each is what a search for it finds, by the closed form.
+    auto adapted = std::make_shared<Job>(*job);
+    FineTuning tuning;
+    tuning.rank = 16;
+    fine_tune(adapted->workload, tuning);
+    Estimator estimator(adapted);
+    const Candidates found = gather(adapted, {}, Objective::step_time, 1, estimator);
+    REQUIRE(!found.promising.empty());
+    double least = found.promising.front().times.estimate_s;
+    for (const Candidate& candidate : found.promising) least = std::min(least, candidate.times.estimate_s);
+    CHECK_THAT(text, Catch::Contains(human_seconds(least) + " a step)"));
+    CHECK_THAT(refusal(adapted, {}), Catch::Equals(""));
+    // Of 70 billion parameters not even the adapters' base fits.
+    CHECK_THAT(refusal(make_job("llama2-70b", "pcie-4090", 1, 1, 1024), {}),
+               !Catch::Contains("(`lora_rank` 16)"));
   }
   SECTION("a pin that stands in the way") {
     Pins pins;

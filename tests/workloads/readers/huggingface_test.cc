@@ -37,6 +37,20 @@ TEST_CASE("huggingface: hybrids of state-space layers have the published number 
   CHECK(super.ignored_keys.empty());
 }
 
+TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones; other formats are ignored aloud") {
+  const auto quantised = [](const std::string& how) {
+    return parse(llama_with("\"quantization_config\": {" + how + "}"));
+  };
+  const Workload four = quantised(R"("load_in_4bit": true, "bnb_4bit_use_double_quant": true)");
+  CHECK(four.transformer->fine_tuning.base == BaseType::nf4_dq);
+  CHECK(four.ignored_keys.empty());
+  CHECK(quantised(R"("load_in_8bit": true)").transformer->fine_tuning.base == BaseType::int8);
+  CHECK(quantised(R"("quant_method": "gptq", "bits": 4)").ignored_keys ==
+        std::vector<std::string>{"quantization_config"});
+  CHECK(quantised(R"("quant_method": "fp8")").ignored_keys.empty());
+  CHECK_THROWS_AS(parse(llama_with("\"quantization_config\": 4")), UserError);
+}
+
 TEST_CASE("huggingface: a hybrid's pattern must have a letter a layer, of the known kinds") {
   const std::string text =
       "{\n\"model_type\": \"nemotron_h\",\n\"num_hidden_layers\": 3,\n\"hidden_size\": 64,\n"
