@@ -16,6 +16,9 @@ namespace orrery::planner {
 void add_intervals(const std::shared_ptr<const Job>& job,
                    std::initializer_list<std::span<Evaluation>> evaluations);
 
+// The same of one, whose response `outlook` gave.
+void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation);
+
 // For people: "rests on: runtime assumed, device fitted, network from its datasheet".
 std::string what_it_rests_on(const RestsOn& rests_on);
 
