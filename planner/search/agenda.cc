@@ -32,10 +32,12 @@ double likeness(const Choices& a, const Choices& b) {
 }  // namespace
 
 bool same_choice(const Choices& a, const Choices& b) {
+  // How many layers are recomputed is what memory leaves: none, some or all are one choice.
+  if ((a.recompute == Recompute::selective) != (b.recompute == Recompute::selective)) return false;
   const auto choice = [](const Choices& c) {
     return std::tie(c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.degrees, c.micro_batch, c.schedule, c.interleave,
-                    c.zero, c.shard_group, c.recompute, c.sequence_parallel, c.overlap_experts,
-                    c.grad_compression, c.sync, c.servers, c.replica_batches);
+                    c.zero, c.shard_group, c.sequence_parallel, c.overlap_experts, c.grad_compression, c.sync,
+                    c.servers, c.replica_batches);
   };
   return choice(a) == choice(b);
 }

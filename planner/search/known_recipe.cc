@@ -31,6 +31,9 @@ constexpr double kMostTimesParameters = 2, kMostTimesMemory = 4;
 // What a factor of e is worth beside one of the model's size.
 constexpr double kOfSequences = 0.25, kOfDevices = 0.1, kOfMemory = 0.5;
 
+// Recipes so much farther than the nearest count as near; the one that suits best is told of.
+constexpr double kAsNear = 0.25;
+
 double apart(double a, double b) {
   return std::abs(std::log(a / b));
 }
@@ -101,9 +104,19 @@ std::optional<RecipePlan> nearest_recipe(const std::shared_ptr<const Job>& job, 
   for (const proto::Recipe& recipe : recipes().recipe())
     if (const auto far = distance(recipe, *job)) near.emplace_back(*far, &recipe);
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [far, recipe] : near)
-    if (std::optional<RecipePlan> plan = plan_of(*recipe, job, estimator, fillable)) return plan;
-  return {};
+  std::optional<RecipePlan> best;
+  double nearest = 0;
+  for (const auto& [far, recipe] : near) {
+    if (best && far > nearest + kAsNear) break;
+    std::optional<RecipePlan> plan = plan_of(*recipe, job, estimator, fillable);
+    if (!plan) continue;
+    if (!best) nearest = far;
+    const auto before = [](const RecipePlan& a, const RecipePlan& b) {
+      return a.fits != b.fits ? a.fits : a.candidate.times.estimate_s < b.candidate.times.estimate_s;
+    };
+    if (!best || before(*plan, *best)) best = std::move(plan);
+  }
+  return best;
 }
 
 }  // namespace orrery::planner

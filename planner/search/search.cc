@@ -223,7 +223,7 @@ class Search {
                                          beside_recipe(best, *of_recipe_, recipe_->name)};
       result_.why += " " + result_.known_recipe->why;
     }
-    result_.warnings = warnings_about(best, options_.fit_probability);
+    result_.warnings = warnings_about(best, options_.fit_probability, pins_.any_runtime);
     if (best.plan.choices.asynchronous()) {
       result_.why +=
           " A step counts as many samples as a synchronous one; how many more steps stale gradients "

@@ -202,7 +202,8 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
 }
 
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
-  if (best.plan.choices == recipe.plan.choices) return fmt::format("It is what is known of {}.", name);
+  if (best.plan.choices == recipe.plan.choices)
+    return fmt::format("It is a plan that people run ({}).", name);
   const Loss loss = loss_against(best, recipe);
   std::string text = fmt::format("The nearest plan that people run ({}), {}, ", name, describe(recipe.plan));
   if (std::abs(loss.seconds) < kWorthSaying * best.step_time_s())
@@ -221,7 +222,7 @@ std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, cons
   return text + ".";
 }
 
-std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability) {
+std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime) {
   std::vector<std::string> found;
   if (best.interval && best.interval->fit_probability < fit_probability * (1 - 1e-9))
     found.push_back(
@@ -229,7 +230,8 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
                     "nothing that the question leaves fits so surely",
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
-  if (const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices))
+  const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
+  if (unable && !any_runtime)
     found.push_back(fmt::format("{}: the answer is a plan that this runtime cannot run", *unable));
   return found;
 }

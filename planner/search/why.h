@@ -26,8 +26,8 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
 // What a known recipe would take beside the answer: one sentence.
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name);
 // What the answer must be warned of: memory that is likelier to be short than was asked for, and what its
-// runtime cannot run.
-std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability);
+// runtime cannot run, unless any runtime was asked for.
+std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime);
 
 // `ranked`: simulated plans, best first, at least one.
 std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sensitivity>& changes);

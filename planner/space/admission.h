@@ -37,7 +37,11 @@ class Admission {
   void admit_unexecutable();
 
   // Only what the runtime can run is proposed, with what the pins ask of it, unless that leaves nothing.
-  bool only_able() const { return runtime_.abilities.has_value(); }
+  // Only pins can be what asks for more.
+  bool only_able() const {
+    const bool asked = pins_.dp || pins_.pp || pins_.stage_layers || pins_.zero || pins_.shard_group;
+    return asked && runtime_.abilities.has_value();
+  }
   void admit_unable();
 
   // Nothing is left: says why, in the words of the first check that refused what came furthest.

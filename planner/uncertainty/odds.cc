@@ -25,7 +25,7 @@ std::array<std::uint64_t, kDimensions> chosen(const Choices& c) {
           both(c.ep, c.overlap_experts),
           static_cast<std::uint64_t>(c.micro_batch),
           both(static_cast<int>(c.schedule), c.interleave),
-          static_cast<std::uint64_t>(c.recompute),
+          static_cast<std::uint64_t>(c.recompute == Recompute::selective),
           both(both(c.zero, c.shard_group),
                both(static_cast<int>(c.sync), static_cast<int>(c.grad_compression)))};
 }
