@@ -160,6 +160,23 @@ std::string result_text(const planner::GoodputQuestion& question, const planner:
   return figures.cost_usd || figures.energy_j ? text + "\n" : text;
 }
 
+std::string interval_text(const planner::GoodputAnswer& answer) {
+  if (!answer.interval)
+    return "no interval: where its steps take longer than predicted the run may not end\n";
+  const planner::GoodputInterval& interval = *answer.interval;
+  std::string text =
+      fmt::format("90% of such runs, failures and what is not known of a step together, take {} to {}",
+                  human_duration(interval.time_s.low), human_duration(interval.time_s.high));
+  if (interval.cost_usd)
+    text += fmt::format(", {} to {} USD", usd(interval.cost_usd->low), usd(interval.cost_usd->high));
+  if (interval.energy_j)
+    text += fmt::format(", {} to {} MWh", megawatt_hours(interval.energy_j->low),
+                        megawatt_hours(interval.energy_j->high));
+  return text + fmt::format("; goodput {} to {}; {}\n", percent(interval.goodput.low),
+                            percent(interval.goodput.high),
+                            what_it_rests_on(interval.rests_on, interval.narrowed_by));
+}
+
 int run(const Options& options) {
   const GoodputRequest request = request_of(options);
   const Goodput result = goodput(request);
@@ -170,7 +187,7 @@ int run(const Options& options) {
   options.output.print(head_text(request.plan, question.run));
   options.output.print(failures_text(options, question, answer.figures));
   options.output.print(checkpoint_text(options, question, result.checkpoint, answer.figures.every));
-  options.output.print(result_text(question, answer.figures));
+  options.output.print(result_text(question, answer.figures) + interval_text(answer));
   options.output.print("\n" + time_table(answer.figures) + "\n" + choices_table(answer));
   return 0;
 }

@@ -185,15 +185,19 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
   return table(head, rows);
 }
 
+std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string& narrowed_by) {
+  return fmt::format("this rests on: {}. Narrowed most by {}.", planner::what_it_rests_on(rests_on),
+                     narrowed_by);
+}
+
 std::string interval_line(const planner::Evaluation& evaluation) {
   if (!evaluation.interval) return "";
   const planner::Interval& interval = *evaluation.interval;
-  return fmt::format(
-      "90% of such steps take {} to {} and {} to {} of {}; this rests on: {}. Narrowed most by {}.\n",
-      human_seconds(interval.step_time_s.low), human_seconds(interval.step_time_s.high),
-      human_bytes(interval.memory_bytes.low), human_bytes(interval.memory_bytes.high),
-      human_bytes(evaluation.memory.capacity), planner::what_it_rests_on(interval.rests_on),
-      interval.narrowed_by);
+  return fmt::format("90% of such steps take {} to {} and {} to {} of {}; {}\n",
+                     human_seconds(interval.step_time_s.low), human_seconds(interval.step_time_s.high),
+                     human_bytes(interval.memory_bytes.low), human_bytes(interval.memory_bytes.high),
+                     human_bytes(evaluation.memory.capacity),
+                     what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
 
 std::string load_table(const planner::Load& load) {

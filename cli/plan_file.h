@@ -31,6 +31,8 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans);
 // One line: the interval of a plan's step and memory, what it rests on and what would narrow it; empty where
 // there is none.
 std::string interval_line(const planner::Evaluation& evaluation);
+// Its end: "this rests on: …. Narrowed most by …."
+std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string& narrowed_by);
 // What each stage and each replica of a plan has to do, one a line.
 std::string load_table(const planner::Load& load);
 

@@ -7,6 +7,7 @@ namespace orrery::cli {
 
 Command catalog_command();
 Command describe_command();
+Command device_command();
 Command discover_command();
 Command plan_command();
 Command whatif_command();

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 
 namespace orrery::cli {
 namespace {
@@ -65,6 +66,12 @@ void align_left(std::vector<std::string>& head, std::vector<std::vector<std::str
   for (auto& row : rows) row.back().resize(width, ' ');
 }
 
+// "31.2 to 36.9": in which 90% of such trainings lie.
+std::string range_text(double value, const whatif::Total& total) {
+  return fmt::format("{} to {}", whatif::readable(value * total.of_total.low),
+                     whatif::readable(value * total.of_total.high));
+}
+
 struct Column {
   std::string name;
   std::function<std::string(std::size_t)> cell;  // of a point
@@ -107,6 +114,11 @@ std::vector<Column> columns_of(const whatif::Result& result) {
   add_total(
       goal.asked ? "days" : "hours", [](const auto& total) { return std::optional(total.time_s); },
       goal.asked ? kSecondsPerDay : kSecondsPerHour);
+  columns.push_back({"90% of such", [&](std::size_t i) {
+                       const whatif::Total& total = *result.totals[i];
+                       return range_text(total.time_s / (goal.asked ? kSecondsPerDay : kSecondsPerHour),
+                                         total);
+                     }});
   add_total_if_known(
       "USD", [](const auto& total) { return total.cost_usd; }, 1);
   add_total_if_known(
@@ -149,7 +161,29 @@ std::string sentence(const whatif::Result& result, const char* what, std::size_t
   if (total.cost_usd) text += fmt::format(", {} USD", whatif::readable(*total.cost_usd));
   if (total.energy_j)
     text += fmt::format(", {} MWh", whatif::readable(*total.energy_j / kJoulesPerMegawattHour));
-  return text + (result.goal.asked ? "" : fmt::format(" for 1e9 {}", result.goal.unit())) + ".\n";
+  if (!result.goal.asked) text += fmt::format(" for 1e9 {}", result.goal.unit());
+  const double unit_s = result.goal.asked ? kSecondsPerDay : kSecondsPerHour;
+  text += fmt::format("; 90% of such trainings take {} {}", range_text(total.time_s / unit_s, total),
+                      result.goal.asked ? "days" : "hours");
+  if (total.cost_usd) text += fmt::format(" and {} USD", range_text(*total.cost_usd, total));
+  return text + ".\n";
+}
+
+// One line where all points rest on the same; else a line for each of what they rest on, with its first
+// point.
+std::string foundations(const whatif::Result& result) {
+  std::vector<std::pair<std::string, std::string>> lines;  // what, of which point
+  for (std::size_t i = 0; i < result.points.size(); ++i) {
+    if (!result.answers[i].best) continue;
+    const planner::Interval& interval = *result.answers[i].best->evaluation.interval;
+    const std::string what = what_it_rests_on(interval.rests_on, interval.narrowed_by);
+    if (std::none_of(lines.begin(), lines.end(), [&](const auto& line) { return line.first == what; }))
+      lines.emplace_back(what, whatif::describe(result.points[i].vary));
+  }
+  if (lines.size() == 1) return "All of " + lines.front().first + "\n";
+  std::string text;
+  for (const auto& [what, where] : lines) text += fmt::format("From {}: {}\n", where, what);
+  return text;
 }
 
 // What is not known of the clusters, each once.
@@ -210,7 +244,7 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
   text += "\n" + points_table(result) + "\n";
   if (result.selection.fastest) text += sentence(result, "Fastest", *result.selection.fastest);
   if (result.selection.cheapest) text += sentence(result, "Cheapest", *result.selection.cheapest);
-  return text + refusals(result) + unknowns(result) + how_sure(result);
+  return text + foundations(result) + refusals(result) + unknowns(result) + how_sure(result);
 }
 
 }  // namespace orrery::cli

@@ -152,7 +152,7 @@ double product_seconds_at(const Product& product, DType precision, const DeviceP
 }  // namespace
 
 double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
-  return product_seconds_at(product, precision, device, device.sustained_clock);
+  return product_seconds_at(product, precision, device, device.sustained_clock * device.training_speed);
 }
 
 double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
@@ -174,7 +174,7 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
   const double width =
       head_dim > 0 ? (1 + model.half_head_dim / 128) / (1 + model.half_head_dim / head_dim) : 1;
   return flops / (efficiency * ramp * occupied * width * device.peak_flops_per_s[static_cast<int>(type)] *
-                  device.sustained_clock);
+                  device.sustained_clock * device.training_speed);
 }
 
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {
@@ -349,9 +349,11 @@ double slowest_of(const Cluster& cluster, const DeviceProfile& device) {
 ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
     : plan_(&plan), device_(&device), shard_(shard_of(plan)) {
   const RuntimeProfile& runtime = plan.job->runtime;
-  launch_s_ = device.kind == DeviceKind::gpu
-                  ? (runtime.kernel_launch_s > 0 ? runtime.kernel_launch_s : device.launch_overhead_s)
-                  : 0;
+  // A device without a launch's time runs a step as one compiled program, whatever the software does
+  // elsewhere.
+  launch_s_ = device.kind != DeviceKind::gpu || device.launch_overhead_s <= 0 ? 0
+              : runtime.kernel_launch_s > 0                                   ? runtime.kernel_launch_s
+                                                                              : device.launch_overhead_s;
   keep_ = kept_speed(plan.choices.world(), plan.job->cluster, device) / slowest_of(plan.job->cluster, device);
   ProductTimes times(device);
   const std::vector<Operator>& operators = plan.job->workload.operators;

@@ -9,6 +9,7 @@
 #include "evidence/pattern.h"
 #include "evidence/rules.h"
 #include "proto/evidence.pb.h"
+#include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 
 namespace orrery::evidence {
@@ -73,7 +74,7 @@ void join_nodes(const proto::PublishedNetwork& fabric, int joined, Cluster* clus
     node.nic.count = node.devices;
   }
   node.nic.latency_s = fabric.latency_s();
-  cluster->fabric.transport = transport_from(fabric.transport());
+  cluster->fabric.transport = transport_from_name(fabric.transport());
   node.nic.direct = cluster->fabric.transport != Transport::tcp;
   deal_ports(&node);
   cluster->communication.network_efficiency = fabric.efficiency();

@@ -10,6 +10,7 @@
 #include "evidence/pattern.h"
 #include "evidence/rules.h"
 #include "proto/evidence.pb.h"
+#include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 
 namespace orrery::evidence {
@@ -49,7 +50,7 @@ bool read_network(const std::string& words, Cluster* cluster, int* slices) {
       ports = devices;
       gigabits = number("device_gigabits");
     }
-    set_ports(ports, gigabits, transport_from(known.transport()), cluster);
+    set_ports(ports, gigabits, transport_from_name(known.transport()), cluster);
     return true;
   }
   return false;
@@ -172,13 +173,6 @@ void join_alike(NodeType* node, int links) {
   const auto devices = static_cast<std::size_t>(node->devices);
   node->intra.mesh_links.assign(devices * devices, links);
   for (std::size_t d = 0; d < devices; ++d) node->intra.mesh_links[d * (devices + 1)] = 0;
-}
-
-Transport transport_from(const std::string& name) {
-  if (name == "infiniband") return Transport::infiniband;
-  if (name == "roce") return Transport::roce;
-  if (name == "tcp") return Transport::tcp;
-  throw InternalError("evidence/data/machines.textproto has the transport '" + name + "'");
 }
 
 Cluster as_many(Cluster cluster, int devices, std::vector<Assumed>* assumed) {

@@ -26,7 +26,6 @@ Cluster cluster_with_device(const std::string& words, const std::string& lacking
 void deal_ports(NodeType* node);
 // Every pair of devices of a node of an NVLink mesh is joined by so many links.
 void join_alike(NodeType* node, int links);
-Transport transport_from(const std::string& name);
 
 // The machine of a training step, as the columns of its row have it.
 struct StepMachine {

@@ -80,6 +80,13 @@ std::string runtime_for(std::string_view framework) {
   return best;
 }
 
+std::string cell_of(std::string_view source, std::string_view model, const Plan& plan) {
+  const Cluster& cluster = plan.job->cluster;
+  return fmt::format("{}|{}|{}|{}", source, model,
+                     cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].name,
+                     name_of(plan.job->training.precision));
+}
+
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
   return changed(profile_named(name), changes);
 }

@@ -50,6 +50,8 @@ planner::Evaluation predict(const Plan& plan);
 // The runtime profile that stands for a framework: the one with the longest name that is a part of it,
 // upper and lower case alike (evidence/data/frameworks.textproto); empty: none.
 std::string runtime_for(std::string_view framework);
+// What counts once where rows are weighed: a source's model on a device in a precision.
+std::string cell_of(std::string_view source, std::string_view model, const Plan& plan);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
 

@@ -103,8 +103,7 @@ PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::st
     if (row.measured_s > 0) {
       const double predicted_s = evaluation.estimate_s;
       judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
-      const std::string cell = source + "|" + judged.model + "|" + *judged.device + "|" +
-                               std::string(name_of(row.plan.job->training.precision));
+      const std::string cell = cell_of(source, judged.model, row.plan);
       predicted->push_back(
           {0, {predicted_s, row.measured_s, row.group, row.label, cell}, evaluation.memory.fits(), row.plan});
     } else {

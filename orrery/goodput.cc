@@ -126,6 +126,7 @@ planner::GoodputQuestion question_of(const GoodputRequest& request, const planne
   question.seed = request.seed;
   question.usd_per_s = planner::usd_per_s(cluster);
   question.idle_power_w = idle_power_w(cluster);
+  question.step_draws = planner::step_draws(request.plan);
   return question;
 }
 

@@ -19,6 +19,7 @@ std::string_view profile_of(const Cluster& cluster);
 // plan, with `load` where it was simulated; the kinds of systems beside the search's best plan.
 Json to_json(const Job& job);
 Json to_json(const planner::Evaluation& evaluation);
+Json to_json(const planner::RestsOn& rests_on);
 Json to_json(const planner::Interval& interval);
 Json to_json(const planner::Load& load);
 Json to_json(const std::vector<planner::System>& systems, const planner::Evaluation& best);
@@ -27,6 +28,7 @@ Json to_json(const planner::Validation& validation);
 
 // Answers, by verb.
 Json to_json(const Catalog& catalog);
+Json to_json(const DeviceCheck& check);
 Json to_json(const Cluster& cluster);  // of discover
 Json to_json(const Description& description);
 Json to_json(const Job& job, const planner::SearchResult& result);

@@ -26,6 +26,21 @@ Json to_json(const Catalog& catalog) {
           {"links", list_of(catalog.links)},         {"runtimes", list_of(catalog.runtimes)}};
 }
 
+Json to_json(const DeviceCheck& check) {
+  Json devices = Json::array();
+  for (const DeviceOutlook& outlook : check.outlooks) {
+    Json narrowed_by = Json::array();
+    for (const auto& [measurement, share] : outlook.measurements)
+      narrowed_by.push_back({{"measurement", measurement}, {"share", share}});
+    devices.push_back({{"name", outlook.device},
+                       {"step_time_low", outlook.step.low},
+                       {"step_time_high", outlook.step.high},
+                       {"rests_on", to_json(outlook.rests_on)},
+                       {"narrowed_by", narrowed_by}});
+  }
+  return {{"implausible", check.review.implausible}, {"assumed", check.review.assumed}, {"devices", devices}};
+}
+
 Json to_json(const Cluster& cluster) {
   Json groups = Json::array();
   for (const NodeGroup& group : cluster.groups) {

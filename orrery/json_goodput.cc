@@ -5,6 +5,9 @@ namespace orrery {
 using namespace planner;
 namespace {
 
+constexpr double kSecondsPerDay = 86400;
+constexpr double kJoulesPerMegawattHour = 3.6e9;
+
 Json to_json(const Distribution& distribution) {
   return {{"mean", distribution.mean},
           {"p5", distribution.p5},
@@ -15,6 +18,22 @@ Json to_json(const Distribution& distribution) {
 void add_bill(const GoodputFigures& figures, Json& json) {
   if (figures.cost_usd) json["cost_usd"] = *figures.cost_usd;
   if (figures.energy_j) json["energy_j"] = *figures.energy_j;
+}
+
+void add_range(const std::string& name, const Range& range, double unit, Json& json) {
+  json[name + "_low"] = range.low / unit;
+  json[name + "_high"] = range.high / unit;
+}
+
+void add_interval(const GoodputInterval& interval, Json& json) {
+  json["step_time_low_s"] = interval.step_time_s.low;
+  json["step_time_high_s"] = interval.step_time_s.high;
+  add_range("goodput", interval.goodput, 1, json);
+  add_range("days", interval.time_s, kSecondsPerDay, json);
+  if (interval.cost_usd) add_range("usd", *interval.cost_usd, 1, json);
+  if (interval.energy_j) add_range("mwh", *interval.energy_j, kJoulesPerMegawattHour, json);
+  json["rests_on"] = orrery::to_json(interval.rests_on);
+  json["narrowed_by"] = interval.narrowed_by;
 }
 
 Json to_json(const Alternative& alternative) {
@@ -70,6 +89,7 @@ Json to_json(const Goodput& goodput) {
                  {"daly_interval_s", daly_interval_s(run.checkpoint.stall_s, mtti_s)},
                  {"young_interval_s", young_interval_s(run.checkpoint.stall_s, mtti_s)}}}};
   add_bill(figures, json);
+  if (answer.interval) add_interval(*answer.interval, json);
   json["alternatives"] = Json::array();
   for (const Alternative& alternative : answer.alternatives)
     json["alternatives"].push_back(to_json(alternative));

@@ -97,16 +97,19 @@ std::string_view profile_of(const Cluster& cluster) {
   return calibrated ? "calibrated" : "datasheet";
 }
 
+Json to_json(const RestsOn& rests_on) {
+  return {{"runtime", name_of(rests_on.runtime)},
+          {"device", name_of(rests_on.device)},
+          {"network", name_of(rests_on.network)}};
+}
+
 Json to_json(const Interval& interval) {
   return {{"step_time_low_s", interval.step_time_s.low},
           {"step_time_high_s", interval.step_time_s.high},
           {"memory_low_bytes", interval.memory_bytes.low},
           {"memory_high_bytes", interval.memory_bytes.high},
           {"fit_probability", interval.fit_probability},
-          {"rests_on",
-           {{"runtime", name_of(interval.rests_on.runtime)},
-            {"device", name_of(interval.rests_on.device)},
-            {"network", name_of(interval.rests_on.network)}}},
+          {"rests_on", to_json(interval.rests_on)},
           {"narrowed_by", interval.narrowed_by}};
 }
 

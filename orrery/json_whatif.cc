@@ -8,11 +8,17 @@ using namespace planner::whatif;
 namespace {
 
 constexpr double kSecondsPerDay = 86400;
+constexpr double kJoulesPerMegawattHour = 3.6e9;
 
 // A number where it is written as JSON writes one.
 Json value_json(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_number() ? parsed : Json(text);
+}
+
+void add_range(const std::string& name, double value, const Total& total, Json& json) {
+  json[name + "_low"] = value * total.of_total.low;
+  json[name + "_high"] = value * total.of_total.high;
 }
 
 void add_total(Json& point, const Total& total, const Goal& goal) {
@@ -21,6 +27,9 @@ void add_total(Json& point, const Total& total, const Goal& goal) {
   whole["device_hours"] = total.device_hours;
   if (total.cost_usd) whole["cost_usd"] = *total.cost_usd;
   if (total.energy_j) whole["energy_j"] = *total.energy_j;
+  add_range("days", total.time_s / kSecondsPerDay, total, whole);
+  if (total.cost_usd) add_range("usd", *total.cost_usd, total, whole);
+  if (total.energy_j) add_range("mwh", *total.energy_j / kJoulesPerMegawattHour, total, whole);
   if (goal.asked)
     point.update(whole);
   else

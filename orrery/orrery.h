@@ -21,6 +21,7 @@
 #include "handover/export.h"
 #include "handover/import.h"
 #include "orrery/describe.h"
+#include "orrery/device.h"
 #include "orrery/discover.h"
 #include "orrery/goodput.h"
 #include "orrery/validate.h"

@@ -34,6 +34,10 @@ struct Accepted : FieldCheck {
     return value == 0 ? 1 : fraction(field, value);
   }
   double tile(std::string_view field, double value) const { return value == 0 ? 1 : positive(field, value); }
+  double speed(std::string_view field, double value) const {
+    if (value == 0) return 1;
+    return positive(field, value);
+  }
   double gain(std::string_view field, double value) const {
     return value == 0 ? 1 : 1 + not_negative(field, value - 1);
   }

@@ -72,6 +72,7 @@ enum class DeviceKind { gpu, cpu };
   FIELD(double, overlap_slowdown, 0, not_negative) \
   FIELD(double, speed_spread, 0, not_negative) \
   FIELD(double, sustained_clock, 1, fraction_or_one) \
+  FIELD(double, training_speed, 1, speed) \
   FIELD(double, power_loss, 0, not_negative) \
   FIELD(double, power_ramp_s, 0, not_negative) \
   FIELD(double, reference_s, 0, not_negative) \

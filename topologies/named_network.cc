@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -17,6 +19,12 @@ const std::vector<EmbeddedFile>& embedded_networks();
 
 namespace {
 
+constexpr std::array<std::pair<std::string_view, Transport>, 4> kTransports = {{
+    {"infiniband", Transport::infiniband},
+    {"roce", Transport::roce},
+    {"tcp", Transport::tcp},
+    {"host", Transport::host},
+}};
 constexpr int kNodesPerLeaf = 16;  // of a tree that was none before
 
 proto::NamedNetwork parsed(const EmbeddedFile& file) {
@@ -34,11 +42,6 @@ proto::NamedNetwork named(std::string_view name) {
   throw UserError(fmt::format("unknown network '{}'", name), suggestion(name, known));
 }
 
-Transport transport_of(const proto::NamedNetwork& network) {
-  if (network.transport() == "tcp") return Transport::tcp;
-  return network.transport() == "roce" ? Transport::roce : Transport::infiniband;
-}
-
 void set_ports(const proto::NamedNetwork& network, NodeType& node) {
   const int wanted = network.ports() > 0 ? network.ports() : node.devices;
   const int ports = std::min(wanted, node.devices);
@@ -51,7 +54,7 @@ void set_ports(const proto::NamedNetwork& network, NodeType& node) {
 }
 
 void set_fabric(const proto::NamedNetwork& network, bool rails, Fabric& fabric) {
-  fabric.transport = transport_of(network);
+  fabric.transport = transport_from_name(network.transport());
   fabric.switch_latency_s = network.switch_latency_s();
   fabric.link_bandwidth_bytes_per_s = fabric.global_bandwidth_bytes_per_s = 0;
   if (fabric.kind == FabricKind::torus || fabric.kind == FabricKind::dragonfly)
@@ -63,6 +66,18 @@ void set_fabric(const proto::NamedNetwork& network, bool rails, Fabric& fabric) 
 }
 
 }  // namespace
+
+std::string_view name_of(Transport transport) {
+  for (const auto& [name, named] : kTransports)
+    if (named == transport) return name;
+  throw InternalError("a transport without a name");
+}
+
+Transport transport_from_name(std::string_view name) {
+  for (const auto& [known, transport] : kTransports)
+    if (known == name) return transport;
+  throw UserError(fmt::format("unknown transport '{}'", name), "expected infiniband, roce, tcp or host");
+}
 
 std::vector<CatalogEntry> catalog_networks() {
   std::vector<CatalogEntry> entries;

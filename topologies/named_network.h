@@ -10,6 +10,10 @@
 
 namespace orrery {
 
+// What files call a transport: "infiniband" "roce" "tcp" "host". Throws UserError on another name.
+std::string_view name_of(Transport transport);
+Transport transport_from_name(std::string_view name);
+
 std::vector<CatalogEntry> catalog_networks();  // sorted by name
 
 // The same cluster, its nodes joined by the network of that name: ports, transport and latencies are the

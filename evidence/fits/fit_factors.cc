@@ -2,11 +2,14 @@
 // once: what frameworks, devices and networks differ by are draws from populations, and what no mechanism
 // explains is a source's, a cell's (a source, model, device and precision) or a row's own.
 //
-//   fit_factors [--as RUNTIME --since YEAR] [--spread FILE] TABLES…
+//   fit_factors [--as RUNTIME --since YEAR] [--write DIRECTORY] [--rows FILE] TABLES…
 //
 // --as: rows of that year and later, of dense models on A100, H100, H200, B200 and GB200, as if that runtime
 // was named, frameworks, devices and networks alike: the medians are then what a default should say.
-// --spread: write planner/uncertainty/spread.textproto.
+// --write: into the sources at DIRECTORY: runtimes' scalars, devices' training_speed and what is left
+// uncertain (planner/uncertainty/spread.textproto); with --as, that runtime's scalars alone. What is written
+// has no part in the fit: writing twice writes the same.
+// --rows: each row as its source left out predicts it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,13 +55,13 @@ struct Item {
 
 // What stands for nothing: a runtime whose scalars are the population's before anything is fitted.
 struct Base {
-  double matmul = 1, attention = 1, vector = 1, communication = 1, host_s = 5e-6, waiting_s = 5e-5,
+  double matmul = 1, attention = 1, vector = 1, communication = 1, host_s = 6e-6, waiting_s = 5e-5,
          experts = 0.5;
 };
 constexpr Base kBase;
 
 // The job with the population's scalars, and in *world what its own profile said in their place.
-std::shared_ptr<const Job> neutral(const Job& job, World* world) {
+std::shared_ptr<const Job> neutral(const Job& job, bool devices_too, World* world) {
   auto plain = std::make_shared<Job>(job);
   RuntimeProfile& r = plain->runtime;
   const auto move = [&](Factor factor, double* field, double base, double least, bool time) {
@@ -73,6 +76,11 @@ std::shared_ptr<const Job> neutral(const Job& job, World* world) {
   move(Factor::host, &r.kernel_launch_s, kBase.host_s, 1e-6, true);
   move(Factor::waiting, &r.collective_overhead_s, kBase.waiting_s, 2e-6, true);
   move(Factor::experts, &r.expert_exposed, kBase.experts, 0.05, true);
+  if (!devices_too) return plain;
+  (*world)[Factor::clock] =
+      -std::log(plain->cluster.profiles[static_cast<std::size_t>(plain->cluster.groups.front().node.profile)]
+                    .training_speed);
+  for (DeviceProfile& device : plain->cluster.profiles) device.training_speed = 1;
   return plain;
 }
 
@@ -99,6 +107,19 @@ struct Belief {
   double population_sd = 0.1, member_sd = 0.1;
 };
 
+// Networks are what benchmarks of collectives say: that steps are slower than these are frameworks' doing.
+// What is left uncertain of them is stated, not fitted: what a fit with a free location left.
+constexpr double kBenchmarkedSd = 0.03;
+struct Stated {
+  double known_sd = 0, unknown_sd = 0;
+};
+
+Stated stated_of(Factor factor) {
+  if (factor == Factor::between) return {0.10, 0.20};
+  if (factor == Factor::latency) return {0.40, 0.60};
+  return {};
+}
+
 Belief belief_of(Factor factor) {
   switch (factor) {
     case Factor::matmul:
@@ -106,18 +127,18 @@ Belief belief_of(Factor factor) {
     case Factor::attention:
       return {0.30, 0.30};
     case Factor::vector:
-      return {0.45, 0.45};
+      return {0.30, 0.30};
     case Factor::clock:
       return {0.07, 0.12};
-    case Factor::host:
+    case Factor::host:  // some microseconds a kernel, whatever launches it
+      return {0.4, 0.8};
     case Factor::waiting:
-      return {1.5, 1.2};
+      return {0.8, 0.8};
     case Factor::communication:
       return {0.22, 0.22};
     case Factor::between:
-      return {0.22, 0.15};
     case Factor::latency:
-      return {0.45, 0.45};
+      return {kBenchmarkedSd, kBenchmarkedSd};
     case Factor::experts:
       return {0.45, 0.30};
   }
@@ -130,6 +151,8 @@ constexpr double kCellPower = 0.4;
 // these leave the least error on sources left out (0.03 to 0.1 were tried: 16.3% to 17.1%).
 constexpr double kSourceSd = 0.03, kCellSd = 0.03;
 constexpr int kRounds = 4;
+// Of frameworks of fewer nothing is written.
+constexpr std::size_t kFewestCells = 2;
 // With --as: what none of them explains is a cell's.
 constexpr double kAloneSd = 1e-3, kAloneCellSd = 0.15;
 constexpr std::array<std::string_view, 5> kCurrent = {"a100", "h100", "h200", "b200", "gb200"};
@@ -160,12 +183,12 @@ class Fit {
         // Frameworks without a profile of their own are told apart by their first words.
         const std::string framework = table.field(row, "framework");
         item.framework = runtime_for(framework).empty() ? framework.substr(0, framework.find_first_of(" (/,"))
-                                                        : runtime_for(framework);
+                                                        : job.runtime.name;
         item.widens = widening(item.step.assumed);
         item.device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
         item.network = planner::network_class(job.cluster);
-        item.cell = item.source + "|" + item.model + "|" + item.device + "|" + table.field(row, "precision");
-        item.step.plan.job = neutral(job, &item.world);
+        item.cell = cell_of(item.source, item.model, item.step.plan);
+        item.step.plan.job = neutral(job, !alone_, &item.world);
         items_.push_back(std::move(item));
       } catch (const Unreadable&) {
       } catch (const UserError& e) {
@@ -193,7 +216,9 @@ class Fit {
     for (const Factor factor : kAllFactors) {
       const auto f = static_cast<std::size_t>(factor);
       const Belief belief = belief_of(factor);
-      population_group_[f] = add_group(belief.population_sd, 1e6);
+      // What devices and networks are is known where a runtime alone is asked for.
+      const bool asked = !alone_ || level_of(factor) == planner::Level::framework;
+      population_group_[f] = add_group(asked ? belief.population_sd : kAloneSd, 1e6);
       member_group_[f] = add_group(alone_ ? kAloneSd : belief.member_sd, alone_ ? 1e6 : 20);
     }
     source_group_ = add_group(alone_ ? kAloneSd : kSourceSd, 1e6);
@@ -266,8 +291,11 @@ class Fit {
       const auto f = static_cast<std::size_t>(factor);
       const int population = index_.at({population_group_[f], std::string(name_of(factor))});
       const double tau = effects_.sd[static_cast<std::size_t>(member_group_[f])];
+      const Stated stated = stated_of(factor);
       text += fmt::format("factor {{\n  factor: \"{}\"\n  unknown_sd: {:.3f}\n", name_of(factor),
-                          std::sqrt(posterior_.covariance(population, population) + tau * tau));
+                          stated.unknown_sd > 0
+                              ? stated.unknown_sd
+                              : std::sqrt(posterior_.covariance(population, population) + tau * tau));
       for (std::size_t i = 0; i < effects_.group.size(); ++i) {
         if (effects_.group[i] != member_group_[f]) continue;
         const auto at = static_cast<Eigen::Index>(i);
@@ -275,12 +303,57 @@ class Fit {
                                 posterior_.covariance(at, at) + 2 * posterior_.covariance(population, at);
         const std::string member = names_[i].substr(name_of(factor).size() + 1);
         if (level_of(factor) != planner::Level::framework || is_profile(member))
-          text += fmt::format("  member {{ name: \"{}\" sd: {:.3f} }}\n", member, std::sqrt(variance));
+          text += fmt::format("  member {{ name: \"{}\" sd: {:.3f} }}\n", member,
+                              stated.known_sd > 0 ? stated.known_sd : std::sqrt(variance));
       }
       text += "}\n";
     }
     return text + fmt::format("site_sd: {:.3f}\nmodel_sd: {:.3f}\nrow_sd: {:.3f}\n", kSiteSd, kCellSd,
                               typical_noise());
+  }
+
+  // What a runtime's profile says of itself: the population's beside what is its own.
+  std::vector<std::pair<std::string, double>> scalars_of(const std::string& framework) const {
+    const auto times = [&](Factor factor) {
+      const auto f = static_cast<std::size_t>(factor);
+      double log_time = posterior_.mean[index_.at({population_group_[f], std::string(name_of(factor))})];
+      const auto own = index_.find({member_group_[f], std::string(name_of(factor)) + " " + framework});
+      if (own != index_.end()) log_time += posterior_.mean[own->second];
+      return std::exp(log_time);
+    };
+    return {{"matmul_efficiency", kBase.matmul / times(Factor::matmul)},
+            {"attention_efficiency", kBase.attention / times(Factor::attention)},
+            {"memory_bound_efficiency", kBase.vector / times(Factor::vector)},
+            {"communication_efficiency", kBase.communication / times(Factor::communication)},
+            {"kernel_launch_s", kBase.host_s * times(Factor::host)},
+            {"collective_overhead_s", kBase.waiting_s * times(Factor::waiting)},
+            {"expert_exposed", kBase.experts * times(Factor::experts)}};
+  }
+
+  void write(const std::filesystem::path& sources, const std::string& as) {
+    const auto runtime_file = [&](const std::string& name) {
+      for (const char* folder : {"program/runtimes", "evidence/profiles"})
+        if (std::filesystem::exists(sources / folder / (name + ".textproto")))
+          return sources / folder / (name + ".textproto");
+      return std::filesystem::path();
+    };
+    if (!as.empty()) {
+      write_fields(runtime_file(as), scalars_of(as));
+      return;
+    }
+    std::map<std::string, std::set<std::string>> cells;
+    for (const Item& item : items_) {
+      cells[item.framework].insert(item.cell);
+      const auto clock = static_cast<std::size_t>(Factor::clock);
+      const auto file = sources / "topologies/devices" / (item.device + ".textproto");
+      if (std::filesystem::exists(file))
+        write_fields(file, {{"training_speed", std::exp(-posterior_.mean[item.population[clock]] -
+                                                        posterior_.mean[item.member[clock]])}});
+    }
+    for (const auto& [framework, of] : cells)
+      if (is_of_sequences(runtime_file(framework), of.size()))
+        write_fields(runtime_file(framework), scalars_of(framework));
+    write_file_atomically((sources / "planner/uncertainty/spread.textproto").string(), spread_text());
   }
 
   // Predictions of the rows that `out` holds for by a posterior that may not have seen them.
@@ -299,6 +372,8 @@ class Fit {
       for (const Term& a : terms)
         for (const Term& b : terms)
           variance += a.coefficient * b.coefficient * posterior.covariance(a.effect, b.effect);
+      for (const Factor factor : kAllFactors)
+        variance += std::pow(item.slope[static_cast<std::size_t>(factor)] * stated_of(factor).known_sd, 2);
       const double factor = std::exp(1.645 * std::sqrt(variance));
       outcomes[k] = {predicted, item.step.measured_s, item.step.group,   item.step.label,
                      item.cell, predicted / factor,   predicted * factor};
@@ -319,7 +394,7 @@ class Fit {
         100 * of.by_cell->mape, 100 * of.by_cell->median_ape, 100 * *of.coverage, median(widths));
   }
 
-  void leave_out(bool by_model, bool each) {
+  void leave_out(bool by_model, bool each, std::string* lines = nullptr) const {
     std::set<std::string> names;
     const auto name_of_item = [&](const Item& item) {
       return by_model ? item.source + " " + item.model : item.source;
@@ -334,6 +409,11 @@ class Fit {
       }
       const std::vector<Judged> outcomes = judge(out, solve(observations_, used, effects_));
       if (each) print_outcomes("left out: " + name, outcomes);
+      for (const Judged& row : outcomes)
+        if (each && lines != nullptr)
+          *lines += fmt::format("{},{:.6g},{:.6g},{:.3f},{:.3f},{:.3f},\"{}\",\"{}\"\n", name, row.measured,
+                                row.predicted, row.predicted / row.measured, row.low / row.measured,
+                                row.high / row.measured, row.cell, row.plan);
       pooled.insert(pooled.end(), outcomes.begin(), outcomes.end());
     }
     print_outcomes(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
@@ -353,6 +433,32 @@ class Fit {
   std::size_t count() const { return items_.size(); }
 
  private:
+  // Whether what was fitted to models with sequences is to be said of a profile: it has evidence of its own,
+  // or is one that claims some, and is not what networks on images run by.
+  static bool is_of_sequences(const std::filesystem::path& profile, std::size_t cells) {
+    if (profile.empty()) return false;
+    const std::string text = read_file(profile.string());
+    const bool claims = text.find("\ncalibrated: true") != std::string::npos;
+    return (claims || cells >= kFewestCells) && text.find("gpu-images") == std::string::npos;
+  }
+
+  // Each field on its line, at the end where the file has none.
+  static void write_fields(const std::filesystem::path& file,
+                           const std::vector<std::pair<std::string, double>>& fields) {
+    std::string text = read_file(file.string());
+    for (const auto& [name, value] : fields) {
+      const std::string line = fmt::format("{}: {:.3g}", name, value);
+      std::size_t at = text.starts_with(name + ":") ? 0 : text.find("\n" + name + ":");
+      if (at == std::string::npos) {
+        text += line + "\n";
+      } else {
+        at += at > 0 ? 1 : 0;
+        text.replace(at, text.find('\n', at) - at, line);
+      }
+    }
+    write_file_atomically(file.string(), text);
+  }
+
   static bool asks_for_default(const Job& job) {
     if (!job.workload.transformer || job.workload.transformer->moe) return false;
     const std::string& device = job.cluster.profiles[job.cluster.groups.front().node.profile].name;
@@ -418,15 +524,17 @@ namespace {
 
 int run(const std::vector<std::string>& arguments) {
   Fit::Asked asked;
-  std::string spread;
+  std::string sources, rows;
   std::vector<std::string> tables;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--as") {
       asked.instead.runtime = load_runtime(arguments.at(++i));
     } else if (arguments[i] == "--since") {
       asked.since = arguments.at(++i);
-    } else if (arguments[i] == "--spread") {
-      spread = arguments.at(++i);
+    } else if (arguments[i] == "--write") {
+      sources = arguments.at(++i);
+    } else if (arguments[i] == "--rows") {
+      rows = arguments.at(++i);
     } else {
       tables.push_back(arguments[i]);
     }
@@ -439,8 +547,10 @@ int run(const std::vector<std::string>& arguments) {
   fit.print_factors();
   fit.print_in_sample();
   fit.leave_out(true, false);
-  fit.leave_out(false, true);
-  if (!spread.empty()) write_file_atomically(spread, fit.spread_text());
+  std::string lines = "source,measured_s,predicted_s,ratio,low,high,cell,row\n";
+  fit.leave_out(false, true, &lines);
+  if (!rows.empty()) write_file_atomically(rows, lines);
+  if (!sources.empty()) fit.write(sources, asked.instead.runtime ? asked.instead.runtime->name : "");
   return 0;
 }
 

@@ -55,6 +55,13 @@ void add_intervals(const std::shared_ptr<const Job>& job,
       add_interval(&outlook, outlook.response(evaluation.plan.choices), &evaluation);
 }
 
+StepDraws step_draws(const Plan& plan) {
+  Outlook outlook(plan.job);
+  const Response response = outlook.response(plan.choices);
+  return {drawn_factors(response, outlook.spread()), outlook.spread().rests_on,
+          what_would_narrow(response, outlook.spread())};
+}
+
 std::string what_it_rests_on(const RestsOn& rests_on) {
   return fmt::format("runtime {}, device {}, network {}", words(rests_on.runtime), words(rests_on.device),
                      words(rests_on.network));

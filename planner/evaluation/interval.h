@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "planner/evaluation/evaluation.h"
 
@@ -18,6 +19,14 @@ void add_intervals(const std::shared_ptr<const Job>& job,
 
 // The same of one, whose response `outlook` gave.
 void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation);
+
+// The same as kDraws equally likely factors on the step's time, for whoever combines it with other chances.
+struct StepDraws {
+  std::vector<double> factors;
+  RestsOn rests_on;
+  std::string narrowed_by;
+};
+StepDraws step_draws(const Plan& plan);
 
 // For people: "rests on: runtime assumed, device fitted, network from its datasheet".
 std::string what_it_rests_on(const RestsOn& rests_on);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -14,17 +15,22 @@ namespace {
 
 constexpr int kFewSpares = 8;
 
-double energy_j(const GoodputQuestion& question, const RunStatistics& statistics) {
+// Of a run, or of the mean of runs, that takes so long and works so long on each of its plans.
+double energy_j(const GoodputQuestion& question, double time_s, const std::vector<double>& working_s) {
   const TrainingRun& run = question.run;
   const double nodes = run.plan().nodes;
-  double idle_node_s = statistics.time_s.mean * (nodes + run.spares);
+  double idle_node_s = time_s * (nodes + run.spares);
   double energy = 0;
   for (std::size_t p = 0; p < run.plans.size(); ++p) {
-    const double working_s = statistics.working_s[p];
-    energy += working_s / run.plans[p].step_s * run.plans[p].energy_j;
-    idle_node_s -= working_s * run.plans[p].nodes;
+    energy += working_s[p] / run.plans[p].step_s * run.plans[p].energy_j;
+    idle_node_s -= working_s[p] * run.plans[p].nodes;
   }
   return energy + idle_node_s * question.idle_power_w / nodes;
+}
+
+double cost_usd(const GoodputQuestion& question, double time_s) {
+  const TrainingRun& run = question.run;
+  return question.usd_per_s * time_s * (1 + static_cast<double>(run.spares) / run.plan().nodes);
 }
 
 void check_it_ends(const TrainingRun& run, std::int64_t every, double expected_s) {
@@ -50,10 +56,59 @@ GoodputFigures figures_of(const GoodputQuestion& question) {
   const double time_s = figures.statistics.time_s.mean;
   figures.goodput = run.ideal_s() / time_s;
   figures.closed_form_goodput = run.ideal_s() / figures.closed_form_s;
-  if (question.usd_per_s > 0)
-    figures.cost_usd = question.usd_per_s * time_s * (1 + static_cast<double>(run.spares) / run.plan().nodes);
-  if (question.idle_power_w > 0) figures.energy_j = energy_j(question, figures.statistics);
+  if (question.usd_per_s > 0) figures.cost_usd = cost_usd(question, time_s);
+  if (question.idle_power_w > 0) figures.energy_j = energy_j(question, time_s, figures.statistics.working_s);
   return figures;
+}
+
+// The question in a world where steps take so many times as long, at the power that they have.
+GoodputQuestion slowed(GoodputQuestion question, double factor) {
+  for (RunningPlan& plan : question.run.plans) {
+    plan.step_s *= factor;
+    plan.energy_j *= factor;
+  }
+  return question;
+}
+
+// Wherever failures alone spread runs more widely than all that is not known of the step.
+std::string what_would_narrow(const StepDraws& draws, const RunStatistics& statistics) {
+  const Range step = range_of(draws.factors);
+  const bool by_chance =
+      std::log(statistics.time_s.p95 / statistics.time_s.p5) > std::log(step.high / step.low);
+  return by_chance ? "nothing that can be measured: when devices fail is chance" : draws.narrowed_by;
+}
+
+std::optional<GoodputInterval> interval_of(const GoodputQuestion& question, const GoodputFigures& figures) {
+  const StepDraws& draws = question.step_draws;
+  if (draws.factors.empty()) return {};
+  std::vector<double> times, goodputs, costs, energies;
+  try {
+    for (std::size_t i = 0; i < draws.factors.size(); ++i) {
+      const GoodputQuestion drawn = slowed(question, draws.factors[i]);
+      const TrainingRun& run = drawn.run;
+      check_it_ends(run, figures.every, expected_active_s(run, figures.every));
+      const RunOutcome outcome = simulate_run(run, figures.every, question.seed, i);
+      const double time_s = outcome.spent.total();
+      times.push_back(time_s);
+      goodputs.push_back(run.ideal_s() / time_s);
+      costs.push_back(cost_usd(drawn, time_s));
+      energies.push_back(energy_j(drawn, time_s, outcome.working_s));
+    }
+  } catch (const NoAnswer&) {
+    return {};
+  }
+  const Range step = range_of(draws.factors);
+  const double step_s = question.run.plan().step_s;
+  GoodputInterval interval{{step.low * step_s, step.high * step_s},
+                           range_of(times),
+                           range_of(goodputs),
+                           {},
+                           {},
+                           draws.rests_on,
+                           what_would_narrow(draws, figures.statistics)};
+  if (figures.cost_usd) interval.cost_usd = range_of(costs);
+  if (figures.energy_j) interval.energy_j = range_of(energies);
+  return interval;
 }
 
 GoodputQuestion with_storage_twice_as_fast(GoodputQuestion question) {
@@ -83,7 +138,8 @@ void add(std::vector<Alternative>& alternatives, const std::string& key, const s
 }  // namespace
 
 GoodputAnswer answer(const GoodputQuestion& question) {
-  GoodputAnswer result{figures_of(question), {}};
+  GoodputAnswer result{figures_of(question), {}, {}};
+  result.interval = interval_of(question, result.figures);
   const std::int64_t every = result.figures.every;
   GoodputQuestion other = question;
   if (every > 1) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/evaluation/interval.h"
 #include "planner/runs/goodput_simulation.h"
 
 namespace orrery::planner {
@@ -18,6 +19,8 @@ struct GoodputQuestion {
   std::uint64_t seed = 1;
   double usd_per_s = 0;     // of the plan's nodes; 0: not stated
   double idle_power_w = 0;  // of them; with RunningPlan::energy_j; 0: not stated
+  // Of the plan's step, and of the smaller plans' alike. No factors: no interval.
+  StepDraws step_draws;
 };
 
 struct GoodputFigures {
@@ -39,13 +42,23 @@ struct Alternative {
   GoodputFigures figures;
 };
 
-struct GoodputAnswer {
-  GoodputFigures figures;
-  std::vector<Alternative> alternatives;  // those that come to an end; none that is what was asked
+// In which kCovered of such runs lie, of what is not known of the step and of when devices fail together.
+struct GoodputInterval {
+  Range step_time_s, time_s, goodput;
+  std::optional<Range> cost_usd, energy_j;
+  RestsOn rests_on;
+  std::string narrowed_by;  // what would narrow it most, for people
 };
 
-// Throws NoAnswer where the closed form says that the run takes more than kHopeless times as long as without
-// failures, and where simulate_runs does.
+struct GoodputAnswer {
+  GoodputFigures figures;
+  std::optional<GoodputInterval> interval;  // none where a run whose steps take longer would not end
+  std::vector<Alternative> alternatives;    // those that come to an end; none that is what was asked
+};
+
+// For the interval each draw of the step's time has a run of its own: its failures, and checkpoints as often
+// as the nominal run has them. Throws NoAnswer where the closed form says that the run takes more than
+// kHopeless times as long as without failures, and where simulate_runs does.
 GoodputAnswer answer(const GoodputQuestion& question);
 constexpr double kHopeless = 1000;
 

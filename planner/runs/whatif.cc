@@ -237,9 +237,11 @@ Result plan_points(std::vector<Varied> varied, std::vector<Point> points, const 
   for (std::size_t i = 0; i < result.points.size(); ++i) {
     const std::optional<Planned>& best = result.answers[i].best;
     result.totals.emplace_back();
-    if (best)
-      result.totals.back() =
-          total_of(*result.points[i].job, best->evaluation.step_time_s(), best->energy_j(), goal);
+    if (!best) continue;
+    const double step_s = best->evaluation.step_time_s();
+    result.totals.back() = total_of(*result.points[i].job, step_s, best->energy_j(), goal);
+    const Range step = best->evaluation.interval->step_time_s;
+    result.totals.back()->of_total = {step.low / step_s, step.high / step_s};
   }
   const auto several = std::count_if(result.varied.begin(), result.varied.end(),
                                      [](const Varied& v) { return v.values.size() > 1; });

@@ -70,6 +70,9 @@ struct Total {
   double device_hours = 0;
   std::optional<double> cost_usd;  // where the cluster states its price
   std::optional<double> energy_j;  // and its power
+  // kCovered of such trainings take from `low` to `high` times what stands here, in time, cost and energy (as
+  // if power stayed, whatever it is that takes longer).
+  Range of_total{1, 1};
 };
 // `step_energy_j`: of a step, counted where all devices state their power.
 Total total_of(const Job& job, double step_s, double step_energy_j, const Goal& goal);

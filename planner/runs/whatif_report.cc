@@ -7,6 +7,8 @@
 namespace orrery::planner::whatif {
 namespace {
 
+constexpr double kSecondsPerDay = 86400;
+
 std::vector<std::string> csv_row(const Result& result, std::size_t i) {
   const Point& point = result.points[i];
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
@@ -20,7 +22,7 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
     row.push_back(fact);
   const Answer& answer = result.answers[i];
   const Total total = result.totals[i].value_or(Total{});
-  std::vector<std::string> found(12);
+  std::vector<std::string> found(18);
   if (answer.best) {
     const Planned& best = *answer.best;
     const Throughput rate = throughput(best.evaluation);
@@ -31,6 +33,11 @@ std::vector<std::string> csv_row(const Result& result, std::size_t i) {
     for (const std::string& figure : {text(total.steps), text(total.time_s), text(total.device_hours),
                                       known(total.cost_usd), known(total.energy_j), text(best.gap)})
       found.push_back(figure);
+    const std::optional<double> days = total.time_s / kSecondsPerDay;
+    for (const std::optional<double>& figure :
+         {std::optional(best.evaluation.step_time_s()), days, total.cost_usd})
+      for (const double factor : {total.of_total.low, total.of_total.high})
+        found.push_back(figure ? text(*figure * factor) : "");
   }
   row.insert(row.end(), found.begin(), found.end());
   if (!result.efficiency.empty()) row.push_back(known(result.efficiency[i]));
@@ -56,6 +63,8 @@ std::string to_csv(const Result& result) {
   head.push_back(result.goal.asked ? "time_to_train_s" : "time_s" + of);
   for (const char* column : {"device_hours", "cost_usd", "energy_j"}) head.push_back(column + of);
   head.emplace_back("gap");
+  for (const char* column : {"step_time_low_s", "step_time_high_s"}) head.emplace_back(column);
+  for (const char* column : {"days_low", "days_high", "usd_low", "usd_high"}) head.push_back(column + of);
   if (!result.efficiency.empty()) head.emplace_back("scaling_efficiency");
   for (const char* column : {"meets", "cheapest", "fastest", "front", "refusal"}) head.emplace_back(column);
   std::string text = csv_line(head);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "topologies/named_network.h"
 
 namespace orrery::planner {
 namespace {
@@ -50,17 +51,7 @@ std::string_view name_of(Level level) {
 }
 
 std::string_view network_class(const Cluster& cluster) {
-  switch (cluster.fabric.transport) {
-    case Transport::infiniband:
-      return "infiniband";
-    case Transport::roce:
-      return "roce";
-    case Transport::tcp:
-      return "tcp";
-    case Transport::host:
-      return "host";
-  }
-  return "unknown";
+  return orrery::name_of(cluster.fabric.transport);
 }
 
 Level level_of(Factor factor) {
@@ -79,7 +70,7 @@ std::shared_ptr<const Job> job_in(const World& world, const Job& job) {
   runtime.communication_efficiency /= times(Factor::communication);
   runtime.expert_exposed *= times(Factor::experts);
   for (DeviceProfile& device : drawn->cluster.profiles) {
-    device.sustained_clock /= times(Factor::clock);
+    device.training_speed /= times(Factor::clock);
     device.launch_overhead_s *= times(Factor::host);
   }
   CommunicationProfile& fabric = drawn->cluster.communication;

@@ -36,7 +36,7 @@ inline constexpr int kLevels = 3;
 std::string_view name_of(Factor factor);
 Factor factor_from_name(std::string_view name);  // throws UserError
 std::string_view name_of(Level level);
-// What networks are told apart by: "infiniband" "roce" "tcp" "host".
+// What networks are told apart by: the name of their transport.
 std::string_view network_class(const Cluster& cluster);
 Level level_of(Factor factor);
 

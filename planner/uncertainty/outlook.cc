@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/random.h"
 
 namespace orrery::planner {
@@ -85,15 +86,20 @@ std::vector<double> drawn_factors(const Response& response, const Spread& spread
   return factors;
 }
 
-Range step_range(const Response& response, const Spread& spread) {
-  std::vector<double> factors = drawn_factors(response, spread);
-  std::sort(factors.begin(), factors.end());
+Range range_of(std::vector<double> values) {
+  const auto count = static_cast<double>(values.size());
+  ORRERY_CHECK(count * (1 - kCovered) >= 2, "too few values for their range");
+  std::sort(values.begin(), values.end());
   const auto at = [&](double share) {
-    const double place = share * kDraws - 0.5;
+    const double place = share * count - 0.5;
     const auto below = static_cast<std::size_t>(place);
-    return factors[below] + (place - std::floor(place)) * (factors[below + 1] - factors[below]);
+    return values[below] + (place - std::floor(place)) * (values[below + 1] - values[below]);
   };
   return {at((1 - kCovered) / 2), at((1 + kCovered) / 2)};
+}
+
+Range step_range(const Response& response, const Spread& spread) {
+  return range_of(drawn_factors(response, spread));
 }
 
 Range memory_range(const Spread& spread) {

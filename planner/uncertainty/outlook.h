@@ -56,6 +56,9 @@ double draw(int dimension, int index);
 // share, or (`all`) with what is the site's, the model's and the row's own.
 std::vector<double> drawn_factors(const Response& response, const Spread& spread, bool all = true);
 
+// Where kCovered of the values lie, as many below as above. At least 20 of them.
+Range range_of(std::vector<double> values);
+
 // Of kCovered, as factors on the nominal step and on the nominal memory.
 Range step_range(const Response& response, const Spread& spread);
 Range memory_range(const Spread& spread);

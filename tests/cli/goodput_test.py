@@ -37,11 +37,22 @@ class Goodput(OrreryCase):
             self.assertLessEqual(spread["p50"], spread["p95"])
         self.assertGreater(answer["cost_usd"], 0)
         self.assertGreater(answer["energy_j"], 0)
+        for name, middle in (("days", answer["time_to_train_s"]["p50"] / 86400), ("usd", answer["cost_usd"]),
+                             ("mwh", answer["energy_j"] / 3.6e9), ("goodput", answer["goodput"])):
+            self.assertLess(answer[name + "_low"], middle, name)
+            self.assertGreater(answer[name + "_high"], middle, name)
+        self.assertTrue(answer["step_time_low_s"] < answer["step_time_s"] < answer["step_time_high_s"])
 
     def test_the_step_is_the_simulators_and_the_two_models_agree(self):
         answer = self.goodput()
         self.check(answer)
-        self.assertEqual(answer["step_time_s"], self.json("simulate", self.plan)["step_time_s"])
+        simulated = self.json("simulate", self.plan)
+        for field in ("step_time_s", "rests_on", "narrowed_by"):
+            self.assertEqual(answer[field], simulated[field], field)
+        for field in ("step_time_low_s", "step_time_high_s"):
+            self.assertAlmostEqual(answer[field] / simulated[field], 1, delta=1e-9)
+        text = self.done("goodput", self.plan, *ASKED)
+        self.assertRegex(text, r"90% of such runs, .* take .* to .* USD, .* MWh; goodput .*; this rests on: runtime \w+, device fitted")
         self.assertAlmostEqual(answer["mtti_s"], 500 * 3600 / 32, delta=1e-6)
         mean = answer["time_to_train_s"]["mean"]
         self.assertLess(abs(mean - answer["closed_form"]["time_to_train_s"]), 4 * answer["time_to_train_error_s"])

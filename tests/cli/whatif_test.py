@@ -38,10 +38,24 @@ class WhatIf(OrreryCase):
             self.assertAlmostEqual(point["cost_usd"], point["device_hours"] * point["vary"]["price"])
             self.assertAlmostEqual(point["energy_j"] / (point["steps"] * point["per_step"]["energy_j"]), 1)
             self.assertTrue(point["meets"])
+            for name, value in (("days", point["time_to_train_s"] / 86400), ("usd", point["cost_usd"]),
+                                ("mwh", point["energy_j"] / 3.6e9)):
+                for end in ("low", "high"):
+                    self.assertAlmostEqual(point[f"{name}_{end}"] / value,
+                                           point[f"step_time_{end}_s"] / point["step_time_s"])
         cost = [point["cost_usd"] for point in result["points"]]
         time = [point["time_to_train_s"] for point in result["points"]]
         self.assertEqual(cost[result["cheapest"]], min(cost))
         self.assertEqual(time[result["fastest"]], min(time))
+
+    def test_says_what_it_rests_on_once_where_all_points_rest_on_the_same(self):
+        text = self.done("whatif", *small_gpt2(), "--vary", "zero=0,1")
+        self.assertEqual(text.count("rests on:"), 1)
+        self.assertRegex(text, r"for 1e9 tokens; 90% of such trainings take .* to .* hours and .* to .* USD")
+        text = self.done("whatif", "gpt2", "--vary", "cluster=dgx-a100,mi300x-8", "--gpus", "8", "--global-batch", "8",
+                         "--seq-len", "128")
+        self.assertRegex(text, r"From cluster=dgx-a100: this rests on: .*device fitted")
+        self.assertRegex(text, r"From cluster=mi300x-8: this rests on: .*device from its datasheet")
 
     def test_a_network_by_name_or_by_a_factor(self):
         result = self.json("whatif", "resnet50", "v100-ib100", "--nodes", "4", "--vary", "network=1,eth10,ib-hdr",

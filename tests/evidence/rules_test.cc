@@ -11,6 +11,7 @@
 #include "proto/plan.pb.h"
 #include "proto/runtime_profile.pb.h"
 #include "proto/textproto.h"
+#include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 #include "workloads/readers/catalog.h"
 
@@ -132,7 +133,7 @@ TEST_CASE(
   }
   for (const auto* networks : {&published_machines().network(), &published_machines().fabric()})
     for (const proto::PublishedNetwork& network : *networks)
-      CHECK_NOTHROW(transport_from(network.transport()));
+      CHECK_NOTHROW(transport_from_name(network.transport()));
   for (const proto::PublishedModel& model : published_models().model()) {
     if (!model.catalog().empty()) CHECK(load_workload(model.catalog()).transformer.has_value());
     check_text<proto::Transformer>(model.changes());

@@ -10,6 +10,12 @@
 
 using namespace orrery;
 
+TEST_CASE("a transport is read by the name that it is written with") {
+  for (const Transport transport : {Transport::infiniband, Transport::roce, Transport::tcp, Transport::host})
+    CHECK(transport_from_name(name_of(transport)) == transport);
+  CHECK_THROWS_AS(transport_from_name("token ring"), UserError);
+}
+
 TEST_CASE("every named network has a source and joins nodes of any kind soundly") {
   for (const CatalogEntry& entry : catalog_networks()) {
     CAPTURE(entry.name);

@@ -276,6 +276,39 @@ TEST_CASE("an answer's bill is of all nodes and spares, and its table has the ne
   CHECK(keys == std::vector<std::string>{"checkpoint_interval_halved", "checkpoint_interval_doubled",
                                          "storage_bandwidth_x2", "spares_0", "spares_1", "spares_3",
                                          "spares_4"});
+  CHECK_FALSE(result.interval);
+}
+
+TEST_CASE("an interval is of the step's draws and of failures together") {
+  GoodputQuestion question;
+  question.run = hundred_nodes(100'000, 2 * kHour);
+  question.run.checkpoint = {10, 0, 10};
+  question.runs = kDraws;
+  question.usd_per_s = 10;
+  question.step_draws = {std::vector<double>(kDraws, 1), {}, "a step"};
+  const GoodputAnswer chance = answer(question);
+  const Distribution& time_s = chance.figures.statistics.time_s;
+  REQUIRE(chance.interval);
+  // A step that is known: what failures alone leave, the runs that the mean is of.
+  CHECK(chance.interval->time_s.low == Approx(time_s.p5).epsilon(0.002));
+  CHECK(chance.interval->time_s.high == Approx(time_s.p95).epsilon(0.002));
+  CHECK(chance.interval->cost_usd->high == Approx(10 * chance.interval->time_s.high));
+  CHECK_FALSE(chance.interval->energy_j);
+  CHECK_THAT(chance.interval->narrowed_by, Catch::Contains("chance"));
+
+  for (int i = 0; i < kDraws; ++i)
+    question.step_draws.factors[static_cast<std::size_t>(i)] = std::exp(0.2 * draw(0, i));
+  const GoodputAnswer both = answer(question);
+  const Range step = range_of(question.step_draws.factors);
+  CHECK(both.figures.statistics.time_s.mean == time_s.mean);
+  CHECK(both.interval->step_time_s.high == Approx(2 * step.high));
+  CHECK(both.interval->time_s.low < chance.interval->time_s.low);
+  CHECK(both.interval->time_s.high > chance.interval->time_s.high);
+  CHECK(both.interval->time_s.high / both.interval->time_s.low == Approx(step.high / step.low).epsilon(0.02));
+  CHECK(both.interval->narrowed_by == "a step");
+
+  question.step_draws.factors[7] = 1e5;  // no step of it is ever done between failures
+  CHECK_FALSE(answer(question).interval);
 }
 
 }  // namespace
