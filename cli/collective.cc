@@ -52,6 +52,8 @@ int run(const Options& options) {
   options.output.write(to_json(request, times));
   options.output.print(fmt::format("{} over {} devices ({} nodes) of {}\n", name_of(request.kind),
                                    request.cluster.devices(), request.cluster.nodes(), request.cluster.name));
+  options.output.print(fmt::format("rests on: network {}\n",
+                                   planner::what_it_rests_on(planner::network_foundation(request.cluster))));
   options.output.print(table({"size", "time", "algorithm bw", "bus bw", "algorithm", "protocol"}, rows));
   return 0;
 }

@@ -99,6 +99,7 @@ Json to_json(const CollectiveRequest& request, const std::vector<CollectiveTime>
           {"devices", request.cluster.devices()},
           {"nodes", request.cluster.nodes()},
           {"detail", request.detail == sim::Detail::messages ? "messages" : "flows"},
+          {"rests_on", {{"network", name_of(planner::network_foundation(request.cluster))}}},
           {"results", results}};
 }
 

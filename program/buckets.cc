@@ -1,6 +1,7 @@
 #include "program/buckets.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "program/operator_shard.h"
 
@@ -47,6 +48,8 @@ class Layout {
       for (const ParameterAt& at : result_.shared)
         if (is_in(ranges_[static_cast<std::size_t>(chunk)], at.op)) lay_out_shared(chunk, at);
     }
+    for (int chunk = plan_.choices.interleave - 1; by_layer_ && chunk >= 0; --chunk)
+      for (const bool apart : {false, true}) lay_out_frozen(chunk, apart);
     return std::move(result_);
   }
 
@@ -104,6 +107,18 @@ class Layout {
     close();
   }
 
+  void lay_out_frozen(int chunk, bool apart) {
+    const LayerRange& range = ranges_[static_cast<std::size_t>(chunk)];
+    open_ = {};
+    open_.chunk = chunk;
+    open_.frozen = true;
+    open_.apart = apart;
+    const HeldParameters& held = held_.of_frozen(apart);
+    fill(held, held.first_below(range.end), held.first_below(range.begin));
+    close();
+    open_ = {};
+  }
+
   // With parameters that follow one another.
   void fill(const HeldParameters& held, int begin, int end) {
     while (begin < end) {
@@ -147,6 +162,7 @@ class Layout {
     open_.end = end;
     const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
     open_.elements += held.elements_before[to] - held.elements_before[from];
+    if (open_.frozen) return;
     if (!is_reduced_apart(open_)) open_.partial += held.partial_before[to] - held.partial_before[from];
   }
 
@@ -191,6 +207,27 @@ void complete(const std::vector<int>& layers, HeldParameters* held) {
   held->layer_end.assign(layers.size(), static_cast<int>(layers.size()));
   for (std::size_t i = layers.size(); i-- > 1;)
     held->layer_end[i - 1] = layers[i - 1] == layers[i] ? held->layer_end[i] : static_cast<int>(i);
+}
+
+// A tensor that is one with another is gathered with that, where one rank has both.
+HeldParameters held_frozen(const Plan& plan, const Shard& shard, bool experts_apart, bool apart) {
+  HeldParameters held;
+  std::vector<int> layers;
+  const double unit = bytes_of(plan.parameter_type());
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  for (std::size_t i = operators.size(); i-- > 0;) {
+    const Operator& op = operators[i];
+    for (std::size_t p = 0; p < op.frozen.size(); ++p) {
+      const ParameterTensor& tensor = op.frozen[p];
+      if (!tensor.tied_to.empty() && plan.choices.pp == 1) continue;
+      if ((tensor.expert && experts_apart) != apart) continue;
+      const auto elements = static_cast<std::int64_t>(std::ceil(frozen_bytes(op, tensor, shard) / unit));
+      held.parameters.push_back({{static_cast<int>(i), static_cast<int>(p)}, elements, false});
+      layers.push_back(op.layer);
+    }
+  }
+  complete(layers, &held);
+  return held;
 }
 
 }  // namespace
@@ -242,6 +279,8 @@ HeldModel held_parameters(const Plan& plan) {
   }
   complete(together_layers, &all.together);
   complete(apart_layers, &all.apart);
+  all.frozen = held_frozen(plan, shard, experts_apart, false);
+  all.frozen_apart = held_frozen(plan, shard, experts_apart, true);
   return all;
 }
 
@@ -251,6 +290,10 @@ BucketLayout bucket_layout(const Plan& plan, int stage, const TiedTensors& ties,
 
 std::vector<HeldParameter> parameters_of(const BucketLayout& layout, const LaidBucket& bucket,
                                          const HeldModel& held) {
+  if (bucket.frozen) {
+    const auto begin = held.of_frozen(bucket.apart).parameters.begin();
+    return {begin + bucket.begin, begin + bucket.end};
+  }
   const std::vector<HeldParameter>& parameters = held.of(bucket.apart).parameters;
   std::vector<HeldParameter> placed;
   for (int i = bucket.begin; i < bucket.end; ++i) {

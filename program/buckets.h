@@ -49,6 +49,10 @@ struct HeldParameters {
 struct HeldModel {
   HeldParameters together;
   HeldParameters apart;  // that other ranks hold than hold the rest of the layer: experts, for one
+  // Of frozen weights, for ZeRO-3, which gathers them, too: `parameter` counts in Operator::frozen, elements
+  // are bytes in units of the parameters' type.
+  HeldParameters frozen, frozen_apart;
+  const HeldParameters& of_frozen(bool is_apart) const { return is_apart ? frozen_apart : frozen; }
   const HeldParameters& of(bool is_apart) const { return is_apart ? apart : together; }
 };
 HeldModel held_parameters(const Plan& plan);
@@ -60,11 +64,12 @@ struct LaidBucket {
   std::int64_t partial = 0;   // of these, what tensor ranks sum up
   int chunk = 0;
   bool apart = false;
-  bool tied = false;  // one tensor, which another stage holds too
+  bool tied = false;    // one tensor, which another stage holds too
+  bool frozen = false;  // begin and end are in HeldModel::of_frozen(apart)
 };
 
 struct BucketLayout {
-  std::vector<LaidBucket> buckets;  // in the order in which backward passes complete them
+  std::vector<LaidBucket> buckets;  // in the order in which backward passes complete them; frozen ones last
   // Parameters without a place of their own, and where they are.
   std::vector<std::pair<ParameterAt, ParameterAt>> aliases;
   std::vector<ParameterAt> shared;  // with other stages: each in a bucket by itself

@@ -57,7 +57,8 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
   if (t.moe && t.moe->expert_bias) return "its experts have biases";
-  if (t.adapters != Adapters::none) return "its weights are frozen beside low-rank adapters";
+  if (t.fine_tuning.rank > 0) return "its weights are frozen beside low-rank adapters";
+  if (t.fine_tuning.frozen_layers > 0) return "its first layers are frozen";
   if (t.masked_share > 0) return "its head sees a share of the tokens";
   if (t.mla) return "it has latent attention";
   if (t.pooler) return "it predicts the next sentence, too";

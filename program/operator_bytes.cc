@@ -117,11 +117,13 @@ double output_bytes(const Operator& op, const Shard& shard) {
 }
 
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
+  if (!works_backward(op)) return 0;
   if (!of_transformers(op.kind)) {
     const double element = bytes_of(storage_type(shard.precision));
     return local_rows(op, shard) * static_cast<double>(op.saved_elements) / output_split(op, shard) * element;
   }
-  return kept_input_bytes(op, shard) + kept_extra_bytes(op, shard, runtime) + core_bytes(op, shard, runtime);
+  return kept_input_bytes(op, shard) + kept_extra_bytes(op, shard, runtime) + core_bytes(op, shard, runtime) +
+         adapter_saved_bytes(op, shard);
 }
 
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
@@ -130,13 +132,15 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
   std::set<int> kept;  // operators whose output is kept already
   for (int i = begin; i < end; ++i) {
     const Operator& op = operators[i];
+    if (!works_backward(op)) continue;
     if (of_transformers(op.kind)) {
       const double input = kept_input_bytes(op, shard);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
       const bool product = op.kind == OperatorKind::linear || op.kind == OperatorKind::router;
-      const bool counted = product && !op.inputs.empty() && !kept.insert(op.inputs.front()).second;
+      const bool counted =
+          product && input > 0 && !op.inputs.empty() && !kept.insert(op.inputs.front()).second;
       if (!counted) total += input;
-      total += kept_extra_bytes(op, shard, runtime);
+      total += kept_extra_bytes(op, shard, runtime) + adapter_saved_bytes(op, shard);
       if (!selective) total += core_bytes(op, shard, runtime);
       continue;
     }

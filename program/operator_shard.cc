@@ -39,6 +39,8 @@ bool partial_over_tensor_ranks(const Operator& op, const ParameterTensor& tensor
     case TensorSplit::vocabulary:
       return false;  // the positions' gradient is that of all rows
     case TensorSplit::row:
+      // An adapter's second factor is applied to parts of a sum; a bias to the whole.
+      return shard.sequence_parallel || !op.adapters.empty();
     case TensorSplit::replicated:
       return shard.sequence_parallel;
   }

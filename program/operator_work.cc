@@ -82,6 +82,24 @@ double kernel_places(const Operator& op) {
   return shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1;
 }
 
+// Whether the operator's own weights have gradients, rather than adapters beside them.
+bool trains_product(const Operator& op) {
+  return !op.parameters.empty() && op.adapters.empty();
+}
+
+// Adapters beside frozen weights, and these turned back into the type that products read.
+void add_fine_tuning(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
+                     OperatorWork* work) {
+  const bool input_gradient = does_input_gradient(kind) && op.passes_gradient;
+  if (does_forward(kind) || input_gradient) internal::add_dequantisation(op, shard, work);
+  if (op.adapters.empty()) return;
+  std::vector<Product> products;
+  internal::add_adapters(op, {does_forward(kind), input_gradient, does_weight_gradient(kind)}, shard, runtime,
+                         &products, work);
+  for (const Product& product : products)
+    add_product(work, product, product_type(op.kind, shard.precision), storage_type(shard.precision));
+}
+
 void add_products(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
@@ -97,10 +115,10 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
     p.batched = p.batched || grouped;
     if (does_forward(kind)) add_product(work, p, type, storage);
     // dX = dY W^T; what reads the batch itself needs no gradient of its input.
-    if (does_input_gradient(kind) && !op.inputs.empty())
+    if (does_input_gradient(kind) && !op.inputs.empty() && op.passes_gradient)
       add_product(work, {p.m, p.k, p.n, p.count, p.batched, 0, 1, share}, type, storage);
     // dW = X^T dY
-    if (does_weight_gradient(kind) && !op.parameters.empty())
+    if (does_weight_gradient(kind) && trains_product(op))
       add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated, share}, type, storage);
     if (is_narrow(type)) {
       // Quantised copies, plain and transposed: of the input going forward, of the gradient going back.
@@ -108,10 +126,11 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       // Engine's LayerNormLinear and row-parallel Linear gather fp8).
       const bool gathered = shard.sequence_parallel && (does_forward(kind) ? op.split == TensorSplit::column
                                                                            : op.split == TensorSplit::row);
+      const bool back = does_input_gradient(kind) && (op.passes_gradient || trains_product(op));
       const double elements = p.m * p.count / (gathered ? shard.tp : 1) *
-                              (does_forward(kind)          ? p.k
-                               : does_input_gradient(kind) ? p.n
-                                                           : 0);
+                              (does_forward(kind) ? p.k
+                               : back             ? p.n
+                                                  : 0);
       // What a fused grouped layer computes between its two products it casts on the way.
       const bool inside =
           grouped && own == ExpertKernels::fused &&
@@ -132,7 +151,8 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       work->vector_bytes += parameters * (bytes_of(storage) + 2 * gradient_bytes(shard, runtime));
       work->kernels += 1;
     }
-    if (op.parameters.size() > 1) work->kernels += 1;  // bias: a reduction over the rows
+    if (trains_product(op) && op.parameters.size() > 1)
+      work->kernels += 1;  // bias: a reduction over the rows
   }
 }
 
@@ -267,7 +287,7 @@ struct Passes {
 constexpr Passes kEagerRmsNorm = {9, 17, 6, 12};
 
 bool is_rms_norm(const Operator& op) {
-  return op.kind == OperatorKind::norm && op.parameters.size() == 1;
+  return op.kind == OperatorKind::norm && op.parameters.size() + op.frozen.size() == 1;
 }
 
 Passes passes_of(const Operator& op, bool fused) {
@@ -418,6 +438,9 @@ Shard shard_of(const Plan& plan) {
 OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& shard,
                            const RuntimeProfile& runtime) {
   OperatorWork work;
+  const bool backward =
+      kind != ComputeKind::optimizer && (does_input_gradient(kind) || does_weight_gradient(kind));
+  if (backward && !works_backward(op)) return work;
   if (kind == ComputeKind::optimizer) {
     work.vector_bytes = static_cast<double>(local_parameters(op, shard)) *
                         optimizer_traffic_per_parameter(Optimizer::adam, shard.precision, runtime);
@@ -430,6 +453,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       op.kind == OperatorKind::linear && op.name.ends_with("qkv"))
     return work;
   add_products(op, kind, shard, runtime, &work);
+  if (!op.frozen.empty()) add_fine_tuning(op, kind, shard, runtime, &work);
   const bool mixture = of_experts(op) || op.kind == OperatorKind::router;
   if (mixture) add_expert_arithmetic(op, kind, shard, runtime, &work);
   switch (op.kind) {
@@ -447,7 +471,8 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
     case OperatorKind::embedding:
       // Its backward is all weights.
       if (does_forward(kind)) add_elementwise(op, kind, shard, runtime, &work);
-      if (does_weight_gradient(kind)) add_embedding_gradient(op, shard, runtime, &work);
+      if (does_weight_gradient(kind) && !op.parameters.empty())
+        add_embedding_gradient(op, shard, runtime, &work);
       break;
     default:
       add_elementwise(op, kind, shard, runtime, &work);

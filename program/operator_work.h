@@ -89,6 +89,13 @@ double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile&
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
                    const Shard& shard, const RuntimeProfile& runtime);
 
+// Of what is frozen (workloads/fine_tuning.h): bytes of a rank's part of a tensor as it is stored; of the
+// operator's largest quantised matrix once it is turned back for a product; of what adapters keep for the
+// backward pass beyond their inputs.
+double frozen_bytes(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+double dequantised_bytes(const Operator& op, const Shard& shard);
+double adapter_saved_bytes(const Operator& op, const Shard& shard);
+
 // Elements of the operator's parameters that one rank holds (before ZeRO). A vocabulary that `tp` does not
 // divide is padded to the next multiple, as every rank holds ceil(vocab / tp) rows; tied aliases count 0.
 std::int64_t local_parameters(const Operator& op, const Shard& shard);
@@ -96,5 +103,17 @@ std::int64_t local_parameters(const Operator& op, const Shard& shard);
 // Bytes that the optimizer reads and writes per parameter: the runtime profile's, or counted from the states
 // (gradient and states read, states and weights written).
 double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime);
+
+namespace internal {
+
+// For operator_work: products are added to `products`, everything else to `work`.
+struct AdapterPass {
+  bool forward = false, input_gradient = false, weight_gradient = false;
+};
+void add_adapters(const Operator& op, AdapterPass pass, const Shard& shard, const RuntimeProfile& runtime,
+                  std::vector<Product>* products, OperatorWork* work);
+void add_dequantisation(const Operator& op, const Shard& shard, OperatorWork* work);
+
+}  // namespace internal
 
 }  // namespace orrery

@@ -175,6 +175,9 @@ struct Bucket {
   std::int64_t elements = 0;  // with padding
   std::int32_t group = -1;    // over which it is reduced; -1: on no one
   std::int32_t chunk = 0;     // model chunk that it belongs to
+  // Weights that are not trained, sharded: gathered like any other, but neither reduced nor updated. Its
+  // elements are bytes in units of the parameters' type, whatever the weights are stored in; no parameters.
+  bool frozen = false;
 };
 
 struct Coordinates {

@@ -55,6 +55,18 @@ planner::Imported imported(const Request& request, const Workload& workload) {
   return {};
 }
 
+// What was said, over what the workload says itself.
+FineTuning fine_tuning_of(const Request& request, const Workload& workload) {
+  FineTuning tuning = workload.transformer ? workload.transformer->fine_tuning : FineTuning{};
+  tuning.rank = request.lora_rank.value_or(tuning.rank);
+  tuning.targets = request.lora_targets.value_or(tuning.targets);
+  tuning.alpha = request.lora_alpha.value_or(tuning.alpha);
+  tuning.dora = tuning.dora || request.dora;
+  tuning.base = request.quantize_base.value_or(tuning.base);
+  tuning.frozen_layers = request.freeze.value_or(tuning.frozen_layers);
+  return tuning;
+}
+
 int sequence_length(const Request& request, const planner::Imported& imports, const Workload& workload) {
   if (!workload.transformer) {
     if (request.seq_len)
@@ -86,6 +98,8 @@ Question question_of(const Request& request) {
       throw UserError(fmt::format("no `{}`", key), "expected a file or a name of the catalog");
   auto job = std::make_shared<Job>();
   job->workload = load_workload(request.workload);
+  const FineTuning tuning = fine_tuning_of(request, job->workload);
+  if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const planner::Imported imports = imported(request, job->workload);
   const bool sequences = job->workload.default_seq_len > 0;

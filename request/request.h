@@ -27,6 +27,11 @@ struct Request {
   std::optional<DType> precision;
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
+  std::optional<int> lora_rank, freeze;
+  std::optional<std::uint8_t> lora_targets;
+  std::optional<double> lora_alpha;
+  bool dora = false;
+  std::optional<BaseType> quantize_base;
   std::string from_megatron;   // a shell-quoted list of Megatron-LM's arguments
   std::string from_deepspeed;  // a file
   planner::Pins pins;

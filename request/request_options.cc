@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // products of a few stay within 64 bits
 constexpr int kMostReported = 1000;
 constexpr Numbers kProbability = {0.01, false, 0.999};
+constexpr int kMostRank = 1 << 16;
 
 constexpr std::array kObjectives = {planner::Objective::step_time, planner::Objective::cost,
                                     planner::Objective::energy, planner::Objective::memory};
@@ -94,6 +95,38 @@ void add_training(Request& request, std::vector<Setting>& all) {
                             request.fused_attention, fused_from_name));
 }
 
+Option tuning(std::string key, std::string unit, std::string help, std::string fallback = {}) {
+  Option option = training(std::move(key), std::move(unit), std::move(help), std::move(fallback));
+  option.group = "Fine-tuning";
+  return option;
+}
+
+void add_fine_tuning(Request& request, std::vector<Setting>& all) {
+  all.push_back(count_option(tuning("lora_rank", "R", "low-rank adapters of this rank beside frozen weights",
+                                    "all weights are trained"),
+                             request.lora_rank, {0, kMostRank}));
+  all.push_back(name_option(tuning("lora_targets", "LIST",
+                                   "projections with adapters, of q,k,v,o,gate,up,down; qkv; all; or as PEFT "
+                                   "and Megatron call them",
+                                   "all"),
+                            request.lora_targets, projections_from));
+  all.push_back(
+      number_option(tuning("lora_alpha", "A", "adapters' outputs are scaled by A / R; costs nothing", "R"),
+                    request.lora_alpha, kPositive));
+  all.push_back(
+      switch_option(tuning("dora", "", "trained magnitudes beside the adapters (DoRA)"), request.dora));
+  all.push_back(name_option(
+      tuning(
+          "quantize_base", "none|int8|nf4|nf4-dq",
+          "what frozen projections are stored in, turned back before each product; nf4-dq: scales in 8 bits",
+          "none: the precision's own"),
+      request.quantize_base, base_type_from_name));
+  all.push_back(
+      count_option(tuning("freeze", "LAYERS",
+                          "the embedding and the first so many layers are not trained, nor adapted", "0"),
+                   request.freeze, {0, kMostRank}));
+}
+
 void add_search(Request& request, std::vector<Setting>& all) {
   all.push_back(name_option(
       training("objective", "step-time|cost|energy|memory",
@@ -156,6 +189,7 @@ std::vector<Setting> request_options(Request& request) {
                   request.cluster)};
   for (Setting& setting : size_options(request.nodes, request.gpus)) all.push_back(std::move(setting));
   add_training(request, all);
+  add_fine_tuning(request, all);
   add_search(request, all);
   for (Setting& setting : planner::pin_settings(request.pins)) all.push_back(std::move(setting));
   return all;

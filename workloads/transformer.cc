@@ -1,9 +1,8 @@
 // What of a transformer follows from its dimensions.
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
-#include "workloads/tensor_names.h"
+#include "workloads/fine_tuning_internal.h"
 #include "workloads/transformer_builder.h"
 #include "workloads/workload.h"
 
@@ -24,40 +23,10 @@ int Transformer::layer_window(int layer) const {
   return sliding_window;
 }
 
-namespace {
-
-// Per row of a linear operator: each of its weights' adapters reads the input again, and the product of the
-// two is added to the output. (Back it is half as much again, as of any element-wise operator: the output's
-// gradient read twice, the input read and its gradient added to.)
-double adapter_elements(const Operator& op, bool transposed) {
-  double elements = 0;
-  for (const ParameterTensor& weight : op.parameters) {
-    if (weight.shape.size() != 2) continue;
-    const std::int64_t in = weight.shape[transposed ? 0 : 1];
-    const std::int64_t out = weight.shape[transposed ? 1 : 0];
-    elements += static_cast<double>(in + 3 * out);
-  }
-  return elements;
-}
-
-// Weights have no gradients to compute, reduce or apply; the adapters' own are well below 1% of them. Norms
-// are trained: next to nothing.
-void freeze(const Transformer& model, std::vector<Operator>* operators) {
-  const bool all = model.adapters == Adapters::all;
-  for (Operator& op : *operators) {
-    if (op.kind == OperatorKind::linear && (all || op.name.ends_with("qkv")))
-      op.vector_elements = adapter_elements(op, internal::tensor_names(model.family).transposed);
-    if (op.kind != OperatorKind::norm) op.frozen = std::exchange(op.parameters, {});
-  }
-}
-
-}  // namespace
-
 std::vector<Operator> transformer_operators(const Transformer& model) {
   ORRERY_CHECK(model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocab > 0,
                "a transformer without layers, hidden, heads or vocabulary");
   std::vector<Operator> operators = internal::TransformerBuilder(model).build();
-  if (model.adapters != Adapters::none) freeze(model, &operators);
   if (model.masked_share > 0) {
     for (Operator& op : operators) {
       if (op.layer < model.layers) continue;
@@ -65,6 +34,7 @@ std::vector<Operator> transformer_operators(const Transformer& model) {
       op.vector_elements *= model.masked_share;
     }
   }
+  if (model.fine_tuning.any()) internal::apply_fine_tuning(model, &operators);
   return operators;
 }
 

@@ -100,6 +100,24 @@ double Operator::forward_flops_per_row(int seq_len) const {
     flops += 2 * mean_keys(*attention, seq_len) * attention->heads *
              (static_cast<double>(attention->qk_head_dim) + attention->v_head_dim);
   if (state_space) flops += state_space->forward_flops_per_token();
+  for (const LowRankAdapter& adapter : adapters)
+    flops += 2.0 * adapter.rank * static_cast<double>(adapter.in + adapter.out);
+  return flops;
+}
+
+double Operator::training_flops_per_row(int seq_len) const {
+  double flops = forward_flops_per_row(seq_len);
+  double forward = flops;  // of the operator without its adapters
+  for (const LowRankAdapter& adapter : adapters)
+    forward -= 2.0 * adapter.rank * static_cast<double>(adapter.in + adapter.out);
+  const bool product = !matmuls.empty();
+  if (passes_gradient) flops += product ? forward : 2 * forward;
+  if (product && adapters.empty() && !parameters.empty()) flops += forward;
+  // Gradients of B, of what A puts out and of A; of the input.
+  for (const LowRankAdapter& adapter : adapters) {
+    const auto in = static_cast<double>(adapter.in), out = static_cast<double>(adapter.out);
+    flops += 2.0 * adapter.rank * (2 * out + in + (passes_gradient ? in : 0));
+  }
   return flops;
 }
 
@@ -108,6 +126,13 @@ double Workload::forward_flops_per_sample(int seq_len) const {
   double per_row = 0;
   for (const Operator& op : operators) per_row += op.forward_flops_per_row(length);
   return per_row * std::max(1, length);
+}
+
+double Workload::training_flops_per_sample(int seq_len) const {
+  if (!transformer || !transformer->fine_tuning.any()) return 3 * forward_flops_per_sample(seq_len);
+  double per_row = 0;
+  for (const Operator& op : operators) per_row += op.training_flops_per_row(seq_len);
+  return per_row * std::max(1, seq_len);
 }
 
 }  // namespace orrery

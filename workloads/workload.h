@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "workloads/fine_tuning.h"
+
 namespace orrery::proto {
 class Workload;
 }
@@ -132,6 +134,13 @@ struct ImageOperator {
   bool operator==(const ImageOperator&) const = default;
 };
 
+// Beside one frozen weight: the input times A, rank x in, times B, out x rank, is added to the output.
+struct LowRankAdapter {
+  int rank = 0;
+  std::int64_t in = 0, out = 0;
+  bool magnitude = false;  // DoRA: columns of the sum are scaled to trained lengths
+};
+
 // What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
 // core's as AttentionShape implies (program/operator_work.h), and saved_elements.
 struct Operator {
@@ -143,8 +152,12 @@ struct Operator {
   int layer = -1;
   std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
-  std::vector<ParameterTensor> frozen;  // weights that training leaves as they are: memory, and nothing else
-  std::vector<MatmulShape> matmuls;     // linear-like operators: usually one
+  std::vector<ParameterTensor> frozen;   // weights that training leaves as they are
+  BaseType base = BaseType::none;        // that frozen matrices are stored in
+  std::vector<LowRankAdapter> adapters;  // whose tensors `parameters` then are
+  // Whether the gradients of its inputs are wanted: not before the first operator that is trained.
+  bool passes_gradient = true;
+  std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
   std::optional<AttentionShape> attention;
   std::optional<StateSpaceShape> state_space;  // of a scan
   std::optional<ImageOperator> image;
@@ -167,7 +180,13 @@ struct Operator {
   int experts = 0;
   std::int64_t parameter_count() const;  // without tied aliases
   double forward_flops_per_row(int seq_len) const;
+  // Forward and backward; three times the forward's where everything is trained.
+  double training_flops_per_row(int seq_len) const;
 };
+// Whether a backward pass has anything to do for it.
+inline bool works_backward(const Operator& op) {
+  return op.passes_gradient || !op.parameters.empty();
+}
 
 struct MixtureOfExperts {
   int experts = 0;  // routed ones
@@ -191,9 +210,6 @@ struct LatentAttention {
   int qk_rope_head_dim = 0;
   int v_head_dim = 0;
 };
-
-// Low-rank adapters beside frozen weights: of queries, keys and values, or of every linear projection.
-enum class Adapters : std::uint8_t { none, qkv, all };
 
 enum class Activation : std::uint8_t { gelu, silu, relu };
 enum class NormKind : std::uint8_t { layer_norm, rms_norm };
@@ -242,7 +258,7 @@ struct Transformer {
   std::optional<StateSpaceShape> state_space;
   std::optional<MixtureOfExperts> moe;
   std::optional<LatentAttention> mla;
-  Adapters adapters = Adapters::none;
+  FineTuning fine_tuning;
   double masked_share = 0;  // BERT: of the tokens, those that reach the head; 0: all
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
@@ -267,6 +283,8 @@ struct Workload {
   // Forward FLOPs of one sample (2 per multiply-add; causal attention counted once); `model_flops` of a step
   // are three times these. `seq_len` is ignored by models without sequences.
   double forward_flops_per_sample(int seq_len) const;
+  // Of its training, which is three times that unless weights are frozen.
+  double training_flops_per_sample(int seq_len) const;
 };
 
 // Operators of one transformer, in this order (an operator stands only where the model has it):

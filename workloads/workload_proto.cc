@@ -59,11 +59,22 @@ NormKind norm_from(const std::string& name, const Reader& read) {
   read.fail("norm", fmt::format("'{}' is not known", name), "expected layernorm or rmsnorm");
 }
 
-Adapters adapters_from(const std::string& name, const Reader& read) {
-  if (name.empty() || name == "none") return Adapters::none;
-  if (name == "qkv") return Adapters::qkv;
-  if (name == "all") return Adapters::all;
-  read.fail("adapters", fmt::format("'{}' is not known", name), "expected none, qkv or all");
+FineTuning read_fine_tuning(const proto::FineTuning& p, const Reader& read, int layers) {
+  FineTuning f;
+  f.rank = read.bounded("rank", p.rank(), 0, kMaxWidth);
+  try {
+    if (!p.targets().empty()) f.targets = projections_from(p.targets());
+    if (!p.base().empty()) f.base = base_type_from_name(p.base());
+  } catch (const UserError& wrong) {
+    read.fail(f.targets == kAllProjections && p.base().empty() ? "targets" : "base", wrong.what(),
+              "expected a known name");
+  }
+  f.alpha = read.real("alpha", p.alpha(), 0, 1e6);
+  f.dora = p.dora();
+  f.frozen_layers = read.bounded("frozen_layers", p.frozen_layers(), 0, layers);
+  if (f.rank == 0 && (f.dora || f.base != BaseType::none))
+    read.fail("rank", "0 beside dora or base", "expected adapters");
+  return f;
 }
 
 MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& read) {
@@ -167,7 +178,8 @@ Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
   t.rotary_fraction =
       p.rotary_fraction() == 0 ? 1 : read.real("rotary_fraction", p.rotary_fraction(), 1e-6, 1);
   t.final_norm = !p.final_norm_absent();
-  t.adapters = adapters_from(p.adapters(), read);
+  if (p.has_fine_tuning())
+    t.fine_tuning = read_fine_tuning(p.fine_tuning(), read.inside("fine_tuning"), t.layers);
   t.masked_share = read.real("masked_share", p.masked_share(), 0, 1);
   return t;
 }
@@ -209,7 +221,15 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
   p->set_norm_epsilon(t.norm_epsilon);
   p->set_rotary_fraction(t.rotary_fraction);
   p->set_final_norm_absent(!t.final_norm);
-  if (t.adapters != Adapters::none) p->set_adapters(t.adapters == Adapters::qkv ? "qkv" : "all");
+  if (t.fine_tuning.any()) {
+    proto::FineTuning* f = p->mutable_fine_tuning();
+    f->set_rank(t.fine_tuning.rank);
+    f->set_targets(names_of_projections(t.fine_tuning.targets));
+    f->set_alpha(t.fine_tuning.alpha);
+    f->set_dora(t.fine_tuning.dora);
+    f->set_base(std::string(name_of(t.fine_tuning.base)));
+    f->set_frozen_layers(t.fine_tuning.frozen_layers);
+  }
   p->set_masked_share(t.masked_share);
   if (t.moe) {
     proto::MixtureOfExperts* m = p->mutable_moe();

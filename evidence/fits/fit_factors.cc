@@ -177,7 +177,7 @@ class Fit {
         if (item.step.measured_s <= 0) continue;
         check_plan(item.step.plan);
         const Job& job = *item.step.plan.job;
-        if (job.workload.transformer && job.workload.transformer->adapters != Adapters::none) continue;
+        if (job.workload.transformer && job.workload.transformer->fine_tuning.any()) continue;
         item.source = std::filesystem::path(file).stem();
         item.model = table.field(row, "model");
         // Frameworks without a profile of their own are told apart by their first words.

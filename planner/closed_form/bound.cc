@@ -34,7 +34,8 @@ Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame,
   // A layer whose parameters are there still is not gathered again.
   const double gathered =
       c.zero == 3
-          ? micro_batches * std::max(0.0, 2 * (all.gather_least_s - c.interleave * all.widest_layer_s))
+          ? micro_batches * std::max(0.0, 2 * (all.gather_least_s - c.interleave * all.widest_layer_s) -
+                                              all.forward_only_least_s)
           : 0;
   const double once = c.zero < 3 ? all.gather_least_s : 0;  // at the step's end or beginning
   if (c.zero >= 1 && c.zero <= 2 && !job_->runtime.overlap_param_gather) least.gather = once;
@@ -66,6 +67,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   double reduce_0 = 0, update_0 = 0;
   double work = 0;               // of all stages' computation
   double idle = 0;               // of all stages' copying by hand
+  bool frozen_stage = false;     // a stage has nothing to update: nobody's update waits for it
   double slowest_optimizer = 0;  // as slow as plans assume it at most
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = least_.times[stage];
@@ -81,6 +83,7 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     const bool twin = frame.cut->twin[stage] != stage;
     const DataLeast data =
         with_data && c.sync == Sync::all_reduce && !twin ? data_least(plan, frame, stage, m) : DataLeast{};
+    frozen_stage |= with_data && c.sync == Sync::all_reduce && !twin && data.optimizer <= 0;
     const double own = m * (forward + backward + runtime.micro_batch_overhead_s) + data.between;
     const double compute = m * (t.forward_compute + t.backward_compute);
     const double all_data = data.between + data.after + data.gather + data.beside;
@@ -123,7 +126,8 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
           std::max(least_cycle, std::max(last_backward + update_0, together) + update_0 - slowest_optimizer);
     return {least_cycle + runtime.step_overhead_s, compute_s};
   }
-  const double end = std::max(last_backward + reduce_0 + (clips ? update : update_0), own_end);
+  const double ending = frozen_stage ? 0 : reduce_0 + (clips ? update : update_0);
+  const double end = std::max(last_backward + ending, own_end);
   const double ports = m * frame.ports_s;  // what a node's stages send goes through its ports
   return {std::max({end, traffic, reading_s(plan, frame), together, ports}) + runtime.step_overhead_s,
           compute_s};

@@ -7,7 +7,7 @@ namespace orrery::planner {
 
 double model_flops(const Plan& plan) {
   const Training& training = plan.job->training;
-  return 3 * plan.job->workload.forward_flops_per_sample(training.seq_len) *
+  return plan.job->workload.training_flops_per_sample(training.seq_len) *
          static_cast<double>(training.global_batch);
 }
 
@@ -34,6 +34,7 @@ double hardware_flops(const Plan& plan) {
               c.recompute == Recompute::full &&
               (c.recompute_layers == 0 || before + op.layer - layers.begin < c.recompute_layers);
           const bool core = c.recompute == Recompute::selective && op.kind == OperatorKind::attention;
+          if (!works_backward(op)) continue;
           if (full || core) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
         }
         before += layers.end - layers.begin;

@@ -69,9 +69,10 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
   const DeviceKindAt& kind = stages_.kinds[stage];
   const LayerSums& own = sums_of(c, frame, kind);
   const auto parts = static_cast<std::size_t>(sums_.parts().count());
-  std::vector<double> gathers(parts, 0), agains(parts, 0), reductions(parts, 0);
+  std::vector<double> gathers(parts, 0), gathers_back(parts, 0), agains(parts, 0), reductions(parts, 0);
   for (const Reductions::Step& step : all.steps) {
     gathers[step.part] += step.gather_s;
+    gathers_back[step.part] += step.gather_back_s;
     agains[step.part] += step.again_s;
     reductions[step.part] += step.seconds;
   }
@@ -91,7 +92,7 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
       const double work_s = own.backward[part + 1] - own.backward[part];
       const bool again = c.recompute == Recompute::full && part > 0 && part < sums_.parts().count() - 1;
       backward.push_back(
-          {work_s, part == end - 1 ? 0 : gathers[part], again ? agains[part] : 0, reductions[part]});
+          {work_s, part == end - 1 ? 0 : gathers_back[part], again ? agains[part] : 0, reductions[part]});
       backward_s += work_s;
     }
     LayerStreams streams(c.overlap_grad_reduce, gathers_ahead(all));
@@ -147,6 +148,7 @@ void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
       std::tie(forward, backward) = waits_for_layers(plan, frame, stage, all);
     } else {
       const double gather = c.zero == 3 ? all.gather_s : 0;
+      const double gather_back = c.zero == 3 ? all.gather_back_s : 0;
       const double reduced = c.overlap_grad_reduce ? all.total_s : 0;
       const auto slower = [&](double beside, double busy, double computing) {
         return std::max(beside, busy + lost_beside(stage, beside, busy, computing)) - busy;
@@ -154,12 +156,12 @@ void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
       if (c.zero == 3 && !gathers_ahead(all)) {
         // Everything stands between the computations; a reduction is in the way of the next gathering.
         forward = gather;
-        backward = gather + recomputed_share(c, frame, stage) * all.again_s + all.total_s;
+        backward = gather_back + recomputed_share(c, frame, stage) * all.again_s + all.total_s;
       } else {
         forward = slower(gather, t.forward_busy, t.forward_compute);
-        backward = slower(gather, t.backward_busy, t.backward_compute);
+        backward = slower(gather_back, t.backward_busy, t.backward_compute);
         // What one pass leaves of its reductions may go on beside the next.
-        backward = std::max(backward, slower(2 * gather + reduced, t.forward_busy + t.backward_busy,
+        backward = std::max(backward, slower(gather + gather_back + reduced, t.forward_busy + t.backward_busy,
                                              t.forward_compute + t.backward_compute) -
                                           forward);
         if (!c.overlap_grad_reduce) backward += all.total_s;

@@ -33,6 +33,14 @@ Gradients::Gradients(std::shared_ptr<const Job> job, const LayerParts& parts, Ge
   first_op_ = static_cast<int>(first - operators.begin());
 }
 
+bool Gradients::read_backward(const HeldParameters& held, const LaidBucket& laid) const {
+  for (int i = laid.begin; i < laid.end; ++i) {
+    const int op = held.parameters[static_cast<std::size_t>(i)].at.op;
+    if (job_->workload.operators[static_cast<std::size_t>(op)].passes_gradient) return true;
+  }
+  return false;
+}
+
 const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, int stage) {
   const Choices& c = plan.choices;
   const double limit = c.zero == 3 ? -1 : plan.bucket_bytes();
@@ -51,11 +59,13 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
       result.tied += static_cast<double>(laid.elements);
       continue;
     }
-    const int last = model.of(laid.apart).parameters[static_cast<std::size_t>(laid.end) - 1].at.op;
+    const HeldParameters& held = laid.frozen ? model.of_frozen(laid.apart) : model.of(laid.apart);
+    const int last = held.parameters[static_cast<std::size_t>(laid.end) - 1].at.op;
     // Part 0 is what stands before the first layer (layer_kinds.h).
     const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
     result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
-                              laid.chunk, laid.apart, laid.end - laid.begin, last == first_op_});
+                              laid.chunk, laid.apart, laid.end - laid.begin, laid.frozen,
+                              laid.frozen && !read_backward(held, laid), !laid.frozen && last == first_op_});
   }
   return result;
 }
@@ -136,7 +146,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   // Layers of one kind have buckets of the same few sizes: their costs are looked up once.
   struct Costs {
     double elements = -1;
-    bool apart = false;
+    bool apart = false, frozen = false;
     int tensors = 0;
     double reduce = 0, gather = 0, across = 0, least = 0, gather_least = 0;
   };
@@ -152,16 +162,16 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   for (const Bucket& bucket : all.buckets) {
     const Shapes& shapes = shapes_of(bucket.apart);
     const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
-    result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
+    if (!bucket.frozen) result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
     if (shapes.shared == nullptr) continue;
     Costs* costs = std::find_if(seen.begin(), seen.end(), [&](const Costs& other) {
       return other.elements == bucket.elements && other.apart == bucket.apart &&
-             other.tensors == bucket.tensors;
+             other.frozen == bucket.frozen && other.tensors == bucket.tensors;
     });
     if (costs == seen.end()) {
       costs = &seen[fresh++ % seen.size()];
-      *costs = {bucket.elements, bucket.apart, bucket.tensors};
-      const double bytes = bucket.elements * gradient_bytes;
+      *costs = {bucket.elements, bucket.apart, bucket.frozen, bucket.tensors};
+      const double bytes = bucket.frozen ? 0 : bucket.elements * gradient_bytes;
       if (c.grad_compression == Compression::fp16) {
         costs->reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
       } else if (c.grad_compression != Compression::none) {
@@ -202,9 +212,12 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     result.largest_layer = std::max(result.largest_layer, layers.back().elements);
     result.widest_layer_s = std::max(result.widest_layer_s, layers.back().gather_s);
     result.again_s += again;
-    result.steps.push_back({costs->reduce, costs->across, costs->gather, again, bucket.part, bucket.chunk});
+    result.steps.push_back({costs->reduce, costs->across, costs->gather, again, bucket.part, bucket.chunk,
+                            bucket.forward_only ? 0 : costs->gather});
     result.total_s += costs->reduce;
     result.gather_s += costs->gather;
+    if (!bucket.forward_only) result.gather_back_s += costs->gather;
+    if (bucket.forward_only) result.forward_only_least_s += costs->gather_least;
     result.total_least_s += costs->least;
     result.gather_least_s += costs->gather_least;
     if (bucket.first_part) result.final_least_s = costs->least;

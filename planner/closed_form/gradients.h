@@ -22,6 +22,8 @@ struct Reductions {
     double again_s = 0;   // of that, between a layer's recomputation and its backward pass
     int part = 0;         // whose backward pass completes it
     int chunk = 0;
+    double gather_back_s =
+        0;  // of gather_s, what a backward pass wants: not frozen weights before all trained
   };
   // A bucket's parameters that are gathered beside the next forward pass, in the order of use.
   struct Use {
@@ -36,11 +38,13 @@ struct Reductions {
   double last_s = 0;           // tied and partial gradients, after the others
   double gather_s = 0;         // of all parameters
   double owned = 0;            // elements that the rank updates
+  double gather_back_s = 0;    // of what backward passes want
   double again_s = 0;          // of them, once more where layers are recomputed
   double widest_layer_s = 0;   // ZeRO-3: gather of the layer that takes longest
   double largest_layer = 0;    // ZeRO-3: elements of the layer that has most
   // Never above what a simulation takes; 0 where that cannot be said.
   double total_least_s = 0, gather_least_s = 0, final_least_s = 0;
+  double forward_only_least_s = 0;  // of gather_least_s, what no backward pass wants
 };
 
 class Gradients {
@@ -62,7 +66,9 @@ class Gradients {
     int chunk = 0;
     bool apart = false;  // reduced over the group of experts' data
     int tensors = 0;
-    bool first_part = false;  // holds what the last instruction of the backward pass writes
+    bool frozen = false;        // gathered alone
+    bool forward_only = false;  // no backward pass reads it
+    bool first_part = false;    // holds what the last instruction of the backward pass writes
   };
   struct Buckets {
     std::vector<Bucket> buckets;  // in the order of their completion
@@ -70,6 +76,7 @@ class Gradients {
     double partial = 0;           // elements whose gradients tensor ranks have parts of
   };
   const Buckets& buckets(const Plan& plan, const Cut& cut, int stage);
+  bool read_backward(const HeldParameters& held, const LaidBucket& laid) const;  // frozen weights
   const HeldModel& held(const Plan& plan);
   void fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage, Reductions& result);
 

@@ -12,6 +12,10 @@ bool are_twins(const MatmulShape& a, const MatmulShape& b) {
   return a.rows_per_row == b.rows_per_row && a.n == b.n && a.k == b.k && a.groups == b.groups;
 }
 
+bool are_twins(const LowRankAdapter& a, const LowRankAdapter& b) {
+  return a.rank == b.rank && a.in == b.in && a.out == b.out && a.magnitude == b.magnitude;
+}
+
 bool are_twins(const AttentionShape& a, const AttentionShape& b) {
   return a.heads == b.heads && a.kv_heads == b.kv_heads && a.qk_head_dim == b.qk_head_dim &&
          a.v_head_dim == b.v_head_dim && a.causal == b.causal && a.window == b.window;
@@ -39,6 +43,9 @@ bool are_twins(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 bool are_twins(const Operator& a, const Operator& b) {
+  if (a.passes_gradient != b.passes_gradient || a.base != b.base || a.keeps_input != b.keeps_input ||
+      !are_twins(a.adapters, b.adapters) || !are_twins(a.frozen, b.frozen))
+    return false;
   return a.kind == b.kind && a.split == b.split && a.output_elements == b.output_elements &&
          a.saved_elements == b.saved_elements && a.vector_elements == b.vector_elements &&
          a.active_experts == b.active_experts && a.experts == b.experts && are_twins(a.matmuls, b.matmuls) &&

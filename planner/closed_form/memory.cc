@@ -83,7 +83,7 @@ double bytes_kept_by_products(const std::vector<Operator>& operators, int begin,
     }
     if (!is_product(op.kind)) continue;
     double all = 0, kept = 0;
-    for (const ParameterTensor& tensor : op.parameters) {
+    for (const ParameterTensor& tensor : op.frozen.empty() ? op.parameters : op.frozen) {
       if (tensor.shape.size() < 2) continue;
       const auto features = static_cast<double>(tensor.elements());
       all += features;
@@ -186,12 +186,12 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       for (ParameterTensor& tensor : alone.parameters) tensor.tied_to.clear();
       copy = parameters_of(alone, shard, !crossing_.empty());
     }
-    if (!op.frozen.empty()) {
-      Operator still = op;
-      still.parameters = op.frozen;
-      const Parameters frozen = parameters_of(still, shard, !crossing_.empty());
-      bytes.frozen += frozen.dense + frozen.expert;
+    for (const ParameterTensor& tensor : op.frozen) {
+      const double still = frozen_bytes(op, tensor, shard);
+      (tensor.expert ? bytes.frozen.expert : bytes.frozen.dense_copy) += still;
+      if (!tensor.expert && tensor.tied_to.empty()) bytes.frozen.dense += still;
     }
+    bytes.dequantised = std::max(bytes.dequantised, dequantised_bytes(op, shard));
     bytes.dense_copy += copy.dense;
     bytes.expert_copy += copy.expert;
   }
@@ -225,7 +225,7 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
     if (parts_.begin[part] == parts_.begin[part + 1]) continue;
     const PartBytes& bytes = parts[part];
     const bool edge = part == 0 || part == parts_.count() - 1;
-    const bool again = c.recompute == Recompute::full && !edge &&
+    const bool again = c.recompute == Recompute::full && !edge && bytes.saved > 0 &&
                        (c.recompute_layers == 0 || *layer_of_stage < c.recompute_layers);
     if (part == 0) {
       out.embedding += bytes.saved;
@@ -299,7 +299,11 @@ MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, cons
     for (int part = begin; part < end; ++part) {
       sums.dense += copy ? parts[part].dense_copy : parts[part].dense;
       sums.expert += copy ? parts[part].expert_copy : parts[part].expert;
-      sums.frozen += parts[part].frozen;
+      const FrozenBytes& still = parts[part].frozen;
+      sums.frozen.dense += copy ? still.dense_copy : still.dense;
+      sums.frozen.expert += still.expert;
+      sums.largest_frozen = std::max(sums.largest_frozen, still.dense + still.expert);
+      sums.dequantised = std::max(sums.dequantised, parts[part].dequantised);
       sums.largest_layer = std::max(sums.largest_layer, parts[part].dense + parts[part].expert);
       if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sums.sent = parts[part].last;
     }
@@ -360,7 +364,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
     return per_parameter *
            (sums.dense / (split ? dense_group : 1) + sums.expert / (split ? expert_group : 1));
   };
-  memory.weights = sharded(bytes.weight, 3) + bytes.weight * sums.frozen / (c.zero >= 3 ? dense_group : 1);
+  memory.weights = sharded(bytes.weight, 3) + sums.frozen.dense / (c.zero >= 3 ? dense_group : 1) +
+                   sums.frozen.expert / (c.zero >= 3 ? expert_group : 1);
   memory.gradients = sharded(bytes.gradient, 2);
   memory.optimizer = sharded(bytes.optimizer, 1);
   if (c.has_servers()) memory.optimizer /= c.servers;  // of the slices that a server keeps
@@ -387,12 +392,14 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
     // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).
     // torchtitan, whose pipelines keep them, gathers the weights of 8-bit products in 8 bits.
     const double gathered = is_narrow(job.training.precision) ? 1 : bytes.weight;
-    memory.buffers += runtime.pipeline_keeps_gathered && c.pp > 1
-                          ? stage_parameters * (gathered + bytes.gradient)
-                          : sums.largest_layer * (2 * bytes.weight + bytes.gradient);
+    memory.buffers +=
+        runtime.pipeline_keeps_gathered && c.pp > 1
+            ? stage_parameters * (gathered + bytes.gradient) + sums.frozen.dense + sums.frozen.expert
+            : sums.largest_layer * (2 * bytes.weight + bytes.gradient) + 2 * sums.largest_frozen;
   }
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
+  memory.buffers += sums.dequantised;
   memory.buffers += sums.dummies * bytes.weight + runtime.workspace_bytes +
                     (runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
                          ? 0
@@ -442,7 +449,7 @@ MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
   for (int part = 0; part < parts_.count(); ++part) {
     const PartBytes& own = parts[part];
     const int layer = std::clamp(part - 1, 0, layers - 1);
-    bytes.state[layer] += (own.dense + own.expert) * per_parameter + own.frozen * each.weight;
+    bytes.state[layer] += (own.dense + own.expert) * per_parameter + own.frozen.dense + own.frozen.expert;
     bytes.kept[layer] += own.saved;
     transient = std::max(transient, own.flow + own.product_gradient + own.loss);
     crossing = std::max(crossing, own.crossing);

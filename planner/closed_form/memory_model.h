@@ -35,6 +35,10 @@ class MemoryModel {
   LayerBytes layer_bytes(const Choices& choices);
 
  private:
+  // By the group over which ZeRO-3 shards them; copies: with aliases counted.
+  struct FrozenBytes {
+    double dense = 0, expert = 0, dense_copy = 0;
+  };
   // Of one part of the model (layer_kinds.h), for one micro-batch on one rank. Bytes; of parameters and
   // weights their number.
   struct PartBytes {
@@ -49,7 +53,8 @@ class MemoryModel {
     double crossing = 0;                     // what a cut before the part carries (general graphs)
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
-    double frozen = 0;                       // weights that are not trained
+    FrozenBytes frozen;                      // weights that are not trained
+    double dequantised = 0;                  // of the largest of them, turned back for a product
     std::vector<double> weights;             // distinct products' weights
   };
   using Table = std::vector<PartBytes>;
@@ -58,8 +63,10 @@ class MemoryModel {
   struct StageSums {
     int stage = 0;
     double dense = 0, expert = 0;  // parameters
-    double frozen = 0;             // weights that are not trained
+    FrozenBytes frozen;            // weights that are not trained
     double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies
+    double largest_frozen = 0;     // bytes, likewise
+    double dequantised = 0;
     // What one micro-batch leaves until its backward, and what is there for a moment.
     double kept = 0, embedding = 0, head = 0;
     double flow = 0, loss = 0, head_backward = 0, embedding_backward = 0;

@@ -30,10 +30,6 @@ std::string what_would_narrow(const Response& response, const Spread& spread) {
   return "";
 }
 
-std::string words(Foundation foundation) {
-  return foundation == Foundation::datasheet ? "from its datasheet" : std::string(name_of(foundation));
-}
-
 }  // namespace
 
 void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation) {
@@ -62,9 +58,13 @@ StepDraws step_draws(const Plan& plan) {
           what_would_narrow(response, outlook.spread())};
 }
 
+std::string what_it_rests_on(Foundation foundation) {
+  return foundation == Foundation::datasheet ? "from its datasheet" : std::string(name_of(foundation));
+}
+
 std::string what_it_rests_on(const RestsOn& rests_on) {
-  return fmt::format("runtime {}, device {}, network {}", words(rests_on.runtime), words(rests_on.device),
-                     words(rests_on.network));
+  return fmt::format("runtime {}, device {}, network {}", what_it_rests_on(rests_on.runtime),
+                     what_it_rests_on(rests_on.device), what_it_rests_on(rests_on.network));
 }
 
 }  // namespace orrery::planner

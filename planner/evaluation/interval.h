@@ -30,5 +30,6 @@ StepDraws step_draws(const Plan& plan);
 
 // For people: "rests on: runtime assumed, device fitted, network from its datasheet".
 std::string what_it_rests_on(const RestsOn& rests_on);
+std::string what_it_rests_on(Foundation foundation);  // "fitted", "from its datasheet"
 
 }  // namespace orrery::planner

@@ -49,15 +49,14 @@ Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
   return device.calibrated || known(Level::device, device.name) ? Foundation::fitted : Foundation::datasheet;
 }
 
-// The links inside nodes by their library's constants, the network by its transport: the less known of both.
-Foundation network_foundation(const Cluster& cluster, std::string_view network) {
+}  // namespace
+
+Foundation network_foundation(const Cluster& cluster) {
   if (cluster.communication.calibrated) return Foundation::calibrated;
   const Foundation links = links_foundation(cluster);
-  if (cluster.nodes() == 1 || known(Level::network, network)) return links;
+  if (cluster.nodes() == 1 || known(Level::network, network_class(cluster))) return links;
   return std::max(links, Foundation::datasheet);
 }
-
-}  // namespace
 
 Spread spread_of(const Job& job) {
   const Cluster& cluster = job.cluster;
@@ -77,7 +76,7 @@ Spread spread_of(const Job& job) {
   spread.rests_on.runtime =
       known(Level::framework, job.runtime.name) ? Foundation::fitted : Foundation::assumed;
   spread.rests_on.device = of_device;
-  spread.rests_on.network = network_foundation(cluster, network);
+  spread.rests_on.network = network_foundation(cluster);
   const proto::Spreads& all = spreads();
   if (spread.rests_on.device == Foundation::calibrated) {
     // Measured under Orrery's own executor: whatever its software does is in the figures.

@@ -24,4 +24,7 @@ struct Spread {
 
 Spread spread_of(const Job& job);
 
+// The links inside nodes by their library's constants, the network by its transport: the less known of both.
+Foundation network_foundation(const Cluster& cluster);
+
 }  // namespace orrery::planner

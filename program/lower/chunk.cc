@@ -66,6 +66,12 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
         instruction.reads.push_back({TensorKind::parameters, bucket, -1});
       }
     }
+    for (const int bucket : lowering.frozen_bucket_of[static_cast<std::size_t>(i)]) {
+      if (!forward && (!inputs || !op.passes_gradient)) continue;
+      if (std::find(pattern->needs.begin(), pattern->needs.end(), bucket) != pattern->needs.end()) continue;
+      pattern->needs.push_back(bucket);
+      instruction.reads.push_back({TensorKind::parameters, bucket, -1});
+    }
     if (!forward) continue;
     if (op.kind == OperatorKind::loss_max)
       instruction.writes.push_back({TensorKind::loss_max, i, kOpenMicroBatch});
@@ -288,6 +294,12 @@ void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, 
 
 namespace {
 
+bool any_works_backward(const Lowering& lowering, int begin, int end) {
+  for (int i = begin; i < end; ++i)
+    if (works_backward(lowering.op(i))) return true;
+  return false;
+}
+
 void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, ComputeKind kind) {
   int end_of_layer = chunk.operators.end;  // of the layer that is being run through, from its end
   for (int i = chunk.operators.end - 1; i >= chunk.operators.begin; --i) {
@@ -296,12 +308,21 @@ void build_backward(Lowering& lowering, PassBuilder& pass, const Chunk& chunk, C
     if (enters_layer) {
       pass.cut();
       end_of_layer = i + 1;
-      if (recomputes_layer(lowering, chunk.index, layer)) {
-        int begin = i;
-        while (begin > chunk.operators.begin && lowering.op(begin - 1).layer == layer) --begin;
+      int begin = i;
+      while (begin > chunk.operators.begin && lowering.op(begin - 1).layer == layer) --begin;
+      if (recomputes_layer(lowering, chunk.index, layer) &&
+          any_works_backward(lowering, begin, end_of_layer)) {
         build_forward(lowering, pass, {begin, end_of_layer}, ComputeKind::recompute);
         pass.cut();
       }
+    }
+    // Before the first operator that is trained nothing goes back. (Pipelines send a gradient to a stage that
+    // has no use for it, as Megatron's schedules do; it is the first operator's.)
+    if (!works_backward(lowering.op(i)) && i > chunk.operators.begin) continue;
+    if (!works_backward(lowering.op(i))) {
+      pass.cut();
+      pass.compute(i, kind);
+      continue;
     }
     if (recomputes_operator(lowering, i)) {
       pass.cut();

@@ -57,6 +57,7 @@ void lay_out_buckets(Lowering& lowering) {
   lowering.bucket_of.resize(static_cast<std::size_t>(lowering.op_count()));
   for (int i = 0; i < lowering.op_count(); ++i)
     lowering.bucket_of[static_cast<std::size_t>(i)].assign(lowering.op(i).parameters.size(), -1);
+  lowering.frozen_bucket_of.resize(static_cast<std::size_t>(lowering.op_count()));
   const auto bucket_of = [&](int op, int parameter) -> int& {
     return lowering.bucket_of[static_cast<std::size_t>(op)][static_cast<std::size_t>(parameter)];
   };
@@ -64,9 +65,16 @@ void lay_out_buckets(Lowering& lowering) {
     Bucket bucket;
     const std::vector<HeldParameter> placed = parameters_of(layout, laid, held);
     std::int64_t offset = 0;
+    const auto index = static_cast<int>(lowering.program.buckets.size());
+    bucket.frozen = laid.frozen;
     for (const HeldParameter& parameter : placed) {
+      if (laid.frozen) {
+        std::vector<int>& of = lowering.frozen_bucket_of[static_cast<std::size_t>(parameter.at.op)];
+        if (of.empty() || of.back() != index) of.push_back(index);
+        continue;
+      }
       bucket.parameters.push_back({parameter.at.op, parameter.at.parameter, offset, parameter.elements});
-      bucket_of(parameter.at.op, parameter.at.parameter) = static_cast<int>(lowering.program.buckets.size());
+      bucket_of(parameter.at.op, parameter.at.parameter) = index;
       offset += parameter.elements;
     }
     bucket.chunk = laid.chunk;
@@ -74,7 +82,7 @@ void lay_out_buckets(Lowering& lowering) {
     const std::int64_t members =
         bucket.group < 0 ? 1 : static_cast<std::int64_t>(lowering.group_at(bucket.group).ranks.size());
     bucket.elements = (laid.elements + members - 1) / members * members;
-    lowering.partial_elements.push_back(owned_partial(lowering, bucket, placed));
+    lowering.partial_elements.push_back(laid.frozen ? 0 : owned_partial(lowering, bucket, placed));
     lowering.tied_bucket.push_back(laid.tied);
     lowering.program.buckets.push_back(std::move(bucket));
   }
@@ -218,7 +226,9 @@ Instruction update_of(const Lowering& lowering, const std::vector<std::int32_t>&
 }
 
 void finish_step(Lowering& lowering, std::vector<std::int64_t> ready) {
-  std::vector<std::int32_t> buckets(lowering.program.buckets.size());
+  const auto& all = lowering.program.buckets;  // frozen ones last
+  std::vector<std::int32_t> buckets(static_cast<std::size_t>(
+      std::count_if(all.begin(), all.end(), [](const Bucket& bucket) { return !bucket.frozen; })));
   std::iota(buckets.begin(), buckets.end(), 0);
   if (!lowering.choices().overlap_grad_reduce) {
     const std::uint32_t last_backward = lowering.last_compute();

@@ -1,5 +1,7 @@
 // Tensor parallelism (Shoeybi et al., arXiv 1909.08053) and sequence parallelism (Korthikanti et al., arXiv
 // 2205.05198): what the tensor group says to each other around one operator.
+#include <algorithm>
+
 #include "program/lower/forms.h"
 #include "program/lower/workbench.h"
 
@@ -102,20 +104,32 @@ void tensor_after_forward(Lowering& lowering, int op, Communications* out) {
   }
 }
 
+// For weights' gradients, of which frozen weights have none.
+bool reads_input_backward(const Lowering& lowering, int input) {
+  const OperatorUse& use = lowering.use(input);
+  for (int op = use.first_column_consumer; op <= use.last_column_consumer; ++op) {
+    const std::vector<int>& inputs = lowering.op(op).inputs;
+    const bool reads =
+        splits_columns(lowering.op(op)) && std::find(inputs.begin(), inputs.end(), input) != inputs.end();
+    if (reads && !lowering.op(op).parameters.empty()) return true;
+  }
+  return false;
+}
+
 void tensor_before_backward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
   if (output_is_partial(lowering.op(op)) && lowering.use(op).last_consumer >= 0) {
     out->push_back(as_gathered(lowering, on_gradient(lowering, CollectiveKind::all_gather, op), op));
   }
   for_each_input_feeding_columns(lowering, op, [&](int input) {
-    if (lowering.use(input).last_column_consumer == op) {
+    if (lowering.use(input).last_column_consumer == op && reads_input_backward(lowering, input)) {
       out->push_back(as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op));
     }
   });
 }
 
 void tensor_after_backward(Lowering& lowering, int op, Communications* out) {
-  if (lowering.shard().tp == 1) return;
+  if (lowering.shard().tp == 1 || !lowering.op(op).passes_gradient) return;
   for_each_input_feeding_columns(lowering, op, [&](int input) {
     if (lowering.use(input).first_column_consumer == op) {
       out->push_back(on_gradient(
@@ -133,7 +147,8 @@ bool overlaps_columns(const Lowering& lowering, int op) {
   const Operator& self = lowering.op(op);
   // One product whose input no other product shares.
   return self.kind == OperatorKind::linear && splits_columns(self) && self.inputs.size() == 1 &&
-         !lowering.use(op).returns && feeds_columns(lowering, self.inputs[0]) &&
+         !lowering.use(op).returns && self.passes_gradient && !self.parameters.empty() &&
+         feeds_columns(lowering, self.inputs[0]) &&
          lowering.use(self.inputs[0]).first_column_consumer == op &&
          lowering.use(self.inputs[0]).last_column_consumer == op;
 }

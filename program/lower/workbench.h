@@ -78,9 +78,10 @@ class Lowering {
 
   Program program;
   std::vector<Chunk> chunks;
-  std::vector<std::vector<int>> bucket_of;     // [op][parameter]; -1: of another stage
-  std::vector<bool> tied_bucket;               // shared with another stage
-  std::vector<std::int64_t> partial_elements;  // by bucket: elements summed over the tensor group as well
+  std::vector<std::vector<int>> bucket_of;         // [op][parameter]; -1: of another stage
+  std::vector<std::vector<int>> frozen_bucket_of;  // [op]: those with its frozen weights (ZeRO-3)
+  std::vector<bool> tied_bucket;                   // shared with another stage
+  std::vector<std::int64_t> partial_elements;      // by bucket: elements summed over the tensor group as well
 
  private:
   const Plan& plan_;

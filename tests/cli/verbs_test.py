@@ -41,6 +41,11 @@ class Verbs(OrreryCase):
         rests_on = {entry["name"]: entry["rests_on"] for entry in result["devices"] + result["links"]}
         self.assertEqual("fitted", rests_on["h800-sxm-80g"])
         self.assertEqual("datasheet", rests_on["mi300x-192g"])
+        for name in ("mi300x-8", "dgx-h100"):
+            timed = self.json("collective", "all_reduce", name, "--bytes", "1M")
+            words = {"datasheet": "from its datasheet", "fitted": "fitted"}[timed["rests_on"]["network"]]
+            self.assertIn("rests on: network " + words, self.done("collective", "all_reduce", name, "--bytes", "1M"))
+        self.assertEqual("fitted", timed["rests_on"]["network"])
         self.assertEqual("assumed", rests_on["links that are not known"])
         for kind in ("clusters", "networks", "devices", "links"):
             for entry in result[kind]:

@@ -160,6 +160,9 @@ TEST_CASE("a model is the row's dimensions over those that its name stands for")
   CHECK(workload_of({"GPT 3.6B", 30, 3072, 32, 0, 0, 0, 2048}).transformer->vocab == 51200);
   CHECK_THROWS_AS(workload_of({"Llama 3", 0, 0, 0, 0, 0, 0, 4096}), Unreadable);
   CHECK_THROWS_AS(workload_of({"TransGAN", 2, 64, 4, 0, 0, 0, 64}), Unreadable);
-  const Workload adapted = workload_of({"Llama 3 8B", 2, 4096, 32, 8, 14336, 0, 4096}, {"adapters: 'qkv'"});
-  CHECK(adapted.parameters() == workload_of({"Llama 3 8B", 2, 4096, 32, 8, 14336, 0, 4096}).parameters());
+  const Workload adapted = workload_of({"Llama 3 8B", 2, 4096, 32, 8, 14336, 0, 4096},
+                                       {"fine_tuning { rank: 16 targets: 'qkv' }"});
+  // On queries, keys and values of two layers: 16 rows of 4096 inputs each, and of 4096, 1024, 1024 outputs.
+  CHECK(adapted.parameters() - workload_of({"Llama 3 8B", 2, 4096, 32, 8, 14336, 0, 4096}).parameters() ==
+        2 * 16 * (3 * 4096 + 4096 + 2 * 1024));
 }

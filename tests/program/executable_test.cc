@@ -37,7 +37,7 @@ TEST_CASE("frozen weights, experts with biases and heads of some tokens are plan
     return why_not_executable(Plan{job, {}}).value_or("");
   };
   CHECK(refusal([](Transformer&) {}) == "");
-  CHECK(refusal([](Transformer& t) { t.adapters = Adapters::qkv; }).find("adapters") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("adapters") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.masked_share = 0.1; }).find("share") != std::string::npos);
 }

@@ -46,6 +46,22 @@ TEST_CASE("imports fill what is not said") {
   CHECK_THROWS_AS(question_of(request), UserError);
 }
 
+TEST_CASE("fine-tuning is said beside the workload") {
+  Request request = gpt2();
+  set(request, "lora-rank", "8");
+  set(request, "lora-targets", "q_proj,v_proj");
+  set(request, "quantize-base", "nf4");
+  set(request, "freeze", "2");
+  const FineTuning tuning = question_of(request).job->workload.transformer->fine_tuning;
+  CHECK(tuning.rank == 8);
+  CHECK(tuning.targets == (kQuery | kValue));
+  CHECK(tuning.base == BaseType::nf4);
+  CHECK(tuning.frozen_layers == 2);
+  request.lora_rank = 0;
+  CHECK_THROWS_WITH(question_of(request), Catch::Contains("`quantize_base` without `lora_rank`"));
+  CHECK_THROWS_WITH(set(request, "quantize-base", "fp4"), Catch::Contains("expected none, int8, nf4"));
+}
+
 TEST_CASE("an option is set from its text by any spelling of its name") {
   Request request = gpt2();
   set(request, "micro-batch", "4");

@@ -203,23 +203,6 @@ TEST_CASE("transformer: a random model's operators are ordered, add up, and grow
 }
 
 }  // namespace
-TEST_CASE("weights beside low-rank adapters are frozen: there, but not trained") {
-  Transformer t = small();
-  const Workload trained = workload_of(t);
-  t.adapters = Adapters::qkv;
-  const Workload adapted = workload_of(t);
-  CHECK(adapted.parameters() == trained.parameters());
-  for (const Operator& op : adapted.operators) {
-    CHECK((op.parameters.empty() || op.kind == OperatorKind::norm));
-    // Each reads its input (16) again and adds to its output (48): 16 + 3 * 48 elements a row.
-    if (op.name.ends_with("qkv")) CHECK(op.vector_elements == 16 + 3 * 48);
-    if (op.name.ends_with("proj")) CHECK(op.vector_elements == 0);
-  }
-  t.adapters = Adapters::all;
-  for (const Operator& op : workload_of(t).operators)
-    if (op.kind == OperatorKind::linear) CHECK(op.vector_elements > 0);
-}
-
 TEST_CASE("a share of the tokens reaches the head, and experts may have biases") {
   Transformer t = small();
   t.moe = MixtureOfExperts{8, 2, 32, 0};
