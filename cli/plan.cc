@@ -85,6 +85,7 @@ int run(const Options& options) {
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
   const planner::SearchResult result = orrery::plan(job, question.pins, search);
   show_progress("", 0, 0);
+  for (const std::string& warning : result.warnings) fmt::print(stderr, "orrery: {}\n", warning);
 
   // Files first: where one cannot be written, the error stands alone.
   if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);

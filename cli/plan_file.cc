@@ -162,6 +162,14 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
   std::vector<Column> columns = dimension_columns(plans);
   for (Column& column : figure_columns(plans.front().plan.job->training.seq_len > 0))
     columns.push_back(std::move(column));
+  if (plans.size() > 1 && plans.front().odds) {
+    columns.push_back({"fastest", [](const planner::Evaluation& e) {
+                         return e.odds ? fmt::format("{:.0f}%", 100 * e.odds->probability_fastest) : "";
+                       }});
+    columns.push_back({"regret", [](const planner::Evaluation& e) {
+                         return e.odds ? human_seconds(e.odds->regret_s) : std::string();
+                       }});
+  }
   if (plans.size() > 1)
     columns.push_back({"loses", [&](const planner::Evaluation& evaluation) {
                          return loss_cell(plans.front(), evaluation);
@@ -185,9 +193,10 @@ std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string
 std::string interval_line(const planner::Evaluation& evaluation) {
   if (!evaluation.interval) return "";
   const planner::Interval& interval = *evaluation.interval;
-  return fmt::format("90% of such steps take {} to {} and {} to {}; {}\n",
+  return fmt::format("90% of such steps take {} to {} and {} to {} of {}; {}\n",
                      human_seconds(interval.step_time_s.low), human_seconds(interval.step_time_s.high),
                      human_bytes(interval.memory_bytes.low), human_bytes(interval.memory_bytes.high),
+                     human_bytes(evaluation.memory.capacity),
                      what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
 

@@ -66,6 +66,15 @@ Json sensitivities_json(const SearchResult& result) {
   return list;
 }
 
+// What a simulated plan takes more than the answer, and the part of the step that grew most.
+Json loses_json(const Evaluation& best, const Evaluation& other) {
+  const Loss loss = loss_against(best, other);
+  return {{"seconds", loss.seconds},
+          {"share", loss.seconds / best.step_time_s()},
+          {"part", loss.part},
+          {"part_s", loss.part_s}};
+}
+
 Json pareto_json(const SearchResult& result) {
   Json list = Json::array();
   for (const Evaluation& evaluation : result.pareto) {
@@ -95,9 +104,13 @@ Json to_json(const RestsOn& rests_on) {
 }
 
 Json to_json(const Interval& interval) {
-  return {{"step_time_low_s", interval.step_time_s.low},   {"step_time_high_s", interval.step_time_s.high},
-          {"memory_low_bytes", interval.memory_bytes.low}, {"memory_high_bytes", interval.memory_bytes.high},
-          {"rests_on", to_json(interval.rests_on)},        {"narrowed_by", interval.narrowed_by}};
+  return {{"step_time_low_s", interval.step_time_s.low},
+          {"step_time_high_s", interval.step_time_s.high},
+          {"memory_low_bytes", interval.memory_bytes.low},
+          {"memory_high_bytes", interval.memory_bytes.high},
+          {"fit_probability", interval.fit_probability},
+          {"rests_on", to_json(interval.rests_on)},
+          {"narrowed_by", interval.narrowed_by}};
 }
 
 Json to_json(const Load& load) {
@@ -160,6 +173,10 @@ Json to_json(const Evaluation& evaluation) {
   json["breakdown_s"] = breakdown;
   json["busy_s"] = busy;
   if (evaluation.interval) json.update(to_json(*evaluation.interval));
+  if (evaluation.odds) {
+    json["probability_fastest"] = evaluation.odds->probability_fastest;
+    json["regret_s"] = evaluation.odds->regret_s;
+  }
   json["profile"] = profile_of(plan.job->cluster);
   json["estimate_s"] = evaluation.estimate_s;
   if (evaluation.simulation) json["load"] = to_json(load_of(evaluation));
@@ -199,12 +216,7 @@ Json to_json(const Job& job, const SearchResult& result) {
   Json plans = Json::array();
   for (const Evaluation& evaluation : result.plans) {
     plans.push_back(to_json(evaluation));
-    if (plans.size() == 1) continue;
-    const Loss loss = loss_against(result.plans.front(), evaluation);
-    plans.back()["loses"] = {{"seconds", loss.seconds},
-                             {"share", loss.seconds / result.plans.front().step_time_s()},
-                             {"part", loss.part},
-                             {"part_s", loss.part_s}};
+    if (plans.size() > 1) plans.back()["loses"] = loses_json(result.plans.front(), evaluation);
   }
   Json json = to_json(job);
   json.update(
@@ -220,7 +232,22 @@ Json to_json(const Job& job, const SearchResult& result) {
        {"subsets", subsets_json(result)},
        {"pareto", pareto_json(result)},
        {"pareto_covers", pareto_covers_json(result)},
+       {"compared", result.compared},
+       {"warnings", result.warnings},
        {"plans", plans}});
+  if (result.nominal) {
+    json["nominal"] = to_json(*result.nominal);
+    json["nominal"]["loses"] = loses_json(result.plans.front(), *result.nominal);
+  }
+  if (result.known_recipe) {
+    const KnownRecipe& known = *result.known_recipe;
+    json["known_recipe"] = to_json(known.evaluation);
+    json["known_recipe"].update({{"name", known.name},
+                                 {"source", known.source},
+                                 {"fits", known.evaluation.memory.fits()},
+                                 {"loses", loses_json(result.plans.front(), known.evaluation)},
+                                 {"why", known.why}});
+  }
   return json;
 }
 

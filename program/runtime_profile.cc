@@ -10,6 +10,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "program/plan.h"
 #include "proto/field_check.h"
 #include "proto/runtime_profile.pb.h"
 #include "proto/textproto.h"
@@ -58,6 +59,16 @@ class Accepted {
     return value;
   }
 
+  void abilities(const proto::Abilities& said) const {
+    for (const std::string& name : said.schedule()) schedule_from_name(name);  // throws where it is none
+    for (const auto* stages : {&said.zero(), &said.zero_in_pipeline()})
+      for (const int stage : *stages) zero_stage("abilities", stage);
+    constexpr std::array<std::string_view, 4> kDimensions = {"tp", "pp", "cp", "ep"};
+    for (const std::string& name : said.dimension())
+      if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
+        fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
+  }
+
   // At most so many names of fields that hold a number.
   void scalars(const char* field, const std::vector<std::string>& names) const {
     if (names.size() > kMostFitted)
@@ -95,6 +106,15 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
 #undef ORRERY_READ
   profile.fitted.assign(message.fitted().begin(), message.fitted().end());
   read.scalars("fitted", profile.fitted);
+  if (message.has_abilities()) {
+    const proto::Abilities& said = message.abilities();
+    read.abilities(said);
+    profile.abilities = Abilities{{said.schedule().begin(), said.schedule().end()},
+                                  {said.zero().begin(), said.zero().end()},
+                                  {said.zero_in_pipeline().begin(), said.zero_in_pipeline().end()},
+                                  {said.dimension().begin(), said.dimension().end()},
+                                  said.shard_groups()};
+  }
   return profile;
 }
 
@@ -104,6 +124,14 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message) {
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_WRITE)
 #undef ORRERY_WRITE
   for (const std::string& name : profile.fitted) message->add_fitted(name);
+  if (!profile.abilities) return;
+  const Abilities& own = *profile.abilities;
+  proto::Abilities* said = message->mutable_abilities();
+  said->mutable_schedule()->Assign(own.schedules.begin(), own.schedules.end());
+  said->mutable_zero()->Assign(own.zero.begin(), own.zero.end());
+  said->mutable_zero_in_pipeline()->Assign(own.zero_in_pipeline.begin(), own.zero_in_pipeline.end());
+  said->mutable_dimension()->Assign(own.dimensions.begin(), own.dimensions.end());
+  said->set_shard_groups(own.shard_groups);
 }
 
 std::vector<std::string> catalog_runtimes() {
@@ -154,6 +182,7 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
   parse_textproto(text, file, &message);
   if (!message.based_on().empty()) {
     const std::string base = message.based_on();
+    const bool own_abilities = message.has_abilities();
     const std::vector<std::string> known = catalog_runtimes();
     if (std::find(known.begin(), known.end(), base) == known.end())
       FieldCheck(file, text, *proto::RuntimeProfile::descriptor())
@@ -163,6 +192,7 @@ RuntimeProfile runtime_from_text(std::string_view text, std::string_view file) {
     ORRERY_CHECK(message.based_on().empty(), base + " is based on a profile itself");
     message.clear_default_for();
     message.clear_fitted();
+    if (own_abilities) message.clear_abilities();
     merge_textproto(text, file, &message);
     message.clear_based_on();
   }

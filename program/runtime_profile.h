@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,11 +84,21 @@ class FieldCheck;
   FIELD(int, expert_multiprocessors, 0, count) \
   FIELD(std::string, default_for, {}, any)
 
+// What the framework can be asked to do (proto/runtime_profile.proto); names as plans have them.
+struct Abilities {
+  std::vector<std::string> schedules;
+  std::vector<int> zero, zero_in_pipeline;  // stages above 0
+  std::vector<std::string> dimensions;
+  bool shard_groups = false;
+  bool operator==(const Abilities&) const = default;
+};
+
 struct RuntimeProfile {
 #define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
   ORRERY_RUNTIME_PROFILE_FIELDS(ORRERY_MEMBER)
 #undef ORRERY_MEMBER
-  std::vector<std::string> fitted;  // fields, at most kMostFitted
+  std::vector<std::string> fitted;     // fields, at most kMostFitted
+  std::optional<Abilities> abilities;  // nothing: whatever can be planned
 };
 
 // More scalars would fit any table.

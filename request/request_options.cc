@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // products of a few stay within 64 bits
 constexpr int kMostReported = 1000;
+constexpr Numbers kProbability = {0.01, false, 0.999};
 constexpr int kMostRank = 1 << 16;
 
 constexpr std::array kObjectives = {planner::Objective::step_time, planner::Objective::cost,
@@ -22,6 +23,12 @@ planner::Objective objective_from_name(std::string_view name) {
     if (planner::name_of(objective) == name) return objective;
   throw UserError(fmt::format("`objective` {} is unknown", name),
                   "expected step-time, cost, energy or memory");
+}
+
+planner::Rank rank_from_name(std::string_view name) {
+  for (const planner::Rank rank : {planner::Rank::robust, planner::Rank::nominal})
+    if (planner::name_of(rank) == name) return rank;
+  throw UserError(fmt::format("`rank` {} is unknown", name), "expected robust or nominal");
 }
 
 DType precision_from_name(std::string_view name) {
@@ -128,6 +135,20 @@ void add_search(Request& request, std::vector<Setting>& all) {
                "what the best plan has least of: seconds, USD or joules a step, bytes of the fullest device",
                "step-time"),
       request.search.objective, objective_from_name));
+  all.push_back(name_option(
+      training(
+          "rank", "robust|nominal",
+          "what the best plan has least of: expected regret over what is not known of runtime, device and "
+          "network, or the objective as predicted (energy and memory always are)",
+          "robust"),
+      request.search.rank, rank_from_name));
+  all.push_back(number_option(
+      training(
+          "fit_probability", "P",
+          "probability with which a plan must fit in memory to be proposed; where none does, those that are "
+          "predicted to fit are",
+          fmt::format("{}", planner::SearchOptions{}.fit_probability)),
+      request.search.fit_probability, kProbability));
   Option top = training("top", "K", "plans to report", std::to_string(request.search.top));
   top.varied = false;  // it changes what is told, not what is planned
   all.push_back(count_option(std::move(top), request.search.top, {1, kMostReported}));

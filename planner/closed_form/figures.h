@@ -11,7 +11,8 @@ struct Memory {
   double allocated = 0;  // what a framework's allocator counts as allocated, at its peak
   double reserved = 0;   // what it took from the device for that
   int stage = 0;         // whose device is the fullest
-  bool fits() const { return total <= capacity; }
+  // `fillable`: the share of the capacity that may be predicted to be full.
+  bool fits(double fillable = 1) const { return total <= capacity * fillable; }
 };
 // Of the fullest device. allocated = weights + gradients + optimizer + activations + buffers; reserved =
 // allocated * (1 + allocator margin); total = reserved + context. Activations: Korthikanti et al., arXiv

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/closed_form/figures.h"
+#include "planner/uncertainty/odds.h"
 #include "planner/uncertainty/outlook.h"
 #include "program/plan.h"
 #include "sim/simulator.h"
@@ -16,6 +17,7 @@ namespace orrery::planner {
 // In which 90% of what happens lies.
 struct Interval {
   Range step_time_s, memory_bytes;
+  double fit_probability = 0;  // of the fullest device
   RestsOn rests_on;
   std::string narrowed_by;  // what would narrow it most, for people
 };
@@ -26,6 +28,7 @@ struct Evaluation {
   double estimate_s = 0;
   std::optional<sim::Simulation> simulation;
   std::optional<Interval> interval;  // interval.h
+  std::optional<Odds> odds;          // among the plans that a search compared
   double step_time_s() const { return simulation ? simulation->step_time_s : estimate_s; }
 };
 

@@ -30,24 +30,25 @@ std::string what_would_narrow(const Response& response, const Spread& spread) {
   return "";
 }
 
-void fill(Outlook* outlook, Evaluation* evaluation) {
-  const Response response = outlook->response(evaluation->plan.choices);
+}  // namespace
+
+void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation) {
   const Range step = step_range(response, outlook->spread());
   const Range memory = memory_range(outlook->spread());
   const double step_s = evaluation->step_time_s(), bytes = evaluation->memory.total;
   evaluation->interval = Interval{{step.low * step_s, step.high * step_s},
                                   {memory.low * bytes, memory.high * bytes},
+                                  fit_probability(bytes, evaluation->memory.capacity, outlook->spread()),
                                   outlook->spread().rests_on,
                                   what_would_narrow(response, outlook->spread())};
 }
-
-}  // namespace
 
 void add_intervals(const std::shared_ptr<const Job>& job,
                    std::initializer_list<std::span<Evaluation>> evaluations) {
   Outlook outlook(job);
   for (const std::span<Evaluation> some : evaluations)
-    for (Evaluation& evaluation : some) fill(&outlook, &evaluation);
+    for (Evaluation& evaluation : some)
+      add_interval(&outlook, outlook.response(evaluation.plan.choices), &evaluation);
 }
 
 StepDraws step_draws(const Plan& plan) {

@@ -17,6 +17,9 @@ namespace orrery::planner {
 void add_intervals(const std::shared_ptr<const Job>& job,
                    std::initializer_list<std::span<Evaluation>> evaluations);
 
+// The same of one, whose response `outlook` gave.
+void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation);
+
 // The same as kDraws equally likely factors on the step's time, for whoever combines it with other chances.
 struct StepDraws {
   std::vector<double> factors;

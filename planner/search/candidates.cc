@@ -13,8 +13,14 @@ namespace {
 
 class Gathering {
  public:
-  Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator)
-      : job_(job), objective_(objective), kept_(kept), estimator_(estimator), memory_model_(job) {
+  Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator,
+            double fillable)
+      : job_(job),
+        objective_(objective),
+        kept_(kept),
+        estimator_(estimator),
+        fillable_(fillable),
+        memory_model_(job) {
     result_.cut_bound = std::numeric_limits<double>::infinity();
   }
 
@@ -100,8 +106,9 @@ class Gathering {
           for (std::size_t b = 0; b < family.buckets->size(); ++b)
             if (family.distinct(choices_.zero, o, b)) ++leaves;
         const Memory memory = memory_model_.predict(choices_);
-        if (!memory.fits()) {
+        if (!memory.fits(fillable_)) {
           result_.unfit += leaves;
+          if (memory.fits()) result_.tight += leaves;
           too_large(memory);
           continue;
         }
@@ -184,7 +191,7 @@ class Gathering {
       result_.smallest = Candidate{choices_, memory.total, {}, 0, 0};
       result_.smallest_memory = memory;
     }
-    if (memory.total > memory.capacity * (1 + kMoreMemory)) return;
+    if (memory.total > memory.capacity * fillable_ * (1 + kMoreMemory)) return;
     if (result_.almost_fits && estimator_.lower_bound_s(choices_) >= result_.almost_fits->times.estimate_s)
       return;
     Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};
@@ -196,6 +203,7 @@ class Gathering {
   Objective objective_;
   int kept_;
   Estimator& estimator_;
+  double fillable_;
   MemoryModel memory_model_;
   Candidates result_;
   std::vector<Family> families_;
@@ -209,8 +217,8 @@ class Gathering {
 }  // namespace
 
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator) {
-  Gathering gathering(job, objective, kept, estimator);
+                  Estimator& estimator, double fillable) {
+  Gathering gathering(job, objective, kept, estimator, fillable);
   for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
 }

@@ -29,7 +29,8 @@ struct Candidates {
   // Of these, at most kMostPromising: those that may be among the best `kept` (of gather) once simulated. A
   // plan whose bound is above kHopeless (candidates.cc) times the `kept`-th least expectation is not.
   std::vector<Candidate> promising;
-  double cut_bound = 0;               // least bound of all fitting plans that are not in `promising`
+  std::int64_t tight = 0;  // of those that do not fit: that would if all of the capacity might be filled
+  double cut_bound = 0;    // least bound of all fitting plans that are not in `promising`
   std::optional<Candidate> smallest;  // of those that do not fit: the one that is least short
   Memory smallest_memory;
   std::optional<Candidate> almost_fits;  // with kMoreMemory more memory: the fastest of these by its estimate
@@ -38,8 +39,9 @@ constexpr std::size_t kMostPromising = 4096;
 constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitivities
 
 // Throws UserError where for_each_plan does.
+// `fillable`: the share of a device's capacity that plans may be predicted to fill.
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator);
+                  Estimator& estimator, double fillable = 1);
 
 struct BoundedFamily {
   double bound_s = 0;  // of its fastest plan, data parallelism aside

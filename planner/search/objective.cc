@@ -38,6 +38,10 @@ double usd_per_s(const Cluster& cluster) {
   return sum;
 }
 
+std::string_view name_of(Rank rank) {
+  return rank == Rank::robust ? "robust" : "nominal";
+}
+
 std::string_view name_of(Objective objective) {
   switch (objective) {
     case Objective::step_time:

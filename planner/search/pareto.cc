@@ -71,7 +71,7 @@ Figures figures_of(const Evaluation& evaluation) {
 }
 
 Survey survey(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
-              std::int64_t most) {
+              std::int64_t most, double fillable) {
   Survey result;
   const std::vector<BoundedFamily> families =
       families_by_bound(job, pins, estimator, [](const Choices&) { return true; });
@@ -91,7 +91,7 @@ Survey survey(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator
         const Choices choices =
             family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
         const Memory bytes = memory.predict(choices);
-        if (!bytes.fits()) continue;
+        if (!bytes.fits(fillable)) continue;
         ++result.looked_into;
         const StepTimes times = estimator.times(choices);
         const double energy_j =

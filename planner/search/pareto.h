@@ -38,6 +38,6 @@ struct Survey {
 };
 // Looks into families, least bound first, until `most` plans that fit were seen.
 Survey survey(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
-              std::int64_t most);
+              std::int64_t most, double fillable = 1);
 
 }  // namespace orrery::planner

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 #include "base/error.h"
@@ -12,7 +13,9 @@
 #include "base/parallel.h"
 #include "planner/evaluation/interval.h"
 #include "planner/evaluation/load.h"
+#include "planner/search/agenda.h"
 #include "planner/search/candidates.h"
+#include "planner/search/known_recipe.h"
 #include "planner/search/pareto.h"
 #include "planner/search/subsets.h"
 #include "planner/search/systems.h"
@@ -30,6 +33,10 @@ constexpr std::size_t kBatch = 4;
 // second of each of two cores.
 constexpr double kBatchPasses = 30e3;
 
+// At least so many of the choices that were simulated are compared, and all within so much of the best.
+constexpr std::size_t kContenders = 12;
+constexpr double kReach = 1.25;
+
 // At least so many plans are kept in order, for the case that the closed form errs.
 constexpr int kKept = 64;
 
@@ -38,47 +45,38 @@ constexpr int kKept = 64;
 constexpr std::int64_t kSurveyed = 100'000;
 constexpr std::size_t kParetoSimulated = 48;
 
-// Alike but for details that move a step by little.
-bool same_kind(const Choices& a, const Choices& b) {
-  return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
-         a.micro_batch == b.micro_batch && a.schedule == b.schedule && (a.zero == 3) == (b.zero == 3) &&
-         a.sequence_parallel == b.sequence_parallel;
-}
-
 class Search {
  public:
   Search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options)
-      : job_(std::move(job)), pins_(pins), options_(options), estimator_(job_) {}
+      : job_(std::move(job)), pins_(pins), options_(options), estimator_(job_), outlook_(job_) {}
 
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
-    candidates_ = gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_);
-    if (candidates_.promising.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
-    rank();
+    find_candidates();
+    const bool robust = options_.rank == Rank::robust &&
+                        (options_.objective == Objective::step_time || options_.objective == Objective::cost);
+    agenda_.emplace(candidates_, std::max(options_.top, 1),
+                    robust ? [this](const Choices& choices) { return expected_factor(choices); }
+                           : std::function<double(const Choices&)>());
+    recipe_ = nearest_recipe(job_, estimator_, fillable_);
     simulate();
-    SearchResult result;
-    compare_systems(result);
-    find_front(result);
-    result.candidates = candidates_.count;
-    result.feasible = candidates_.feasible;
-    result.simulated = static_cast<std::int64_t>(done_.size());
+    compare_systems(result_);
+    find_front(result_);
+    result_.candidates = candidates_.count;
+    result_.feasible = candidates_.feasible;
+    result_.simulated = static_cast<std::int64_t>(done_.size());
+    const Evaluation nominal = done_.front();
+    const double least = std::min(agenda_->least_open_bound(), value_of(nominal));
+    rank_choices(robust);
     const double best = value_of(done_.front());
-    const double least = least_open_bound();
-    result.proven = least >= best;
-    result.gap = result.proven ? 0 : (best - least) / best;
-    result.sensitivities = sensitivities(done_.front().plan, candidates_, estimator_);
-    result.why = explain(done_, result.sensitivities);
-    if (done_.front().plan.choices.asynchronous()) {
-      result.why +=
-          " A step counts as many samples as a synchronous one; how many more steps stale gradients "
-          "need is not predicted.";
-      if (const std::string few = few_workers(load_of(done_.front())); !few.empty()) result.why += " " + few;
-    }
-    if (!result.systems.empty()) result.why += " " + which_suits(result.systems, done_.front());
+    result_.proven = least >= best;
+    result_.gap = result_.proven ? 0 : (best - least) / best;
+    result_.sensitivities = sensitivities(done_.front().plan, candidates_, estimator_);
+    tell(nominal);
     done_.resize(std::min(done_.size(), static_cast<std::size_t>(options_.top)));
-    result.plans = std::move(done_);
-    result.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return result;
+    result_.plans = std::move(done_);
+    result_.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(result_);
   }
 
  private:
@@ -86,52 +84,71 @@ class Search {
     return objective_value(options_.objective, evaluation);
   }
 
-  void rank() {
-    for (const Candidate& candidate : candidates_.promising) order_.push_back(&candidate);
-    // Equal values (memory ties) go by time; equal times stay in the order of the space.
-    std::stable_sort(order_.begin(), order_.end(), [](const Candidate* a, const Candidate* b) {
-      if (a->expected != b->expected) return a->expected < b->expected;
-      return a->times.estimate_s < b->times.estimate_s;
-    });
-    // The first to be simulated are of unlike kinds, in case the closed form errs about one of them.
-    std::vector<const Candidate*> first, rest;
-    for (const Candidate* candidate : order_) {
-      const bool fresh =
-          first.size() < kBatch && std::none_of(first.begin(), first.end(), [&](const Candidate* other) {
-            return same_kind(candidate->choices, other->choices);
-          });
-      (fresh ? first : rest).push_back(candidate);
+  // Where no plan fits with the probability asked for, those that are predicted to fit are answered with.
+  void find_candidates() {
+    const auto gather_those = [this] {
+      return gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_, fillable_);
+    };
+    fillable_ = std::min(1.0, fillable_share(options_.fit_probability, outlook_.spread()));
+    candidates_ = gather_those();
+    if (candidates_.promising.empty() && candidates_.tight > 0) {
+      fillable_ = 1;
+      candidates_ = gather_those();
     }
-    order_ = std::move(first);
-    order_.insert(order_.end(), rest.begin(), rest.end());
-    // Least bound of what stands at or after each place, and of what was cut.
-    open_bound_.assign(order_.size() + 1, candidates_.cut_bound);
-    for (std::size_t i = order_.size(); i-- > 0;)
-      open_bound_[i] = std::min(open_bound_[i + 1], order_[i]->bound);
+    if (candidates_.promising.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+  }
+
+  const Response& response(const Choices& choices) {
+    for (const auto& [known, found] : responses_)
+      if (known == choices) return found;
+    responses_.emplace_back(choices, outlook_.response(choices));
+    return responses_.back().second;
+  }
+  // Beside the plan that the closed form puts first.
+  double expected_factor(const Choices& choices) {
+    if (!reference_) reference_ = response(choices);
+    return mean_factor(response(choices), *reference_, outlook_.spread());
   }
 
   void simulate() {
-    const std::size_t wanted = std::min(order_.size(), static_cast<std::size_t>(options_.top));
-    double best = std::numeric_limits<double>::infinity();
-    while (next_ < order_.size()) {
-      if (done_.size() >= wanted && least_open_bound() >= best) break;
-      if (!done_.empty() && spent_s_ >= options_.budget_s) break;
-      std::vector<const Candidate*> batch;
+    const std::size_t wanted = std::min(agenda_->all().size(), static_cast<std::size_t>(options_.top));
+    double nominal = std::numeric_limits<double>::infinity(), best = nominal;
+    const auto hopeless = [&](const Agenda::Open& open) {
+      return done_.size() >= wanted && open.candidate->bound >= nominal &&
+             (!open.compared || open.candidate->bound * open.factor >= best);
+    };
+    while (done_.empty() || spent_s_ < options_.budget_s) {
+      std::vector<Agenda::Open*> batch;
       double passes = 0;
-      for (; next_ < order_.size() && batch.size() < kBatch; ++next_) {
-        const bool hopeless = order_[next_]->bound >= best && done_.size() + batch.size() >= wanted;
-        if (hopeless) continue;
-        passes += sim::expected_passes({job_, order_[next_]->choices});
+      for (Agenda::Open* open : agenda_->batch(kBatch, hopeless)) {
+        passes += sim::expected_passes({job_, open->candidate->choices});
         if (batch.size() >= 2 && passes > kBatchPasses) break;
-        batch.push_back(order_[next_]);
+        batch.push_back(open);
       }
-      for (const double value : simulate(batch)) best = std::min(best, value);
+      if (batch.empty()) break;
+      std::vector<const Candidate*> together;
+      for (const Agenda::Open* open : batch) together.push_back(open->candidate);
+      const std::vector<double> values = simulate(together);
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        agenda_->simulated(batch[i], values[i]);
+        nominal = std::min(nominal, values[i]);
+        best = std::min(best, values[i] * batch[i]->factor);
+      }
       if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
     }
     rank_done();
   }
 
-  // Adds them to what is done; their values by the objective.
+  Evaluation evaluation(const Candidate& candidate, sim::Simulation simulation) const {
+    Evaluation evaluation;
+    evaluation.plan = {job_, candidate.choices};
+    evaluation.memory = predict_memory(evaluation.plan);
+    evaluation.estimate_s = candidate.times.estimate_s;
+    evaluation.simulation = std::move(simulation);
+    return evaluation;
+  }
+
+  // Adds them to what is done; their values by the objective. The first are simulated beside the recipe.
   std::vector<double> simulate(const std::vector<const Candidate*>& batch) {
     const int jobs = options_.jobs > 0 ? options_.jobs : processors();
     sim::SimulationOptions simulation;
@@ -141,21 +158,79 @@ class Search {
       plans.push_back({job_, candidate->choices});
       check_plan(plans.back());
     }
+    const bool beside = recipe_ && !of_recipe_;
+    if (beside) plans.push_back({job_, recipe_->candidate.choices});
     const std::vector<sim::Simulation> results = sim::simulate_all(plans, simulation, jobs);
+    if (beside) of_recipe_ = evaluation(recipe_->candidate, results.back());
     std::vector<double> values;
-    for (std::size_t i = 0; i < results.size(); ++i) {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
       const double ep = plans[i].choices.ep;
       spent_s_ += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
                   job_->cluster.devices() * kNominalSecondsPerRank + ep * ep * kNominalSecondsPerPair;
-      Evaluation evaluation;
-      evaluation.plan = plans[i];
-      evaluation.memory = predict_memory(plans[i]);
-      evaluation.estimate_s = batch[i]->times.estimate_s;
-      evaluation.simulation = results[i];
-      values.push_back(value_of(evaluation));
-      done_.push_back(std::move(evaluation));
+      done_.push_back(evaluation(*batch[i], results[i]));
+      values.push_back(value_of(done_.back()));
     }
     return values;
+  }
+
+  // One plan of each choice, with its odds among them and among what was not simulated; the best first.
+  void rank_choices(bool robust) {
+    std::vector<Evaluation> choices;
+    for (Evaluation& one : done_) {
+      const auto known = [&](const Evaluation& other) {
+        return same_choice(one.plan.choices, other.plan.choices);
+      };
+      if (std::none_of(choices.begin(), choices.end(), known)) choices.push_back(std::move(one));
+    }
+    done_ = std::move(choices);
+    std::vector<Contender> contenders;
+    std::vector<std::optional<Odds>*> of;
+    const double reach = kReach * done_.front().step_time_s();
+    for (Evaluation& one : done_) {
+      if (contenders.size() >= kContenders && one.step_time_s() > reach) continue;
+      contenders.push_back({one.plan.choices, one.step_time_s(), response(one.plan.choices)});
+      of.push_back(&one.odds);
+    }
+    for (const Agenda::Open& open : agenda_->all())
+      if (open.compared && !open.simulated)
+        contenders.push_back({open.candidate->choices, open.candidate->times.estimate_s * open.correction,
+                              response(open.candidate->choices)});
+    const std::vector<Odds> odds = odds_of(contenders, outlook_.spread());
+    for (std::size_t i = 0; i < of.size(); ++i) *of[i] = odds[i];
+    result_.compared = static_cast<int>(contenders.size());
+    if (robust)
+      std::stable_sort(done_.begin(), done_.end(), [](const Evaluation& a, const Evaluation& b) {
+        if (a.odds.has_value() != b.odds.has_value()) return a.odds.has_value();
+        return a.odds && a.odds->regret_s < b.odds->regret_s;
+      });
+    for (std::vector<Evaluation>* some : {&done_, &result_.pareto})
+      for (Evaluation& one : *some) add_interval(&outlook_, response(one.plan.choices), &one);
+  }
+
+  void tell(const Evaluation& nominal) {
+    const Evaluation& best = done_.front();
+    result_.why = explain(done_, result_.sensitivities);
+    if (!same_choice(nominal.plan.choices, best.plan.choices)) {
+      for (const Evaluation& one : done_)
+        if (same_choice(one.plan.choices, nominal.plan.choices)) result_.nominal = one;
+      result_.why += " " + why_not_nominal(best, *result_.nominal, result_.compared);
+    }
+    if (of_recipe_) {
+      for (const Evaluation& one : done_)
+        if (same_choice(one.plan.choices, of_recipe_->plan.choices)) of_recipe_->odds = one.odds;
+      add_interval(&outlook_, response(of_recipe_->plan.choices), &*of_recipe_);
+      result_.known_recipe = KnownRecipe{recipe_->name, recipe_->source, *of_recipe_,
+                                         beside_recipe(best, *of_recipe_, recipe_->name)};
+      result_.why += " " + result_.known_recipe->why;
+    }
+    result_.warnings = warnings_about(best, options_.fit_probability, pins_.any_runtime);
+    if (best.plan.choices.asynchronous()) {
+      result_.why +=
+          " A step counts as many samples as a synchronous one; how many more steps stale gradients "
+          "need is not predicted.";
+      if (const std::string few = few_workers(load_of(best)); !few.empty()) result_.why += " " + few;
+    }
+    if (!result_.systems.empty()) result_.why += " " + which_suits(result_.systems, best);
   }
 
   void rank_done() {
@@ -189,7 +264,7 @@ class Search {
   void compare_systems(SearchResult& result) {
     const bool other = pins_.search_sync || pins_.sync.value_or(Sync::all_reduce) != Sync::all_reduce;
     if (job_->cluster.devices() == 1 || other) return;
-    result.systems = systems(job_, pins_, candidates_, estimator_);
+    result.systems = systems(job_, pins_, candidates_, estimator_, fillable_);
     // Of a kind that was simulated the best by that stands for it.
     std::vector<Choices> missing;
     for (const System& system : result.systems) {
@@ -227,7 +302,7 @@ class Search {
 
   void find_front(SearchResult& result) {
     if (options_.pareto) {
-      const Survey seen = survey(job_, pins_, estimator_, kSurveyed);
+      const Survey seen = survey(job_, pins_, estimator_, kSurveyed, fillable_);
       result.pareto_looked_into = seen.looked_into;
       result.pareto_front = static_cast<std::int64_t>(seen.front.size());
       result.pareto_beyond_s = seen.beyond_s;
@@ -244,16 +319,19 @@ class Search {
     for (const std::size_t i : pareto_front(figures)) result.pareto.push_back(done_[i]);
   }
 
-  double least_open_bound() const { return open_bound_[next_]; }
-
   std::shared_ptr<const Job> job_;
   const Pins& pins_;
   const SearchOptions& options_;
   Estimator estimator_;
+  Outlook outlook_;
   Candidates candidates_;
-  std::vector<const Candidate*> order_;
-  std::vector<double> open_bound_;
-  std::size_t next_ = 0;
+  double fillable_ = 1;  // share of the capacity that plans may be predicted to fill
+  std::optional<Agenda> agenda_;
+  std::optional<RecipePlan> recipe_;
+  std::optional<Evaluation> of_recipe_;
+  std::optional<Response> reference_;
+  std::deque<std::pair<Choices, Response>> responses_;
+  SearchResult result_;
   double spent_s_ = 0;  // simulating, of a nominal core
   std::vector<Evaluation> done_;
 };
@@ -292,7 +370,6 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options) {
   job = with_order(with_splits(job, pins), pins);
   SearchResult result = Search(job, pins, options).run();
-  add_intervals(job, {result.plans, result.pareto});
   if (!options.subsets) return result;
   for (Cluster& alone : homogeneous_subsets(job->cluster)) {
     auto part = std::make_shared<Job>(*job);

@@ -16,11 +16,16 @@
 namespace orrery::planner {
 
 enum class Objective { step_time, cost, energy, memory };
+// What the best plan has least of: expected regret over what is not known, or the objective as predicted.
+// Energy and memory are ranked as predicted.
+enum class Rank { robust, nominal };
 
 struct SearchOptions {
   Objective objective = Objective::step_time;
-  int top = 10;  // plans to report
-  int jobs = 0;  // processes; 0: the processors of this machine
+  Rank rank = Rank::robust;
+  double fit_probability = 0.95;  // with which a searched plan fits in memory
+  int top = 10;                   // plans to report
+  int jobs = 0;                   // processes; 0: the processors of this machine
   // Simulated work after which no further batch is started; the answer then says its gap. In seconds of a
   // nominal core (kNominalEventsPerSecond), not of the clock, so that the answer is the same on every
   // machine.
@@ -55,10 +60,22 @@ struct Sensitivity {
   double saves = 0;    // fraction of the step
 };
 
+// The nearest plan that people are known to run, beside the answer.
+struct KnownRecipe {
+  std::string name, source;
+  Evaluation evaluation;  // simulated
+  std::string why;        // what it costs beside the answer, and for what; whether it fits
+};
+
 struct SearchResult {
-  std::vector<Evaluation> plans;  // best first, at most `top`, each simulated
-  std::int64_t candidates = 0;    // plans with distinct Programs
-  std::int64_t feasible = 0;      // that fit in memory
+  std::vector<Evaluation> plans;  // best first, at most `top` choices (agenda.h), each simulated
+  int compared = 0;               // choices that `odds` are among
+  // The plan that is best as predicted, where that is not the first of `plans`.
+  std::optional<Evaluation> nominal;
+  std::optional<KnownRecipe> known_recipe;
+  std::vector<std::string> warnings;  // of the first plan: memory, what the runtime cannot run
+  std::int64_t candidates = 0;        // plans with distinct Programs
+  std::int64_t feasible = 0;          // that fit in memory
   std::int64_t simulated = 0;
   bool proven = false;  // best under this model: no candidate's lower bound is below the best simulated
   double gap = 0;       // (best - least lower bound of the rest) / best; 0 when proven
@@ -82,6 +99,7 @@ struct SearchResult {
 // UserError when the pins contradict each other or the job.
 SearchResult search(std::shared_ptr<const Job> job, const Pins& pins, const SearchOptions& options);
 
+std::string_view name_of(Rank rank);            // "robust" "nominal"
 std::string_view name_of(Objective objective);  // "step-time" "cost" "energy" "memory"
 // What the objective counts, of one step: seconds, USD, joules, bytes. `compute_s`: the devices' mean busy
 // time. Throws UserError where the cluster states no price or no power.

@@ -28,19 +28,19 @@ std::optional<Pins> flat(Pins pins) {
 
 // What one device lacks, were the job split over all devices' data parallelism alone, however the batch
 // divides: whole or sharded states, one sample at a time, everything recomputed.
-double shortage(const std::shared_ptr<const Job>& job, int zero) {
+double shortage(const std::shared_ptr<const Job>& job, int zero, double fillable) {
   Choices choices;
   choices.dp = job->cluster.devices();
   choices.zero = choices.dp > 1 ? zero : 0;
   choices.recompute = Recompute::full;
   const Memory memory = MemoryModel(job).predict(choices);
-  return std::max(0.0, memory.total - memory.capacity);
+  return std::max(0.0, memory.total - memory.capacity * fillable);
 }
 
 class BestOfKind {
  public:
-  BestOfKind(const std::shared_ptr<const Job>& job, SystemKind kind, Estimator& estimator)
-      : job_(job), kind_(kind), estimator_(estimator), memory_(job) {}
+  BestOfKind(const std::shared_ptr<const Job>& job, SystemKind kind, Estimator& estimator, double fillable)
+      : job_(job), kind_(kind), estimator_(estimator), fillable_(fillable), memory_(job) {}
 
   // Families best bound first, until none can be below the best estimate.
   System find(const Pins& pins) {
@@ -75,8 +75,8 @@ class BestOfKind {
             family.plan(recomputed, sharding, family.overlaps->front(), family.buckets->front().bytes);
         if (system_kind_of(choices) != kind_) continue;
         const Memory memory = memory_.predict(choices);
-        if (!memory.fits()) {
-          least_short_ = std::min(least_short_, memory.total - memory.capacity);
+        if (!memory.fits(fillable_)) {
+          least_short_ = std::min(least_short_, memory.total - memory.capacity * fillable_);
           continue;
         }
         for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
@@ -99,6 +99,7 @@ class BestOfKind {
   std::shared_ptr<const Job> job_;
   SystemKind kind_;
   Estimator& estimator_;
+  double fillable_;
   MemoryModel memory_;
   double best_s_ = std::numeric_limits<double>::infinity();
   std::optional<Choices> best_;
@@ -140,7 +141,8 @@ double unhindered_s(const std::shared_ptr<const Job>& job, const Choices& choice
 
 // The least that a step (as many samples as the batch has) takes with asynchronous servers: a bound in
 // closed form, with the servers' states spread over all devices as with ZeRO-1.
-System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator) {
+System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
+               double fillable) {
   System system;
   system.kind = SystemKind::async_servers;
   std::optional<Pins> alone = flat(pins);
@@ -161,8 +163,8 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
       Choices spread = choices;
       spread.zero = 1;
       const Memory needs = memory.predict(spread);
-      if (!needs.fits()) {
-        least_short = std::min(least_short, needs.total - needs.capacity);
+      if (!needs.fits(fillable)) {
+        least_short = std::min(least_short, needs.total - needs.capacity * fillable);
         return;
       }
       const double compute_s = unhindered_s(job, choices, estimator);
@@ -175,7 +177,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
     });
   } catch (const UserError& error) {
     system.refusal = error.what();
-    system.short_bytes = shortage(job, 1);
+    system.short_bytes = shortage(job, 1, fillable);
     return system;
   }
   if (!system.choices) {
@@ -196,11 +198,11 @@ std::string short_refusal(const std::string& refusal) {
 }  // namespace
 
 std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& pins,
-                            const Candidates& candidates, Estimator& estimator) {
+                            const Candidates& candidates, Estimator& estimator, double fillable) {
   std::vector<System> found;
   for (const SystemKind kind : kKinds) {
     if (kind == SystemKind::async_servers) {
-      found.push_back(servers(job, pins, estimator));
+      found.push_back(servers(job, pins, estimator, fillable));
       continue;
     }
     System system;
@@ -223,10 +225,10 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
       found.push_back(std::move(system));
       continue;
     }
-    found.push_back(BestOfKind(job, kind, estimator).find(*own));
+    found.push_back(BestOfKind(job, kind, estimator, fillable).find(*own));
     // Where the batch or a pin stands in the way, memory may as well: the weightier reason.
     if (kind != SystemKind::three_d && !found.back().choices && found.back().short_bytes == 0)
-      found.back().short_bytes = shortage(job, kind == SystemKind::sharded ? 3 : 0);
+      found.back().short_bytes = shortage(job, kind == SystemKind::sharded ? 3 : 0, fillable);
   }
   return found;
 }

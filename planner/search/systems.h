@@ -17,7 +17,7 @@ namespace orrery::planner {
 // where the search has one, else from that kind's own part of the space. Step times are not filled in but for
 // the servers' bound.
 std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& pins,
-                            const Candidates& candidates, Estimator& estimator);
+                            const Candidates& candidates, Estimator& estimator, double fillable = 1);
 
 // One sentence: the kind of the best plan, and what each of the others would take or why it cannot be.
 std::string which_suits(const std::vector<System>& systems, const Evaluation& best);

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "planner/evaluation/hardware.h"
+#include "planner/space/abilities.h"
 
 namespace orrery::planner {
 namespace {
@@ -36,6 +37,18 @@ std::vector<std::pair<std::string, double>> parts_by_size(const Breakdown& break
   return parts;
 }
 
+// A device that may be so full leaves no room for what nobody thought of.
+constexpr double kThin = 0.97;
+
+std::string margin(const Evaluation& best) {
+  if (!best.interval) return "";
+  const double high = best.interval->memory_bytes.high;
+  return fmt::format(", with 95% probability at most {}{}", human_bytes(high),
+                     high > best.memory.capacity           ? ": it may not fit"
+                     : high > kThin * best.memory.capacity ? ": a thin margin"
+                                                           : "");
+}
+
 std::string what_bounds(const Evaluation& best) {
   const Breakdown& breakdown = best.simulation->breakdown;
   const double total = breakdown.total();
@@ -46,9 +59,9 @@ std::string what_bounds(const Evaluation& best) {
     shares += fmt::format("{}{:.0f}% {}", named == 0 ? "" : ", ", 100 * seconds / total, spoken(name));
     ++named;
   }
-  return fmt::format("{} takes {} a step: {}; its fullest device (stage {}) holds {} of {}.",
+  return fmt::format("{} takes {} a step: {}; its fullest device (stage {}) holds {} of {}{}.",
                      describe(best.plan), human_seconds(best.step_time_s()), shares, best.memory.stage,
-                     human_bytes(best.memory.total), human_bytes(best.memory.capacity));
+                     human_bytes(best.memory.total), human_bytes(best.memory.capacity), margin(best));
 }
 
 // In what two plans differ that `describe` says the same of.
@@ -77,9 +90,11 @@ std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other
                                      ? name
                                      : "the same with " + difference(best.plan.choices, other.plan.choices));
   if (std::abs(loss.seconds) < 1e-4 * best.step_time_s()) return text + "takes as long.";
-  text += loss.seconds > 0
-              ? fmt::format("loses {} ({:.1f}%)", human_seconds(loss.seconds),
-                            100 * loss.seconds / best.step_time_s())
+  text += loss.seconds > 0 ? fmt::format("loses {} ({:.1f}%)", human_seconds(loss.seconds),
+                                         100 * loss.seconds / best.step_time_s())
+          : best.odds && other.odds
+              ? fmt::format("is {} faster as predicted, but loses more where the prediction errs",
+                            human_seconds(-loss.seconds))
               : fmt::format("is {} faster, but not better by the objective", human_seconds(-loss.seconds));
   const double less = before[better].second - after[better].second;
   if (loss.part_s > 0) text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
@@ -172,6 +187,53 @@ std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sen
   text += runner_up != nullptr ? " " + what_runner_up_loses(ranked[0], *runner_up)
                                : " No other plan was simulated.";
   return text + " " + what_would_help(changes);
+}
+
+std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, int compared) {
+  const double saves = best.step_time_s() - nominal.step_time_s();
+  std::string text = fmt::format("As predicted {} is {} ({:.1f}%) faster", describe(nominal.plan),
+                                 human_seconds(saves), 100 * saves / best.step_time_s());
+  if (best.odds && nominal.odds)
+    text += fmt::format(
+        ", but over what is not known it is expected to lose {} to the fastest of the {} choices compared, "
+        "the answer {}",
+        human_seconds(nominal.odds->regret_s), compared, human_seconds(best.odds->regret_s));
+  return text + ".";
+}
+
+std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
+  if (best.plan.choices == recipe.plan.choices)
+    return fmt::format("It is a plan that people run ({}).", name);
+  const Loss loss = loss_against(best, recipe);
+  std::string text = fmt::format("The nearest plan that people run ({}), {}, ", name, describe(recipe.plan));
+  if (std::abs(loss.seconds) < kWorthSaying * best.step_time_s())
+    text += "takes as long";
+  else
+    text +=
+        fmt::format("takes {} ({:.1f}%) {}", human_seconds(std::abs(loss.seconds)),
+                    100 * std::abs(loss.seconds) / best.step_time_s(), loss.seconds > 0 ? "more" : "less");
+  if (loss.seconds > 0 && loss.part_s > 0)
+    text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
+  if (!recipe.memory.fits())
+    text +=
+        fmt::format("; it lacks {} on a device", human_bytes(recipe.memory.total - recipe.memory.capacity));
+  else if (recipe.interval)
+    text += fmt::format("; it fits with {:.0f}% probability", 100 * recipe.interval->fit_probability);
+  return text + ".";
+}
+
+std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime) {
+  std::vector<std::string> found;
+  if (best.interval && best.interval->fit_probability < fit_probability * (1 - 1e-9))
+    found.push_back(
+        fmt::format("{} fits in memory with {:.0f}% probability, not {:.0f}%: it takes {} of {}, and "
+                    "nothing that the question leaves fits so surely",
+                    describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
+                    human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
+  const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
+  if (unable && !any_runtime)
+    found.push_back(fmt::format("{}: the answer is a plan that this runtime cannot run", *unable));
+  return found;
 }
 
 }  // namespace orrery::planner

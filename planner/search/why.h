@@ -21,6 +21,14 @@ Loss loss_against(const Evaluation& best, const Evaluation& other);
 // The changes of hardware that people can buy, the most useful first.
 std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator);
 
+// What the plan that is best as predicted would save, and why it is not the answer: one sentence.
+std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, int compared);
+// What a known recipe would take beside the answer: one sentence.
+std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name);
+// What the answer must be warned of: memory that is likelier to be short than was asked for, and what its
+// runtime cannot run, unless any runtime was asked for.
+std::vector<std::string> warnings_about(const Evaluation& best, double fit_probability, bool any_runtime);
+
 // `ranked`: simulated plans, best first, at least one.
 std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sensitivity>& changes);
 

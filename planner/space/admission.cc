@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "planner/space/abilities.h"
 #include "program/executable.h"
 
 namespace orrery::planner {
@@ -13,7 +14,8 @@ Admission::Admission(std::shared_ptr<const Job> job, const Pins& pins, Choices f
     : job_(std::move(job)),
       pins_(pins),
       fixed_(std::move(fixed)),
-      local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})) {}
+      local_(job_->cluster.fabric.transport == Transport::host && !why_not_executable({job_, {}})),
+      runtime_(able(job_->runtime, pins)) {}
 
 bool Admission::supported(const Choices& c) {
   std::uint32_t forms = 0;
@@ -34,7 +36,7 @@ bool Admission::supported(const Choices& c) {
   add(static_cast<int>(c.grad_compression), 2);
   add(static_cast<int>(c.sync), 2);
   const auto [entry, fresh] = supported_.try_emplace(forms, true);
-  if (fresh) entry->second = accepted(c, /*depth=*/2);
+  if (fresh) entry->second = accepted(c, /*depth=*/2, /*whole=*/true);
   return entry->second;
 }
 
@@ -55,7 +57,7 @@ bool Admission::plausible(const Choices& c) {
       pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule : Schedule::one_f_one_b;
   // Where the pinned layers are of chunks, the leaves decide.
   const bool chunks = plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && pins_.interleave;
-  if (!chunks) entry->second = accepted(plain, /*depth=*/1);
+  if (!chunks) entry->second = accepted(plain, /*depth=*/1, /*whole=*/false);
   return entry->second;
 }
 
@@ -74,10 +76,21 @@ void Admission::admit_unexecutable() {
   plausible_.clear();
 }
 
-bool Admission::accepted(const Choices& choices, int depth) {
+void Admission::admit_unable() {
+  runtime_.abilities.reset();
+  refusal_.clear();
+  refusal_depth_ = 0;
+  supported_.clear();
+  plausible_.clear();
+}
+
+bool Admission::accepted(const Choices& choices, int depth, bool whole) {
   try {
     const Plan plan{job_, choices};
     check_plan(plan);
+    Choices asked = choices;
+    if (!whole) asked.pp = 1, asked.zero = 0;  // schedule and sharding are still to be chosen
+    if (const auto unable = why_cannot_run(runtime_, asked)) throw UserError(*unable);
     if (!local_) return true;
     const auto refused = why_not_executable(plan);
     if (!refused) return true;

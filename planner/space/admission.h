@@ -1,5 +1,5 @@
 // Which layouts and which kinds of plans a job admits: what check_plan refuses, and on this machine what the
-// executor cannot train.
+// executor cannot train, anywhere what the runtime cannot run.
 #pragma once
 
 #include <array>
@@ -36,16 +36,26 @@ class Admission {
   bool only_executable() const { return local_; }
   void admit_unexecutable();
 
+  // Only what the runtime can run is proposed, with what the pins ask of it, unless that leaves nothing.
+  // Only pins can be what asks for more.
+  bool only_able() const {
+    const bool asked = pins_.dp || pins_.pp || pins_.stage_layers || pins_.zero || pins_.shard_group;
+    return asked && runtime_.abilities.has_value();
+  }
+  void admit_unable();
+
   // Nothing is left: says why, in the words of the first check that refused what came furthest.
   [[noreturn]] void refuse() const;
 
  private:
-  bool accepted(const Choices& choices, int depth);
+  // `whole`: not of the layout alone.
+  bool accepted(const Choices& choices, int depth, bool whole);
 
   std::shared_ptr<const Job> job_;
   const Pins& pins_;
   Choices fixed_;
   bool local_ = false;
+  RuntimeProfile runtime_;  // whose abilities count
   std::unordered_map<std::uint32_t, bool> supported_;
   std::map<std::array<int, 5>, bool> plausible_;
   std::string refusal_;

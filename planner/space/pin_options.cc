@@ -327,6 +327,10 @@ void add_stages_and_shards(std::vector<PinOption>& all) {
   all.push_back(recompute());
   all.push_back(stage_layers());
   all.push_back(order());
+  all.push_back(search_switch(
+      dimension("any_runtime", "",
+                "search what the runtime cannot run, too (its schedules, ZeRO stages, dimensions)"),
+      &Pins::any_runtime));
 }
 
 void add_gradients(std::vector<PinOption>& all) {

@@ -22,6 +22,7 @@ struct Pins {
   std::optional<Sync> sync;
   // Not searched otherwise: what changes what is trained, and what is simulated rank by rank.
   bool search_compression = false, search_sync = false;
+  bool any_runtime = false;  // search what the job's runtime cannot run, too
   bool operator==(const Pins&) const = default;
 };
 

@@ -65,6 +65,12 @@ class Enumerator {
       lists_.forget();
       visit_layouts();
     }
+    if (empty_ && admission_.only_able()) {
+      // Whoever pins a plan that the runtime cannot run is answered about it all the same.
+      admission_.admit_unable();
+      lists_.forget();
+      visit_layouts();
+    }
     if (empty_) admission_.refuse();
   }
 

@@ -9,7 +9,8 @@
 // pipeline: even, and without interleaving balanced by FLOPs and with embedding and head counted as layers;
 // recomputation: none, selective, full, full for the first K layers of a stage, for every K; sequence
 // parallelism; ZeRO 0-3 over all of dp*cp, or the part of it that stands on one, two, four or eight nodes;
-// overlap of the gradient reduction; bucket sizes that make different buckets. Lossy or asynchronous forms
+// overlap of the gradient reduction; bucket sizes that make different buckets. What the
+// runtime cannot run (abilities.h) is left out unless pinned. Lossy or asynchronous forms
 // (compression, asynchronous parameter servers) change what is trained: only when pinned. A form that has no
 // lowering yet (check_plan refuses it) is left out.
 #pragma once

@@ -107,6 +107,17 @@ Range memory_range(const Spread& spread) {
   return {std::exp(-z * spread.memory), std::exp(z * spread.memory)};
 }
 
+double fit_probability(double total, double capacity, const Spread& spread) {
+  if (total <= 0) return 1;
+  const double log_room = std::log(capacity / total);
+  if (spread.memory <= 0) return log_room >= 0 ? 1 : 0;
+  return 0.5 * std::erfc(-log_room / (spread.memory * std::sqrt(2.0)));
+}
+
+double fillable_share(double probability, const Spread& spread) {
+  return std::exp(-normal_quantile(probability) * spread.memory);
+}
+
 std::array<double, kFactors> shares_of_variance(const Response& response, const Spread& spread) {
   std::array<double, kFactors> shares{};
   double all = spread.site * spread.site + spread.own * spread.own;

@@ -62,6 +62,10 @@ Range range_of(std::vector<double> values);
 // Of kCovered, as factors on the nominal step and on the nominal memory.
 Range step_range(const Response& response, const Spread& spread);
 Range memory_range(const Spread& spread);
+// The probability that a plan whose fullest device is predicted `total` bytes fits into `capacity`, and the
+// share of the capacity that may be predicted to be full where that shall have a probability.
+double fit_probability(double total, double capacity, const Spread& spread);
+double fillable_share(double probability, const Spread& spread);
 // Share of the variance of the logarithm that each factor has; what is left is the site's and the row's.
 std::array<double, kFactors> shares_of_variance(const Response& response, const Spread& spread);
 

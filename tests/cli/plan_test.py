@@ -18,6 +18,14 @@ class Plan(OrreryCase):
         self.assertGreaterEqual(result["search_s"], 0)
         self.assertLessEqual(len(result["plans"]), 10)
         self.assertEqual(result["proven"], result["gap"] == 0)
+        regrets = [plan["regret_s"] for plan in result["plans"]]
+        self.assertEqual(regrets, sorted(regrets))
+        self.assertLessEqual(sum(plan["probability_fastest"] for plan in result["plans"]), 1 + 1e-9)
+        self.assertGreaterEqual(result["compared"], len(result["plans"]))
+        for plan in result["plans"]:
+            self.assertGreaterEqual(plan["fit_probability"], 0.95)
+        result = self.json("plan", *small_gpt2(), "--rank", "nominal")
+        self.assertNotIn("nominal", result)
         times = [plan["step_time_s"] for plan in result["plans"]]
         self.assertEqual(times, sorted(times))
         for plan in result["plans"]:
@@ -145,10 +153,24 @@ class Plan(OrreryCase):
         self.assertIn("Pareto front of", text)
         self.assertIn("headroom", text)
 
+    def test_says_what_the_runtime_cannot_run_and_what_is_known_to_run(self):
+        pinned = ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--pp", "4", "--schedule", "zero-bubble"]
+        answer = self.orrery(*pinned, "--json", "-")
+        self.assertEqual(answer.returncode, 0)
+        self.assertIn("no zero-bubble schedule", answer.stderr)
+        self.assertIn("no zero-bubble schedule", self.parse(answer.stdout)["warnings"][0])
+        self.assertEqual(self.json(*pinned, "--any-runtime")["plans"][0]["schedule"], "zero-bubble")
+        known = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--seq-len", "1024", "--global-batch", "96")["known_recipe"]
+        self.assertEqual((known["dp"], known["micro_batch"], known["zero"]), (8, 12, 0))
+        self.assertIn("nanoGPT", known["name"])
+        self.assertTrue(known["source"])
+        self.assertGreater(known["step_time_s"], 0)
+
     def test_unlike_devices_take_shares_by_their_speed(self):
         cluster = DATA / "clusters" / "h100-a100.textproto"
         result = self.json("plan", "llama2-7b", str(cluster), "--global-batch", "64", "--seq-len", "2048", "--tp", "8",
-                           "--zero", "1", "--micro-batch", "1", "--schedule", "1f1b", "--out", "plan.textproto")
+                           "--zero", "1", "--micro-batch", "1", "--schedule", "1f1b", "--rank", "nominal",
+                           "--out", "plan.textproto")
         best = result["plans"][0]
         self.assertEqual(sum(best["replica_batches"]), 64)
         self.assertGreater(best["replica_batches"][0], best["replica_batches"][1])

@@ -247,6 +247,7 @@ TEST_CASE("better hardware never takes longer where the best is proven") {
   for (const auto& [cluster, devices] : {std::pair{"v100-ib100", 4}, {"dgx-a100", 4}, {"a100-eth100", 16}}) {
     Point now = point_of(make_job("gpt2", cluster, devices, 16, 256), plain);
     now.options.top = 1;
+    now.options.rank = Rank::nominal;
     now.options.budget_s = 1e9;
     std::vector<Point> points = {now};
     for (const char* key : {"network", "intra-node", "device-memory", "device-speed"})

@@ -53,11 +53,14 @@ TEST_CASE(
   const auto job = make_job("gpt2-xl", "dgx-a100", 8, 32, 1024);
   for (const bool whole : {false, true}) {
     SearchOptions options;
+    options.rank = Rank::nominal;
     options.top = 100000;  // all that was simulated
     options.budget_s = 0.2;
     options.pareto = whole;
     const SearchResult result = planner::search(job, {}, options);
-    REQUIRE(static_cast<std::int64_t>(result.plans.size()) == result.simulated);
+    // One of each choice is listed.
+    REQUIRE(static_cast<std::int64_t>(result.plans.size()) <= result.simulated);
+    REQUIRE(result.plans.size() > 10);
     REQUIRE_FALSE(result.pareto.empty());
     for (const Evaluation& listed : result.pareto)
       for (const Evaluation& other : result.plans)

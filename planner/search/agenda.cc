@@ -1,0 +1,127 @@
+#include "planner/search/agenda.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace orrery::planner {
+namespace {
+
+// Choices whose response to what is not known is asked for, and how far their expectation may be from the
+// best's.
+constexpr int kCompared = 32;
+constexpr double kNear = 1.2;
+
+// Alike but for details and for what moves a step by little.
+bool same_kind(const Choices& a, const Choices& b) {
+  return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
+         a.micro_batch == b.micro_batch && a.schedule == b.schedule && (a.zero == 3) == (b.zero == 3) &&
+         a.sequence_parallel == b.sequence_parallel;
+}
+
+// Of what makes the closed form err: its parts are alike in both. 0 where nothing is.
+double likeness(const Choices& a, const Choices& b) {
+  return 2.0 * (a.tp == b.tp) + 2.0 * (a.pp == b.pp) + 2.0 * (a.cp == b.cp) + 2.0 * (a.ep == b.ep) +
+         2.0 * (a.schedule == b.schedule) + 1.0 * (a.interleave == b.interleave) +
+         1.0 * (a.micro_batch == b.micro_batch) + 2.0 * ((a.zero == 3) == (b.zero == 3)) +
+         0.5 * (a.zero == b.zero) + 0.5 * (a.recompute == b.recompute) +
+         0.5 * (a.shard_group == b.shard_group) + 1.0 * (a.sequence_parallel == b.sequence_parallel) +
+         1.0 * (a.overlap_experts == b.overlap_experts) + 0.5 * (a.order == b.order) +
+         0.25 * (a.stage_layers == b.stage_layers);
+}
+
+}  // namespace
+
+bool same_choice(const Choices& a, const Choices& b) {
+  // How many layers are recomputed is what memory leaves: none, some or all are one choice.
+  if ((a.recompute == Recompute::selective) != (b.recompute == Recompute::selective)) return false;
+  const auto choice = [](const Choices& c) {
+    return std::tie(c.tp, c.pp, c.dp, c.cp, c.ep, c.etp, c.degrees, c.micro_batch, c.schedule, c.interleave,
+                    c.zero, c.shard_group, c.sequence_parallel, c.overlap_experts, c.grad_compression, c.sync,
+                    c.servers, c.replica_batches);
+  };
+  return choice(a) == choice(b);
+}
+
+Agenda::Agenda(const Candidates& candidates, int leaders,
+               const std::function<double(const Choices&)>& mean_factor)
+    : candidates_(candidates) {
+  for (const Candidate& candidate : candidates.promising) all_.push_back({&candidate});
+  // Equal values (memory ties) go by time; equal times stay in the order of the space.
+  std::stable_sort(all_.begin(), all_.end(), [](const Open& a, const Open& b) {
+    if (a.candidate->expected != b.candidate->expected) return a.candidate->expected < b.candidate->expected;
+    return a.candidate->times.estimate_s < b.candidate->times.estimate_s;
+  });
+  std::vector<Open*> found;
+  for (Open& open : all_) {
+    if (static_cast<int>(found.size()) >= std::max(leaders, kCompared)) break;
+    open.leader = std::none_of(found.begin(), found.end(), [&](const Open* other) {
+      return same_choice(open.candidate->choices, other->candidate->choices);
+    });
+    if (open.leader) found.push_back(&open);
+  }
+  if (!mean_factor) return;
+  int compared = 0;
+  for (Open* open : found) {
+    if (compared++ == kCompared || open->candidate->expected > kNear * all_.front().candidate->expected)
+      break;
+    open->compared = true;
+    open->factor = mean_factor(open->candidate->choices);
+  }
+  for (Open& open : all_)
+    if (!open.compared) open.factor = found.front()->factor;
+}
+
+std::vector<Agenda::Open*> Agenda::in_order() {
+  std::vector<Open*> order;
+  for (Open& open : all_)
+    if (!open.simulated) order.push_back(&open);
+  std::stable_sort(order.begin(), order.end(), [](const Open* a, const Open* b) {
+    if (a->leader != b->leader) return a->leader;
+    return a->expected() < b->expected();
+  });
+  return order;
+}
+
+std::vector<Agenda::Open*> Agenda::batch(std::size_t most, const std::function<bool(const Open&)>& hopeless) {
+  std::vector<Open*> chosen;
+  const auto take = [&](Open* open) {
+    if (chosen.size() < most && std::find(chosen.begin(), chosen.end(), open) == chosen.end() &&
+        !hopeless(*open))
+      chosen.push_back(open);
+  };
+  std::vector<Open*> order = in_order();
+  if (!begun_ && !order.empty()) {
+    begun_ = true;
+    take(order.front());
+    take(&all_.front());
+    // In case the closed form errs about a kind.
+    for (Open* open : order)
+      if (std::none_of(chosen.begin(), chosen.end(), [&](const Open* other) {
+            return same_kind(open->candidate->choices, other->candidate->choices);
+          }))
+        take(open);
+  }
+  for (Open* open : order) take(open);
+  return chosen;
+}
+
+void Agenda::simulated(Open* open, double value) {
+  open->simulated = true;
+  const double correction = open->candidate->expected > 0 ? value / open->candidate->expected : 1;
+  for (Open& other : all_) {
+    if (other.simulated) continue;
+    const double alike = likeness(open->candidate->choices, other.candidate->choices);
+    if (alike <= other.likeness) continue;
+    other.likeness = alike;
+    other.correction = correction;
+  }
+}
+
+double Agenda::least_open_bound() const {
+  double least = candidates_.cut_bound;
+  for (const Open& open : all_)
+    if (!open.simulated) least = std::min(least, open.candidate->bound);
+  return least;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,51 @@
+// What a search simulates next: the candidates in the order of what they are expected to come to, corrected
+// by what was simulated of their like.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "planner/search/candidates.h"
+
+namespace orrery::planner {
+
+// Alike in all that moves a step by much: of such plans an answer lists the best alone. They may differ in
+// buckets, overlap of the reduction, order on the machine, cut, or how many layers are recomputed.
+bool same_choice(const Choices& a, const Choices& b);
+
+class Agenda {
+ public:
+  struct Open {
+    const Candidate* candidate = nullptr;
+    bool leader = false;    // the most promising of its choice
+    bool compared = false;  // a leader near the best: its response to what is not known counts
+    double factor = 1;      // of that: on its expectation, in the mean
+    double correction = 1;  // what was simulated of its like, beside what was expected of that
+    double likeness = -1;   // of the plan that says so
+    bool simulated = false;
+    double expected() const { return candidate->expected * factor * correction; }
+  };
+
+  // `leaders`: how many choices are looked at before any detail; `mean_factor`: of a plan's step beside its
+  // estimate, first asked of the plan that the closed form puts first; or nothing.
+  Agenda(const Candidates& candidates, int leaders, const std::function<double(const Choices&)>& mean_factor);
+
+  // At most `most` to be simulated together: the first batch has plans of unlike kinds, among them the one
+  // with the least estimate. Empty when none is left that `hopeless` does not refuse.
+  std::vector<Open*> batch(std::size_t most, const std::function<bool(const Open&)>& hopeless);
+  // Its objective's value as simulated.
+  void simulated(Open* open, double value);
+
+  // Least bound of what is open or was never kept.
+  double least_open_bound() const;
+  const std::vector<Open>& all() const { return all_; }
+
+ private:
+  std::vector<Open*> in_order();
+
+  const Candidates& candidates_;
+  std::vector<Open> all_;  // by rising expectation of the closed form
+  bool begun_ = false;
+};
+
+}  // namespace orrery::planner

@@ -1,0 +1,54 @@
+#include "planner/space/abilities.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace orrery::planner {
+namespace {
+
+template <typename List, typename Value>
+bool has(const List& list, const Value& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+template <typename List, typename Value>
+void add(List& list, const Value& value) {
+  if (!has(list, value)) list.emplace_back(value);
+}
+
+}  // namespace
+
+std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& c) {
+  if (!runtime.abilities) return {};
+  const Abilities& can = *runtime.abilities;
+  for (const auto& [name, degree] : {std::pair("tp", c.tp), {"pp", c.pp}, {"cp", c.cp}, {"ep", c.ep}})
+    if (degree > 1 && !has(can.dimensions, name)) return fmt::format("{} has no {}", runtime.name, name);
+  if (c.pp > 1 && !has(can.schedules, name_of(c.schedule)))
+    return fmt::format("{} has no {} schedule", runtime.name, name_of(c.schedule));
+  if (c.zero > 0 && !has(c.pp > 1 ? can.zero_in_pipeline : can.zero, c.zero))
+    return fmt::format("{} has no ZeRO-{}{}", runtime.name, c.zero, c.pp > 1 ? " in a pipeline" : "");
+  if (c.zero > 0 && c.hybrid() && !can.shard_groups)
+    return fmt::format("{} shards over all replicas, not over groups of them", runtime.name);
+  return {};
+}
+
+RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
+  RuntimeProfile result = runtime;
+  if (pins.any_runtime) result.abilities.reset();
+  if (!result.abilities) return result;
+  Abilities& can = *result.abilities;
+  for (const auto& [name, pin] :
+       {std::pair("tp", pins.tp), {"pp", pins.pp}, {"cp", pins.cp}, {"ep", pins.ep}})
+    if (pin.value_or(1) > 1) add(can.dimensions, name);
+  if (pins.schedule) add(can.schedules, name_of(*pins.schedule));
+  if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
+  if (pins.shard_group) can.shard_groups = true;
+  if (const int zero = pins.zero.value_or(0); zero > 0) {
+    if (pins.pp.value_or(1) > 1 || !has(can.zero, zero)) add(can.zero_in_pipeline, zero);
+    if (pins.pp.value_or(1) == 1) add(can.zero, zero);
+  }
+  return result;
+}
+
+}  // namespace orrery::planner

@@ -1,0 +1,20 @@
+// What a job's runtime can be asked to do, beside what a plan asks of it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "planner/space/pins.h"
+#include "program/plan.h"
+
+namespace orrery::planner {
+
+// Why the runtime cannot run such a plan, for people: "megatron-core has no zero-bubble schedule"; nothing
+// where it can, or where its profile does not say what it can.
+std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const Choices& choices);
+
+// The runtime with what the user's pins ask for added to its abilities (all of them where the pins say
+// `any_runtime`): whoever pins a thing is answered about it.
+RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins);
+
+}  // namespace orrery::planner

@@ -1,0 +1,70 @@
+#include "planner/space/abilities.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "planner/space/space.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::planner {
+namespace {
+
+using test::make_job;
+
+bool any(const std::vector<Choices>& plans, const std::function<bool(const Choices&)>& which) {
+  return std::any_of(plans.begin(), plans.end(), which);
+}
+
+TEST_CASE("only what the runtime can run is searched, unless asked otherwise") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "megatron-core");
+  const auto unable = [&](const Choices& c) { return why_cannot_run(job->runtime, c).has_value(); };
+  Pins pins;
+  CHECK_FALSE(any(enumerate(job, pins), unable));
+  pins.any_runtime = true;
+  const auto all = enumerate(job, pins);
+  CHECK(any(all, unable));
+  CHECK(any(all, [](const Choices& c) { return c.schedule == Schedule::zero_bubble; }));
+  CHECK(any(all, [](const Choices& c) { return c.pp > 1 && c.zero == 3; }));
+}
+
+TEST_CASE("a pin that the runtime cannot run is searched with whatever else it can") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "megatron-core");
+  Pins pins;
+  pins.schedule = Schedule::zero_bubble;
+  const auto plans = enumerate(job, pins);
+  CHECK(any(plans, [](const Choices& c) { return c.pp > 1; }));
+  CHECK_FALSE(any(plans, [](const Choices& c) { return c.pp > 1 && c.zero > 1; }));
+  Pins sharded;
+  sharded.zero = 3;
+  CHECK_FALSE(any(enumerate(job, sharded), [](const Choices& c) { return c.pp > 1; }));
+  sharded.pp = 2;
+  CHECK_FALSE(enumerate(job, sharded).empty());
+}
+
+TEST_CASE(
+    "data parallelism is all that some runtimes have, and pins of the layout are answered all the same") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "horovod");
+  for (const Choices& c : enumerate(job, {})) CHECK((c.dp == 4 && c.zero == 0));
+  Pins pins;
+  pins.dp = 2;
+  const auto plans = enumerate(job, pins);
+  REQUIRE_FALSE(plans.empty());
+  CHECK(why_cannot_run(job->runtime, plans.front()));
+}
+
+TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
+  const RuntimeProfile base = catalog_runtime("megatron-core");
+  REQUIRE(base.abilities);
+  const std::string head = "name: \"ours\"\nbased_on: \"megatron-core\"\n";
+  CHECK(runtime_from_text(head, "ours").abilities == base.abilities);
+  const auto ours = runtime_from_text(head + "abilities { zero: [2] }\n", "ours");
+  CHECK(ours.abilities->zero == std::vector<int>{2});
+  CHECK(ours.abilities->schedules.empty());
+  CHECK_THROWS_AS(runtime_from_text(head + "abilities { schedule: \"spiral\" }\n", "ours"), UserError);
+  CHECK_THROWS_AS(runtime_from_text(head + "abilities { dimension: \"dp\" }\n", "ours"), UserError);
+  CHECK_FALSE(why_cannot_run(catalog_runtime("orrery"), Choices{}));
+}
+
+}  // namespace
+}  // namespace orrery::planner
