@@ -130,7 +130,8 @@ TEST_CASE("laws: no faster than peak or bandwidth, and monotone in every dimensi
 }
 
 TEST_CASE("costs of a range are the sum of its operators, and its launches are the host's") {
-  const DeviceProfile d = device();
+  DeviceProfile d = device();
+  d.launch_overhead_s = 4e-6;
   RuntimeProfile runtime = catalog_runtime("megatron-core");
   runtime.kernel_launch_s = 1e-9;
   const Plan plan = plan_of(test::gpt_operators({4096, 32, 50304, 2}), runtime);
@@ -162,6 +163,10 @@ TEST_CASE("costs of a range are the sum of its operators, and its launches are t
   CHECK(quick.host_seconds(instruction) == Approx(kernels / 4));
   instruction.compute = ComputeKind::forward;
   CHECK(quick.host_seconds(instruction) == Approx(launch_bound.host_seconds(instruction)));
+
+  // One whose steps are one compiled program launches nothing, whatever its software does elsewhere.
+  d.launch_overhead_s = 0;
+  CHECK(ComputeCost(slow, d).host_seconds(instruction) == 0);
 }
 
 TEST_CASE("strides that 16 bytes do not divide slow a product on tensor units") {

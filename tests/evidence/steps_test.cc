@@ -245,16 +245,16 @@ TEST_CASE("a table of something else is refused") {
   std::filesystem::remove(file);
 }
 
-TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 6%, 3% in the mean") {
+TEST_CASE("Korthikanti et al.'s end-to-end rows are predicted within 7%, 4% in the mean") {
   const std::string file = test::published_tables("steps").find("korthikanti_2022_seqpar_selective");
   if (file.empty()) return;
   const Published published = validate_published({file});
   CHECK(published.steps.all.rows == 9);
-  CHECK(published.steps.all.mape < 0.03);
+  CHECK(published.steps.all.mape < 0.04);
   double worst = 0;  // of the eight rows without data parallelism
   for (const PublishedRow& row : published.rows)
     if (row.devices != 2240) worst = std::max(worst, std::abs(row.step_s.value().error));
-  CHECK(worst < 0.06);
+  CHECK(worst < 0.07);
 }
 
 TEST_CASE("tables of several kinds are judged side by side") {

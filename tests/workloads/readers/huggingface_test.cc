@@ -37,7 +37,7 @@ TEST_CASE("huggingface: hybrids of state-space layers have the published number 
   CHECK(super.ignored_keys.empty());
 }
 
-TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones; other formats are ignored aloud") {
+TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones, other formats are ignored aloud") {
   const auto quantised = [](const std::string& how) {
     return parse(llama_with("\"quantization_config\": {" + how + "}"));
   };
