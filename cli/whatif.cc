@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
@@ -18,8 +19,6 @@ namespace orrery::cli {
 namespace {
 
 namespace whatif = planner::whatif;
-
-constexpr double kSecondsPerDay = 86400;
 
 struct Options {
   Request request;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/units.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 
@@ -17,10 +18,6 @@ namespace orrery::cli {
 namespace {
 
 namespace whatif = planner::whatif;
-
-constexpr double kSecondsPerHour = 3600;
-constexpr double kSecondsPerDay = 86400;
-constexpr double kJoulesPerMegawattHour = 3.6e9;
 
 // What all points have in common, of what a headline says.
 std::string headline(const whatif::Result& result) {

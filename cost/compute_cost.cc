@@ -47,6 +47,11 @@ double rate_of(std::string_view family, bool backward, const DeviceProfile& devi
   return share * device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
 }
 
+// Of products and attention in a training run, beside a cool device that is benchmarked.
+double warm_speed(const DeviceProfile& device) {
+  return device.sustained_clock * device.training_speed;
+}
+
 // The model of the type, or of the type the device computes in in its stead.
 DType supported(DType type, const DeviceProfile& device) {
   const auto has = [&](DType t) { return device.peak_flops_per_s[static_cast<int>(t)] > 0; };
@@ -152,7 +157,7 @@ double product_seconds_at(const Product& product, DType precision, const DeviceP
 }  // namespace
 
 double product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
-  return product_seconds_at(product, precision, device, device.sustained_clock * device.training_speed);
+  return product_seconds_at(product, precision, device, warm_speed(device));
 }
 
 double benchmark_product_seconds(const Product& product, DType precision, const DeviceProfile& device) {
@@ -174,7 +179,7 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
   const double width =
       head_dim > 0 ? (1 + model.half_head_dim / 128) / (1 + model.half_head_dim / head_dim) : 1;
   return flops / (efficiency * ramp * occupied * width * device.peak_flops_per_s[static_cast<int>(type)] *
-                  device.sustained_clock * device.training_speed);
+                  warm_speed(device));
 }
 
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime) {

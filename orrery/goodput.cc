@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "planner/runs/elastic.h"
 #include "planner/runs/training_length.h"
 #include "planner/search/search.h"
@@ -15,7 +16,6 @@
 namespace orrery {
 namespace {
 
-constexpr double kSecondsPerHour = 3600;
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
 std::int64_t steps_of(const TrainingLength& length, const Training& training) {

@@ -1,12 +1,10 @@
 // Whole training runs on devices that fail, as JSON.
+#include "base/units.h"
 #include "orrery/json.h"
 
 namespace orrery {
 using namespace planner;
 namespace {
-
-constexpr double kSecondsPerDay = 86400;
-constexpr double kJoulesPerMegawattHour = 3.6e9;
 
 Json to_json(const Distribution& distribution) {
   return {{"mean", distribution.mean},

@@ -1,14 +1,12 @@
 // A what-if as JSON.
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "orrery/json.h"
 
 namespace orrery {
 using namespace planner::whatif;
 namespace {
-
-constexpr double kSecondsPerDay = 86400;
-constexpr double kJoulesPerMegawattHour = 3.6e9;
 
 // A number where it is written as JSON writes one.
 Json value_json(const std::string& text) {

@@ -64,7 +64,7 @@ Simulated simulate(const SimulateRequest& request) {
   Simulated result{planner::evaluate(request.plan)};
   result.wall_s = seconds_of(
       [&] { result.evaluation.simulation = sim::simulate(result.evaluation.plan, request.options); });
-  planner::add_intervals(request.plan.job, {{&result.evaluation, 1}});
+  planner::add_interval(&result.evaluation);
   return result;
 }
 

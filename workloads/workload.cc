@@ -91,6 +91,18 @@ double StateSpaceShape::forward_flops_per_token() const {
          2.0 * conv_kernel * static_cast<double>(convolved());
 }
 
+namespace {
+
+// Going forward, a row.
+double adapter_flops(const Operator& op) {
+  double flops = 0;
+  for (const LowRankAdapter& adapter : op.adapters)
+    flops += 2.0 * adapter.rank * static_cast<double>(adapter.in + adapter.out);
+  return flops;
+}
+
+}  // namespace
+
 double Operator::forward_flops_per_row(int seq_len) const {
   double flops = 0;
   for (const MatmulShape& shape : matmuls)
@@ -100,16 +112,12 @@ double Operator::forward_flops_per_row(int seq_len) const {
     flops += 2 * mean_keys(*attention, seq_len) * attention->heads *
              (static_cast<double>(attention->qk_head_dim) + attention->v_head_dim);
   if (state_space) flops += state_space->forward_flops_per_token();
-  for (const LowRankAdapter& adapter : adapters)
-    flops += 2.0 * adapter.rank * static_cast<double>(adapter.in + adapter.out);
-  return flops;
+  return flops + adapter_flops(*this);
 }
 
 double Operator::training_flops_per_row(int seq_len) const {
   double flops = forward_flops_per_row(seq_len);
-  double forward = flops;  // of the operator without its adapters
-  for (const LowRankAdapter& adapter : adapters)
-    forward -= 2.0 * adapter.rank * static_cast<double>(adapter.in + adapter.out);
+  const double forward = flops - adapter_flops(*this);
   const bool product = !matmuls.empty();
   if (passes_gradient) flops += product ? forward : 2 * forward;
   if (product && adapters.empty() && !parameters.empty()) flops += forward;

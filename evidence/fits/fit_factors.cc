@@ -8,7 +8,7 @@
 // was named, frameworks, devices and networks alike: the medians are then what a default should say.
 // --write: into the sources at DIRECTORY: runtimes' scalars, devices' training_speed and what is left
 // uncertain (planner/uncertainty/spread.textproto); with --as, that runtime's scalars alone. What is written
-// has no part in the fit: writing twice writes the same.
+// has no part in the fit but as where it begins: writing twice moves the third digit at most.
 // --rows: each row as its source left out predicts it.
 #include <fmt/format.h>
 
@@ -53,29 +53,35 @@ struct Item {
   std::array<double, kFactors> slope{};  // d log(step) / d log(factor)
 };
 
-// What stands for nothing: a runtime whose scalars are the population's before anything is fitted.
-struct Base {
-  double matmul = 1, attention = 1, vector = 1, communication = 1, host_s = 6e-6, waiting_s = 5e-5,
-         experts = 0.5;
+// A scalar of the runtime's that a factor moves: what it is before anything is fitted, and the least that is
+// taken for stated. A time is multiplied by its factor, an efficiency divided.
+struct Scalar {
+  Factor factor;
+  const char* name;
+  double RuntimeProfile::*field;
+  double base, least;
+  bool time;
 };
-constexpr Base kBase;
+constexpr std::array<Scalar, 7> kScalars = {{
+    {Factor::matmul, "matmul_efficiency", &RuntimeProfile::matmul_efficiency, 1, 0.1, false},
+    {Factor::attention, "attention_efficiency", &RuntimeProfile::attention_efficiency, 1, 0.1, false},
+    {Factor::vector, "memory_bound_efficiency", &RuntimeProfile::memory_bound_efficiency, 1, 0.1, false},
+    {Factor::communication, "communication_efficiency", &RuntimeProfile::communication_efficiency, 1, 0.1,
+     false},
+    {Factor::host, "kernel_launch_s", &RuntimeProfile::kernel_launch_s, 6e-6, 1e-6, true},
+    {Factor::waiting, "collective_overhead_s", &RuntimeProfile::collective_overhead_s, 5e-5, 2e-6, true},
+    {Factor::experts, "expert_exposed", &RuntimeProfile::expert_exposed, 0.5, 0.05, true},
+}};
 
 // The job with the population's scalars, and in *world what its own profile said in their place.
 std::shared_ptr<const Job> neutral(const Job& job, bool devices_too, World* world) {
   auto plain = std::make_shared<Job>(job);
-  RuntimeProfile& r = plain->runtime;
-  const auto move = [&](Factor factor, double* field, double base, double least, bool time) {
-    const double was = std::max(*field, least);
-    (*world)[factor] = std::log(time ? was / base : base / was);
-    *field = base;
-  };
-  move(Factor::matmul, &r.matmul_efficiency, kBase.matmul, 0.1, false);
-  move(Factor::attention, &r.attention_efficiency, kBase.attention, 0.1, false);
-  move(Factor::vector, &r.memory_bound_efficiency, kBase.vector, 0.1, false);
-  move(Factor::communication, &r.communication_efficiency, kBase.communication, 0.1, false);
-  move(Factor::host, &r.kernel_launch_s, kBase.host_s, 1e-6, true);
-  move(Factor::waiting, &r.collective_overhead_s, kBase.waiting_s, 2e-6, true);
-  move(Factor::experts, &r.expert_exposed, kBase.experts, 0.05, true);
+  for (const Scalar& scalar : kScalars) {
+    double& field = plain->runtime.*scalar.field;
+    const double was = std::max(field, scalar.least);
+    (*world)[scalar.factor] = std::log(scalar.time ? was / scalar.base : scalar.base / was);
+    field = scalar.base;
+  }
   if (!devices_too) return plain;
   (*world)[Factor::clock] =
       -std::log(plain->cluster.profiles[static_cast<std::size_t>(plain->cluster.groups.front().node.profile)]
@@ -321,13 +327,11 @@ class Fit {
       if (own != index_.end()) log_time += posterior_.mean[own->second];
       return std::exp(log_time);
     };
-    return {{"matmul_efficiency", kBase.matmul / times(Factor::matmul)},
-            {"attention_efficiency", kBase.attention / times(Factor::attention)},
-            {"memory_bound_efficiency", kBase.vector / times(Factor::vector)},
-            {"communication_efficiency", kBase.communication / times(Factor::communication)},
-            {"kernel_launch_s", kBase.host_s * times(Factor::host)},
-            {"collective_overhead_s", kBase.waiting_s * times(Factor::waiting)},
-            {"expert_exposed", kBase.experts * times(Factor::experts)}};
+    std::vector<std::pair<std::string, double>> scalars;
+    for (const Scalar& scalar : kScalars)
+      scalars.emplace_back(
+          scalar.name, scalar.time ? scalar.base * times(scalar.factor) : scalar.base / times(scalar.factor));
+    return scalars;
   }
 
   void write(const std::filesystem::path& sources, const std::string& as) {
@@ -342,13 +346,14 @@ class Fit {
       return;
     }
     std::map<std::string, std::set<std::string>> cells;
+    std::map<std::string, double> speeds;
     for (const Item& item : items_) {
       cells[item.framework].insert(item.cell);
-      const auto clock = static_cast<std::size_t>(Factor::clock);
-      const auto file = sources / "topologies/devices" / (item.device + ".textproto");
-      if (std::filesystem::exists(file))
-        write_fields(file, {{"training_speed", std::exp(-posterior_.mean[item.population[clock]] -
-                                                        posterior_.mean[item.member[clock]])}});
+      speeds[item.device] = std::exp(-world_of(item, posterior_)[Factor::clock]);
+    }
+    for (const auto& [device, speed] : speeds) {
+      const auto file = sources / "topologies/devices" / (device + ".textproto");
+      if (std::filesystem::exists(file)) write_fields(file, {{"training_speed", speed}});
     }
     for (const auto& [framework, of] : cells)
       if (is_of_sequences(runtime_file(framework), of.size()))

@@ -43,12 +43,9 @@ void add_interval(Outlook* outlook, const Response& response, Evaluation* evalua
                                   what_would_narrow(response, outlook->spread())};
 }
 
-void add_intervals(const std::shared_ptr<const Job>& job,
-                   std::initializer_list<std::span<Evaluation>> evaluations) {
-  Outlook outlook(job);
-  for (const std::span<Evaluation> some : evaluations)
-    for (Evaluation& evaluation : some)
-      add_interval(&outlook, outlook.response(evaluation.plan.choices), &evaluation);
+void add_interval(Evaluation* evaluation) {
+  Outlook outlook(evaluation->plan.job);
+  add_interval(&outlook, outlook.response(evaluation->plan.choices), evaluation);
 }
 
 StepDraws step_draws(const Plan& plan) {

@@ -2,9 +2,6 @@
 // would narrow it most.
 #pragma once
 
-#include <initializer_list>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,12 +9,11 @@
 
 namespace orrery::planner {
 
-// Fills `interval` of evaluations of `job`'s plans. The closed form says how the step answers to each factor
-// (planner/uncertainty/outlook.h); where the step was simulated, the interval lies around that.
-void add_intervals(const std::shared_ptr<const Job>& job,
-                   std::initializer_list<std::span<Evaluation>> evaluations);
+// Fills `interval`. The closed form says how the step answers to each factor (planner/uncertainty/outlook.h);
+// where the step was simulated, the interval lies around that.
+void add_interval(Evaluation* evaluation);
 
-// The same of one, whose response `outlook` gave.
+// The same of one of several plans of a job, whose response `outlook` gave.
 void add_interval(Outlook* outlook, const Response& response, Evaluation* evaluation);
 
 // The same as kDraws equally likely factors on the step's time, for whoever combines it with other chances.

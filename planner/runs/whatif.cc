@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/units.h"
 #include "planner/runs/training_length.h"
 #include "planner/search/pareto.h"
 #include "sim/isolate.h"
@@ -17,8 +18,6 @@
 namespace orrery::planner::whatif {
 namespace {
 
-constexpr double kSecondsPerHour = 3600;
-constexpr double kSecondsPerDay = 86400;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Answer plan_point(const Point& point, int jobs) {

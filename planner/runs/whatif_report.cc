@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include "base/csv.h"
+#include "base/units.h"
 #include "planner/runs/whatif.h"
 
 namespace orrery::planner::whatif {
 namespace {
-
-constexpr double kSecondsPerDay = 86400;
 
 std::vector<std::string> csv_row(const Result& result, std::size_t i) {
   const Point& point = result.points[i];

@@ -67,6 +67,10 @@ std::string roomiest(const JobPtr& job, const Pins& pins) {
   return fmt::format("({} then takes {})", describe(Plan{job, best->first}), human_bytes(best->second));
 }
 
+bool fits(const JobPtr& job, const Pins& pins) {
+  return !roomiest(job, pins).empty();
+}
+
 void unpin_recomputation(Pins& pins) {
   pins.recompute.reset();
   pins.recompute_layers.reset();
@@ -109,13 +113,11 @@ std::vector<std::string> without_a_pin(const JobPtr& job, const Pins& pins) {
   return found;
 }
 
-std::string with_nodes_as_many(const JobPtr& job, const Pins& pins, int nodes) {
+// The job on so many nodes; nothing where it does not fit there.
+JobPtr on_nodes(const JobPtr& job, const Pins& pins, int nodes) {
   auto larger = std::make_shared<Job>(*job);
   larger->cluster = with_nodes(larger->cluster, nodes);
-  const std::string plan = roomiest(larger, pins);
-  return plan.empty() ? plan
-                      : fmt::format("with {} nodes ({} devices) it fits {}", nodes, larger->cluster.devices(),
-                                    fastest(larger, pins));
+  return fits(larger, pins) ? larger : nullptr;
 }
 
 // Twice the nodes, four times, …; then the quarters between the first that do and the last that did not.
@@ -126,15 +128,18 @@ std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
   const int nodes = job->cluster.nodes();
   try {
     for (int times = 2; times <= kMostTimesNodes; times *= 2) {
-      std::string enough = with_nodes_as_many(job, free, nodes * times);
-      if (enough.empty()) continue;
+      JobPtr enough = on_nodes(job, free, nodes * times);
+      if (!enough) continue;
       const int few = nodes * times / 2;
       for (int quarters = 5; quarters < 8; ++quarters) {
         if (few * quarters % 4 != 0) continue;
-        std::string fewer = with_nodes_as_many(job, free, few * quarters / 4);
-        if (!fewer.empty()) return fewer;
+        JobPtr fewer = on_nodes(job, free, few * quarters / 4);
+        if (!fewer) continue;
+        enough = std::move(fewer);
+        break;
       }
-      return enough;
+      return fmt::format("with {} nodes ({} devices) it fits {}", enough->cluster.nodes(),
+                         enough->cluster.devices(), fastest(enough, free));
     }
   } catch (const UserError&) {
     // Several node types: there is no one way to grow.
@@ -146,7 +151,7 @@ std::string with_shorter_sequences(const JobPtr& job, const Pins& pins) {
   for (int seq_len = job->training.seq_len / 2; seq_len >= kLeastTokens; seq_len /= 2) {
     auto shorter = std::make_shared<Job>(*job);
     shorter->training.seq_len = seq_len;
-    if (!roomiest(shorter, pins).empty())
+    if (fits(shorter, pins))
       return fmt::format("with sequences of {} tokens it fits {}", seq_len, fastest(shorter, pins));
   }
   return {};

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "planner/search/search.h"
 
 namespace orrery::planner {
 namespace {
-
-constexpr double kSecondsPerHour = 3600;
 
 double joules(const Cluster& cluster, double step_s, double compute_s) {
   double sum = 0;

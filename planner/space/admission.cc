@@ -72,14 +72,17 @@ std::vector<std::int64_t> Admission::some_shares(const Choices& c) const {
 
 void Admission::admit_unexecutable() {
   local_ = false;
-  supported_.clear();
-  plausible_.clear();
+  forget();
 }
 
 void Admission::admit_unable() {
   runtime_.abilities.reset();
   refusal_.clear();
   refusal_depth_ = 0;
+  forget();
+}
+
+void Admission::forget() {
   supported_.clear();
   plausible_.clear();
 }

@@ -50,6 +50,7 @@ class Admission {
  private:
   // `whole`: not of the layout alone.
   bool accepted(const Choices& choices, int depth, bool whole);
+  void forget();  // what was answered under what no longer counts
 
   std::shared_ptr<const Job> job_;
   const Pins& pins_;

@@ -62,19 +62,22 @@ class Enumerator {
     if (empty_ && admission_.only_executable()) {
       // Nothing that the pins leave can be run here: then it is planned as for any other machine.
       admission_.admit_unexecutable();
-      lists_.forget();
-      visit_layouts();
+      visit_layouts_again();
     }
     if (empty_ && admission_.only_able()) {
       // Whoever pins a plan that the runtime cannot run is answered about it all the same.
       admission_.admit_unable();
-      lists_.forget();
-      visit_layouts();
+      visit_layouts_again();
     }
     if (empty_) admission_.refuse();
   }
 
  private:
+  void visit_layouts_again() {
+    lists_.forget();
+    visit_layouts();
+  }
+
   void visit_layouts() {
     for (const Choices& form : forms()) visit_layouts(form);
   }
