@@ -27,7 +27,8 @@ TEST_CASE("the answer has the least expected regret, and the best as predicted s
     sum += plan.odds->probability_fastest;
   }
   CHECK(sum <= 1 + 1e-9);
-  CHECK(sum > 0.3);
+  // Likelier than as many of those compared, taken blindly.
+  CHECK(sum > static_cast<double>(robust.plans.size()) / robust.compared);
   for (const Evaluation& plan : nominal.plans)
     CHECK(plan.step_time_s() >= nominal.plans.front().step_time_s());
   if (robust.nominal) {
