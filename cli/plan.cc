@@ -28,8 +28,10 @@ std::string headline(const Job& job) {
       human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
       job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
   if (training.seq_len > 0) text += fmt::format(", sequences of {}", training.seq_len);
-  return text + fmt::format(", {}, {}, runtime {}\n", name_of(training.precision),
-                            name_of(training.optimizer), job.runtime.name);
+  text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
+                      job.runtime.name);
+  if (job.cluster.calibration) text += fmt::format("calibrated by {}\n", job.cluster.calibration->source);
+  return text;
 }
 
 std::string verdict(const planner::SearchResult& result) {

@@ -216,6 +216,20 @@ bool empty(const evidence::Figures& figures) {
   return figures.rows == 0 && figures.skipped == 0;
 }
 
+template <typename Row>
+std::string first_reason(const std::vector<Row>& rows) {
+  for (const Row& row : rows)
+    if (!row.skipped.empty()) return row.skipped;
+  return "there are no rows";
+}
+
+// A validation of nothing is no success.
+void check_compared(bool compared, const std::vector<std::string>& files, const std::string& why) {
+  if (!compared)
+    throw UserError(fmt::format("nothing could be compared in {}: {}", files.front(), why),
+                    "rows that are predicted");
+}
+
 int validate_published(const Options& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
@@ -241,6 +255,9 @@ int validate_published(const Options& options) {
     print_sources("throughput", *result.throughput, output);
   }
   output.write(to_json(result));
+  const bool compared = result.steps.all.rows > 0 || (result.memory && result.memory->figures.all.rows > 0) ||
+                        (result.throughput && result.throughput->all.rows > 0);
+  check_compared(compared, options.published, first_reason(result.rows));
   return 0;
 }
 
@@ -255,6 +272,7 @@ int validate_collectives(const Options& options) {
     print_rows(result.rows, options.output);
   }
   options.output.write(to_json(result));
+  check_compared(result.all.rows > 0, options.published_collectives, first_reason(result.rows));
   return 0;
 }
 
