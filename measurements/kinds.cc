@@ -58,6 +58,8 @@ const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
        read_nccl_tests},
+      {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
+       is_megatron_log, read_megatron_log},
       {"a table of measured steps", "what runtime, device and network take beside the model", is_step_table,
        read_step_table},
   };

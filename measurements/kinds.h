@@ -30,6 +30,9 @@ void read(const Source& source, const Context& context, Measurements* measuremen
 bool is_nccl_tests(std::string_view head);
 void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements);
 
+bool is_megatron_log(std::string_view head);
+void read_megatron_log(const Source& source, const Context& context, Measurements* measurements);
+
 bool is_step_table(std::string_view head);
 void read_step_table(const Source& source, const Context& context, Measurements* measurements);
 // The header of such a table, and a row to write over; columns: docs/measurements.md.

@@ -16,7 +16,6 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr std::size_t kHeadBytes = 64 << 10;
 constexpr std::size_t kPieceBytes = 256 << 10;
 constexpr int kGzip = 16;  // of inflateInit2: a gzip header, and no other
 

@@ -14,6 +14,10 @@ namespace orrery::measurements {
 inline constexpr std::uint64_t kMostUnpackedBytes = 64ULL << 30;
 inline constexpr std::uint64_t kMostTimesPacked = 1000, kSmallBytes = 64ULL << 20;
 
+// By so much of it, unpacked, kinds of files are recognised: what a hundred ranks print before the first that
+// counts.
+inline constexpr std::size_t kHeadBytes = 1 << 20;
+
 class Source {
  public:
   // Throws UserError where there is no such file, or it is no regular one.
@@ -22,7 +26,7 @@ class Source {
   Source(std::string name, std::string bytes);
 
   const std::string& name() const { return name_; }
-  // Its beginning, unpacked, by which kinds of files are recognised: up to 64 KiB.
+  // Its beginning: up to kHeadBytes.
   const std::string& head() const { return head_; }
   // All of it. Throws UserError beyond base/file.h's kMaxTextBytes.
   std::string text() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "base/error.h"
 #include "tests/support/published.h"
@@ -137,6 +138,63 @@ TEST_CASE("two times of one plan contradict each other") {
                     Catch::Contains("b.csv:2") && Catch::Contains("a.csv:2"));
   write_file_atomically(b, "nothing of the kind\n");
   CHECK_THROWS_WITH(measurements::read({b}, context), Catch::Contains("nccl-tests"));
+}
+
+TEST_CASE("Megatron's log: the median of the steady steps, with the arguments that it prints") {
+  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
+  const Measurements all = read(log);
+  CHECK(all.ignored.empty());
+  REQUIRE(all.steps.size() == 1);
+  const auto& step = all.steps.front();
+  CHECK(step.row.measured_s == Approx(2.9005));  // of 64 sequences; the median is none of the slow ones
+  CHECK(step.spread > 0);
+  const Plan& plan = step.row.plan;
+  const Choices& c = plan.choices;
+  CHECK(c.tp == 4);
+  CHECK(c.pp == 2);
+  CHECK(c.dp == 2);
+  CHECK(c.micro_batch == 2);
+  CHECK(c.zero == 1);
+  CHECK(c.recompute == Recompute::selective);
+  CHECK(plan.job->training.global_batch == 64);
+  CHECK(plan.job->training.seq_len == 2048);
+  CHECK(plan.job->training.precision == DType::bf16);
+  CHECK(plan.job->workload.layers == 32);
+  CHECK(plan.job->workload.transformer->hidden == 4096);
+  CHECK(plan.job->workload.transformer->vocab == 50688);
+  CHECK(plan.job->runtime.name == "megatron-core");
+  // What says too little is named, not guessed.
+  const std::string nothing = log.substr(log.find(" > padded"));
+  CHECK(read(nothing).ignored.front().why == "a log that does not print its arguments");
+  CHECK(read(log.substr(0, log.find(" [2025"))).ignored.front().why ==
+        "a log without a time of an iteration");
+}
+
+TEST_CASE("logs of Megatron of real clusters are read, each as its plan") {
+  const std::filesystem::path folder = test::published_folder() / "traces/logs";
+  if (test::published_folder().empty() || !std::filesystem::exists(folder)) {
+    WARN("skipped: no logs here (ORRERY_PUBLISHED)");
+    return;
+  }
+  // Step times as the index of the samples has them.
+  const std::map<std::string, double> known = {
+      {"bigscience__meg_ds_3d_gpt2_perf_n16-ds-off.out.gz", 126.6406},
+      {"bigscience__meg_ds_3d_gpt2_perf_n16-ds-on.out", 137.1384},
+      {"bigscience__meg_gpt2_base_n32_dp1_tp4_pp32-1809620.out.gz", 4.2138},
+      {"bigscience__meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out.gz", 1.3806},
+      {"bigscience__meg_gpt2_base_n8_dp1_tp4_pp8-1809562.out.gz", 1.6172},
+      {"bigscience__meg_gpt2_perf_n16-1999618.out.gz", 123.8963},
+      {"bigscience__meg_gpt2_perf_n16.out", 129.0288}};
+  for (const auto& [name, seconds] : known) {
+    INFO(name);
+    Measurements all;
+    measurements::read(Source(folder / name), {load_cluster("dgx-v100-32g"), ""}, &all);
+    for (const auto& one : all.ignored) UNSCOPED_INFO(one.why);
+    REQUIRE(all.steps.size() == 1);
+    CHECK(all.steps.front().row.measured_s == Approx(seconds).epsilon(0.02));
+    CHECK(all.steps.front().row.plan.choices.tp == 4);
+    CHECK(all.steps.front().row.plan.choices.recompute == Recompute::full);
+  }
 }
 
 TEST_CASE("outputs of nccl-tests of real clusters are read whole") {
