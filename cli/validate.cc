@@ -25,7 +25,7 @@ constexpr int kDefaultSteps = 10;
 struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
-  std::vector<std::string> published, published_collectives;
+  std::vector<std::string> published, published_collectives, against;
   std::string markdown, rows, runtime, cluster;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
@@ -84,6 +84,28 @@ int validate_plan(const Options& options) {
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
+  return 0;
+}
+
+// Steps that somebody measured with other software.
+int validate_against(const Options& options) {
+  const Output& output = options.output;
+  const Against result = against(load_plan(options.plan), options.against);
+  const double predicted_s = result.predicted.step_time_s();
+  output.print(planner::describe(result.predicted.plan) + "\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const AgainstRow& row : result.rows)
+    rows.push_back({fmt::format("{}:{}", row.file, row.line), human_seconds(predicted_s),
+                    human_seconds(row.measured_s), fmt::format("{:+.1f}%", 100 * row.relative_error)});
+  output.print(table({"step", "predicted", "measured", "error"}, rows));
+  output.print(interval_line(result.predicted));
+  for (const measurements::Ignored& one : result.ignored)
+    output.print(fmt::format("not compared: {}:{}: {}{}\n", one.file, one.line, one.why,
+                             one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
+  output.write(to_json(result));
+  if (options.tolerance && std::abs(result.relative_error()) > *options.tolerance)
+    throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
+                               100 * result.relative_error(), 100 * *options.tolerance));
   return 0;
 }
 
@@ -282,6 +304,10 @@ int run(const Options& options) {
   if (asked != 1)
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
                     "expected one of PLAN, `published`, `published_collectives` and `history`");
+  if (!options.against.empty()) {
+    if (options.plan.empty()) throw UserError("`against` without a PLAN", "validate PLAN `against` FILE…");
+    return validate_against(options);
+  }
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) return validate_published(options);
   if (!options.published_collectives.empty()) return validate_collectives(options);
@@ -347,6 +373,13 @@ Command validate_command() {
   command.add(
       text_option({.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as `orrery run`"},
                   options->data));
+  command.add(
+      texts_option({.key = "against",
+                    .unit = "FILE…",
+                    .help = "with PLAN: run nothing, compare with steps of this plan that were measured "
+                            "(docs/measurements.md)",
+                    .many = true},
+                   options->against));
   add_published_options(command, *options);
   command.add(options->output.setting());
   return command;

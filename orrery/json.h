@@ -42,5 +42,6 @@ Json to_json(std::string_view target, const std::vector<planner::ExportedFile>& 
 Json to_json(const planner::whatif::Result& result);
 Json to_json(const Goodput& goodput);
 Json to_json(const SiteCalibrated& calibrated);
+Json to_json(const Against& against);
 
 }  // namespace orrery

@@ -80,6 +80,26 @@ class CalibrateFrom(OrreryCase):
         self.refused("calibrate", "--from", table, says="CLUSTER")
         self.assertFalse((self.folder / "data").exists())
 
+    def test_a_plan_is_validated_against_steps_that_were_measured(self):
+        table = self.table("steps.csv", 1.1)
+        self.done(*PLAN, "--zero", 1, "--sequence-parallel", "on", "--out", "plan.textproto")
+        found = self.json("validate", "plan.textproto", "--against", table)
+        self.assertEqual([row["line"] for row in found["rows"]], [2])
+        self.assertAlmostEqual(found["relative_error"], 1 / 1.1 - 1, delta=0.03)
+        self.assertAlmostEqual(found["relative_error"],
+                               found["predicted_step_time_s"] / found["measured_step_time_s"] - 1, delta=1e-9)
+        self.assertEqual(found["by_kind"], [])
+        self.assertIn("tp 4 instead of 2", " ".join(one["why"] for one in found["ignored"]))
+        self.assertIn("not compared: steps.csv:3: tp 4 instead of 2", self.done("validate", "plan.textproto", "--against", table))
+        self.done("validate", "plan.textproto", "--against", table, "--tolerance", 0.2)
+        result = self.orrery("validate", "plan.textproto", "--against", table, "--tolerance", 0.02)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("outside the tolerance", result.stderr)
+        (self.folder / "other.csv").write_text("model,n_layers,gpu,n_gpus,tp,gbs_sequences,mbs_sequences,seq_len_tokens,"
+                                               "step_time_s\nllama3-8b,32,H100,8,8,64,1,4096,6\n")
+        self.refused("validate", "plan.textproto", "--against", "other.csv", says=["no step of this plan", "tp 8 instead of 2"])
+        self.refused("validate", "--against", table, says="PLAN")
+
     def test_a_validation_that_compares_nothing_is_no_success(self):
         (self.folder / "empty.csv").write_text("model,n_layers,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,32,,8,64,9\n")
         result = self.orrery("validate", "--published", "empty.csv")
