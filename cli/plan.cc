@@ -30,7 +30,14 @@ std::string headline(const Job& job) {
   if (training.seq_len > 0) text += fmt::format(", sequences of {}", training.seq_len);
   text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
                       job.runtime.name);
-  if (job.cluster.calibration) text += fmt::format("calibrated by {}\n", job.cluster.calibration->source);
+  if (const auto& calibration = job.cluster.calibration) {
+    const bool other = calibration->steps > 0 && calibration->runtime != job.runtime.name;
+    text +=
+        fmt::format("calibrated by {}{}\n", calibration->source,
+                    other ? fmt::format("; its steps are of runtime {}, whose kernels say nothing of {}'s",
+                                        calibration->runtime, job.runtime.name)
+                          : "");
+  }
   return text;
 }
 

@@ -53,7 +53,7 @@ Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
 // What was measured on the cluster itself leaves less unknown.
 void narrow(const SiteCalibration& calibration, const Job& job, Spread* spread) {
   const Covariance covariance = covariance_in(calibration, job, spread->factor);
-  for (std::size_t f = 0; f < kFactors; ++f) spread->factor[f] = std::sqrt(covariance[f][f]);
+  for (std::size_t f = 0; f < kFactors; ++f) spread->factor[f] = std::sqrt(std::max(0.0, covariance[f][f]));
   spread->directions = directions_of(covariance);
   if (calibration.collectives > 0) spread->rests_on.network = Foundation::calibrated;
   if (calibration.steps == 0) return;
