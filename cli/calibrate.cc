@@ -1,10 +1,13 @@
-// orrery calibrate: measures this machine's devices and links, or refits them to what was validated.
+// orrery calibrate: measures this machine's devices and links, refits them to what was validated, or learns
+// what files of measurements say of a cluster.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "cli/executor.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -14,7 +17,8 @@ namespace orrery::cli {
 namespace {
 
 struct Options {
-  std::string cluster, host, out, mpi, mpirun_args;
+  std::string cluster, host, out, mpi, mpirun_args, runtime;
+  std::vector<std::string> from;
   bool from_history = false;
   Output output;
 };
@@ -84,7 +88,61 @@ int refit(const Options& options) {
   return 0;
 }
 
+std::string held_out_text(std::string_view what, const measurements::HeldOut& of) {
+  if (of.rows == 0) return fmt::format("{}: too few to hold some back\n", what);
+  return fmt::format(
+      "{}, held back in turn: mean error {:.1f}% before, {:.1f}% after; {:.0f}% within their 90% intervals "
+      "({} rows)\n",
+      what, 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage, of.rows);
+}
+
+void print(const SiteCalibrated& result, const Output& output) {
+  constexpr double kCoveredDeviations = 1.645;  // 90%
+  for (const measurements::FileRead& file : result.measured.files)
+    output.print(fmt::format("{}: {}; {} steps, {} collectives\n", file.file, file.kind, file.steps,
+                             file.collectives));
+  std::vector<std::vector<std::string>> rows;
+  const auto range = [](double mean, double sd) {
+    return fmt::format("x{:.3f} to x{:.3f}", std::exp(mean - kCoveredDeviations * sd),
+                       std::exp(mean + kCoveredDeviations * sd));
+  };
+  for (const measurements::Learned& one : result.calibrated.factors)
+    rows.push_back({one.name, range(0, one.sd_before), one.source_before,
+                    fmt::format("x{:.3f}", std::exp(one.mean)), range(one.mean, one.sd), one.source});
+  output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows));
+  if (result.calibrated.steps) output.print(held_out_text("steps", *result.calibrated.steps));
+  if (result.calibrated.collectives)
+    output.print(held_out_text("collectives", *result.calibrated.collectives));
+  for (const measurements::Departure& one : result.calibrated.departures)
+    output.print(
+        fmt::format("{} over {} x {} devices takes {:.2f} times what is predicted from {} to {} ({}, {})\n",
+                    name_of(one.kind), one.nodes, one.devices_per_node, one.times,
+                    human_bytes(one.least_bytes), human_bytes(one.most_bytes), one.algorithm, one.protocol));
+  for (const measurements::Ignored& one : result.measured.ignored)
+    output.print(fmt::format("ignored: {}{}: {}{}\n", one.file,
+                             one.line > 0 ? fmt::format(":{}", one.line) : "", one.why,
+                             one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
+}
+
+// No measurement either: somebody has measured already.
+int calibrate_from_files(const Options& options) {
+  if (options.cluster.empty())
+    throw UserError("`from` does not say what was measured", "calibrate CLUSTER `from` FILE…");
+  if (!options.host.empty() || options.from_history)
+    throw UserError("`from` with `host` or `from_history`", "one of them");
+  const SiteCalibrated result = calibrate_from({options.cluster, options.from, options.runtime, options.out});
+  print(result, options.output);
+  options.output.print(
+      options.out.empty()
+          ? fmt::format("wrote {}: plans on {} use it from now on\n", result.file, options.cluster)
+          : fmt::format("wrote {}: plan on it in place of {}\n", result.file, options.cluster));
+  options.output.write(to_json(result));
+  return 0;
+}
+
 int run(const Options& options) {
+  if (!options.from.empty()) return calibrate_from_files(options);
+  if (!options.runtime.empty()) throw UserError("`runtime` without `from`", "calibrate CLUSTER `from` FILE…");
   if (options.from_history) return refit(options);
   if (!options.cluster.empty()) return calibrate_cluster(options);
   if (!options.host.empty())
@@ -102,9 +160,9 @@ Command calibrate_command() {
   const auto options = std::make_shared<Options>();
   return {
       "calibrate",
-      "measures this machine's devices and links",
+      "measures this machine's devices and links, or learns from what you measured",
       {text_option({.key = "cluster",
-                    .help = "a cluster's file whose hosts and links are measured",
+                    .help = "a cluster's file whose hosts and links are measured; with --from any cluster",
                     .fallback = "this machine alone",
                     .positional = true},
                    options->cluster),
@@ -124,6 +182,19 @@ Command calibrate_command() {
                       .help = "measure nothing: refit the calibration (of CLUSTER, or this machine's) to the "
                               "plans that were validated with it"},
                      options->from_history),
+       texts_option(
+           {.key = "from",
+            .unit = "FILE…",
+            .help =
+                "measure nothing: learn from files that you have (docs/measurements.md), each recognised by "
+                "its content",
+            .many = true},
+           options->from),
+       text_option({.key = "runtime",
+                    .unit = "NAME|FILE",
+                    .help = "with --from: what ran the steps",
+                    .fallback = "what the files say"},
+                   options->runtime),
        mpi_option(options->mpi), mpirun_args_option(options->mpirun_args), options->output.setting()},
       [options] { return run(*options); }};
 }

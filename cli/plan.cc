@@ -28,8 +28,17 @@ std::string headline(const Job& job) {
       human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
       job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
   if (training.seq_len > 0) text += fmt::format(", sequences of {}", training.seq_len);
-  return text + fmt::format(", {}, {}, runtime {}\n", name_of(training.precision),
-                            name_of(training.optimizer), job.runtime.name);
+  text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
+                      job.runtime.name);
+  if (const auto& calibration = job.cluster.calibration) {
+    const bool other = calibration->steps > 0 && calibration->runtime != job.runtime.name;
+    text +=
+        fmt::format("calibrated by {}{}\n", calibration->source,
+                    other ? fmt::format("; its steps are of runtime {}, whose kernels say nothing of {}'s",
+                                        calibration->runtime, job.runtime.name)
+                          : "");
+  }
+  return text;
 }
 
 std::string verdict(const planner::SearchResult& result) {

@@ -25,7 +25,7 @@ constexpr int kDefaultSteps = 10;
 struct Options {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
-  std::vector<std::string> published, published_collectives;
+  std::vector<std::string> published, published_collectives, against;
   std::string markdown, rows, runtime, cluster;
   int steps = kDefaultSteps;
   std::optional<double> tolerance;
@@ -84,6 +84,28 @@ int validate_plan(const Options& options) {
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
     throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
+  return 0;
+}
+
+// Steps that somebody measured with other software.
+int validate_against(const Options& options) {
+  const Output& output = options.output;
+  const Against result = against(load_plan(options.plan), options.against);
+  const double predicted_s = result.predicted.step_time_s();
+  output.print(planner::describe(result.predicted.plan) + "\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const AgainstRow& row : result.rows)
+    rows.push_back({fmt::format("{}:{}", row.file, row.line), human_seconds(predicted_s),
+                    human_seconds(row.measured_s), fmt::format("{:+.1f}%", 100 * row.relative_error)});
+  output.print(table({"step", "predicted", "measured", "error"}, rows));
+  output.print(interval_line(result.predicted));
+  for (const measurements::Ignored& one : result.ignored)
+    output.print(fmt::format("not compared: {}:{}: {}{}\n", one.file, one.line, one.why,
+                             one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
+  output.write(to_json(result));
+  if (options.tolerance && std::abs(result.relative_error()) > *options.tolerance)
+    throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
+                               100 * result.relative_error(), 100 * *options.tolerance));
   return 0;
 }
 
@@ -216,6 +238,20 @@ bool empty(const evidence::Figures& figures) {
   return figures.rows == 0 && figures.skipped == 0;
 }
 
+template <typename Row>
+std::string first_reason(const std::vector<Row>& rows) {
+  for (const Row& row : rows)
+    if (!row.skipped.empty()) return row.skipped;
+  return "there are no rows";
+}
+
+// A validation of nothing is no success.
+void check_compared(bool compared, const std::vector<std::string>& files, const std::string& why) {
+  if (!compared)
+    throw UserError(fmt::format("nothing could be compared in {}: {}", files.front(), why),
+                    "rows that are predicted");
+}
+
 int validate_published(const Options& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
@@ -241,6 +277,9 @@ int validate_published(const Options& options) {
     print_sources("throughput", *result.throughput, output);
   }
   output.write(to_json(result));
+  const bool compared = result.steps.all.rows > 0 || (result.memory && result.memory->figures.all.rows > 0) ||
+                        (result.throughput && result.throughput->all.rows > 0);
+  check_compared(compared, options.published, first_reason(result.rows));
   return 0;
 }
 
@@ -255,6 +294,7 @@ int validate_collectives(const Options& options) {
     print_rows(result.rows, options.output);
   }
   options.output.write(to_json(result));
+  check_compared(result.all.rows > 0, options.published_collectives, first_reason(result.rows));
   return 0;
 }
 
@@ -264,6 +304,10 @@ int run(const Options& options) {
   if (asked != 1)
     throw UserError(asked == 0 ? "nothing to validate" : "several things to validate",
                     "expected one of PLAN, `published`, `published_collectives` and `history`");
+  if (!options.against.empty()) {
+    if (options.plan.empty()) throw UserError("`against` without a PLAN", "validate PLAN `against` FILE…");
+    return validate_against(options);
+  }
   if (options.history) return show_history(options.output);
   if (!options.published.empty()) return validate_published(options);
   if (!options.published_collectives.empty()) return validate_collectives(options);
@@ -329,6 +373,13 @@ Command validate_command() {
   command.add(
       text_option({.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as `orrery run`"},
                   options->data));
+  command.add(
+      texts_option({.key = "against",
+                    .unit = "FILE…",
+                    .help = "with PLAN: run nothing, compare with steps of this plan that were measured "
+                            "(docs/measurements.md)",
+                    .many = true},
+                   options->against));
   add_published_options(command, *options);
   command.add(options->output.setting());
   return command;

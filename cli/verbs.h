@@ -18,5 +18,6 @@ Command calibrate_command();
 Command validate_command();
 Command export_command();
 Command goodput_command();
+Command measurements_command();
 
 }  // namespace orrery::cli

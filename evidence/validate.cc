@@ -18,6 +18,16 @@
 namespace orrery::evidence {
 namespace {
 
+constexpr std::string_view kColumns =
+    "the columns step_time_s and n_layers, with model, hidden, n_heads, n_kv_heads, ffn_hidden, vocab, "
+    "seq_len_tokens, "
+    "gpu, n_gpus, precision, tp, pp, vp_interleave, cp, ep, gbs_sequences, mbs_sequences, act_recompute, "
+    "tokens_per_s, "
+    "mem_per_gpu_gb (docs/measurements.md); of memory test_case and mem_max_allocated_bytes, or model, "
+    "quantity, "
+    "value and unit; of throughput benchmark and epoch_derived_images_per_s, model_path and throughput, or "
+    "gpu_and_network and metric";
+
 struct Tally {
   std::vector<Judged> rows;
   int skipped = 0;
@@ -159,7 +169,7 @@ Published validate_published(const std::vector<std::string>& csv_files,
       throughput.add_table(source, table, &result.rows, explicit_rows);
     } else {
       throw UserError(file, 1, "the header is of no table of training steps, memory or throughput",
-                      "the columns of published/steps, memory or throughput");
+                      std::string(kColumns));
     }
   }
   if (ranges) add_ranges(&predicted, &result.rows);

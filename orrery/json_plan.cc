@@ -206,10 +206,12 @@ Json to_json(const std::vector<System>& systems, const Evaluation& best) {
 }
 
 Json to_json(const Job& job) {
-  return {{"workload", job.workload.name}, {"parameters", job.workload.parameters()},
-          {"cluster", job.cluster.name},   {"devices", job.cluster.devices()},
-          {"nodes", job.cluster.nodes()},  {"runtime", job.runtime.name},
-          {"training", training_json(job)}};
+  Json json = {{"workload", job.workload.name}, {"parameters", job.workload.parameters()},
+               {"cluster", job.cluster.name},   {"devices", job.cluster.devices()},
+               {"nodes", job.cluster.nodes()},  {"runtime", job.runtime.name},
+               {"training", training_json(job)}};
+  if (job.cluster.calibration) json["calibrated_by"] = job.cluster.calibration->source;
+  return json;
 }
 
 Json to_json(const Job& job, const SearchResult& result) {

@@ -40,6 +40,25 @@ Json to_json(const Evaluation& predicted, const Measurement& measured, const Val
   return json;
 }
 
+Json to_json(const Against& against) {
+  Json rows = Json::array(), ignored = Json::array();
+  for (const AgainstRow& row : against.rows)
+    rows.push_back({{"file", row.file},
+                    {"line", row.line},
+                    {"measured_s", row.measured_s},
+                    {"relative_error", row.relative_error}});
+  for (const auto& one : against.ignored)
+    ignored.push_back({{"file", one.file}, {"line", one.line}, {"why", one.why}, {"rows", one.rows}});
+  // Logs and tables say nothing of kinds.
+  Json json = {{"predicted_step_time_s", against.predicted.step_time_s()},
+               {"measured_step_time_s", against.measured_s},
+               {"relative_error", against.relative_error()},
+               {"by_kind", Json::array()}};
+  if (against.predicted.interval) json.update(to_json(*against.predicted.interval));
+  json.update({{"rows", rows}, {"ignored", ignored}});
+  return json;
+}
+
 Json to_json(const History& history) {
   return {{"entries", history.entries},
           {"median_error", median_error(history, history.entries.size())},

@@ -20,6 +20,8 @@
 #include "cost/collective_cost.h"
 #include "handover/export.h"
 #include "handover/import.h"
+#include "orrery/against.h"
+#include "orrery/calibrate.h"
 #include "orrery/describe.h"
 #include "orrery/device.h"
 #include "orrery/discover.h"

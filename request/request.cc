@@ -8,8 +8,10 @@
 #include "base/file.h"
 #include "handover/import.h"
 #include "planner/space/pin_options.h"
+#include "planner/uncertainty/site.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"
+#include "topologies/readers/site_calibration.h"
 #include "workloads/readers/catalog.h"
 
 namespace orrery {
@@ -89,7 +91,7 @@ int sequence_length(const Request& request, const planner::Imported& imports, co
 
 Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus) {
   if (nodes && gpus) throw UserError("`nodes` with `gpus`", "expected one of them");
-  Cluster cluster = load_cluster(file_or_name);
+  Cluster cluster = with_site_calibration(load_cluster(file_or_name));
   if (nodes) cluster = with_nodes(std::move(cluster), *nodes);
   if (gpus) cluster = with_devices(std::move(cluster), *gpus);
   check_connected(cluster, file_or_name);
@@ -124,6 +126,7 @@ Question question_of(const Request& request) {
   training.optimizer =
       request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum : Optimizer::adam);
   training.fused_attention = request.fused_attention.value_or(job->runtime.fused_attention);
+  planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,
           !request.global_batch && !imports.global_batch, std::move(ignored)};

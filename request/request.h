@@ -47,7 +47,8 @@ std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>&
 // no such option or `text` is none of its values.
 void set(Request& request, std::string_view key, const std::string& text);
 
-// The devices that `nodes` or `gpus` leave of a cluster. Throws UserError, also where its nodes are not
+// The devices that `nodes` or `gpus` leave of a cluster, as what was measured on it has it
+// (topologies/readers/site_calibration.h). Throws UserError, also where its nodes are not
 // connected.
 Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes, std::optional<int> gpus);
 

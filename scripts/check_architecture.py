@@ -32,7 +32,9 @@ ROOMS = {
     "handover": ["planner/space", "sim/scenario"],
     "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
     "evidence": ["planner/space", "planner/evaluation", "topologies/readers", "workloads/readers"],
-    "evidence/fits": ["evidence"],
+    "evidence/fits": ["evidence", "measurements/calibration"],
+    "measurements": ["evidence"],
+    "measurements/calibration": ["measurements"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],
@@ -46,13 +48,13 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "orrery": ["request", "evidence", "exec/launch"],
+    "orrery": ["request", "measurements/calibration", "exec/launch"],
     "cli": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
 DOORS = {"cli": {"cli", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
-VALUES = {"program", "cost", "sim", "planner", "handover", "evidence"}
+VALUES = {"program", "cost", "sim", "planner", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")
 MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
@@ -64,13 +66,14 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"onnx/": {"workloads/readers"},
     r"hwloc": {"topologies/readers"},
     r"expat": {"topologies/readers"},
-    r"nlopt|Eigen/": {"evidence"},
+    r"nlopt|Eigen/": {"evidence", "measurements/calibration"},
+    r"zlib\.h": {"measurements"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 # Below the command line errors name values, "`tp` 3": cli/ (and exec/main.cc) make flags of them (base/option.h). What is handed over
 # to other programs is full of theirs.
 WITHOUT_FLAGS = {
-    "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "request", "orrery", "exec",
+    "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "measurements", "request", "orrery", "exec",
 }
 # What these rooms do holds of whatever trains by it: frameworks have their names in data, beside the exporters and importers.
 WITHOUT_FRAMEWORKS = {"program", "cost", "sim", "planner"}

@@ -154,6 +154,20 @@ struct DevicePlace {
   int group = 0;  // index in Cluster::groups
 };
 
+// What measurements of this very cluster say of the mechanisms that a step is made of (proto/cluster.proto).
+// `mean` and `covariance` (lower triangle, row by row) are of the logarithms of factors on time.
+struct SiteCalibration {
+  std::string source;
+  std::string runtime;
+  int steps = 0, collectives = 0;
+  std::vector<std::string> effects;
+  std::vector<double> mean, covariance;
+  double own_sd = 0;
+
+  int at(std::string_view effect) const;  // index; -1: none
+  double covariance_of(int a, int b) const;
+};
+
 struct Cluster {
   std::string name;
   std::string description;
@@ -164,6 +178,7 @@ struct Cluster {
   CommunicationProfile communication;
   std::vector<Override> overrides;
   int shared_cores = 0;  // > 0: of one machine, on which all nodes stand
+  std::optional<SiteCalibration> calibration;
 
   int nodes() const;
   int devices() const;

@@ -1,6 +1,7 @@
 // Cluster <-> proto::Cluster, with every check of cluster.h.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -217,6 +218,7 @@ CommunicationProfile read_communication(const proto::Cluster& message, const Fie
   take("network_processor_s_per_byte", from.network_processor_s_per_byte(),
        profile.network_processor_s_per_byte);
   take("network_flow_spread", from.network_flow_spread(), profile.network_flow_spread);
+  take("latency_scale", from.latency_scale(), profile.latency_scale);
   if (from.network_efficiency() != 0)
     profile.network_exchange_efficiency = profile.network_efficiency =
         check.fraction("network_efficiency", from.network_efficiency());
@@ -281,6 +283,47 @@ void read_overrides(const proto::Cluster& message, const FieldCheck& check, Clus
   }
 }
 
+// Far beyond any factor that a measurement leaves plausible, and far more models than are measured on one
+// cluster.
+constexpr double kMostLogFactor = 5;
+constexpr int kMostEffects = 128;
+
+SiteCalibration read_calibration(const proto::SiteCalibration& from, const FieldCheck& check) {
+  const int effects = check.within("effect", from.effect_size(), 0, kMostEffects);
+  if (from.mean_size() != effects)
+    check.fail("mean", fmt::format("{} means of {} effects", from.mean_size(), effects), "one each");
+  if (from.covariance_size() != effects * (effects + 1) / 2)
+    check.fail("covariance", fmt::format("{} figures for {} effects", from.covariance_size(), effects),
+               "the lower triangle, row by row");
+  SiteCalibration read{from.source(),
+                       from.runtime(),
+                       from.steps(),
+                       from.collectives(),
+                       {from.effect().begin(), from.effect().end()},
+                       {from.mean().begin(), from.mean().end()},
+                       {from.covariance().begin(), from.covariance().end()},
+                       check.not_negative("own_sd", from.own_sd())};
+  const auto bounded = [](double value) { return std::abs(value) <= kMostLogFactor; };
+  if (!std::all_of(read.mean.begin(), read.mean.end(), bounded))
+    check.fail("mean", "a factor beyond any", "logarithms of factors on time");
+  if (!std::all_of(read.covariance.begin(), read.covariance.end(), bounded))
+    check.fail("covariance", "a variance beyond any", "of logarithms of factors on time");
+  for (int i = 0; i < effects; ++i)
+    if (read.covariance_of(i, i) < 0) check.fail("covariance", "a negative variance", "at least 0");
+  return read;
+}
+
+void write_calibration(const SiteCalibration& calibration, proto::SiteCalibration* to) {
+  to->set_source(calibration.source);
+  to->set_runtime(calibration.runtime);
+  to->set_steps(calibration.steps);
+  to->set_collectives(calibration.collectives);
+  for (const std::string& effect : calibration.effects) to->add_effect(effect);
+  for (const double mean : calibration.mean) to->add_mean(mean);
+  for (const double value : calibration.covariance) to->add_covariance(value);
+  to->set_own_sd(calibration.own_sd);
+}
+
 void write_node(const Cluster& cluster, const NodeType& node, proto::NodeType* to) {
   to->set_name(node.name);
   to->set_device(cluster.profiles[node.profile].name);
@@ -332,6 +375,7 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
   to->set_network_eager_bytes(profile.network_eager_bytes);
   to->set_network_processor_s_per_byte(profile.network_processor_s_per_byte);
   to->set_network_flow_spread(profile.network_flow_spread);
+  if (profile.latency_scale != 1) to->set_latency_scale(profile.latency_scale);
   for (const MessageTime& time : profile.message_times) {
     proto::MessageTime* entry = to->add_message_times();
     entry->set_bytes(time.bytes);
@@ -341,6 +385,16 @@ void write_communication(const CommunicationProfile& profile, proto::Communicati
 }
 
 }  // namespace
+
+int SiteCalibration::at(std::string_view effect) const {
+  const auto found = std::find(effects.begin(), effects.end(), effect);
+  return found == effects.end() ? -1 : static_cast<int>(found - effects.begin());
+}
+
+double SiteCalibration::covariance_of(int a, int b) const {
+  const auto row = static_cast<std::size_t>(std::max(a, b));
+  return covariance[row * (row + 1) / 2 + static_cast<std::size_t>(std::min(a, b))];
+}
 
 Cluster cluster_from_proto(const proto::Cluster& message, std::string_view file, std::string_view text) {
   return cluster_from_proto(message, FieldCheck(file, text, *proto::Cluster::descriptor()));
@@ -365,6 +419,8 @@ Cluster cluster_from_proto(const proto::Cluster& message, const FieldCheck& chec
   cluster.communication = read_communication(message, check, cluster);
   read_overrides(message, check, cluster);
   cluster.shared_cores = check.within("shared_cores", message.shared_cores(), 0, kMaxDevicesPerNode);
+  if (message.has_calibration())
+    cluster.calibration = read_calibration(message.calibration(), check.inside("calibration"));
   return cluster;
 }
 
@@ -388,6 +444,7 @@ void to_proto(const Cluster& cluster, proto::Cluster* message) {
   for (const DeviceProfile& profile : cluster.profiles) to_proto(profile, message->add_devices());
   write_communication(cluster.communication, message->mutable_communication());
   message->set_shared_cores(cluster.shared_cores);
+  if (cluster.calibration) write_calibration(*cluster.calibration, message->mutable_calibration());
   for (const Override& o : cluster.overrides) {
     auto* to = message->add_overrides();
     to->set_node(o.node);

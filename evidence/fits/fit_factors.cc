@@ -2,7 +2,7 @@
 // once: what frameworks, devices and networks differ by are draws from populations, and what no mechanism
 // explains is a source's, a cell's (a source, model, device and precision) or a row's own.
 //
-//   fit_factors [--as RUNTIME --since YEAR] [--write DIRECTORY] [--rows FILE] TABLES…
+//   fit_factors [--as RUNTIME --since YEAR] [--write DIRECTORY] [--rows FILE] [--sites] TABLES…
 //
 // --as: rows of that year and later, of dense models on A100, H100, H200, B200 and GB200, as if that runtime
 // was named, frameworks, devices and networks alike: the medians are then what a default should say.
@@ -10,6 +10,7 @@
 // uncertain (planner/uncertainty/spread.textproto); with --as, that runtime's scalars alone. What is written
 // has no part in the fit but as where it begins: writing twice moves the third digit at most.
 // --rows: each row as its source left out predicts it.
+// --sites: instead of that, what five rows of each left out source's sites are worth (site_measure.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include "base/parallel.h"
 #include "base/statistics.h"
 #include "evidence/fits/mixed_model.h"
+#include "evidence/fits/site_measure.h"
 #include "evidence/statistics.h"
 #include "evidence/steps.h"
 #include "planner/closed_form/figures.h"
@@ -424,6 +426,39 @@ class Fit {
     print_outcomes(by_model ? "ALL, each model left out" : "ALL, each source left out", pooled);
   }
 
+  // The sites of each source, by factors that were fitted without it.
+  std::vector<Site> sites() const {
+    std::map<std::string, std::vector<bool>> used;
+    for (const Item& item : items_) used[item.source];
+    std::map<std::string, Site> found;
+    for (auto& [source, rows] : used) {
+      for (const Item& item : items_) rows.push_back(item.source != source);
+      const Posterior posterior = solve(observations_, rows, effects_);
+      for (const Item& item : items_) {
+        if (item.source != source) continue;
+        Site& site = found[fmt::format("{}|{}|{}|{}", source, item.device, item.network, item.framework)];
+        for (std::size_t f = 0; f < kFactors; ++f) {
+          const int a = item.population[f], b = item.member[f];
+          const double variance =
+              posterior.covariance(a, a) + posterior.covariance(b, b) + 2 * posterior.covariance(a, b);
+          const double stated = stated_of(static_cast<Factor>(f)).known_sd;
+          site.prior.factor[f] = stated > 0 ? stated : std::sqrt(variance);
+        }
+        site.rows.push_back(
+            {{planner::job_in(world_of(item, posterior), *item.step.plan.job), item.step.plan.choices},
+             item.model,
+             item.step.measured_s,
+             item.widens});
+      }
+    }
+    std::vector<Site> list;
+    for (auto& [name, site] : found) {
+      site.name = name;
+      list.push_back(std::move(site));
+    }
+    return list;
+  }
+
   void print_in_sample() const {
     std::map<std::string, std::vector<bool>> sources;
     for (std::size_t i = 0; i < items_.size(); ++i) {
@@ -530,6 +565,7 @@ namespace {
 int run(const std::vector<std::string>& arguments) {
   Fit::Asked asked;
   std::string sources, rows;
+  bool sites = false;
   std::vector<std::string> tables;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--as") {
@@ -540,6 +576,8 @@ int run(const std::vector<std::string>& arguments) {
       sources = arguments.at(++i);
     } else if (arguments[i] == "--rows") {
       rows = arguments.at(++i);
+    } else if (arguments[i] == "--sites") {
+      sites = true;
     } else {
       tables.push_back(arguments[i]);
     }
@@ -549,6 +587,10 @@ int run(const std::vector<std::string>& arguments) {
   fmt::print("{} rows\n", fit.count());
   fit.prepare();
   fit.run(kRounds);
+  if (sites) {
+    measure_sites(fit.sites());
+    return 0;
+  }
   fit.print_factors();
   fit.print_in_sample();
   fit.leave_out(true, false);

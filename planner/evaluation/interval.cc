@@ -17,6 +17,7 @@ std::string what_would_narrow(const Response& response, const Spread& spread) {
     levels[static_cast<std::size_t>(level_of(factor))] += share;
     rest -= share;
   }
+  if (spread.rests_on.runtime == Foundation::calibrated) return "more steps measured on this cluster";
   const auto most = std::max_element(levels.begin(), levels.end());
   if (rest >= *most) return "one step measured on this cluster";
   switch (static_cast<Level>(most - levels.begin())) {

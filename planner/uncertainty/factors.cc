@@ -58,6 +58,24 @@ Level level_of(Factor factor) {
   return kNames[static_cast<std::size_t>(factor)].second;
 }
 
+World of_everything(double log_time) {
+  World world;
+  for (const Factor factor : {Factor::matmul, Factor::attention, Factor::vector, Factor::host,
+                              Factor::waiting, Factor::communication, Factor::latency})
+    world[factor] = log_time;
+  return world;
+}
+
+Cluster cluster_in(const World& world, Cluster cluster) {
+  const auto times = [&](Factor factor) { return std::exp(world[factor]); };
+  for (DeviceProfile& device : cluster.profiles) device.training_speed /= times(Factor::clock);
+  CommunicationProfile& fabric = cluster.communication;
+  fabric.network_efficiency /= times(Factor::between);
+  fabric.network_exchange_efficiency /= times(Factor::between);
+  fabric.latency_scale *= times(Factor::latency);
+  return cluster;
+}
+
 std::shared_ptr<const Job> job_in(const World& world, const Job& job) {
   auto drawn = std::make_shared<Job>(job);
   const auto times = [&](Factor factor) { return std::exp(world[factor]); };
@@ -69,14 +87,8 @@ std::shared_ptr<const Job> job_in(const World& world, const Job& job) {
   runtime.collective_overhead_s *= times(Factor::waiting);
   runtime.communication_efficiency /= times(Factor::communication);
   runtime.expert_exposed *= times(Factor::experts);
-  for (DeviceProfile& device : drawn->cluster.profiles) {
-    device.training_speed /= times(Factor::clock);
-    device.launch_overhead_s *= times(Factor::host);
-  }
-  CommunicationProfile& fabric = drawn->cluster.communication;
-  fabric.network_efficiency /= times(Factor::between);
-  fabric.network_exchange_efficiency /= times(Factor::between);
-  fabric.latency_scale *= times(Factor::latency);
+  for (DeviceProfile& device : drawn->cluster.profiles) device.launch_overhead_s *= times(Factor::host);
+  drawn->cluster = cluster_in(world, std::move(drawn->cluster));
   return drawn;
 }
 

@@ -45,8 +45,18 @@ struct World {
   std::array<double, kFactors> log_time{};
   double& operator[](Factor factor) { return log_time[static_cast<std::size_t>(factor)]; }
   double operator[](Factor factor) const { return log_time[static_cast<std::size_t>(factor)]; }
+  bool operator==(const World&) const = default;
+  World& operator+=(const World& other) {
+    for (std::size_t f = 0; f < log_time.size(); ++f) log_time[f] += other.log_time[f];
+    return *this;
+  }
 };
 
+// A factor on all that a step is made of.
+World of_everything(double log_time);
+
+// A cluster in which devices and networks are as in that world; what is the software's stays.
+Cluster cluster_in(const World& world, Cluster cluster);
 // The job as it is in that world: both clocks can run it.
 std::shared_ptr<const Job> job_in(const World& world, const Job& job);
 

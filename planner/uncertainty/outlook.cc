@@ -41,15 +41,12 @@ std::array<std::array<double, kDraws>, kDimensions> latin_hypercube() {
 
 Outlook::Outlook(std::shared_ptr<const Job> job)
     : job_(std::move(job)), spread_(spread_of(*job_)), nominal_(job_) {
-  for (const Factor factor : kAllFactors) {
-    const double sd = spread_.factor[static_cast<std::size_t>(factor)];
-    if (sd <= 0) continue;
-    World world;
-    world[factor] = sd;
-    Sides& sides = worlds_[static_cast<std::size_t>(factor)];
-    sides.up = std::make_unique<Estimator>(job_in(world, *job_));
-    world[factor] = -sd;
-    sides.down = std::make_unique<Estimator>(job_in(world, *job_));
+  for (std::size_t k = 0; k < kFactors; ++k) {
+    World world = spread_.directions[k];
+    if (world == World{}) continue;
+    worlds_[k].up = std::make_unique<Estimator>(job_in(world, *job_));
+    for (double& log_time : world.log_time) log_time = -log_time;
+    worlds_[k].down = std::make_unique<Estimator>(job_in(world, *job_));
   }
 }
 

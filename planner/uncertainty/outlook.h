@@ -1,7 +1,8 @@
 // Where a plan's step may come to lie: the closed form's answer to each factor, combined over draws that all
 // plans share.
 //
-// A plan's step is looked at one standard deviation up and down each factor (2 kFactors closed forms, a few
+// A plan's step is looked at one standard deviation up and down each factor (of factors that were measured
+// together, each independent direction of them: Spread::directions; 2 kFactors closed forms, a few
 // tenths of a millisecond each for the first plan of a job, microseconds for the next); the logarithm of its
 // time is then a parabola along each factor, and 256 draws (a Latin hypercube of normals, seeded) of all
 // factors together cost a few multiplications each. What this leaves out, interactions of factors, is within
@@ -23,7 +24,7 @@ struct Range {
 constexpr double kCovered = 0.9;  // of what happens lies within a Range
 constexpr int kDraws = 256;
 
-// The logarithm of a step's time, by factor: at z standard deviations slope z + bend z^2.
+// The logarithm of a step's time, by factor (by direction): at z standard deviations slope z + bend z^2.
 struct Response {
   double estimate_s = 0;
   std::array<double, kFactors> slope{}, bend{};

@@ -6,6 +6,7 @@
 
 #include "base/embedded.h"
 #include "base/error.h"
+#include "planner/uncertainty/site.h"
 #include "proto/spread.pb.h"
 #include "proto/textproto.h"
 #include "topologies/link_class.h"
@@ -50,10 +51,25 @@ Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
   return orrery::foundation_of(device);
 }
 
+// What was measured on the cluster itself leaves less unknown.
+void narrow(const SiteCalibration& calibration, const Job& job, Spread* spread) {
+  const Covariance covariance = covariance_in(calibration, job, spread->factor);
+  for (std::size_t f = 0; f < kFactors; ++f) spread->factor[f] = std::sqrt(std::max(0.0, covariance[f][f]));
+  spread->directions = directions_of(covariance);
+  if (calibration.collectives > 0) spread->rests_on.network = Foundation::calibrated;
+  if (calibration.steps == 0) return;
+  spread->site = 0;  // among the effects
+  const bool known_model = calibration.at(model_effect(job.workload)) >= 0;
+  spread->own = known_model ? calibration.own_sd : std::hypot(calibration.own_sd, spreads().model_sd());
+  spread->rests_on.device = Foundation::calibrated;
+  if (calibration.runtime == job.runtime.name) spread->rests_on.runtime = Foundation::calibrated;
+}
+
 }  // namespace
 
 Foundation network_foundation(const Cluster& cluster) {
-  if (cluster.communication.calibrated) return Foundation::calibrated;
+  if (cluster.communication.calibrated || (cluster.calibration && cluster.calibration->collectives > 0))
+    return Foundation::calibrated;
   const Foundation links = links_foundation(cluster);
   if (cluster.nodes() == 1 || known(Level::network, network_class(cluster))) return links;
   return std::max(links, Foundation::datasheet);
@@ -92,11 +108,13 @@ Spread spread_of(const Job& job) {
   for (const proto::FactorSpread& factor : all.factor()) {
     const Factor of = factor_from_name(factor.factor());
     const Level level = level_of(of);
-    const bool measured = level == Level::network ? spread.rests_on.network == Foundation::calibrated
+    const bool measured = level == Level::network ? cluster.communication.calibrated
                                                   : spread.rests_on.device == Foundation::calibrated;
     spread.factor[static_cast<std::size_t>(of)] =
         measured ? 0 : sd_of(factor.member(), names[static_cast<std::size_t>(level)], factor.unknown_sd());
   }
+  for (std::size_t f = 0; f < kFactors; ++f) spread.directions[f].log_time[f] = spread.factor[f];
+  if (cluster.calibration) narrow(*cluster.calibration, job, &spread);
   return spread;
 }
 

@@ -16,6 +16,9 @@ struct RestsOn {
 // Standard deviations of natural logarithms.
 struct Spread {
   std::array<double, kFactors> factor{};
+  // Independent of one another, one standard deviation each, together what is not known of the factors: of
+  // factors that are known apart from each other, each its own.
+  std::array<World, kFactors> directions{};
   double site = 0;  // of all that runs on one cluster, alike
   double own = 0;   // of this model and row, beside
   double memory = 0;

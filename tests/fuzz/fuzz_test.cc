@@ -114,5 +114,16 @@ TEST_CASE("fuzz: workload textprotos") {
   run(corpus, 1000, fuzz::textproto);
 }
 
+TEST_CASE("fuzz: measurements") {
+  std::vector<std::string> corpus;
+  const std::string folder = std::string(ORRERY_TEST_DATA) + "/measurements";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) corpus.push_back(read_file(file));
+  REQUIRE(corpus.size() >= 2);
+  run(corpus, 2000, fuzz::measurement);
+}
+
 }  // namespace
 }  // namespace orrery

@@ -7,8 +7,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "measurements/kinds.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
+#include "topologies/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 #include "workloads/readers/onnx.h"
 #include "workloads/workload.h"
@@ -53,6 +55,24 @@ inline bool textproto(std::string_view bytes) {
     parse_textproto(bytes, "fuzz", &message);
     return workload_from_proto(message, "fuzz", bytes);
   });
+}
+
+// Any kind of measurement, by its content. True where something was measured.
+inline bool measurement(std::string_view bytes) {
+  static const measurements::Context context{load_cluster("dgx-h100"), ""};
+  measurements::Measurements all;
+  try {
+    measurements::read(measurements::Source("fuzz", std::string(bytes)), context, &all);
+  } catch (const UserError&) {
+    return false;
+  } catch (const NoAnswer&) {
+    return false;
+  }
+  for (const auto& row : all.collectives)
+    ORRERY_CHECK(row.seconds > 0 && std::isfinite(row.seconds) && row.bytes > 0, "an impossible collective");
+  for (const auto& step : all.steps)
+    ORRERY_CHECK(step.row.measured_s > 0 && std::isfinite(step.row.measured_s), "an impossible step");
+  return !all.collectives.empty() || !all.steps.empty();
 }
 
 }  // namespace orrery::fuzz

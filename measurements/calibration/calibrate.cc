@@ -1,0 +1,166 @@
+#include "measurements/calibration/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "planner/evaluation/hardware.h"
+#include "planner/uncertainty/site.h"
+#include "planner/uncertainty/spread.h"
+
+namespace orrery::measurements {
+namespace {
+
+using planner::Factor;
+
+std::string files_of(const Measurements& measured) {
+  std::string names;
+  for (const FileRead& file : measured.files)
+    names += (names.empty() ? "" : ", ") + std::filesystem::path(file.file).filename().string();
+  constexpr std::size_t kMost = 200;
+  return names.size() <= kMost ? names : fmt::format("{} files", measured.files.size());
+}
+
+std::string runtime_of(const std::vector<MeasuredStep>& steps) {
+  const MeasuredStep& first = steps.front();
+  for (const MeasuredStep& step : steps)
+    if (step.row.plan.job->runtime.name != first.row.plan.job->runtime.name)
+      throw UserError(step.file, step.line,
+                      fmt::format("a step of {}, and {}:{} has one of {}", step.row.plan.job->runtime.name,
+                                  first.file, first.line, first.row.plan.job->runtime.name),
+                      "steps of one runtime, or `runtime`");
+  return first.row.plan.job->runtime.name;
+}
+
+// On the cluster as its links were measured.
+std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::optional<Links>& links) {
+  std::vector<StepRow> rows;
+  for (const MeasuredStep& step : steps) {
+    Plan plan = step.row.plan;
+    if (links) {
+      auto job = std::make_shared<Job>(*plan.job);
+      planner::World world;
+      for (const Learned& learned : links->learned) {
+        if (learned.name == "intra")
+          job->cluster = planner::with_intra_node_times(std::move(job->cluster), std::exp(-learned.mean));
+        else
+          world[planner::factor_from_name(learned.name)] = learned.mean;
+      }
+      job->cluster = planner::cluster_in(world, std::move(job->cluster));
+      plan.job = std::move(job);
+    }
+    rows.push_back({std::move(plan), step.model, step.row.measured_s,
+                    std::hypot(evidence::widening(step.row.assumed), step.spread)});
+  }
+  return rows;
+}
+
+std::string_view source_of(const planner::RestsOn& rests_on, Factor factor) {
+  switch (planner::level_of(factor)) {
+    case planner::Level::framework:
+      return name_of(rests_on.runtime);
+    case planner::Level::device:
+      return name_of(rests_on.device);
+    case planner::Level::network:
+      break;
+  }
+  return name_of(rests_on.network);
+}
+
+const Learned* find(const std::vector<Learned>& learned, std::string_view name) {
+  const auto found =
+      std::find_if(learned.begin(), learned.end(), [&](const Learned& one) { return one.name == name; });
+  return found == learned.end() ? nullptr : &*found;
+}
+
+void learn_steps(const Measurements& measured, const std::optional<Links>& links, Calibrated* result) {
+  result->runtime = runtime_of(measured.steps);
+  const std::vector<StepRow> rows = rows_of(measured.steps, links);
+  const planner::Spread spread = planner::spread_of(*rows.front().plan.job);
+  StepPrior prior;
+  prior.factor = spread.factor;
+  if (links)
+    for (const Factor factor : {Factor::between, Factor::latency})
+      prior.factor[static_cast<std::size_t>(factor)] = find(links->learned, planner::name_of(factor))->sd;
+  const StepFit fit(rows, prior);
+  result->steps = fit.held_out();
+
+  SiteCalibration calibration;
+  calibration.runtime = result->runtime;
+  calibration.own_sd = fit.own_sd();
+  const Posterior& posterior = fit.posterior();
+  planner::World of_cluster;
+  for (std::size_t e = 0; e < fit.effects().size(); ++e) {
+    const Effect& effect = fit.effects()[e];
+    Learned learned{effect.name,
+                    posterior.mean[e],
+                    std::sqrt(posterior.covariance_of(e, e)),
+                    effect.sd,
+                    "other sites",
+                    posterior.said[e] ? fmt::format("{} steps", rows.size()) : "not measured"};
+    if (e < planner::kFactors) {
+      const auto factor = static_cast<Factor>(e);
+      learned.source_before = source_of(spread.rests_on, factor);
+      if (planner::level_of(factor) != planner::Level::framework) of_cluster[factor] = learned.mean;
+    }
+    calibration.effects.push_back(effect.name);
+    calibration.mean.push_back(learned.mean);
+    for (std::size_t other = 0; other <= e; ++other)
+      calibration.covariance.push_back(posterior.covariance_of(e, other));
+    // Both say something of it: the links' is where the steps' begins.
+    if (Learned* before = const_cast<Learned*>(find(result->factors, effect.name)); before != nullptr) {
+      before->mean += learned.mean;
+      before->sd = learned.sd;
+      before->source += " and " + learned.source;
+      calibration.mean.back() = before->mean;
+    } else {
+      result->factors.push_back(std::move(learned));
+    }
+  }
+  result->cluster = planner::cluster_in(of_cluster, std::move(result->cluster));
+  result->cluster.calibration = std::move(calibration);
+}
+
+}  // namespace
+
+Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
+  if (measured.steps.empty() && measured.collectives.empty())
+    throw UserError(fmt::format("{} says nothing of {}", files_of(measured), cluster.name),
+                    measured.ignored.empty() ? "steps or collectives that were measured"
+                                             : "something else than " + measured.ignored.front().why);
+  Calibrated result;
+  result.cluster = cluster;
+  std::optional<Links> links;
+  if (!measured.collectives.empty()) {
+    links = learn_links(cluster, measured.collectives);
+    result.cluster = links->cluster;
+    result.factors = links->learned;
+    result.collectives = links->held_out;
+    result.departures = links->departures;
+    SiteCalibration calibration;
+    for (const Learned& learned : links->learned) {
+      if (learned.name == "intra") continue;
+      calibration.effects.push_back(learned.name);
+      calibration.mean.push_back(learned.mean);
+      for (std::size_t other = 1; other < calibration.effects.size(); ++other)
+        calibration.covariance.push_back(0);
+      calibration.covariance.push_back(learned.sd * learned.sd);
+    }
+    result.cluster.calibration = std::move(calibration);
+  }
+  if (!measured.steps.empty()) learn_steps(measured, links, &result);
+  CommunicationProfile& fabric = result.cluster.communication;
+  fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
+  fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
+  SiteCalibration& calibration = *result.cluster.calibration;
+  calibration.steps = static_cast<int>(measured.steps.size());
+  calibration.collectives = static_cast<int>(measured.collectives.size());
+  calibration.source = fmt::format("{} steps and {} collectives measured ({})", calibration.steps,
+                                   calibration.collectives, files_of(measured));
+  return result;
+}
+
+}  // namespace orrery::measurements

@@ -1,0 +1,26 @@
+// A cluster as measurements on it have it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measurements/calibration/links.h"
+#include "measurements/calibration/steps.h"
+#include "measurements/measurement.h"
+
+namespace orrery::measurements {
+
+struct Calibrated {
+  Cluster cluster;      // with its calibration
+  std::string runtime;  // of the steps; empty: none
+  std::vector<Learned> factors;
+  std::optional<HeldOut> steps, collectives;  // where there were some
+  std::vector<Departure> departures;
+};
+
+// `cluster` as it is without measurements. Throws UserError where steps are of several runtimes or nothing
+// was measured, NoAnswer where numbers are beyond what the cluster can do.
+Calibrated calibrate(const Cluster& cluster, const Measurements& measured);
+
+}  // namespace orrery::measurements

@@ -1,0 +1,28 @@
+// What is known of a factor on time before measurements and after.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace orrery::measurements {
+
+struct Learned {
+  std::string name;
+  double mean = 0, sd = 0;  // of its logarithm, after
+  double sd_before = 0;     // around 0
+  std::string source_before, source;
+};
+
+// Of rows that were predicted by a calibration to the others: mean sizes of relative errors.
+struct HeldOut {
+  int rows = 0;
+  double mape_before = 0, mape_after = 0;
+  double coverage = 0;  // share within their 90% intervals after
+};
+
+// In which part of so many a row is held back: dealt out by seed, evenly; each alone where there are few.
+std::vector<int> folds_of(std::size_t rows);
+int number_of_folds(std::size_t rows);
+
+}  // namespace orrery::measurements

@@ -1,0 +1,145 @@
+#include "measurements/calibration/steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/parallel.h"
+#include "base/random.h"
+#include "base/statistics.h"
+#include "planner/closed_form/figures.h"
+#include "planner/uncertainty/site.h"
+
+namespace orrery::measurements {
+namespace {
+
+using planner::kFactors;
+using planner::World;
+
+constexpr std::size_t kSite = kFactors;
+constexpr double kStep = 0.04;  // of a factor's logarithm, for a slope
+constexpr double kFreedom = 8;
+constexpr int kRounds = 4;
+constexpr double kCoveredDeviations = 1.645;  // 90%
+constexpr std::size_t kFolds = 5;
+// A factor that no profile leaves uncertain (measured by our own executor) still has a little.
+constexpr double kLeastSd = 0.01;
+
+double predict_in(const Plan& plan, const World& world) {
+  return planner::estimate_step_seconds({planner::job_in(world, *plan.job), plan.choices});
+}
+
+}  // namespace
+
+int number_of_folds(std::size_t rows) {
+  return static_cast<int>(rows < 2 ? 0 : std::min(rows, kFolds));
+}
+
+std::vector<int> folds_of(std::size_t rows) {
+  std::vector<int> folds(rows);
+  for (std::size_t i = 0; i < rows; ++i) folds[i] = static_cast<int>(i % kFolds);
+  const CounterRandom random(3, rows);
+  for (std::size_t i = rows; i-- > 1;) std::swap(folds[i], folds[random.bits(i) % (i + 1)]);
+  return folds;
+}
+
+StepFit::StepFit(std::vector<StepRow> rows, const StepPrior& prior) : rows_(std::move(rows)), prior_(prior) {
+  for (const planner::Factor factor : planner::kAllFactors)
+    effects_.push_back({std::string(planner::name_of(factor)),
+                        std::max(kLeastSd, prior_.factor[static_cast<std::size_t>(factor)])});
+  effects_.push_back({std::string(planner::kSiteEffect), prior_.site});
+  for (const StepRow& row : rows_)
+    if (model_of(row) < 0) effects_.push_back({row.model, prior_.model});
+  posterior_.mean.assign(effects_.size(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    seen_ = seen_at(posterior_.mean);
+    posterior_ = posterior_of(effects_, seen_, kFreedom);
+  }
+}
+
+double StepFit::own_sd() const {
+  return prior_.row * std::sqrt(posterior_.scale);
+}
+
+int StepFit::model_of(const StepRow& row) const {
+  const auto found = std::find_if(effects_.begin(), effects_.end(),
+                                  [&](const Effect& one) { return one.name == row.model; });
+  return found == effects_.end() ? -1 : static_cast<int>(found - effects_.begin());
+}
+
+World StepFit::world_of(const std::vector<double>& means, int model) const {
+  World world;
+  std::copy_n(means.begin(), kFactors, world.log_time.begin());
+  return world +=
+         planner::of_everything(means[kSite] + (model < 0 ? 0 : means[static_cast<std::size_t>(model)]));
+}
+
+StepFit::Looked StepFit::look(const StepRow& row, const std::vector<double>& means) const {
+  const int model = model_of(row);
+  const World world = world_of(means, model);
+  Looked looked{predict_in(row.plan, world), std::vector<double>(effects_.size(), 0)};
+  const auto slope = [&](const World& step) {
+    World other = world;
+    return std::log(predict_in(row.plan, other += step) / looked.seconds) / kStep;
+  };
+  for (const planner::Factor factor : planner::kAllFactors) {
+    World step;
+    step[factor] = kStep;
+    looked.slopes[static_cast<std::size_t>(factor)] = slope(step);
+  }
+  looked.slopes[kSite] = slope(planner::of_everything(kStep));
+  if (model >= 0) looked.slopes[static_cast<std::size_t>(model)] = looked.slopes[kSite];
+  return looked;
+}
+
+std::vector<Seen> StepFit::seen_at(const std::vector<double>& means) const {
+  std::vector<Seen> seen(rows_.size());
+  for_each_in_parallel(static_cast<int>(rows_.size()), processors(), [&](int i) {
+    const StepRow& row = rows_[static_cast<std::size_t>(i)];
+    Looked looked = look(row, means);
+    double y = std::log(row.measured_s / looked.seconds);
+    for (std::size_t e = 0; e < means.size(); ++e) y += looked.slopes[e] * means[e];
+    seen[static_cast<std::size_t>(i)] = {std::move(looked.slopes), y, std::hypot(prior_.row, row.widens), 1};
+  });
+  return seen;
+}
+
+StepFit::Prediction StepFit::predict_by(const Posterior& posterior, const StepRow& row) const {
+  const Looked looked = look(row, posterior.mean);
+  double variance = posterior.variance_of(looked.slopes) +
+                    posterior.scale * (prior_.row * prior_.row + row.widens * row.widens);
+  if (model_of(row) < 0) variance += prior_.model * prior_.model;
+  return {looked.seconds, std::sqrt(variance)};
+}
+
+StepFit::Prediction StepFit::predict_before(const StepRow& row) const {
+  return predict_by(posterior_of(effects_, {}, kFreedom), row);
+}
+
+HeldOut StepFit::held_out() const {
+  HeldOut found;
+  std::vector<double> before, after;
+  int covered = 0;
+  const std::vector<int> folds = folds_of(rows_.size());
+  for (int fold = 0; fold < number_of_folds(rows_.size()); ++fold) {
+    std::vector<Seen> others;
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      if (folds[i] != fold) others.push_back(seen_[i]);
+    const Posterior posterior = posterior_of(effects_, others, kFreedom);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (folds[i] != fold) continue;
+      const Prediction predicted = predict_by(posterior, rows_[i]);
+      const double measured = rows_[i].measured_s;
+      before.push_back(std::abs(predict_in(rows_[i].plan, {}) / measured - 1));
+      after.push_back(std::abs(predicted.seconds / measured - 1));
+      covered += std::abs(std::log(predicted.seconds / measured)) < kCoveredDeviations * predicted.sd ? 1 : 0;
+    }
+  }
+  found.rows = static_cast<int>(after.size());
+  found.mape_before = mean(before);
+  found.mape_after = mean(after);
+  found.coverage = after.empty() ? 0 : covered / static_cast<double>(after.size());
+  return found;
+}
+
+}  // namespace orrery::measurements

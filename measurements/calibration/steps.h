@@ -1,0 +1,68 @@
+// Factors of runtime, device, network and site by steps that were measured on a cluster.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "measurements/calibration/learned.h"
+#include "measurements/calibration/posterior.h"
+#include "measurements/measurement.h"
+#include "planner/uncertainty/factors.h"
+
+namespace orrery::measurements {
+
+// A step that was measured, of a job that is as profiles have it.
+struct StepRow {
+  Plan plan;
+  std::string model;  // its effect (planner/uncertainty/site.h)
+  double measured_s = 0;
+  double widens = 0;  // standard deviation of what was assumed of it
+};
+
+// What is thought of steps on a cluster before any is seen: standard deviations of logarithms.
+struct StepPrior {
+  std::array<double, planner::kFactors> factor{};
+  // Of all that runs on one site, and of all steps of a model. More than steps of sources left out of the
+  // joint fit leave (0.06, 0.03): those are of the many, one site is what it is.
+  double site = 0.15, model = 0.10;
+  double row = 0.08;
+};
+
+class StepFit {
+ public:
+  StepFit(std::vector<StepRow> rows, const StepPrior& prior);
+
+  const Posterior& posterior() const { return posterior_; }
+  const std::vector<Effect>& effects() const { return effects_; }  // the factors', the site's, the models'
+  double own_sd() const;
+  HeldOut held_out() const;
+
+  struct Prediction {
+    double seconds = 0, sd = 0;  // of the logarithm, with its own noise
+  };
+  // Of another step under the same prior.
+  Prediction predict(const StepRow& row) const { return predict_by(posterior_, row); }
+  // Likewise as if nothing had been measured.
+  Prediction predict_before(const StepRow& row) const;
+
+ private:
+  struct Looked {
+    double seconds = 0;
+    std::vector<double> slopes;
+  };
+  int model_of(const StepRow& row) const;  // its effect; -1: of a model that was not measured
+  planner::World world_of(const std::vector<double>& means, int model) const;
+  Looked look(const StepRow& row, const std::vector<double>& means) const;
+  std::vector<Seen> seen_at(const std::vector<double>& means) const;
+  Prediction predict_by(const Posterior& posterior, const StepRow& row) const;
+
+  std::vector<StepRow> rows_;
+  StepPrior prior_;
+  std::vector<Effect> effects_;
+  std::vector<Seen> seen_;
+  Posterior posterior_;
+};
+
+}  // namespace orrery::measurements

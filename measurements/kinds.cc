@@ -1,0 +1,135 @@
+#include "measurements/kinds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "evidence/fields.h"
+#include "evidence/machines.h"
+#include "topologies/device_catalog.h"
+
+namespace orrery::measurements {
+namespace {
+
+// Two measurements of one plan that differ by more are of different things.
+constexpr double kMostApart = 1.5;
+
+std::string names_of_kinds() {
+  std::string names;
+  for (const Kind& kind : kinds()) names += (names.empty() ? "" : "; ") + std::string(kind.name);
+  return names;
+}
+
+// "h100-sxm-80g" and "h100-pcie-80g" are both "h100", "rtx-4090" is itself: up to the first part with a
+// digit.
+std::string family_of(const std::string& profile) {
+  std::size_t at = 0;
+  while (at < profile.size()) {
+    const std::size_t end = std::min(profile.find('-', at), profile.size());
+    const std::string_view part = std::string_view(profile).substr(at, end - at);
+    if (part.find_first_of("0123456789") != std::string_view::npos) return profile.substr(0, end);
+    at = end + 1;
+  }
+  return profile;
+}
+
+void check_repeats(const Measurements& measurements) {
+  std::map<std::pair<std::string, std::string>, const MeasuredStep*> seen;
+  for (const MeasuredStep& step : measurements.steps) {
+    // The group names the file, which is what may differ.
+    const std::string group = step.row.group.substr(step.row.group.find('|') + 1);
+    const auto [at, fresh] = seen.try_emplace({group, step.row.label}, &step);
+    const MeasuredStep& other = *at->second;
+    if (fresh || std::abs(std::log(step.row.measured_s / other.row.measured_s)) < std::log(kMostApart))
+      continue;
+    throw UserError(step.file, step.line,
+                    fmt::format("{:.4g} s for the plan that took {:.4g} s in {}:{}", step.row.measured_s,
+                                other.row.measured_s, other.file, other.line),
+                    "measurements that agree, or one of the two");
+  }
+}
+
+}  // namespace
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
+       read_nccl_tests},
+      {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
+       is_megatron_log, read_megatron_log},
+      {"a table of measured steps", "what runtime, device and network take beside the model", is_step_table,
+       read_step_table},
+  };
+  return all;
+}
+
+void Measurements::ignore(const std::string& file, int line, const std::string& why) {
+  for (Ignored& one : ignored)
+    if (one.file == file && one.why == why) {
+      ++one.rows;
+      return;
+    }
+  ignored.push_back({file, line, why});
+}
+
+void read(const Source& source, const Context& context, Measurements* measurements) {
+  const auto kind = std::find_if(kinds().begin(), kinds().end(),
+                                 [&](const Kind& one) { return one.recognises(source.head()); });
+  if (kind == kinds().end())
+    throw UserError(source.name(), 0, "is of no kind of measurement that is known",
+                    "expected " + names_of_kinds());
+  const std::size_t steps = measurements->steps.size(), collectives = measurements->collectives.size();
+  kind->read(source, context, measurements);
+  measurements->files.push_back({source.name(), std::string(kind->name),
+                                 static_cast<int>(measurements->steps.size() - steps),
+                                 static_cast<int>(measurements->collectives.size() - collectives)});
+}
+
+Measurements read(const std::vector<std::string>& files, const Context& context) {
+  Measurements all;
+  for (const std::string& file : files) read(Source(std::filesystem::path(file)), context, &all);
+  check_repeats(all);
+  return all;
+}
+
+void check_device(const std::string& device, const Context& context, const std::string& file, int line) {
+  if (device.empty()) return;
+  std::string named;
+  try {
+    const Cluster known = evidence::cluster_with_device(device, "");
+    named = known.profiles[static_cast<std::size_t>(known.groups.front().node.profile)].name;
+  } catch (const evidence::Unreadable&) {
+    return;  // nobody knows it: the cluster says what it is
+  }
+  std::string expected;
+  for (const NodeGroup& group : context.cluster.groups) {
+    const DeviceProfile& profile = context.cluster.profiles[static_cast<std::size_t>(group.node.profile)];
+    // A device that somebody describes may have any name.
+    const std::vector<CatalogEntry> known = catalog_devices();
+    const bool own = std::none_of(known.begin(), known.end(),
+                                  [&](const CatalogEntry& one) { return one.name == profile.name; });
+    if (own || family_of(profile.name) == family_of(named)) return;
+    expected += (expected.empty() ? "" : ", ") + profile.name;
+  }
+  throw UserError(
+      file, line,
+      fmt::format("was measured on '{}', and {} has no such device", device, context.cluster.name),
+      "a measurement of " + expected);
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.push_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+}  // namespace orrery::measurements

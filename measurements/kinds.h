@@ -1,0 +1,48 @@
+// The kinds of files that are read, each recognised by its content; one more is a file and a line in
+// kinds.cc.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/csv.h"
+#include "measurements/measurement.h"
+#include "measurements/source.h"
+
+namespace orrery::measurements {
+
+struct Kind {
+  std::string_view name;   // for people: "nccl-tests output"
+  std::string_view taken;  // what is taken from it
+  bool (*recognises)(std::string_view head);
+  // Adds what the file holds. Throws UserError where it is damaged or contradicts the cluster.
+  void (*read)(const Source& source, const Context& context, Measurements* measurements);
+};
+const std::vector<Kind>& kinds();
+
+// Each by its kind. Throws UserError naming the kinds where a file is of none, or naming the files that
+// contradict each other or the cluster.
+Measurements read(const std::vector<std::string>& files, const Context& context);
+void read(const Source& source, const Context& context, Measurements* measurements);
+
+// ---- one file a kind ----
+bool is_nccl_tests(std::string_view head);
+void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements);
+
+bool is_megatron_log(std::string_view head);
+void read_megatron_log(const Source& source, const Context& context, Measurements* measurements);
+
+bool is_step_table(std::string_view head);
+void read_step_table(const Source& source, const Context& context, Measurements* measurements);
+// The header of such a table, and a row to write over; columns: docs/measurements.md.
+std::string step_table_template();
+
+// ---- what kinds share ----
+// The rows of a table in the columns of docs/measurements.md.
+void add_steps(const CsvTable& table, const Context& context, Measurements* measurements);
+// Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
+void check_device(const std::string& device, const Context& context, const std::string& file, int line);
+std::vector<std::string_view> lines_of(std::string_view text);
+
+}  // namespace orrery::measurements

@@ -1,0 +1,61 @@
+// What somebody measured on a cluster of theirs, read from whatever they have: steps as explicit plans,
+// collectives as nccl-tests counts them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/row.h"
+#include "program/program.h"
+#include "topologies/cluster.h"
+
+namespace orrery::measurements {
+
+struct MeasuredCollective {
+  std::string file;
+  int line = 0;
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  double bytes = 0;  // as nccl-tests counts them
+  double seconds = 0;
+  int nodes = 1, devices_per_node = 1;
+};
+
+struct MeasuredStep {
+  std::string file;
+  int line = 0;
+  std::string model;  // the effect of its model (planner/uncertainty/site.h)
+  evidence::ExplicitRow row;
+  double spread = 0;  // standard deviation of the logarithms of the steps behind it; 0: not known
+};
+
+// What a file holds that says nothing here, and why.
+struct Ignored {
+  std::string file;
+  int line = 0;  // the first; 0: all of it
+  std::string why;
+  int rows = 1;
+};
+
+struct FileRead {
+  std::string file, kind;
+  int steps = 0, collectives = 0;
+};
+
+// What it was measured on and with, as far as files do not say it.
+struct Context {
+  Cluster cluster;
+  std::string runtime;  // a profile's name or file; empty: the files'
+};
+
+struct Measurements {
+  std::vector<FileRead> files;
+  std::vector<MeasuredStep> steps;
+  std::vector<MeasuredCollective> collectives;
+  std::vector<Ignored> ignored;
+
+  // Of the same file and reason only the first is named.
+  void ignore(const std::string& file, int line, const std::string& why);
+};
+
+}  // namespace orrery::measurements

@@ -1,0 +1,206 @@
+// Logs of Megatron-LM, Megatron-DeepSpeed and what is made of them: the arguments that rank 0 prints at the
+// start
+// ("  name ..... value", megatron/training/arguments.py) and a line every log interval ("elapsed time per
+// iteration (ms):", megatron/training/training.py).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/parse.h"
+#include "base/statistics.h"
+#include "measurements/kinds.h"
+
+namespace orrery::measurements {
+namespace {
+
+constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
+constexpr std::size_t kMostLineBytes = 8192;  // a longer one is somebody else's
+constexpr std::size_t kMostArguments = 5000;
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// The number behind `label` on a line; nothing where there is none.
+std::optional<double> number_behind(std::string_view line, std::string_view label) {
+  const std::size_t at = line.find(label);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = trimmed(line.substr(at + label.size()));
+  return parse_number(rest.substr(0, rest.find_first_of(" ,|)")));
+}
+
+struct Iterations {
+  int line = 0;
+  double seconds = 0;
+  std::int64_t batch = 0;  // 0: not printed
+};
+
+class Log {
+ public:
+  explicit Log(const std::string& text) {
+    int number = 0;
+    for (const std::string_view line : lines_of(text)) {
+      ++number;
+      if (line.size() < kMostLineBytes) take(line, number);
+    }
+  }
+
+  const std::vector<Iterations>& iterations() const { return iterations_; }
+  // Empty where it is not printed, or None.
+  std::string argument(const std::string& name) const {
+    const auto found = arguments_.find(name);
+    return found == arguments_.end() || found->second == "None" ? std::string() : found->second;
+  }
+  // The first of these that is printed.
+  std::string first(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      if (const std::string value = argument(name); !value.empty()) return value;
+    return "";
+  }
+  bool is(const std::string& name) const { return argument(name) == "True"; }
+  bool has_arguments() const { return !argument("num_layers").empty(); }
+
+ private:
+  void take(std::string_view line, int number) {
+    if (const auto elapsed_ms = number_behind(line, kElapsed)) {
+      if (*elapsed_ms > 0)
+        iterations_.push_back({number, *elapsed_ms * 1e-3,
+                               static_cast<std::int64_t>(std::clamp(
+                                   number_behind(line, "global batch size:").value_or(0), 0.0, 1e12))});
+      return;
+    }
+    // Sizes that follow from the arguments are printed beside them.
+    if (const auto world = number_behind(line, "using world size:"))
+      arguments_.try_emplace("world_size", fmt::format("{:.0f}", *world));
+    if (line.find("padded vocab (size:") != std::string_view::npos)
+      if (const auto vocabulary = number_behind(line, "(new size:"))
+        arguments_.try_emplace("padded_vocab_size", fmt::format("{:.0f}", *vocabulary));
+    take_argument(line);
+  }
+
+  void take_argument(std::string_view line) {
+    const std::size_t dots = line.find(" ..");
+    if (dots == std::string_view::npos || arguments_.size() > kMostArguments) return;
+    const std::size_t end = line.find_first_not_of('.', dots + 1);
+    if (end == std::string_view::npos || line[end] != ' ') return;
+    const std::string_view name = trimmed(line.substr(0, dots));
+    // Of another program's lists, "[…] [INFO] … name ....", nothing.
+    if (name.empty() ||
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string_view::npos)
+      return;
+    arguments_.try_emplace(std::string(name), trimmed(line.substr(end)));
+  }
+
+  std::map<std::string, std::string> arguments_;
+  std::vector<Iterations> iterations_;
+};
+
+// What is steady: without the first line, which warms up, and with the batch of the last.
+std::vector<double> steady(const std::vector<Iterations>& all, int* line) {
+  std::vector<double> seconds;
+  for (std::size_t i = all.size() > 1 ? 1 : 0; i < all.size(); ++i) {
+    if (all[i].batch != all.back().batch) continue;
+    if (seconds.empty()) *line = all[i].line;
+    seconds.push_back(all[i].seconds);
+  }
+  return seconds;
+}
+
+std::string framework_of(const Log& log) {
+  if (log.is("deepspeed")) return "Megatron-DeepSpeed";
+  return log.is("use_mcore_models") ? "Megatron-Core" : "Megatron-LM";
+}
+
+std::string sharding_of(const Log& log) {
+  if (log.is("use_distributed_optimizer")) return "ZeRO-1";
+  const std::string stage = log.argument("zero_stage");
+  return log.is("deepspeed") && !stage.empty() ? "ZeRO-" + stage : "";
+}
+
+std::string recomputation_of(const Log& log) {
+  if (log.is("checkpoint_activations")) return "full";
+  const std::string granularity = log.argument("recompute_granularity");
+  return granularity.empty() ? "none" : granularity;
+}
+
+std::string precision_of(const Log& log) {
+  if (!log.argument("fp8").empty() && !log.argument("fp8").starts_with("F")) return "fp8";
+  return log.is("bf16") ? "bf16" : log.is("fp16") ? "fp16" : "fp32";
+}
+
+std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double seconds,
+                                                            std::int64_t batch) {
+  const bool grouped = log.is("group_query_attention");
+  return {{"framework", framework_of(log)},
+          {"model", log.is("swiglu") ? "Llama" : "GPT"},
+          {"n_layers", log.argument("num_layers")},
+          {"hidden", log.argument("hidden_size")},
+          {"n_heads", log.argument("num_attention_heads")},
+          {"n_kv_heads", grouped ? log.argument("num_query_groups") : ""},
+          {"ffn_hidden", log.argument("ffn_hidden_size")},
+          {"vocab", log.argument("padded_vocab_size")},
+          {"seq_len_tokens", log.first({"seq_length", "encoder_seq_length"})},
+          {"gpu", ""},
+          {"n_gpus", log.argument("world_size")},
+          {"precision", precision_of(log)},
+          {"tp", log.first({"tensor_model_parallel_size", "model_parallel_size"})},
+          {"pp", log.argument("pipeline_model_parallel_size")},
+          {"vp_interleave", log.argument("virtual_pipeline_model_parallel_size")},
+          {"cp", log.argument("context_parallel_size")},
+          {"dp_sharding", sharding_of(log)},
+          {"gbs_sequences", batch > 0 ? std::to_string(batch) : log.argument("global_batch_size")},
+          {"mbs_sequences", log.argument("micro_batch_size")},
+          {"act_recompute", recomputation_of(log)},
+          {"step_time_s", fmt::format("{:.9g}", seconds)}};
+}
+
+// Of the median, by what the steps behind it differ.
+double spread_of(const std::vector<double>& seconds) {
+  if (seconds.size() < 2) return 0;
+  std::vector<double> squares;
+  const double middle = median(seconds);
+  for (const double one : seconds) squares.push_back(std::pow(std::log(one / middle), 2));
+  return std::sqrt(mean(squares) / static_cast<double>(seconds.size()));
+}
+
+}  // namespace
+
+bool is_megatron_log(std::string_view head) {
+  return head.find(kElapsed) != std::string_view::npos ||
+         (head.find("tensor_model_parallel_size ..") != std::string_view::npos &&
+          head.find("micro_batch_size ..") != std::string_view::npos);
+}
+
+void read_megatron_log(const Source& source, const Context& context, Measurements* measurements) {
+  const std::string text = source.text();
+  const Log log(text);
+  const std::string& file = source.name();
+  if (log.iterations().empty()) return measurements->ignore(file, 0, "a log without a time of an iteration");
+  int line = 0;
+  const std::vector<double> seconds = steady(log.iterations(), &line);
+  if (!log.has_arguments())
+    return measurements->ignore(file, line, "a log that does not print its arguments");
+  // What the columns of a table of steps cannot say.
+  if (!log.argument("num_experts").empty())
+    return measurements->ignore(file, line, "a log of a model with experts");
+  if (log.argument("pipeline_model_parallel_size").empty())
+    return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
+  CsvTable table{file, {}, {{line, {}}}};
+  for (auto& [column, value] : columns_of(log, median(seconds), log.iterations().back().batch)) {
+    table.columns.push_back(column);
+    table.rows.front().fields.push_back(value);
+  }
+  const std::size_t before = measurements->steps.size();
+  add_steps(table, context, measurements);
+  for (std::size_t i = before; i < measurements->steps.size(); ++i)
+    measurements->steps[i].spread = spread_of(seconds);
+}
+
+}  // namespace orrery::measurements

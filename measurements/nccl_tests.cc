@@ -1,0 +1,187 @@
+// Output of nccl-tests and rccl-tests (src/common.cu and the *_perf.cu of github.com/NVIDIA/nccl-tests),
+// among whatever else was written to the same terminal: NCCL_DEBUG=INFO, mpirun's tags. A file may hold many
+// tests.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "base/error.h"
+#include "base/parse.h"
+#include "cost/collective_cost.h"
+#include "measurements/kinds.h"
+
+namespace orrery::measurements {
+namespace {
+
+constexpr std::size_t kMostLineBytes = 4096;  // a longer one is somebody else's
+// Bandwidths are printed to two digits, times to four or more.
+constexpr double kRounding = 0.03;
+
+const std::map<std::string, CollectiveKind, std::less<>>& tests() {
+  static const std::map<std::string, CollectiveKind, std::less<>> known = {
+      {"all_reduce", CollectiveKind::all_reduce},         {"all_gather", CollectiveKind::all_gather},
+      {"reduce_scatter", CollectiveKind::reduce_scatter}, {"alltoall", CollectiveKind::all_to_all},
+      {"broadcast", CollectiveKind::broadcast},           {"reduce", CollectiveKind::reduce}};
+  return known;
+}
+
+// "[1,0]<stdout>:" before a line (mpirun --tag-output).
+std::string_view without_tag(std::string_view line) {
+  if (!line.starts_with('[')) return line;
+  const std::size_t at = line.find(">:");
+  return at == std::string_view::npos || at > 64 ? line : line.substr(at + 2);
+}
+
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> words;
+  for (std::size_t at = line.find_first_not_of(" \t"); at != std::string_view::npos;) {
+    const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
+    words.emplace_back(line.substr(at, end - at));
+    at = line.find_first_not_of(" \t", end);
+  }
+  return words;
+}
+
+struct Timed {
+  double bytes = 0, seconds = 0;
+  double bus_factor = 0;  // bus over algorithm bandwidth
+  std::string operation;  // "sum" "none"; empty: not printed
+  int root = -1;
+};
+
+// size count type [redop] [root], then out of place and in place: time algbw busbw #wrong. Nothing: another
+// line.
+std::optional<Timed> timed(std::string_view line) {
+  const std::vector<std::string> words = words_of(line);
+  if (words.size() < 11 || words.size() > 13) return std::nullopt;
+  const auto size = parse_whole(words[0]), count = parse_whole(words[1]);
+  if (!size || !count || parse_number(words[2])) return std::nullopt;
+  std::size_t at = 3;
+  Timed row;
+  row.bytes = static_cast<double>(*size);
+  if (!parse_number(words[at])) row.operation = words[at++];
+  if (words.size() - at == 9) {
+    const auto root = parse_whole(words[at++]);
+    if (!root) return std::nullopt;
+    row.root = static_cast<int>(std::clamp<std::int64_t>(*root, -1, 1 << 20));
+  }
+  if (words.size() - at != 8) return std::nullopt;
+  const auto time_us = parse_number(words[at]), algorithm = parse_number(words[at + 1]),
+             bus = parse_number(words[at + 2]);
+  if (!time_us || !algorithm || !bus) return std::nullopt;
+  row.seconds = *time_us * 1e-6;
+  row.bus_factor = *algorithm > 0 ? *bus / *algorithm : 0;
+  // The columns are what they are taken for, where enough digits are printed to say so.
+  if (*algorithm >= 1 && std::abs(row.bytes / row.seconds / (*algorithm * 1e9) - 1) > kRounding)
+    return std::nullopt;
+  return row;
+}
+
+class Reader {
+ public:
+  Reader(const Source& source, const Context& context, Measurements* measurements)
+      : source_(source), context_(context), measurements_(measurements) {}
+
+  void run() {
+    const std::string text = source_.text();
+    for (const std::string_view line : lines_of(text)) {
+      ++line_;
+      if (line.size() < kMostLineBytes) take(without_tag(line));
+    }
+    if (!any_row_)
+      throw UserError(source_.name(), 0, "holds no time of a collective", "the rows that nccl-tests prints");
+  }
+
+ private:
+  void take(std::string_view line) {
+    if (line.find("_perf") != std::string_view::npos) take_name(line);
+    if (line.starts_with('#')) {
+      take_comment(line);
+    } else if (const auto row = timed(line)) {
+      any_row_ = true;
+      in_rows_ = true;
+      add(*row);
+    }
+  }
+
+  // "# Collective test starting: alltoall_perf", or the command that a script echoed.
+  void take_name(std::string_view line) {
+    static const std::regex name(R"(([a-z_]+)_perf)");
+    std::cmatch found;
+    if (std::regex_search(line.data(), line.data() + line.size(), found, name)) test_ = found[1];
+    if (line.find("concluded") != std::string_view::npos) test_.clear();
+  }
+
+  void take_comment(std::string_view line) {
+    static const std::regex rank(R"(^#\s+Rank\s+\d+ .*\bon\s+(\S+) device\s+(\d+) \[[^\]]*\]\s*(.*\S)\s*$)");
+    std::cmatch found;
+    if (!std::regex_search(line.data(), line.data() + line.size(), found, rank)) return;
+    if (in_rows_) {
+      devices_.clear();
+      in_rows_ = false;
+    }
+    ++devices_[found[1]];
+    check_device(found[3], context_, source_.name(), line_);
+  }
+
+  std::optional<CollectiveKind> kind_of(const Timed& row, int devices) const {
+    if (const auto known = tests().find(test_); known != tests().end()) return known->second;
+    if (!test_.empty()) return std::nullopt;
+    // Versions before 2.17 do not print the test's name: the bus factor, the operation and the root do.
+    const double n = devices;
+    const auto near = [&](double factor) { return std::abs(row.bus_factor / factor - 1) < kRounding; };
+    const bool reduces = !row.operation.empty() && row.operation != "none";
+    if (reduces && near(2 * (n - 1) / n) && row.root < 0) return CollectiveKind::all_reduce;
+    if (reduces && near((n - 1) / n)) return CollectiveKind::reduce_scatter;
+    if (row.root >= 0 && near(1)) return reduces ? CollectiveKind::reduce : CollectiveKind::broadcast;
+    return std::nullopt;
+  }
+
+  void ignore(const std::string& why) { measurements_->ignore(source_.name(), line_, why); }
+
+  void add(const Timed& row) {
+    int devices = 0, most = 0, least = 1 << 30;
+    for (const auto& [host, count] : devices_) {
+      devices += count;
+      most = std::max(most, count);
+      least = std::min(least, count);
+    }
+    const auto kind = kind_of(row, devices);
+    const int per_node = context_.cluster.groups.front().node.devices;
+    if (devices < 2) return ignore("a row of fewer than two devices, or of a test that does not list them");
+    if (most != least) return ignore("nodes with unlike numbers of devices");
+    if (!kind)
+      return ignore(test_.empty() ? "a test that is not named" : fmt::format("no model of {}_perf", test_));
+    if (row.bytes <= 0 || row.seconds <= 0) return ignore("no bytes, or no time");
+    if (most > per_node)
+      throw UserError(source_.name(), line_, fmt::format("{} devices on one node", most),
+                      fmt::format("up to {} of {}", per_node, context_.cluster.name));
+    measurements_->collectives.push_back(
+        {source_.name(), line_, *kind, row.bytes, row.seconds, static_cast<int>(devices_.size()), most});
+  }
+
+  const Source& source_;
+  const Context& context_;
+  Measurements* measurements_;
+  int line_ = 0;
+  bool any_row_ = false, in_rows_ = false;
+  std::string test_;
+  std::map<std::string, int, std::less<>> devices_;  // by host
+};
+
+}  // namespace
+
+bool is_nccl_tests(std::string_view head) {
+  const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
+  // The header of the rows may come late behind NCCL_DEBUG=INFO; what was asked for stands before it.
+  return (holds("busbw") && holds("algbw")) || (holds("nGpus ") && holds("minBytes "));
+}
+
+void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements) {
+  Reader(source, context, measurements).run();
+}
+
+}  // namespace orrery::measurements

@@ -1,0 +1,169 @@
+// Tables of measured steps: the columns of published/steps, of which most may be missing
+// (docs/measurements.md).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+
+#include "base/error.h"
+#include "evidence/fields.h"
+#include "evidence/steps.h"
+#include "evidence/validate.h"
+#include "measurements/kinds.h"
+#include "planner/uncertainty/site.h"
+
+namespace orrery::measurements {
+namespace {
+
+constexpr std::array<std::string_view, 26> kColumns = {"framework",
+                                                       "model",
+                                                       "n_layers",
+                                                       "hidden",
+                                                       "n_heads",
+                                                       "n_kv_heads",
+                                                       "ffn_hidden",
+                                                       "vocab",
+                                                       "seq_len_tokens",
+                                                       "gpu",
+                                                       "n_gpus",
+                                                       "precision",
+                                                       "tp",
+                                                       "pp",
+                                                       "vp_interleave",
+                                                       "cp",
+                                                       "ep",
+                                                       "dp_sharding",
+                                                       "gbs_sequences",
+                                                       "mbs_sequences",
+                                                       "grad_accum",
+                                                       "act_recompute",
+                                                       "step_time_s",
+                                                       "tokens_per_s",
+                                                       "tokens_per_s_per_gpu",
+                                                       "sequences_per_s"};
+// What published tables have beside, of which some is read (evidence/data/steps.textproto).
+constexpr std::array<std::string_view, 14> kAlso = {
+    "source",     "source_ref", "confidence",     "date",    "params_b", "gpus_per_node",  "intra_link",
+    "inter_link", "dp",         "tflops_per_gpu", "mfu_pct", "hfu_pct",  "mem_per_gpu_gb", "notes"};
+constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
+                                                    "sequences_per_s"};
+
+template <typename Names>
+bool holds(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// A row whose numbers no machine gives: NoAnswer.
+void check_plausible(const evidence::ExplicitRow& row, const std::string& file) {
+  const Job& job = *row.plan.job;
+  double peak = 0;
+  for (const NodeGroup& group : job.cluster.groups)
+    peak += job.cluster.profiles[static_cast<std::size_t>(group.node.profile)].peak(job.training.precision) *
+            group.node.devices * group.count;
+  const double utilization = peak > 0 ? planner::model_flops(row.plan) / row.measured_s / peak : 0;
+  if (utilization > 1)
+    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step would be {:.0f}% of the devices' peak", file, row.line,
+                               row.measured_s, 100 * utilization));
+  // Seconds are not milliseconds.
+  constexpr double kSlowest = 100;
+  const double predicted_s = planner::estimate_step_seconds(row.plan);
+  if (row.measured_s > kSlowest * predicted_s)
+    throw NoAnswer(fmt::format("{}:{}: {:.4g} s a step is {:.0f} times what is predicted", file, row.line,
+                               row.measured_s, row.measured_s / predicted_s));
+}
+
+bool has_columns(const CsvTable& table) {
+  return table.column("n_gpus") >= 0 && std::any_of(kTimes.begin(), kTimes.end(), [&](std::string_view name) {
+           return table.column(name) >= 0;
+         });
+}
+
+// Where a row names no device, it is the cluster's.
+CsvTable with_device(CsvTable table, const Cluster& cluster) {
+  std::string device = cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)].name;
+  std::transform(device.begin(), device.end(), device.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  int column = table.column("gpu");
+  if (column < 0) {
+    column = static_cast<int>(table.columns.size());
+    table.columns.emplace_back("gpu");
+    for (CsvRow& row : table.rows) row.fields.emplace_back();
+  }
+  for (CsvRow& row : table.rows)
+    if (std::string& said = row.fields[static_cast<std::size_t>(column)]; said.empty()) said = device;
+  return table;
+}
+
+}  // namespace
+
+bool is_step_table(std::string_view head) {
+  try {
+    const CsvTable table = parse_csv(head.substr(0, head.find('\n') + 1), "");
+    return has_columns(table);
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+std::string step_table_template() {
+  std::vector<std::string> header, row;
+  static const std::vector<std::pair<std::string_view, std::string_view>> example = {
+      {"framework", "Megatron-LM"},
+      {"model", "llama3-8b"},
+      {"n_layers", "32"},
+      {"hidden", "4096"},
+      {"n_heads", "32"},
+      {"n_kv_heads", "8"},
+      {"ffn_hidden", "14336"},
+      {"vocab", "128256"},
+      {"seq_len_tokens", "8192"},
+      {"n_gpus", "8"},
+      {"precision", "bf16"},
+      {"tp", "2"},
+      {"pp", "1"},
+      {"gbs_sequences", "128"},
+      {"mbs_sequences", "1"},
+      {"act_recompute", "none"}};
+  for (const std::string_view column : kColumns) {
+    header.emplace_back(column);
+    const auto found =
+        std::find_if(example.begin(), example.end(), [&](const auto& one) { return one.first == column; });
+    row.emplace_back(found == example.end() ? "" : found->second);
+  }
+  return csv_line(header) + csv_line(row);
+}
+
+void add_steps(const CsvTable& as_written, const Context& context, Measurements* measurements) {
+  for (const CsvRow& fields : as_written.rows)
+    check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
+  const CsvTable table = with_device(as_written, context.cluster);
+  evidence::Instead instead = evidence::instead_of(context.runtime, "");
+  instead.cluster = context.cluster;
+  for (const CsvRow& fields : table.rows) {
+    try {
+      MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
+      if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
+      check_plan(step.row.plan);
+      check_plausible(step.row, table.file);
+      step.model = planner::model_effect(step.row.plan.job->workload);
+      measurements->steps.push_back(std::move(step));
+    } catch (const evidence::Unreadable& why) {
+      measurements->ignore(table.file, fields.line, why.why);
+    } catch (const UserError& error) {
+      measurements->ignore(table.file, fields.line, error.what());
+    }
+  }
+}
+
+void read_step_table(const Source& source, const Context& context, Measurements* measurements) {
+  const CsvTable table = parse_csv(source.text(), source.name());
+  for (const std::string& column : table.columns)
+    if (!holds(kColumns, column) && !holds(kAlso, column))
+      measurements->ignore(source.name(), 1,
+                           fmt::format("the column '{}', which is none of docs/measurements.md's", column));
+  add_steps(table, context, measurements);
+}
+
+}  // namespace orrery::measurements

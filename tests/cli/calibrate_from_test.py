@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""`orrery calibrate CLUSTER --from FILE…`: from a table of measured steps to a plan that knows them."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from orrery_case import OrreryCase
+
+PLAN = ["plan", "llama3-8b", "dgx-h100", "--gpus", 8, "--tp", 2, "--pp", 1, "--dp", 4, "--micro-batch", 1,
+        "--global-batch", 64, "--seq-len", 4096, "--recompute", "none", "--runtime", "megatron-core"]
+
+
+class CalibrateFrom(OrreryCase):
+    def table(self, name, slower, header="model,n_layers,gpu,n_gpus,tp,pp,gbs_sequences,mbs_sequences,seq_len_tokens,precision,"
+                                         "act_recompute,step_time_s"):
+        """Steps of a site that is so many times slower than predicted."""
+        rows = [header]
+        for tp, batch in ((2, 64), (4, 64), (2, 128), (4, 128), (8, 64), (8, 128)):
+            found = self.json("plan", "llama3-8b", "dgx-h100", "--gpus", 8, "--tp", tp, "--pp", 1, "--micro-batch", 1,
+                              "--global-batch", batch, "--seq-len", 4096, "--recompute", "none", "--zero", 1,
+                              "--sequence-parallel", "on", "--runtime", "megatron-core")["plans"][0]["estimate_s"]
+            rows.append(f"llama3-8b,32,H100,8,{tp},1,{batch},1,4096,bf16,none,{slower * found:.6g}")
+        (self.folder / name).write_text("\n".join(rows) + "\n")
+        return name
+
+    def test_steps_make_later_plans_on_that_cluster_better_and_they_say_so(self):
+        before = self.json(*PLAN)
+        self.assertNotIn("calibrated_by", before)
+        found = self.json("calibrate", "dgx-h100", "--from", self.table("steps.csv", 1.25), "--runtime", "megatron-core")
+        self.assertEqual(found["files"][0]["steps"], 6)
+        self.assertEqual(found["held_out"]["rows"], 6)
+        self.assertGreater(found["held_out"]["mape_before"], 0.15)
+        self.assertLess(found["held_out"]["mape_after"], 0.06)
+        factors = {factor["name"]: factor for factor in found["factors"]}
+        self.assertLessEqual({"matmul", "clock", "site", "host"}, set(factors))
+        for factor in factors.values():
+            self.assertLess(factor["low"], factor["after"])
+            self.assertLess(factor["after"], factor["high"])
+        self.assertEqual(factors["between"]["source"], "not measured")
+        self.assertEqual(factors["between"]["after"], 1)
+        after = self.json(*PLAN)
+        self.assertIn("6 steps", after["calibrated_by"])
+        was, now = before["plans"][0], after["plans"][0]
+        self.assertAlmostEqual(now["step_time_s"] / was["step_time_s"], 1.25, delta=0.06)
+        self.assertEqual(now["rests_on"]["runtime"], "calibrated")
+        self.assertLess(now["step_time_high_s"] / now["step_time_low_s"],
+                        1 + 0.7 * (was["step_time_high_s"] / was["step_time_low_s"] - 1))
+        self.assertIn("calibrated by 6 steps", self.done(*PLAN))
+        self.assertIn("steps are of runtime megatron-core", self.done(*PLAN[:-1], "torchtitan"))
+        # Another runtime keeps its own kernels; another cluster knows nothing of this one.
+        self.assertEqual(self.json(*PLAN[:-1], "torchtitan")["plans"][0]["rests_on"]["runtime"], "fitted")
+        self.assertNotIn("calibrated_by", self.json("plan", "llama3-8b", "dgx-a100", *PLAN[3:]))
+
+    def test_a_profile_is_a_cluster_and_published_tables_never_see_the_stored_one(self):
+        table = self.table("steps.csv", 1.25)
+        published = self.json("validate", "--published", table, "--cluster", "dgx-h100")["all"]
+        self.assertEqual(published["rows"], 6)
+        self.done("calibrate", "dgx-h100", "--from", table, "--runtime", "megatron-core")
+        self.assertEqual(self.json("validate", "--published", table, "--cluster", "dgx-h100")["all"], published)
+        self.done("calibrate", "dgx-h100", "--from", table, "--runtime", "megatron-core", "--out", "mine.textproto")
+        mine = self.json("plan", "llama3-8b", "mine.textproto", *PLAN[3:])
+        self.assertEqual(mine["plans"][0]["step_time_s"], self.json(*PLAN)["plans"][0]["step_time_s"])
+        # A plan's file says it all.
+        self.done(*PLAN, "--out", "plan.textproto")
+        self.assertAlmostEqual(self.json("simulate", "plan.textproto")["step_time_s"],
+                               mine["plans"][0]["step_time_s"], delta=1e-9)
+        self.refused("calibrate", "mine.textproto", "--from", table, says="calibrated already")
+
+    def test_contradictions_are_refused_and_nothing_is_written(self):
+        table = self.table("steps.csv", 1.25)
+        other = self.table("other.csv", 2.5)
+        self.refused("calibrate", "dgx-h100", "--from", table, other, says=["other.csv:2", "steps.csv:2"])
+        (self.folder / "a100.csv").write_text("model,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,A100,8,64,9\n")
+        self.refused("calibrate", "dgx-h100", "--from", "a100.csv", says=["a100.csv:2", "A100"])
+        self.refused("calibrate", "dgx-h100", "--from", self.table("ms.csv", 1250), code=3, says="ms.csv:2")
+        self.refused("calibrate", "dgx-h100", "--from", self.table("us.csv", 1e-3), code=3, says="us.csv:2")
+        (self.folder / "text").write_text("hello\n")
+        self.refused("calibrate", "dgx-h100", "--from", "text", says="nccl-tests")
+        self.refused("calibrate", "dgx-h100", "--from", "nowhere.csv", says="nowhere.csv")
+        self.refused("calibrate", "--from", table, says="CLUSTER")
+        self.assertFalse((self.folder / "data").exists())
+
+    def test_a_plan_is_validated_against_steps_that_were_measured(self):
+        table = self.table("steps.csv", 1.1)
+        self.done(*PLAN, "--zero", 1, "--sequence-parallel", "on", "--out", "plan.textproto")
+        found = self.json("validate", "plan.textproto", "--against", table)
+        self.assertEqual([row["line"] for row in found["rows"]], [2])
+        self.assertAlmostEqual(found["relative_error"], 1 / 1.1 - 1, delta=0.03)
+        self.assertAlmostEqual(found["relative_error"],
+                               found["predicted_step_time_s"] / found["measured_step_time_s"] - 1, delta=1e-9)
+        self.assertEqual(found["by_kind"], [])
+        self.assertIn("tp 4 instead of 2", " ".join(one["why"] for one in found["ignored"]))
+        self.assertIn("not compared: steps.csv:3: tp 4 instead of 2", self.done("validate", "plan.textproto", "--against", table))
+        self.done("validate", "plan.textproto", "--against", table, "--tolerance", 0.2)
+        result = self.orrery("validate", "plan.textproto", "--against", table, "--tolerance", 0.02)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("outside the tolerance", result.stderr)
+        (self.folder / "other.csv").write_text("model,n_layers,gpu,n_gpus,tp,gbs_sequences,mbs_sequences,seq_len_tokens,"
+                                               "step_time_s\nllama3-8b,32,H100,8,8,64,1,4096,6\n")
+        self.refused("validate", "plan.textproto", "--against", "other.csv", says=["no step of this plan", "tp 8 instead of 2"])
+        self.refused("validate", "--against", table, says="PLAN")
+
+    def test_a_validation_that_compares_nothing_is_no_success(self):
+        (self.folder / "empty.csv").write_text("model,n_layers,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,32,,8,64,9\n")
+        result = self.orrery("validate", "--published", "empty.csv")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("nothing could be compared", result.stderr)
+        (self.folder / "foreign.csv").write_text("name,time\na,1\n")
+        self.refused("validate", "--published", "foreign.csv", says=["foreign.csv:1", "step_time_s", "n_layers"])
+        self.refused("validate", "--published-collectives", "foreign.csv", says=["size_bytes", "oop_time_us"])
+
+    def test_the_template_lists_the_columns(self):
+        header, row = self.done("measurements", "--template").splitlines()
+        self.assertEqual(header.count(","), row.count(","))
+        self.assertIn("step_time_s", header)
+        (self.folder / "t.csv").write_text(header + "\n" + row + "\n")
+        self.refused("calibrate", "dgx-h100", "--from", "t.csv", says="neither a step time nor a throughput")
+        self.assertEqual(len(self.json("measurements")["kinds"]), len(self.done("measurements").splitlines()) - 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,225 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "cost/collective_cost.h"
+#include "measurements/calibration/calibrate.h"
+#include "planner/closed_form/figures.h"
+#include "planner/evaluation/hardware.h"
+#include "planner/uncertainty/outlook.h"
+#include "planner/uncertainty/site.h"
+#include "program/runtime_profile.h"
+#include "topologies/readers/catalog.h"
+#include "workloads/readers/catalog.h"
+
+using namespace orrery;
+using namespace orrery::measurements;
+using planner::Factor;
+
+namespace {
+
+std::shared_ptr<Job> job_of(const std::string& workload, int nodes, const Cluster& cluster) {
+  auto job = std::make_shared<Job>();
+  job->workload = load_workload(workload);
+  job->cluster = with_nodes(cluster, nodes);
+  job->runtime = default_runtime(RuntimeUse::gpu);
+  job->training.seq_len = 2048;
+  job->training.global_batch = 64;
+  job->training.precision = DType::bf16;
+  return job;
+}
+
+Plan plan_of(const std::shared_ptr<Job>& job, int tp, int pp, int micro_batch) {
+  Plan plan{job, {}};
+  plan.choices.tp = tp;
+  plan.choices.pp = pp;
+  plan.choices.dp = job->cluster.devices() / (tp * pp);
+  plan.choices.micro_batch = micro_batch;
+  plan.choices.sequence_parallel = tp > 1;
+  plan.choices.zero = 1;
+  plan.choices.recompute = Recompute::selective;
+  check_plan(plan);
+  return plan;
+}
+
+std::vector<Plan> plans(const Cluster& cluster) {
+  std::vector<Plan> all;
+  for (const char* workload : {"llama3-8b", "llama2-7b"})
+    for (const int nodes : {1, 2}) {
+      const auto job = job_of(workload, nodes, cluster);
+      for (const auto& [tp, pp, mb] : {std::tuple{2, 1, 1}, {4, 1, 2}, {8, 1, 1}, {2, 2, 1}, {4, 2, 1}})
+        all.push_back(plan_of(job, tp, pp, mb));
+    }
+  return all;
+}
+
+// Steps as they are in a world, to within a percent.
+std::vector<StepRow> measured_in(const planner::World& world, const std::vector<Plan>& all) {
+  std::vector<StepRow> rows;
+  const CounterRandom random(9, 9);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    rows.push_back({all[i], planner::model_effect(all[i].job->workload),
+                    planner::estimate_step_seconds({planner::job_in(world, *all[i].job), all[i].choices}) *
+                        std::exp(0.01 * random.normal(i)),
+                    0});
+  return rows;
+}
+
+StepPrior prior_of(const Plan& plan) {
+  StepPrior prior;
+  prior.factor = planner::spread_of(*plan.job).factor;
+  return prior;
+}
+
+}  // namespace
+
+TEST_CASE("a posterior lies between what was thought and what was seen, and nothing seen changes nothing") {
+  const std::vector<Effect> effects = {{"a", 0.2}, {"b", 0.5}};
+  const Posterior nothing = posterior_of(effects, {}, 8);
+  CHECK(nothing.mean == std::vector<double>{0, 0});
+  CHECK(nothing.covariance_of(0, 0) == Approx(0.04));
+  const Posterior one = posterior_of(effects, {{{1, 0}, 0.2, 0.2, 1}}, 1e9);
+  CHECK(one.mean[0] == Approx(0.1));  // two variances alike
+  CHECK(one.said == std::vector<bool>{true, false});
+  CHECK(one.covariance_of(1, 1) == Approx(0.25));
+  // A row that is far off counts less than one that agrees.
+  std::vector<Seen> rows(6, Seen{{1, 0}, 0.1, 0.05, 1});
+  const double before = posterior_of(effects, rows, 4).mean[0];
+  rows.push_back({{1, 0}, -2, 0.05, 1});
+  CHECK(std::abs(posterior_of(effects, rows, 4).mean[0] - before) < 0.03);
+}
+
+TEST_CASE("five steps of a site predict its others, with intervals that narrow and hold") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  planner::World world;
+  world[Factor::clock] = 0.12;
+  world[Factor::communication] = 0.25;
+  world += planner::of_everything(0.05);
+  const std::vector<StepRow> all = measured_in(world, plans(cluster));
+  std::vector<StepRow> given, others;
+  for (std::size_t i = 0; i < all.size(); ++i) (i % 4 == 1 ? given : others).push_back(all[i]);
+  REQUIRE(given.size() == 5);
+  const StepFit fit(given, prior_of(all.front().plan));
+  double before = 0, after = 0;
+  for (const StepRow& row : others) {
+    const auto was = fit.predict_before(row), is = fit.predict(row);
+    before += std::abs(was.seconds / row.measured_s - 1) / static_cast<double>(others.size());
+    after += std::abs(is.seconds / row.measured_s - 1) / static_cast<double>(others.size());
+    CHECK(is.sd < 0.6 * was.sd);
+    CHECK(std::abs(std::log(is.seconds / row.measured_s)) < 1.645 * is.sd);
+  }
+  CHECK(before > 0.12);
+  CHECK(after < 0.03);
+  const HeldOut held_out = StepFit(all, prior_of(all.front().plan)).held_out();
+  CHECK(held_out.rows == 20);
+  CHECK(held_out.mape_after < 0.03);
+  CHECK(held_out.mape_before == Approx(before).margin(0.03));
+}
+
+TEST_CASE("factors that steps say nothing of stay as they were") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  std::vector<Plan> inside;
+  for (const Plan& plan : plans(cluster))
+    if (plan.job->cluster.nodes() == 1) inside.push_back(plan);
+  const StepPrior prior = prior_of(inside.front());
+  const StepFit fit(measured_in(planner::of_everything(0.1), inside), prior);
+  for (const Factor factor : {Factor::between, Factor::experts}) {
+    const auto f = static_cast<std::size_t>(factor);
+    CHECK(fit.posterior().mean[f] == 0);
+    CHECK(fit.posterior().covariance_of(f, f) == Approx(prior.factor[f] * prior.factor[f]));
+  }
+}
+
+TEST_CASE("links are learned from collectives: networks at half their rate, latencies twice as long") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  planner::World world;
+  world[Factor::between] = std::log(2);
+  world[Factor::latency] = std::log(1.6);
+  const Cluster truth = planner::cluster_in(world, planner::with_intra_node_times(cluster, 0.9));
+  std::vector<MeasuredCollective> rows;
+  for (const int nodes : {1, 2}) {
+    const Cluster sized = with_nodes(truth, nodes);
+    std::vector<int> devices;
+    for (int d = 0; d < sized.devices(); ++d) devices.push_back(d);
+    const Network network(sized);
+    const GroupShape shape = group_shape(network, devices);
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::all_to_all})
+      for (double bytes = 1024; bytes < 5e9; bytes *= 4)
+        rows.push_back(
+            {"f", 1, kind, bytes, plan_collective(kind, bytes, shape, sized).seconds(bytes), nodes, 8});
+  }
+  const Links links = learn_links(cluster, rows);
+  REQUIRE(links.learned.size() == 3);
+  CHECK(std::exp(links.learned[0].mean) == Approx(1 / 0.9).epsilon(0.04));
+  CHECK(std::exp(links.learned[1].mean) == Approx(2).epsilon(0.06));
+  CHECK(std::exp(links.learned[2].mean) == Approx(1.6).epsilon(0.1));
+  CHECK(links.held_out.mape_after < 0.06);
+  CHECK(links.held_out.mape_before > 0.2);
+  CHECK(links.departures.empty());
+  rows.front().seconds = 1e-12;
+  CHECK_THROWS_AS(learn_links(cluster, rows), NoAnswer);
+}
+
+TEST_CASE("a calibrated cluster predicts what was measured, on more nodes too, and is stored whole") {
+  const Cluster cluster = load_cluster("dgx-h100");
+  const std::vector<StepRow> all = measured_in(planner::of_everything(0.3), plans(cluster));
+  Measurements measured;
+  measured.files.push_back({"steps.csv", "", static_cast<int>(all.size()), 0});
+  for (const StepRow& row : all) {
+    evidence::ExplicitRow as_read;
+    as_read.plan = row.plan;
+    as_read.measured_s = row.measured_s;
+    measured.steps.push_back({"steps.csv", 1, row.model, as_read});
+  }
+  const Calibrated calibrated = calibrate(cluster, measured);
+  REQUIRE(calibrated.cluster.calibration);
+  CHECK(calibrated.cluster.calibration->steps == 20);
+  const Cluster again = rechecked(calibrated.cluster, "again");
+  for (const StepRow& row : all) {
+    Job job = *row.plan.job;
+    const double uncalibrated_sd = [&] {
+      planner::Outlook outlook(row.plan.job);
+      const planner::Range range = planner::step_range(outlook.response(row.plan.choices), outlook.spread());
+      return std::log(range.high / range.low);
+    }();
+    job.cluster = with_nodes(again, row.plan.job->cluster.nodes());
+    planner::calibrate(&job);
+    const auto shared = std::make_shared<const Job>(job);
+    CHECK(planner::estimate_step_seconds({shared, row.plan.choices}) == Approx(row.measured_s).epsilon(0.04));
+    planner::Outlook outlook(shared);
+    CHECK(outlook.spread().rests_on.runtime == Foundation::calibrated);
+    const planner::Range range = planner::step_range(outlook.response(row.plan.choices), outlook.spread());
+    CHECK(std::log(range.high / range.low) < 0.6 * uncalibrated_sd);
+  }
+  // Of other software they say less: nothing of its kernels.
+  Job other = *all.front().plan.job;
+  other.cluster = with_nodes(again, 1);
+  other.runtime.name = "another";
+  const RuntimeProfile before = other.runtime;
+  const double matmul_sd = planner::spread_of(*all.front().plan.job).factor[0];
+  CHECK(planner::spread_of(other).rests_on.runtime == Foundation::assumed);
+  CHECK(planner::spread_of(other).factor[0] > 0.9 * matmul_sd);
+  measured.steps.clear();
+  CHECK_THROWS_AS(calibrate(cluster, measured), UserError);
+}
+
+TEST_CASE("directions of a covariance give it back") {
+  planner::Covariance covariance{};
+  const CounterRandom random(4, 4);
+  std::array<std::array<double, 3>, planner::kFactors> root{};
+  std::uint64_t draws = 0;
+  for (auto& row : root)
+    for (double& value : row) value = random.normal(draws++);
+  for (std::size_t i = 0; i < planner::kFactors; ++i)
+    for (std::size_t j = 0; j < planner::kFactors; ++j)
+      for (std::size_t k = 0; k < 3; ++k) covariance[i][j] += root[i][k] * root[j][k];
+  const auto directions = planner::directions_of(covariance);
+  for (std::size_t i = 0; i < planner::kFactors; ++i)
+    for (std::size_t j = 0; j < planner::kFactors; ++j) {
+      double sum = 0;
+      for (const planner::World& one : directions) sum += one.log_time[i] * one.log_time[j];
+      CHECK(sum == Approx(covariance[i][j]).margin(1e-6));
+    }
+}

@@ -1,0 +1,213 @@
+#include "measurements/kinds.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "base/error.h"
+#include "tests/support/published.h"
+#include "topologies/readers/catalog.h"
+
+using namespace orrery;
+using measurements::Context;
+using measurements::Measurements;
+using measurements::Source;
+
+namespace {
+
+Measurements read(const std::string& bytes, const std::string& cluster = "dgx-h100",
+                  const std::string& runtime = "") {
+  Measurements all;
+  measurements::read(Source("file", bytes), {load_cluster(cluster), runtime}, &all);
+  return all;
+}
+
+// As nccl-tests 2.13 prints it, without the test's name, among NCCL_DEBUG=INFO.
+std::string old_nccl(const std::string& device, const std::string& rows) {
+  std::string text = "# nThread 1 nGpus 4 minBytes 1024 maxBytes 1048576 step: 2(factor) warmup iters: 5\n";
+  for (int rank = 0; rank < 4; ++rank)
+    text += fmt::format("#  Rank  {} Group  0 Pid {} on node-a device  {} [0x{:02x}] {}\n", rank, 100 + rank,
+                        rank, rank, device);
+  return text +
+         "node-a:100:112 [0] NCCL INFO Channel 00/24 :    0   1   2   3\n"
+         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   "
+         "algbw   busbw #wrong\n"
+         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  "
+         "(GB/s)  (GB/s)\n" +
+         rows;
+}
+const std::string kRow =
+    "     1048576        262144     float     sum      -1    20.00   52.43   78.64      0    20.10   52.17   "
+    "78.25      0\n";
+
+const std::string kHeader = "model,n_gpus,tp,gbs_sequences,seq_len_tokens,step_time_s";
+
+}  // namespace
+
+TEST_CASE("nccl-tests: a test without a name is told by its operation, root and bus bandwidth") {
+  const Measurements all =
+      read(old_nccl("NVIDIA H100 80GB HBM3", kRow + "node-a:100:112 [0] NCCL INFO comm 0x55 done\n"));
+  REQUIRE(all.collectives.size() == 1);
+  const auto& row = all.collectives.front();
+  CHECK(row.kind == CollectiveKind::all_reduce);
+  CHECK(row.bytes == 1048576);
+  CHECK(row.seconds == Approx(20e-6));
+  CHECK(row.nodes == 1);
+  CHECK(row.devices_per_node == 4);
+  CHECK(row.line == 9);
+  CHECK(all.files.front().collectives == 1);
+}
+
+TEST_CASE("nccl-tests: lines that mpirun tags read as the others do") {
+  std::string tagged;
+  const std::string text = old_nccl("NVIDIA H100 80GB HBM3", kRow);
+  for (const std::string_view line : measurements::lines_of(text))
+    tagged += "[1,0]<stdout>:" + std::string(line) + "\r\n";
+  CHECK(read(tagged).collectives.size() == 1);
+}
+
+TEST_CASE("nccl-tests: what has no model, or does not name its devices, is ignored with a reason") {
+  std::string named = old_nccl("NVIDIA H100 80GB HBM3", kRow + kRow);
+  named = "# Collective test starting: sendrecv_perf\n" + named;
+  const Measurements sendrecv = read(named);
+  CHECK(sendrecv.collectives.empty());
+  REQUIRE(sendrecv.ignored.size() == 1);
+  CHECK(sendrecv.ignored.front().why == "no model of sendrecv_perf");
+  CHECK(sendrecv.ignored.front().rows == 2);
+  const Measurements nobody = read("# nThread 1 nGpus 1 minBytes 1 busbw algbw\n" + kRow);
+  CHECK(nobody.collectives.empty());
+  REQUIRE(nobody.ignored.size() == 1);
+  CHECK_THROWS_AS(read("# algbw busbw\nnothing\n"), UserError);
+}
+
+TEST_CASE("measurements of other devices than the cluster's are refused by file and line") {
+  const std::string a100 = old_nccl("NVIDIA A100-SXM4-80GB", kRow);
+  CHECK(read(a100, "dgx-a100").collectives.size() == 1);
+  CHECK_THROWS_WITH(read(a100, "dgx-h100"), Catch::Contains("file:2:") && Catch::Contains("A100-SXM4-80GB"));
+  CHECK_THROWS_WITH(read("model,gpu,n_gpus,gbs_sequences,step_time_s\nllama3-8b,A100,8,64,9\n"),
+                    Catch::Contains("file:2:") && Catch::Contains("h100"));
+  std::string nine;
+  for (int i = 0; i < 9; ++i)
+    nine += fmt::format("#  Rank  {} Group  0 Pid 1 on a device  {} [0x1] NVIDIA H100\n", i, i);
+  CHECK_THROWS_WITH(
+      read("# nGpus 9 minBytes 8\n" + nine + "# Collective test starting: all_reduce_perf\n" + kRow),
+      Catch::Contains("9 devices on one node"));
+}
+
+TEST_CASE("a table of steps needs few columns: the cluster and the runtime say the rest") {
+  const Measurements all =
+      read(kHeader + ",loss\nllama3-8b,8,2,64,8192,11.5,2.1\nllama3-8b,8,2,64,8192,,2.0\n", "dgx-h100",
+           "megatron-core");
+  REQUIRE(all.steps.size() == 1);
+  const Job& job = *all.steps.front().row.plan.job;
+  CHECK(job.runtime.name == "megatron-core");
+  CHECK(job.cluster.devices() == 8);
+  CHECK(job.training.global_batch == 64);
+  CHECK(all.steps.front().row.plan.choices.tp == 2);
+  CHECK(all.steps.front().row.measured_s == 11.5);
+  REQUIRE(all.ignored.size() == 2);
+  CHECK(all.ignored[0].why == "the column 'loss', which is none of docs/measurements.md's");
+  CHECK(all.ignored[1].line == 3);
+}
+
+TEST_CASE("the template is a table of steps that lacks only the time") {
+  const std::string empty = measurements::step_table_template();
+  CHECK(read(empty).steps.empty());
+  const std::size_t at = empty.rfind(",none,");
+  REQUIRE(at != std::string::npos);
+  const Measurements all = read(empty.substr(0, at) + ",none,20.5,,,\n");
+  REQUIRE(all.steps.size() == 1);
+  CHECK(all.steps.front().row.plan.job->runtime.name == "megatron-lm-2022");
+}
+
+TEST_CASE("numbers that no machine gives are refused as such") {
+  CHECK_THROWS_AS(read(kHeader + "\nllama3-8b,8,2,64,8192,0.0115\n"), NoAnswer);
+  CHECK_THROWS_AS(read(kHeader + "\nllama3-8b,8,2,64,8192,11500\n"), NoAnswer);
+}
+
+TEST_CASE("two times of one plan contradict each other") {
+  const TemporaryFolder folder;
+  const std::string a = folder.path() + "/a.csv", b = folder.path() + "/b.csv";
+  const Context context{load_cluster("dgx-h100"), ""};
+  write_file_atomically(a, kHeader + "\nllama3-8b,8,2,64,8192,11.5\n");
+  write_file_atomically(b, kHeader + "\nllama3-8b,8,2,64,8192,12\n");
+  CHECK(measurements::read({a, b}, context).steps.size() == 2);
+  write_file_atomically(b, kHeader + "\nllama3-8b,8,2,64,8192,25\n");
+  CHECK_THROWS_WITH(measurements::read({a, b}, context),
+                    Catch::Contains("b.csv:2") && Catch::Contains("a.csv:2"));
+  write_file_atomically(b, "nothing of the kind\n");
+  CHECK_THROWS_WITH(measurements::read({b}, context), Catch::Contains("nccl-tests"));
+}
+
+TEST_CASE("Megatron's log: the median of the steady steps, with the arguments that it prints") {
+  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/megatron.log");
+  const Measurements all = read(log);
+  CHECK(all.ignored.empty());
+  REQUIRE(all.steps.size() == 1);
+  const auto& step = all.steps.front();
+  CHECK(step.row.measured_s == Approx(2.9005));  // of 64 sequences; the median is none of the slow ones
+  CHECK(step.spread > 0);
+  const Plan& plan = step.row.plan;
+  const Choices& c = plan.choices;
+  CHECK(c.tp == 4);
+  CHECK(c.pp == 2);
+  CHECK(c.dp == 2);
+  CHECK(c.micro_batch == 2);
+  CHECK(c.zero == 1);
+  CHECK(c.recompute == Recompute::selective);
+  CHECK(plan.job->training.global_batch == 64);
+  CHECK(plan.job->training.seq_len == 2048);
+  CHECK(plan.job->training.precision == DType::bf16);
+  CHECK(plan.job->workload.layers == 32);
+  CHECK(plan.job->workload.transformer->hidden == 4096);
+  CHECK(plan.job->workload.transformer->vocab == 50688);
+  CHECK(plan.job->runtime.name == "megatron-core");
+  // What says too little is named, not guessed.
+  const std::string nothing = log.substr(log.find(" > padded"));
+  CHECK(read(nothing).ignored.front().why == "a log that does not print its arguments");
+  CHECK(read(log.substr(0, log.find(" [2025"))).ignored.front().why ==
+        "a log without a time of an iteration");
+}
+
+TEST_CASE("logs of Megatron of real clusters are read, each as its plan") {
+  const std::filesystem::path folder = test::published_folder() / "traces/logs";
+  if (test::published_folder().empty() || !std::filesystem::exists(folder)) {
+    WARN("skipped: no logs here (ORRERY_PUBLISHED)");
+    return;
+  }
+  // Step times as the index of the samples has them.
+  const std::map<std::string, double> known = {
+      {"bigscience__meg_ds_3d_gpt2_perf_n16-ds-off.out.gz", 126.6406},
+      {"bigscience__meg_ds_3d_gpt2_perf_n16-ds-on.out", 137.1384},
+      {"bigscience__meg_gpt2_base_n32_dp1_tp4_pp32-1809620.out.gz", 4.2138},
+      {"bigscience__meg_gpt2_base_n4_dp1_tp4_pp4-1809579.out.gz", 1.3806},
+      {"bigscience__meg_gpt2_base_n8_dp1_tp4_pp8-1809562.out.gz", 1.6172},
+      {"bigscience__meg_gpt2_perf_n16-1999618.out.gz", 123.8963},
+      {"bigscience__meg_gpt2_perf_n16.out", 129.0288}};
+  for (const auto& [name, seconds] : known) {
+    INFO(name);
+    Measurements all;
+    measurements::read(Source(folder / name), {load_cluster("dgx-v100-32g"), ""}, &all);
+    for (const auto& one : all.ignored) UNSCOPED_INFO(one.why);
+    REQUIRE(all.steps.size() == 1);
+    CHECK(all.steps.front().row.measured_s == Approx(seconds).epsilon(0.02));
+    CHECK(all.steps.front().row.plan.choices.tp == 4);
+    CHECK(all.steps.front().row.plan.choices.recompute == Recompute::full);
+  }
+}
+
+TEST_CASE("outputs of nccl-tests of real clusters are read whole") {
+  const std::filesystem::path folder = test::published_folder() / "traces/nccl";
+  if (test::published_folder().empty() || !std::filesystem::exists(folder)) {
+    WARN("skipped: no outputs of nccl-tests here (ORRERY_PUBLISHED)");
+    return;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    INFO(entry.path());
+    Measurements all;
+    measurements::read(Source(entry.path()), {load_cluster("dgx-h100"), ""}, &all);
+    CHECK(all.collectives.size() + all.ignored.size() > 0);
+    for (const auto& one : all.ignored) CHECK(one.why == "no model of sendrecv_perf");
+  }
+}

@@ -1,0 +1,43 @@
+#include "topologies/readers/site_calibration.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <string>
+#include <system_error>
+
+#include "base/file.h"
+#include "proto/cluster.pb.h"
+#include "proto/textproto.h"
+#include "topologies/readers/cluster_file.h"
+
+namespace orrery {
+namespace {
+
+// FNV-1a (Fowler, Noll, Vo), 64 bits.
+std::uint64_t digest_of(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+}  // namespace
+
+std::filesystem::path site_calibration_file(const Cluster& cluster) {
+  proto::Cluster message;
+  to_proto(cluster, &message);
+  std::string name = cluster.name;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-') c = '_';
+  return user_data_folder() / "clusters" /
+         fmt::format("{}-{:016x}.textproto", name.substr(0, 64), digest_of(to_textproto(message)));
+}
+
+Cluster with_site_calibration(Cluster cluster) {
+  if (cluster.calibration) return cluster;
+  const std::filesystem::path file = site_calibration_file(cluster);
+  std::error_code code;
+  return std::filesystem::exists(file, code) ? read_cluster_file(file) : cluster;
+}
+
+}  // namespace orrery

@@ -1,0 +1,17 @@
+// What was measured on a cluster, kept by the cluster's content: `orrery calibrate CLUSTER` writes, whatever
+// plans on that cluster reads.
+#pragma once
+
+#include <filesystem>
+
+#include "topologies/cluster.h"
+
+namespace orrery {
+
+// user_data_folder()/clusters/NAME-DIGEST.textproto, a proto::Cluster with its calibration. The digest is of
+// all that describes the cluster as it was loaded, before anybody asked for so many nodes of it.
+std::filesystem::path site_calibration_file(const Cluster& cluster);
+// As measurements have it, where there are some of it. Throws UserError where their file is damaged.
+Cluster with_site_calibration(Cluster cluster);
+
+}  // namespace orrery
