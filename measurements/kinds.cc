@@ -60,6 +60,8 @@ const std::vector<Kind>& kinds() {
        read_nccl_tests},
       {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
        is_megatron_log, read_megatron_log},
+      {"a log of Hugging Face's Trainer, with or without DeepSpeed",
+       "its mean step, with the configuration that it prints", is_trainer_log, read_trainer_log},
       {"a table of measured steps", "what runtime, device and network take beside the model", is_step_table,
        read_step_table},
   };

@@ -33,6 +33,9 @@ void read_nccl_tests(const Source& source, const Context& context, Measurements*
 bool is_megatron_log(std::string_view head);
 void read_megatron_log(const Source& source, const Context& context, Measurements* measurements);
 
+bool is_trainer_log(std::string_view head);
+void read_trainer_log(const Source& source, const Context& context, Measurements* measurements);
+
 bool is_step_table(std::string_view head);
 void read_step_table(const Source& source, const Context& context, Measurements* measurements);
 // The header of such a table, and a row to write over; columns: docs/measurements.md.

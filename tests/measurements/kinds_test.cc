@@ -170,6 +170,28 @@ TEST_CASE("Megatron's log: the median of the steady steps, with the arguments th
         "a log without a time of an iteration");
 }
 
+TEST_CASE(
+    "the Trainer's log: what overrides the model's configuration counts, devices follow from the batch") {
+  const std::string log = read_file(std::string(ORRERY_TEST_DATA) + "/measurements/trainer.log");
+  const Measurements all = read(log);
+  for (const auto& one : all.ignored) UNSCOPED_INFO(one.why);
+  REQUIRE(all.steps.size() == 1);
+  const Plan& plan = all.steps.front().row.plan;
+  CHECK(all.steps.front().row.measured_s == Approx(0.45));
+  CHECK(plan.job->workload.layers == 24);
+  CHECK(plan.job->workload.transformer->hidden == 2048);
+  CHECK(plan.job->training.seq_len == 512);
+  CHECK(plan.job->training.global_batch == 64);
+  CHECK(plan.job->training.precision == DType::fp16);
+  CHECK(plan.choices.dp == 8);
+  CHECK(plan.choices.micro_batch == 4);
+  CHECK(plan.choices.zero == 2);
+  CHECK(plan.choices.recompute == Recompute::full);
+  CHECK(plan.job->runtime.name == "deepspeed");
+  const std::string unfinished = log.substr(0, log.find("{'train_runtime"));
+  CHECK(read(unfinished).ignored.front().why == "a log without train_runtime: it did not end");
+}
+
 TEST_CASE("logs of Megatron of real clusters are read, each as its plan") {
   const std::filesystem::path folder = test::published_folder() / "traces/logs";
   if (test::published_folder().empty() || !std::filesystem::exists(folder)) {
@@ -194,6 +216,23 @@ TEST_CASE("logs of Megatron of real clusters are read, each as its plan") {
     CHECK(all.steps.front().row.measured_s == Approx(seconds).epsilon(0.02));
     CHECK(all.steps.front().row.plan.choices.tp == 4);
     CHECK(all.steps.front().row.plan.choices.recompute == Recompute::full);
+  }
+}
+
+TEST_CASE("the Trainer's logs of runs that offload to the host are named as such") {
+  const std::filesystem::path folder = test::published_folder() / "traces/logs";
+  if (test::published_folder().empty() || !std::filesystem::exists(folder)) {
+    WARN("skipped: no logs here (ORRERY_PUBLISHED)");
+    return;
+  }
+  for (const char* name :
+       {"bigscience__hf_ds_gpt2_base_n4-1832555.out.gz", "bigscience__hf_ds_gpt2_base_n8-1832573.out.gz"}) {
+    INFO(name);
+    Measurements all;
+    measurements::read(Source(folder / name), {load_cluster("dgx-v100-32g"), ""}, &all);
+    CHECK(all.steps.empty());
+    REQUIRE(all.ignored.size() == 1);
+    CHECK(all.ignored.front().why == "a run that offloads to the host");
   }
 }
 

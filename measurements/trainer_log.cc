@@ -1,0 +1,175 @@
+// Logs of Hugging Face's Trainer, alone or with DeepSpeed: what it prints before training ("***** Running
+// training
+// *****", transformers/trainer.py), the model's configuration, and train_runtime at the end.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/parse.h"
+#include "measurements/kinds.h"
+
+namespace orrery::measurements {
+namespace {
+
+constexpr std::size_t kMostLineBytes = 65536;  // arguments are printed on one line
+
+// The value behind `"name": `, `name=` or `name = `; empty where there is none.
+std::string value_of(std::string_view line, std::string_view name) {
+  for (std::size_t at = line.find(name); at != std::string_view::npos; at = line.find(name, at + 1)) {
+    const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+    if (at > 0 && word(line[at - 1])) continue;
+    std::size_t begin = at + name.size();
+    bool assigned = false;
+    for (; begin < line.size() && std::string_view("'\" :=.").find(line[begin]) != std::string_view::npos;
+         ++begin)
+      if (line[begin] != ' ') assigned = true;
+    if (!assigned || begin >= line.size()) continue;
+    return std::string(line.substr(begin, line.find_first_of(",})'\" |", begin) - begin));
+  }
+  return "";
+}
+
+class Log {
+ public:
+  explicit Log(const std::string& text) {
+    int number = 0;
+    for (const std::string_view line : lines_of(text)) {
+      ++number;
+      if (line.size() > kMostLineBytes) continue;
+      take(line);
+      if (const auto seconds = parse_number(value_of(line, "train_runtime")); seconds && *seconds > 0) {
+        runtime_s_ = *seconds;
+        line_ = number;
+      }
+    }
+  }
+
+  std::string said(const std::string& name) const {
+    const auto found = said_.find(name);
+    return found == said_.end() || found->second == "null" || found->second == "None" ? "" : found->second;
+  }
+  std::string first(const std::string& one, const std::string& other) const {
+    return said(one).empty() ? said(other) : said(one);
+  }
+  double number(const std::string& name) const { return parse_number(said(name)).value_or(0); }
+  double runtime_s() const { return runtime_s_; }
+  int line() const { return line_; }
+
+ private:
+  // Later configurations replace earlier ones, and what overrides them all.
+  void take(std::string_view line) {
+    static constexpr std::array<std::string_view, 19> kNames = {"n_embd",
+                                                                "hidden_size",
+                                                                "n_layer",
+                                                                "num_hidden_layers",
+                                                                "n_head",
+                                                                "num_attention_heads",
+                                                                "num_key_value_heads",
+                                                                "intermediate_size",
+                                                                "n_inner",
+                                                                "vocab_size",
+                                                                "n_positions",
+                                                                "block_size",
+                                                                "gradient_checkpointing",
+                                                                "zero_optimization_stage",
+                                                                "model_type",
+                                                                "fp16",
+                                                                "bf16",
+                                                                "max_seq_length",
+                                                                "offload_optimizer"};
+    static constexpr std::array<std::string_view, 4> kCounts = {
+        "Total train batch size (w. parallel, distributed & accumulation)",
+        "Instantaneous batch size per device", "Gradient Accumulation steps", "Total optimization steps"};
+    for (const std::string_view name : kNames) {
+      if (line.find(name) == std::string_view::npos) continue;
+      const std::string value = value_of(line, name);
+      if (value.empty() || value == "{") continue;
+      const bool overrides = line.find("Overriding config") != std::string_view::npos;
+      if (overrides || !overridden_[std::string(name)]) said_[std::string(name)] = value;
+      if (overrides) overridden_[std::string(name)] = true;
+    }
+    for (const std::string_view name : kCounts)
+      if (const std::size_t at = line.find(name); at != std::string_view::npos)
+        if (const std::string value = value_of(line.substr(at), name); !value.empty())
+          said_[std::string(name)] = value;
+    // DeepSpeed's configuration: "offload_param": { "device": "cpu", …
+    if (line.find("\"offload_") != std::string_view::npos) offload_lines_ = 3;
+    if (offload_lines_ > 0 && value_of(line, "device") == "cpu") said_["offloaded"] = "True";
+    offload_lines_ = std::max(0, offload_lines_ - 1);
+  }
+
+  std::map<std::string, std::string> said_;
+  std::map<std::string, bool> overridden_;
+  double runtime_s_ = 0;
+  int line_ = 0, offload_lines_ = 0;
+};
+
+bool yes(const std::string& word) {
+  return word == "True" || word == "true";
+}
+
+std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double devices, double seconds) {
+  const std::string stage = log.said("zero_optimization_stage");
+  const auto whole = [](double value) { return value >= 1 ? fmt::format("{:.0f}", value) : std::string(); };
+  return {{"framework", stage.empty() ? "PyTorch" : "DeepSpeed"},
+          {"model", log.said("model_type")},
+          {"n_layers", log.first("n_layer", "num_hidden_layers")},
+          {"hidden", log.first("n_embd", "hidden_size")},
+          {"n_heads", log.first("n_head", "num_attention_heads")},
+          {"n_kv_heads", log.said("num_key_value_heads")},
+          {"ffn_hidden", log.first("intermediate_size", "n_inner")},
+          {"vocab", log.said("vocab_size")},
+          {"seq_len_tokens",
+           log.first("block_size", log.said("n_positions").empty() ? "max_seq_length" : "n_positions")},
+          {"gpu", ""},
+          {"n_gpus", whole(devices)},
+          {"precision", yes(log.said("bf16"))   ? "bf16"
+                        : yes(log.said("fp16")) ? "fp16"
+                                                : "fp32"},
+          {"tp", "1"},
+          {"pp", "1"},
+          {"dp_sharding", stage.empty() ? "" : "ZeRO-" + stage},
+          {"gbs_sequences", log.said("Total train batch size (w. parallel, distributed & accumulation)")},
+          {"mbs_sequences", log.said("Instantaneous batch size per device")},
+          {"act_recompute", yes(log.said("gradient_checkpointing")) ? "full" : "none"},
+          {"step_time_s", fmt::format("{:.9g}", seconds)}};
+}
+
+}  // namespace
+
+bool is_trainer_log(std::string_view head) {
+  const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
+  return holds("Instantaneous batch size per device") || holds("'train_runtime':");
+}
+
+void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {
+  const std::string text = source.text();
+  const Log log(text);
+  const std::string& file = source.name();
+  const double steps = log.number("Total optimization steps");
+  if (log.runtime_s() <= 0)
+    return measurements->ignore(file, 0, "a log without train_runtime: it did not end");
+  if (steps < 1) return measurements->ignore(file, log.line(), "a log that does not print its steps");
+  if (yes(log.said("offloaded")))
+    return measurements->ignore(file, log.line(), "a run that offloads to the host");
+  const double each = log.number("Instantaneous batch size per device") *
+                      std::max(1.0, log.number("Gradient Accumulation steps"));
+  const double all = log.number("Total train batch size (w. parallel, distributed & accumulation)");
+  if (each < 1 || all < each)
+    return measurements->ignore(file, log.line(), "a log that does not print its batch");
+  CsvTable table{file, {}, {{log.line(), {}}}};
+  for (auto& [column, value] : columns_of(log, all / each, log.runtime_s() / steps)) {
+    table.columns.push_back(column);
+    table.rows.front().fields.push_back(value);
+  }
+  const std::size_t before = measurements->steps.size();
+  add_steps(table, context, measurements);
+  // The first steps warm up, and count: as if one took twice as long.
+  for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = 1 / steps;
+}
+
+}  // namespace orrery::measurements
