@@ -93,7 +93,7 @@ class PublishedRows(OrreryCase):
             if asked.returncode == 2:  # no row of it can be predicted
                 self.assertIn("nothing could be compared", asked.stderr)
                 continue
-            rows = self.parse(asked)["rows"]
+            rows = self.parse(asked.stdout)["rows"]
             judged = [row for row in rows if "predicted_s" in row and row["fits"] and row["n_gpus"] <= MOST_DEVICES]
             if not judged:
                 continue
