@@ -20,8 +20,11 @@ double nominal_step_s(const std::shared_ptr<Job>& job, const Pins& pins) {
   return planner::search(job, pins, options).plans.front().step_time_s();
 }
 
-// Each dimension pinned to each value that people pin, alone and tp with pp.
-std::vector<Pins> pinned() {
+// Of a sequence, on a rank, in what is searched (docs/planner.md, "The space").
+constexpr int kLeastTokens = 2048;
+
+// Each dimension pinned to values that are searched, alone, and tp with pp.
+std::vector<Pins> pinned(int seq_len) {
   std::vector<Pins> all;
   const auto with = [&](auto Pins::*field, auto value) {
     Pins& pins = all.emplace_back();
@@ -30,7 +33,7 @@ std::vector<Pins> pinned() {
   for (const int ranks : {1, 2, 4, 8}) {
     with(&Pins::tp, ranks);
     with(&Pins::pp, ranks);
-    with(&Pins::cp, ranks);
+    if (ranks == 1 || seq_len / ranks >= kLeastTokens) with(&Pins::cp, ranks);
     with(&Pins::micro_batch, ranks);
     for (const int stages : {1, 2, 4, 8}) {
       Pins& pins = all.emplace_back();
@@ -47,7 +50,7 @@ std::vector<Pins> pinned() {
 void check_pins(const std::shared_ptr<Job>& job) {
   const double free_s = nominal_step_s(job, {});
   int answered = 0;
-  for (const Pins& pins : pinned()) {
+  for (const Pins& pins : pinned(job->training.seq_len)) {
     INFO(fmt::format("{} on {}: tp {} pp {} cp {} micro-batch {} zero {}", job->workload.name,
                      job->cluster.name, pins.tp.value_or(-1), pins.pp.value_or(-1), pins.cp.value_or(-1),
                      pins.micro_batch.value_or(-1), pins.zero.value_or(-1)));
