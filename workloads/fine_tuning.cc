@@ -63,9 +63,11 @@ std::vector<std::uint8_t> roles_of(const Operator& op, std::size_t weights) {
 
 // A: rank x inputs, B: outputs x rank. Of a weight that tensor ranks split by its outputs each has all of A,
 // of one split by its inputs all of B; the sum of the ranks' parts is the gradient of what all have.
-void add_adapter(const Transformer& model, const ParameterTensor& weight, bool transposed, Operator* op) {
+void add_adapter(const Transformer& model, int index, bool transposed, Operator* op) {
   const FineTuning& tuning = model.fine_tuning;
+  const ParameterTensor& weight = op->frozen[static_cast<std::size_t>(index)];
   LowRankAdapter adapter;
+  adapter.weight = index;
   adapter.rank = tuning.rank;
   adapter.in = weight.shape[transposed ? 0 : 1];
   adapter.out = weight.shape[transposed ? 1 : 0];
@@ -89,13 +91,13 @@ void add_adapter(const Transformer& model, const ParameterTensor& weight, bool t
 
 void add_adapters(const Transformer& model, Operator* op) {
   if (op->kind != OperatorKind::linear || op->layer < 0 || op->layer >= model.layers) return;
-  std::vector<const ParameterTensor*> weights;
-  for (const ParameterTensor& tensor : op->frozen)
-    if (tensor.shape.size() == 2) weights.push_back(&tensor);
+  std::vector<int> weights;
+  for (std::size_t i = 0; i < op->frozen.size(); ++i)
+    if (op->frozen[i].shape.size() == 2) weights.push_back(static_cast<int>(i));
   const std::vector<std::uint8_t> roles = roles_of(*op, weights.size());
   for (std::size_t i = 0; i < std::min(weights.size(), roles.size()); ++i)
     if ((roles[i] & model.fine_tuning.targets) != 0)
-      add_adapter(model, *weights[i], internal::tensor_names(model.family).transposed, op);
+      add_adapter(model, weights[i], internal::tensor_names(model.family).transposed, op);
 }
 
 // Of a product without weights to train the input is not wanted again; of everything before the first that

@@ -34,6 +34,8 @@ std::string_view name_of(BaseType type);              // "none" "int8" "nf4" "nf
 BaseType base_type_from_name(std::string_view name);  // throws UserError
 double base_bytes(BaseType type, DType storage);      // that a weight takes
 
+constexpr int kLargestAdapterRank = 1 << 16;  // that anybody may ask for
+
 struct FineTuning {
   int rank = 0;  // of the adapters (LoRA, arXiv 2106.09685); 0: there are none
   std::uint8_t targets = kAllProjections;
@@ -43,6 +45,7 @@ struct FineTuning {
   int frozen_layers = 0;           // the embedding and the first so many layers are left as they are
 
   bool any() const { return rank > 0 || frozen_layers > 0; }
+  double scale() const { return rank > 0 && alpha > 0 ? alpha / rank : 1; }  // of adapters' outputs
   bool operator==(const FineTuning&) const = default;
 };
 
