@@ -139,6 +139,7 @@ struct LowRankAdapter {
   int rank = 0;
   std::int64_t in = 0, out = 0;
   bool magnitude = false;  // DoRA: columns of the sum are scaled to trained lengths
+  int weight = 0;          // in Operator::frozen
 };
 
 // What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
@@ -152,9 +153,10 @@ struct Operator {
   int layer = -1;
   std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
-  std::vector<ParameterTensor> frozen;   // weights that training leaves as they are
-  BaseType base = BaseType::none;        // that frozen matrices are stored in
-  std::vector<LowRankAdapter> adapters;  // whose tensors `parameters` then are
+  std::vector<ParameterTensor> frozen;  // weights that training leaves as they are
+  BaseType base = BaseType::none;       // that frozen matrices are stored in
+  // Their tensors are then `parameters`: A, B and, of DoRA, the magnitudes, adapter after adapter.
+  std::vector<LowRankAdapter> adapters;
   // Whether the gradients of its inputs are wanted: not before the first operator that is trained.
   bool passes_gradient = true;
   std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
