@@ -52,6 +52,10 @@ std::string unknown_on_images(const Workload& workload) {
 std::string unknown_in(const Workload& workload, const Training& training) {
   if (!workload.transformer) return unknown_on_images(workload);
   const Transformer& t = *workload.transformer;
+  if (!t.unexecuted.empty()) return "its configuration says " + t.unexecuted.front();
+  if (!workload.ignored_keys.empty())
+    return "its configuration says '" + workload.ignored_keys.front() + "', which is not understood";
+  if (!t.learned_positions && t.head_dim > 256) return "its heads are wider than 256";
   if (t.state_space) return "it has state-space layers";
   if (!t.layer_pattern.empty()) return "its layers are not all attention and MLP";
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";

@@ -1,6 +1,7 @@
 #include "exec/math/layers.h"
 
 #include "base/error.h"
+#include "exec/math/rotary_angles.h"
 #include "program/operator_shard.h"
 
 namespace orrery::exec {
@@ -10,6 +11,7 @@ Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters,
     : Mathematics(plan, parameters, device, values, batch, static_cast<std::int64_t>(shard_of(plan).rows)),
       shard_(shard_of(plan)),
       model_(*plan.job->workload.transformer),
+      angles_(model_.learned_positions ? RotaryAngles{} : rotary_angles(model_, plan.job->training.seq_len)),
       tp_rank_(program.at.tp),
       cp_(plan.choices.cp),
       cp_rank_(program.at.cp),

@@ -114,6 +114,7 @@ class Layers final : public Mathematics {
 
   Shard shard_;
   const Transformer& model_;
+  RotaryAngles angles_;
   int tp_rank_;
   int cp_;
   int cp_rank_;

@@ -67,20 +67,16 @@ std::vector<Layers::Place> Layers::product_weights(const Linear& linear, std::ve
 }
 
 void Layers::rotate(float* qkv, bool inverse) const {
-  const int rotary_dim = model_.rotary_fraction > 0
-                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
-                             : model_.head_dim;
   AttentionSize size = attention_size();
   if (cp_ == 1) {
-    device_.rotary(size, qkv, rotary_dim, static_cast<float>(model_.rope_theta), inverse);
+    device_.rotary(size, qkv, angles_, inverse);
     return;
   }
   size.batch = 1;
   for (const Run& run : runs()) {
     size.seq = run.seq;
     size.first_position = run.position;
-    device_.rotary(size, qkv + run.row * size.qkv_columns(), rotary_dim,
-                   static_cast<float>(model_.rope_theta), inverse);
+    device_.rotary(size, qkv + run.row * size.qkv_columns(), angles_, inverse);
   }
 }
 

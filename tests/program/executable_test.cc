@@ -50,7 +50,8 @@ TEST_CASE("adapters are executed; what of them is not says so") {
   CHECK(refusal(tuning, 2, 0).find("`dora`") != std::string::npos);
 }
 
-TEST_CASE("frozen weights beside experts, experts with biases and heads of some tokens are planned, not executed") {
+TEST_CASE(
+    "frozen weights beside experts, experts with biases and heads of some tokens are planned, not executed") {
   const auto refusal = [](auto change) {
     auto job = make_job("mixtral-8x7b", "localhost", 1, 8, 128, "orrery");
     change(*job->workload.transformer);
@@ -59,6 +60,8 @@ TEST_CASE("frozen weights beside experts, experts with biases and heads of some 
   CHECK(refusal([](Transformer&) {}) == "");
   CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("not trained") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.unexecuted = {"jitter 0.1"}; }).find("jitter 0.1") !=
+        std::string::npos);
   CHECK(refusal([](Transformer& t) { t.masked_share = 0.1; }).find("share") != std::string::npos);
 }
 

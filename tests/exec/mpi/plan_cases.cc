@@ -534,7 +534,7 @@ std::vector<PlanCase> fine_tuning_cases() {
     PlanCase result{std::move(name), llama, c, Optimizer::momentum};
     result.model = [tuning](Transformer& t) { t.fine_tuning = tuning; };
     result.precision = precision;
-    result.learns = false;               // adapters this small, in twenty steps
+    result.learns = false;              // adapters this small, in twenty steps
     result.parameter_tolerance = 1e-4;  // B begins at zero: its norm is that of few steps
     return result;
   };
