@@ -79,6 +79,10 @@ class Interpreter {
   // What the optimizer counts beside its tensors: checkpoints keep it.
   std::int64_t updates() const { return updates_; }  // steps whose gradients were applied
   LossScaler scaler() const { return scaler_.value_or(LossScaler()); }
+  void set_optimizer(const OptimizerSettings& settings) {
+    parameters_.set_optimizer(settings);
+    clip_norm_ = settings.clip_norm;
+  }
   // Gradients that are not finite on any rank are not applied, and the step does not count as an update (fp16
   // does so by itself). Not with asynchronous servers.
   void skip_what_is_not_finite();
@@ -208,6 +212,7 @@ class Interpreter {
 
   DType type_;  // of activations
   std::optional<LossScaler> scaler_;
+  double clip_norm_ = OptimizerSettings().clip_norm;
   bool skips_ = false;        // gradients that are not finite
   std::int64_t updates_ = 0;  // steps whose gradients were applied
   StepRecorder recorder_;

@@ -101,6 +101,13 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
     throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
   if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
+  const Optimizer optimizer = plan.job->training.optimizer;
+  const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
+  if (!adam && (options.optimizer.weight_decay || options.optimizer.decay_matrices_only))
+    throw UserError(fmt::format("`weight_decay` with {}", name_of(optimizer)), "a plan with adam or adamw");
+  if (options.clip_norm && !plan.job->runtime.clip_gradients)
+    throw UserError("`clip_norm` under a runtime that does not clip gradients",
+                    "a plan of one whose profile says clip_gradients: true");
   if (options.skip_not_finite && plan.choices.asynchronous())
     throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
@@ -130,6 +137,9 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
   agree_on_parameters(program, parameters, device, control);
+  OptimizerSettings settings = options.optimizer;
+  settings.clip_norm = options.clip_norm.value_or(settings.clip_norm);
+  interpreter.set_optimizer(settings);
   if (options.skip_not_finite) interpreter.skip_what_is_not_finite();
   if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
@@ -141,8 +151,9 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     if (reference) paces.push_back(reference->pace(profile));
   };
   note_pace();
-  RankRun run(plan, interpreter, options.learning_rate, mine.first_step, options.steps,
-              clock_offset(control));
+  LearningRate rate = options.learning_rate;
+  rate.steps = options.steps;
+  RankRun run(plan, interpreter, rate, mine.first_step, options.steps, clock_offset(control));
   control.barrier();
   mine.begin_s = run.now_s();
   for (std::int64_t step = mine.first_step; step < options.steps;) {

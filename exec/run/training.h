@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "exec/communicators/communicator.h"
 #include "exec/data/data.h"
 #include "exec/device/device.h"
 #include "exec/state/learning_rate.h"
+#include "exec/state/optimizer_settings.h"
 #include "program/plan.h"
 
 namespace orrery::exec {
@@ -16,12 +18,15 @@ struct TrainingOptions {
   std::int64_t steps = 10;  // of the whole training: a restart runs what is left of them
   std::string data;  // text, or images (exec/data/image_data.h); empty: kDefaultText, or synthetic images
   LearningRate learning_rate;
-  std::string vocabulary;        // folder of a GPT-2 vocabulary; empty: a token is a byte
-  std::string json;              // file, "-" for stdout, empty for none
-  std::string timeline;          // file of a binary proto::Timeline
-  std::string trace;             // file of a Chrome trace
-  std::string backend = "auto";  // see exec/engine.h
-  std::string library;           // of the communicator, for the report
+  OptimizerSettings optimizer;
+  std::optional<double> clip_norm;    // asked for: refused where the plan's runtime does not clip
+  std::optional<std::uint64_t> seed;  // instead of the plan's
+  std::string vocabulary;             // folder of a GPT-2 vocabulary; empty: a token is a byte
+  std::string json;                   // file, "-" for stdout, empty for none
+  std::string timeline;               // file of a binary proto::Timeline
+  std::string trace;                  // file of a Chrome trace
+  std::string backend = "auto";       // see exec/engine.h
+  std::string library;                // of the communicator, for the report
   std::string checkpoint_folder;
   std::int64_t checkpoint_every = 0;  // steps; 0: never
   bool restart = false;               // from the newest whole checkpoint in the folder, where there is one

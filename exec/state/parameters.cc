@@ -10,9 +10,8 @@
 namespace orrery::exec {
 namespace {
 
-constexpr float kMomentum = 0.9F;
 // PyTorch's default for AdamW.
-constexpr float kWeightDecay = 0.01F;
+constexpr double kWeightDecay = 0.01;
 
 }  // namespace
 
@@ -233,18 +232,51 @@ void Parameters::update_bucket(int bucket, float* gradient, std::int64_t step, f
       device_->sgd(weight, gradient, count, rate);
       break;
     case Optimizer::momentum:
-      device_->momentum(weight, gradient, first_[at], count, rate, kMomentum);
+      device_->momentum(weight, gradient, first_[at], count, rate, static_cast<float>(settings_.momentum));
       break;
     case Optimizer::adam:
-    case Optimizer::adamw: {
-      AdamConstants constants;
-      constants.rate = rate;
-      constants.decoupled = optimizer_ == Optimizer::adamw;
-      constants.weight_decay = constants.decoupled ? kWeightDecay : 0;
-      device_->adam(weight, gradient, first_[at], second_[at], count, constants, step);
+    case Optimizer::adamw:
+      for (const Decaying& part : decaying(bucket)) {
+        const auto begin = static_cast<std::size_t>(part.begin);
+        device_->adam(weight + begin, gradient + begin, first_[at] + begin, second_[at] + begin,
+                      static_cast<std::size_t>(part.end - part.begin), adam_constants(part.decays), step);
+      }
       break;
-    }
   }
+}
+
+AdamConstants Parameters::adam_constants(bool decays) const {
+  AdamConstants constants;
+  constants.rate = static_cast<float>(rate_);
+  constants.beta1 = static_cast<float>(settings_.beta1);
+  constants.beta2 = static_cast<float>(settings_.beta2);
+  constants.epsilon = static_cast<float>(settings_.epsilon);
+  constants.decoupled = optimizer_ == Optimizer::adamw;
+  const double decay = settings_.weight_decay.value_or(constants.decoupled ? kWeightDecay : 0);
+  constants.weight_decay = decays ? static_cast<float>(decay) : 0;
+  return constants;
+}
+
+// Of this rank's part of the bucket, in order; tensors that decay alike are one run.
+std::vector<Parameters::Decaying> Parameters::decaying(int bucket) const {
+  const std::int64_t count = shard_elements(bucket), first = shard_begin(bucket);
+  if (!settings_.decay_matrices_only) return {{0, count, true}};
+  std::vector<Decaying> runs;
+  for (const HeldTensor& tensor : held_) {
+    if (tensor.bucket != bucket) continue;
+    const std::int64_t begin = std::max<std::int64_t>(tensor.offset - first, 0);
+    const std::int64_t end = std::min(tensor.offset + tensor.elements - first, count);
+    if (begin < end) runs.push_back({begin, end, tensor.shape.size() > 1});
+  }
+  std::sort(runs.begin(), runs.end(), [](const Decaying& a, const Decaying& b) { return a.begin < b.begin; });
+  std::vector<Decaying> joined;
+  for (const Decaying& run : runs) {
+    if (!joined.empty() && joined.back().decays == run.decays && joined.back().end == run.begin)
+      joined.back().end = run.end;
+    else
+      joined.push_back(run);
+  }
+  return joined;
 }
 
 void Parameters::publish(int bucket) {

@@ -12,6 +12,7 @@
 #include "exec/state/frozen_weights.h"
 #include "exec/state/held_tensor.h"
 #include "exec/state/initial_values.h"
+#include "exec/state/optimizer_settings.h"
 #include "program/plan.h"
 #include "program/program.h"
 #include "program/tensor_shard.h"
@@ -86,6 +87,8 @@ class Parameters {
   // The other way: the master of this rank's part is what stands in the weights.
   void take_weights(int bucket);
 
+  // Of the steps to come.
+  void set_optimizer(const OptimizerSettings& settings) { settings_ = settings; }
   double learning_rate() const { return rate_; }
   void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come
   const ShardPlace& place() const { return place_; }
@@ -97,6 +100,13 @@ class Parameters {
   void initialise(const Plan& plan, const HeldTensor& tensor);
   void begin_magnitudes(const Plan& plan, const HeldTensor& tensor);
   void begin_with(const HeldTensor& tensor, const std::vector<float>& values);
+  // Elements of this rank's part of a bucket.
+  struct Decaying {
+    std::int64_t begin = 0, end = 0;
+    bool decays = true;
+  };
+  std::vector<Decaying> decaying(int bucket) const;
+  AdamConstants adam_constants(bool decays) const;
   Part owned_part(const HeldTensor& tensor) const;  // of the shard
   bool answers(const Plan& plan, int bucket) const;
 
@@ -107,6 +117,7 @@ class Parameters {
   bool experts_by_rows_ = false;  // tensor ranks that do not share experts have rows of their own
   bool shares_samples_ = false;   // tensor ranks: what they hold whole is in the bucket's group, too
   double rate_;
+  OptimizerSettings settings_;
   std::vector<HeldTensor> held_;
   std::optional<FrozenWeights> frozen_;
   const std::vector<Operator>* operators_ = nullptr;
