@@ -98,7 +98,7 @@ Setting amount_option(Option option, std::optional<double>& value) {
 }
 
 std::optional<std::int64_t> read_count(const std::string& text, const Counts& counts) {
-  const auto number = parse_whole(text);
+  const auto number = parse_count(text, counts.k);
   return number && *number >= counts.least && *number <= counts.most ? number : std::nullopt;
 }
 

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/parse.h"
+
 namespace orrery {
 
 struct Option {
@@ -61,6 +63,7 @@ Setting amount_option(Option option, std::optional<double>& value);  // base/par
 // A whole number.
 struct Counts {
   std::int64_t least = 1, most = 1 << 24;  // by default of anything that a machine has
+  int k = 1000;  // what a suffix k means; 1024: of tokens in a sequence and samples in a batch
 };
 std::optional<std::int64_t> read_count(const std::string& text, const Counts& counts);
 std::string range_of(const Counts& counts);
@@ -93,11 +96,11 @@ Setting number_option(Option option, Value& value, const Numbers& numbers = {}) 
           }};
 }
 
-// One of an enumeration's names; `from_name` throws UserError on another.
+// One of an enumeration's names, in any case; `from_name` throws UserError on another.
 template <typename Value, typename FromName>
 Setting name_option(Option option, Value& value, FromName from_name) {
   return {std::move(option), [&value, from_name](const std::string& text) {
-            value = from_name(text);
+            value = from_name(lower_case(text));
             return true;
           }};
 }

@@ -62,6 +62,23 @@ std::optional<double> parse_bytes(std::string_view text) {
   return suffix.empty() && std::isfinite(bytes) ? std::optional(bytes) : std::nullopt;
 }
 
+std::optional<std::int64_t> parse_count(std::string_view text, int k) {
+  if (const auto plain = parse_whole(text)) return plain;
+  constexpr double kMost = 1e18;
+  const auto found = leading<double>(text);
+  if (!found || found->second.size() != 1) return {};
+  const double unit = scale("kmgt", found->second[0], k);
+  const double value = found->first * unit;
+  if (unit == 1 || !(std::abs(value) <= kMost) || value != std::floor(value)) return {};
+  return static_cast<std::int64_t>(value);
+}
+
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = lower(c);
+  return result;
+}
+
 std::optional<double> parse_amount(std::string_view text) {
   constexpr double kMost = 1e18;  // counts stay exact enough, and whole steps within 64 bits
   const auto found = leading<double>(text);

@@ -12,6 +12,9 @@ namespace orrery {
 std::optional<std::int64_t> parse_whole(std::string_view text);
 std::optional<double> parse_number(std::string_view text);  // finite
 std::optional<bool> parse_switch(std::string_view text);    // "on" or "off"
+// A whole number with an optional suffix k, M, G, T in powers of `k`, 1000 or 1024: "8k", "1.5M".
+std::optional<std::int64_t> parse_count(std::string_view text, int k);
+std::string lower_case(std::string_view text);  // of ASCII
 // From 0, with an optional suffix K, M, G, T (binary, "KiB" and "B" too).
 std::optional<double> parse_bytes(std::string_view text);
 // A number of things from 1 to 1e18 with an optional suffix k, M, B (or G), T (SI): "15T", "300e9".

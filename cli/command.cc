@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "cli/version.h"
 
 namespace orrery::cli {
@@ -87,6 +88,36 @@ int run(const Verb& verb) {
   }
 }
 
+std::vector<std::string> names_of(const std::vector<Command>& commands) {
+  std::vector<std::string> names;
+  for (const Command& command : commands)
+    if (!command.hidden) names.emplace_back(command.name);
+  return names;
+}
+
+std::vector<std::string> flags_of(const Command& command) {
+  std::vector<std::string> flags = {"--help"};
+  for (const Setting& setting : command.settings)
+    if (!setting.option.positional) flags.push_back(setting.option.flag());
+  return flags;
+}
+
+// The first of the words that looks like an option and is none.
+const std::string* unknown_flag(const Command& command, const std::vector<std::string>& words) {
+  const std::vector<std::string> flags = flags_of(command);
+  for (const std::string& word : words)
+    if (word.starts_with("--") && word.size() > 2 &&
+        std::find(flags.begin(), flags.end(), word.substr(0, word.find('='))) == flags.end())
+      return &word;
+  return nullptr;
+}
+
+// A verb has dozens: all of them are --help's business.
+std::string near_flags(const Command& command, const std::string& flag) {
+  const std::string near = suggestion(flag.substr(0, flag.find('=')), flags_of(command));
+  return near.starts_with("did you mean") ? near : fmt::format("see orrery {} --help", command.name);
+}
+
 }  // namespace
 
 Option& Command::option(std::string_view key) {
@@ -116,6 +147,13 @@ int run(const std::vector<Command>& commands, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const auto verb = parsed();
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (verb == verbs.end() && !words.empty() && !words.front().starts_with("-"))
+      throw UserError(fmt::format("no verb '{}'", words.front()),
+                      suggestion(words.front(), names_of(commands)));
+    if (verb != verbs.end())
+      if (const std::string* unknown = unknown_flag(*verb->command, words))
+        throw UserError(fmt::format("no option {}", *unknown), near_flags(*verb->command, *unknown));
     throw UserError(error.what(), verb == verbs.end()
                                       ? "see orrery --help"
                                       : fmt::format("see orrery {} --help", verb->command->name));

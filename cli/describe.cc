@@ -88,7 +88,7 @@ Command describe_command() {
                      .unit = "TOKENS",
                      .help = "tokens a sequence",
                      .fallback = "the workload's own"},
-                    options->seq_len, {1, 1 << 24}),
+                    options->seq_len, {1, 1 << 24, 1024}),
        name_option({.key = "precision",
                     .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
                     .help = "in which weights and outputs are counted",

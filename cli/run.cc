@@ -90,8 +90,8 @@ Setting word_passed_on(Option option, std::string& value, std::vector<std::strin
   option.unit = fmt::format("{}", fmt::join(words, "|"));
   option.range = fmt::format("one of {}", fmt::join(words, ", "));
   return {std::move(option), [&value, words = std::move(words)](const std::string& text) {
-            value = text;
-            return std::find(words.begin(), words.end(), text) != words.end();
+            value = lower_case(text);
+            return std::find(words.begin(), words.end(), value) != words.end();
           }};
 }
 

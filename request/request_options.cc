@@ -73,12 +73,12 @@ void add_training(Request& request, std::vector<Setting>& all) {
                       default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
                       default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
-  all.push_back(count_option(
-      training("global_batch", "N", "sequences (or samples) a step", "1 sequence, or 32 samples, a device"),
-      request.global_batch, {1, kMostSamples}));
-  all.push_back(count_option(
-      training("seq_len", "N", "tokens a sequence", "the workload's own; unused by models without sequences"),
-      request.seq_len));
+  all.push_back(count_option(training("global_batch", "N", "sequences (or samples) a step; 2k is 2,048",
+                                      "1 sequence, or 32 samples, a device"),
+                             request.global_batch, {1, kMostSamples, 1024}));
+  all.push_back(count_option(training("seq_len", "N", "tokens a sequence; 8k is 8,192",
+                                      "the workload's own; unused by models without sequences"),
+                             request.seq_len, {1, 1 << 24, 1024}));
   all.push_back(
       bytes_option(training("sample_bytes", "B",
                             "bytes of a sample on the nodes' storage, read a step ahead; K, M, G are binary",

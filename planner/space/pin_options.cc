@@ -87,7 +87,7 @@ PinOption name(Option option, Pin<Enum> pin, Enum Choices::*choice, Enum (*from_
   std::vector<PlanField> fields = {field(option.key, choice)};
   return {std::move(option),
           [pin, from_name](Pins& pins, const std::string& text) {
-            pins.*pin = from_name(text);
+            pins.*pin = from_name(lower_case(text));
             return true;
           },
           take(pin), hold(pin, choice, meant), std::move(fields)};
@@ -132,7 +132,7 @@ bool read_recompute(Pins& pins, const std::string& text) {
     pins.recompute = Recompute::full;
     pins.recompute_layers = static_cast<int>(*layers);
   } else {
-    pins.recompute = recompute_from_name(text);
+    pins.recompute = recompute_from_name(lower_case(text));
     pins.recompute_layers = 0;
   }
   return true;
@@ -250,7 +250,7 @@ bool read_compression(Pins& pins, const std::string& text) {
     pins.grad_compression = Compression::topk;
     pins.topk_ratio = ratio;
   } else {
-    pins.grad_compression = compression_from_name(text);
+    pins.grad_compression = compression_from_name(lower_case(text));
     pins.topk_ratio.reset();
   }
   return true;

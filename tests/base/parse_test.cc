@@ -30,6 +30,13 @@ TEST_CASE("bytes are binary, amounts are decimal") {
   CHECK(parse_amount("3b") == 3e9);
   CHECK(parse_amount("3G") == 3e9);
   CHECK(parse_amount("300e9") == 300e9);
+  CHECK(parse_count("8k", 1024) == 8192);
+  CHECK(parse_count("8K", 1000) == 8000);
+  CHECK(parse_count("1.5M", 1000) == 1500000);
+  CHECK(parse_count("-3", 1000) == -3);
+  for (const char* bad : {"", "k", "1.3k", "8kB", "8x", "1e300G", "nank"})
+    CHECK_FALSE(parse_count(bad, 1024));
+  CHECK(lower_case("1F1B") == "1f1b");
   for (const char* bad : {"", "0", "0.5", "-1k", "2kB", "1e19", "5x"}) CHECK_FALSE(parse_amount(bad));
 }
 

@@ -9,6 +9,7 @@ TEST_CASE("near names are suggested, nearest first") {
   CHECK(suggestion("dgx-a10", known) == "did you mean 'dgx-a100' or 'dgx-h100'?");
   CHECK(suggestion("DGX-H100", known) == "did you mean 'dgx-h100' or 'dgx-a100'?");
   CHECK(suggestion("local", known) == "did you mean 'localhost'?");
+  CHECK(suggestion("paln", {"plan", "catalog"}) == "did you mean 'plan'?");
   CHECK(suggestion("t", known) == "did you mean 't4'?");
 }
 

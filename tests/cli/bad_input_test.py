@@ -1,4 +1,5 @@
 """Bad input: one line, exit code 2, and no file left behind."""
+import json
 import unittest
 
 from orrery_case import OrreryCase
@@ -225,6 +226,25 @@ class NoAnswer(OrreryCase):
         self.refused("plan", "gpt2-xl", "v100-ib100", "--nodes", "2", "--micro-batch", "64", "--recompute", "none",
                      "--attention", "unfused", "--global-batch", "128", "--precision", "fp32", code=3,
                      says="without --micro-batch")
+
+    def test_misspelt_words_meet_what_was_meant(self):
+        self.refused("paln", "gpt2", "dgx-a100", says="no verb 'paln' (did you mean 'plan'?)")
+        self.refused("plan", "gpt2", "dgx-a100", "--nods", "2", says="no option --nods (did you mean '--nodes'")
+        self.refused("plan", "gtp2", "dgx-a100", says="no workload 'gtp2' (did you mean 'gpt2'")
+        self.refused("plan", "gpt2", "dgx-a10", says="did you mean 'dgx-a100'")
+        self.refused("plan", "gpt2", "dgx-a100", "--entirely-else", "2", says="see orrery plan --help")
+        self.refused("frobnicate", says="no verb 'frobnicate'")
+
+    def test_values_in_any_case_and_counts_with_suffixes(self):
+        small = ["plan", "gpt2", "dgx-a100", "--gpus", "2", "--budget", "0.1", "--json", "-"]
+        plain = json.loads(self.done(*small, "--global-batch", "1024", "--seq-len", "512", "--precision", "bf16",
+                                     "--schedule", "1f1b"))
+        same = json.loads(self.done(*small, "--global-batch", "1k", "--seq-len", "0.5k", "--precision", "BF16",
+                                    "--schedule", "1F1B"))
+        for answer in (plain, same):
+            answer.pop("search_s")
+        self.assertEqual(plain, same)
+        self.refused(*small[:-2], "--seq-len", "1.3k", says="--seq-len 1.3k (expected a whole number")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/suggest.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
 #include "workloads/readers/builtin_graphs.h"
@@ -88,6 +89,8 @@ Workload load_workload(const std::string& file_or_name) {
   if (looks_like_file || std::filesystem::exists(path, error)) return load_file(path);
   std::vector<std::string> names;
   for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);
+  const std::string near = suggestion(file_or_name, names);
+  if (near.starts_with("did you mean")) throw UserError(fmt::format("no workload '{}'", file_or_name), near);
   throw UserError(
       fmt::format("no workload '{}'", file_or_name),
       fmt::format("expected a config.json, an .onnx, a .textproto, or one of {}", fmt::join(names, " ")));
