@@ -15,7 +15,8 @@ namespace {
 struct Options {
   std::string plan, backend = "auto", data, trace, json;
   std::string vocabulary, checkpoint_folder, init, save;
-  std::optional<int> steps, checkpoint_every;
+  std::optional<int> steps, checkpoint_every, restart_from;
+  std::string on_nan;
   bool restart = false;
   std::string learning_rate, base_batch, warmup_steps;  // as given: the executor reads them
   std::string mpi;
@@ -41,6 +42,8 @@ int run(const Options& options) {
   pass("--checkpoint-dir", options.checkpoint_folder);
   if (options.checkpoint_every) pass("--checkpoint-every", std::to_string(*options.checkpoint_every));
   if (options.restart) arguments.emplace_back("--restart");
+  if (options.restart_from) pass("--restart-from", std::to_string(*options.restart_from));
+  pass("--on-nan", options.on_nan);
   pass("--init", options.init);
   pass("--save", options.save);
   const int ranks = plan.choices.world();
@@ -106,6 +109,17 @@ void add_checkpoint_options(Command& command, Options& options) {
                      .help = "go on from the folder's newest checkpoint, under this plan or another; --steps "
                              "counts from the beginning"},
                     options.restart));
+  command.add(count_option({.key = "restart_from",
+                            .unit = "STEP",
+                            .help = "go on from the folder's checkpoint after so many steps, and no other",
+                            .fallback = "the newest that is whole, with --restart"},
+                           options.restart_from, {0, kMostSteps}));
+  command.add(
+      text_option({.key = "on_nan",
+                   .unit = "stop|skip",
+                   .help = "where the loss is not finite: end the run, or leave the update out and count it",
+                   .fallback = "stop"},
+                  options.on_nan));
   command.add(
       text_option({.key = "init",
                    .unit = "FILE|FOLDER",

@@ -139,6 +139,14 @@ int main(int argc, char** argv) {
                        "Folder of checkpoints, seen by every rank");
   run_verb->add_option("--checkpoint-every", training.checkpoint_every, "Write one after so many steps");
   run_verb->add_flag("--restart", training.restart, "Go on from the newest checkpoint, where there is one");
+  run_verb
+      ->add_option("--restart-from", training.restart_from, "Go on from the checkpoint after so many steps")
+      ->check(CLI::NonNegativeNumber);
+  run_verb
+      ->add_option_function<std::string>(
+          "--on-nan", [&training](const std::string& what) { training.skip_not_finite = what == "skip"; },
+          "What a loss that is not finite does: stop, or skip the update")
+      ->check(CLI::IsMember({"stop", "skip"}));
   run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
   run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
   run_verb->add_option("--timeline", training.timeline,

@@ -229,6 +229,8 @@ void Interpreter::optimizer(int begin, int end) {
     const bool finite = gradients_are_finite();
     scaler_->update(finite);
     if (!finite) return;
+  } else if (skips_ && !gradients_are_finite()) {
+    return;
   }
   float scale = unscaled;
   if (plan_.job->runtime.clip_gradients) {

@@ -24,9 +24,12 @@ struct TrainingOptions {
   std::string library;           // of the communicator, for the report
   std::string checkpoint_folder;
   std::int64_t checkpoint_every = 0;  // steps; 0: never
-  bool restart = false;               // from the newest checkpoint in the folder, where there is one
-  std::string init;                   // safetensors to start from; empty: seeded
-  std::string save;                   // safetensors to write at the end; empty: none
+  bool restart = false;               // from the newest whole checkpoint in the folder, where there is one
+  std::int64_t restart_from = -1;     // from the one after so many steps, and no other; -1: not asked for
+  bool skip_not_finite =
+      false;          // updates by gradients that are not finite; else a loss that is not ends the run
+  std::string init;   // safetensors to start from; empty: seeded
+  std::string save;   // safetensors to write at the end; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
 };
 
