@@ -31,8 +31,9 @@ constexpr double kMostTimesParameters = 2, kMostTimesMemory = 4;
 // What a factor of e is worth beside one of the model's size.
 constexpr double kOfSequences = 0.25, kOfDevices = 0.1, kOfMemory = 0.5;
 
-// Recipes so much farther than the nearest count as near; the one that suits best is told of.
-constexpr double kAsNear = 0.25;
+// Recipes so much farther than the nearest count as near; the one that suits best is told of. One for half
+// the devices (0.07) is not.
+constexpr double kAsNear = 0.05;
 
 double apart(double a, double b) {
   return std::abs(std::log(a / b));
@@ -43,9 +44,12 @@ std::optional<double> distance(const proto::Recipe& recipe, const Job& job) {
   const Workload& model = job.workload;
   const bool experts = model.transformer && model.transformer->moe;
   const bool sequences = job.training.seq_len > 0;
-  if (recipe.experts() != experts || recipe.sequences() != sequences) return {};
+  const bool state_space = model.transformer && model.transformer->state_space;
+  if (recipe.experts() != experts || recipe.sequences() != sequences || recipe.state_space() != state_space)
+    return {};
   const double size = apart(recipe.parameters(), static_cast<double>(model.parameters()));
   const DeviceProfile& device = job.cluster.profiles[job.cluster.groups.front().node.profile];
+  if (!recipe.vendor().empty() && recipe.vendor() != device.vendor) return {};
   if (device.kind != DeviceKind::gpu)
     return size <= std::log(kMostTimesParameters) ? std::optional(size) : std::nullopt;
   const double memory = apart(recipe.device_bytes(), device.memory_bytes);

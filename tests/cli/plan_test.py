@@ -160,11 +160,16 @@ class Plan(OrreryCase):
         self.assertIn("no zero-bubble schedule", answer.stderr)
         self.assertIn("no zero-bubble schedule", self.parse(answer.stdout)["warnings"][0])
         self.assertEqual(self.json(*pinned, "--any-runtime")["plans"][0]["schedule"], "zero-bubble")
-        known = self.json("plan", "gpt2", "dgx-a100", "--gpus", "8", "--seq-len", "1024", "--global-batch", "96")["known_recipe"]
+        known = self.json("plan", "gpt2", "dgx-a100-40g", "--gpus", "8", "--seq-len", "1024", "--global-batch", "96")["known_recipe"]
         self.assertEqual((known["dp"], known["micro_batch"], known["zero"]), (8, 12, 0))
         self.assertIn("nanoGPT", known["name"])
         self.assertTrue(known["source"])
         self.assertGreater(known["step_time_s"], 0)
+        on_tpu = self.json("plan", "llama2-7b", "tpu-v5p-8x8x8", "--gpus", "64", "--global-batch", "256")["known_recipe"]
+        self.assertIn("TPU", on_tpu["name"])
+        self.assertEqual((on_tpu["dp"], on_tpu["zero"]), (64, 3))
+        on_gpu = self.json("plan", "llama2-7b", "dgx-a100", "--nodes", "8", "--global-batch", "256")["known_recipe"]
+        self.assertNotIn("TPU", on_gpu["name"])
 
     def test_unlike_devices_take_shares_by_their_speed(self):
         cluster = DATA / "clusters" / "h100-a100.textproto"

@@ -90,7 +90,7 @@ TEST_CASE("known recipes are found by size, experts and machine, and fitted to t
   CHECK_THAT(llama->name, Catch::Contains("70B"));
   CHECK(llama->candidate.choices.world() == 64);
   CHECK_FALSE(recipe(make_job("vgg16", "v100-ib100", 2, 64, 0)));  // five times the nearest's parameters
-  const SearchResult result = planner::search(make_job("gpt2", "dgx-a100", 8, 96, 1024), {}, {});
+  const SearchResult result = planner::search(make_job("gpt2", "dgx-a100-40g", 8, 96, 1024), {}, {});
   REQUIRE(result.known_recipe);
   CHECK(result.known_recipe->evaluation.plan.choices.dp == 8);
   CHECK(result.known_recipe->evaluation.plan.choices.zero == 0);
