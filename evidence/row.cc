@@ -128,6 +128,7 @@ void change(const std::vector<std::string>& changes, Choices* choices) {
   for (const std::string& text : changes) merge_textproto(text, "a rule's plan", &message);
   choices->zero = message.zero();
   if (!message.recompute().empty()) choices->recompute = recompute_from_name(message.recompute());
+  if (message.recompute_layers() > 0) choices->recompute_layers = message.recompute_layers();
   if (message.shard_group() > 0) choices->shard_group = message.shard_group();
 }
 

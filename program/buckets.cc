@@ -221,7 +221,8 @@ HeldParameters held_frozen(const Plan& plan, const Shard& shard, bool experts_ap
       const ParameterTensor& tensor = op.frozen[p];
       if (!tensor.tied_to.empty() && plan.choices.pp == 1) continue;
       if ((tensor.expert && experts_apart) != apart) continue;
-      const auto elements = static_cast<std::int64_t>(std::ceil(frozen_bytes(op, tensor, shard) / unit));
+      const auto elements =
+          static_cast<std::int64_t>(std::ceil(frozen_bytes(op, tensor, shard, plan.job->runtime) / unit));
       held.parameters.push_back({{static_cast<int>(i), static_cast<int>(p)}, elements, false});
       layers.push_back(op.layer);
     }

@@ -25,9 +25,13 @@ double local_matrices(const Operator& op, const Shard& shard) {
 
 }  // namespace
 
-double frozen_bytes(const Operator& op, const ParameterTensor& tensor, const Shard& shard) {
-  return static_cast<double>(local_elements(tensor, shard)) *
-         element_bytes(op, tensor, storage_type(shard.precision));
+double frozen_bytes(const Operator& op, const ParameterTensor& tensor, const Shard& shard,
+                    const RuntimeProfile& runtime) {
+  const DType product = product_type(op.kind, shard.precision);
+  const bool narrow = runtime.narrow_frozen_weights && is_matrix(tensor) && is_narrow(product);
+  const double element = narrow ? std::max(1.0, packed_bytes_of(product))
+                                : element_bytes(op, tensor, storage_type(shard.precision));
+  return static_cast<double>(local_elements(tensor, shard)) * element;
 }
 
 double dequantised_bytes(const Operator& op, const Shard& shard) {

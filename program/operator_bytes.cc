@@ -1,6 +1,7 @@
 // Bytes of outputs and of what the backward pass needs: Korthikanti et al., arXiv 2205.05198, section 4.
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "program/operator_shard.h"
 #include "program/operator_work.h"
@@ -27,7 +28,7 @@ bool of_transformers(OperatorKind kind) {
 
 // The operator's input as it is kept: a column-split operator needs the whole row but keeps its sequence
 // shard.
-double kept_input_bytes(const Operator& op, const Shard& shard) {
+double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
   if (!op.keeps_input) return 0;
   const DType type = product_type(op.kind, shard.precision);
   const double element = is_narrow(type) ? packed_bytes_of(type) : bytes_of(storage_type(shard.precision));
@@ -56,8 +57,9 @@ double kept_input_bytes(const Operator& op, const Shard& shard) {
       return local_rows(op, shard) * in / output_split(op, shard) * element;
     }
     case OperatorKind::combine:
-      // The experts' outputs, for the gradient of their weights: of all ranks that share the experts, for
-      // Megatron-Core weighs inside them.
+      // The experts' outputs, for the gradient of their weights: of all ranks that share the experts. Where
+      // the weights are applied with the activation (weighted_swiglu), nothing reads them again.
+      if (runtime.eager_experts || runtime.fused_experts) return 0;
       return local_rows(op, shard) * gathered_ranks(shard) * static_cast<double>(op.output_elements) *
              std::max(1, op.active_experts) * element;
     default:
@@ -90,15 +92,22 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
     case OperatorKind::loss: {
       // The softmax of the logits in fp32; a fused loss keeps the logits as they are.
       const double logits = op.vector_elements > 0 ? op.vector_elements / 2 / shard.tp : 0;
-      return shard.rows * logits * (runtime.fused_loss ? element : 4);
+      return shard.rows * logits * (runtime.fused_loss ? element : 4) / std::max(1, runtime.loss_chunks);
     }
     default:
       return 0;
   }
 }
 
-// The attention core's own: scores after softmax, dropout's mask and output; or a fused kernel's row sums.
+// What an operator keeps for itself, and forgets where it is brought back. The attention core: scores after
+// softmax, dropout's mask and output; or a fused kernel's row sums. Experts' plain activation, where the
+// routing weights are applied to it: what it puts out, for their gradient (Megatron-Core's
+// transformer/mlp.py, per_token_scale); gated ones do both in one kernel.
 double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
+  if (op.kind == OperatorKind::activation) {
+    const bool weighed = op.experts > 0 && (runtime.eager_experts || runtime.fused_experts);
+    return weighed && !shard.gated_experts ? output_bytes(op, shard) : 0;
+  }
   if (op.kind != OperatorKind::attention || !op.attention) return 0;
   const double element = bytes_of(storage_type(shard.precision));
   const double heads = local_attention(*op.attention, shard).heads;
@@ -107,6 +116,13 @@ double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& 
 }
 
 }  // namespace
+
+double largest_local_tensor(const Operator& op, const Shard& shard) {
+  double largest = 0;
+  for (const ParameterTensor& tensor : op.parameters)
+    largest = std::max(largest, static_cast<double>(local_elements(tensor, shard)));
+  return largest;
+}
 
 double output_bytes(const Operator& op, const Shard& shard) {
   const double element = on_logits(op.kind) ? 4 : bytes_of(storage_type(shard.precision));
@@ -122,8 +138,81 @@ double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile&
     const double element = bytes_of(storage_type(shard.precision));
     return local_rows(op, shard) * static_cast<double>(op.saved_elements) / output_split(op, shard) * element;
   }
-  return kept_input_bytes(op, shard) + kept_extra_bytes(op, shard, runtime) + core_bytes(op, shard, runtime) +
-         adapter_saved_bytes(op, shard);
+  return kept_input_bytes(op, shard, runtime) + kept_extra_bytes(op, shard, runtime) +
+         core_bytes(op, shard, runtime) + adapter_saved_bytes(op, shard);
+}
+
+namespace {
+
+bool names_module(const RuntimeProfile& runtime, std::string_view module) {
+  const std::string_view all = runtime.selective_modules.empty()
+                                   ? std::string_view("core_attn")
+                                   : std::string_view(runtime.selective_modules);
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = std::min(all.find(',', at), all.size());
+    if (all.substr(at, end - at) == module) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+// Behind the layer's core (attention or scan) and its output's product, or in a layer without a core.
+bool of_mlp(const std::vector<Operator>& operators, int i) {
+  const Operator& op = operators[static_cast<std::size_t>(i)];
+  if (op.layer < 0 || op.kind == OperatorKind::norm || op.kind == OperatorKind::residual) return false;
+  for (int before = i; before >= 0 && operators[static_cast<std::size_t>(before)].layer == op.layer;
+       --before) {
+    const OperatorKind kind = operators[static_cast<std::size_t>(before)].kind;
+    if (kind != OperatorKind::attention && kind != OperatorKind::scan) continue;
+    return before != i && (op.inputs.empty() || op.inputs.front() != before);
+  }
+  // In front of the core, or in a layer that has none.
+  for (std::size_t behind = static_cast<std::size_t>(i) + 1;
+       behind < operators.size() && operators[behind].layer == op.layer; ++behind)
+    if (operators[behind].kind == OperatorKind::attention || operators[behind].kind == OperatorKind::scan)
+      return false;
+  return true;
+}
+
+bool routes(const std::vector<Operator>& operators, int i) {
+  const int layer = operators[static_cast<std::size_t>(i)].layer;
+  int begin = i;
+  while (begin > 0 && operators[static_cast<std::size_t>(begin) - 1].layer == layer) --begin;
+  for (std::size_t at = static_cast<std::size_t>(begin);
+       at < operators.size() && operators[at].layer == layer; ++at)
+    if (operators[at].kind == OperatorKind::router) return true;
+  return false;
+}
+
+// A product that reads a norm that reads a product: latent attention's way up.
+bool leads_out_of_latent(const std::vector<Operator>& operators, const Operator& op) {
+  if (op.kind != OperatorKind::linear || op.inputs.empty()) return false;
+  const Operator& norm = operators[static_cast<std::size_t>(op.inputs.front())];
+  return norm.kind == OperatorKind::norm && !norm.inputs.empty() &&
+         operators[static_cast<std::size_t>(norm.inputs.front())].kind == OperatorKind::linear;
+}
+
+}  // namespace
+
+bool brought_back(const std::vector<Operator>& operators, int i, const RuntimeProfile& runtime) {
+  const Operator& op = operators[static_cast<std::size_t>(i)];
+  if (op.layer < 0) return false;
+  switch (op.kind) {
+    case OperatorKind::attention:
+      return names_module(runtime, "core_attn");
+    case OperatorKind::norm:
+      return names_module(runtime, "layernorm");
+    case OperatorKind::activation:
+      if (names_module(runtime, op.experts > 0 ? "moe_act" : "mlp_act")) return true;
+      break;
+    case OperatorKind::linear:
+      if (names_module(runtime, "mla_up_proj") && leads_out_of_latent(operators, op)) return true;
+      break;
+    default:
+      break;
+  }
+  const bool dense = names_module(runtime, "mlp"), experts = names_module(runtime, "moe");
+  return (dense || experts) && of_mlp(operators, i) && (routes(operators, i) ? experts : dense);
 }
 
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
@@ -134,14 +223,21 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
     const Operator& op = operators[i];
     if (!works_backward(op)) continue;
     if (of_transformers(op.kind)) {
-      const double input = kept_input_bytes(op, shard);
+      // What was brought back a moment ago was not kept; but for a core's output, which is what it hands on.
+      const bool again = selective && !op.inputs.empty() && op.inputs.front() >= begin &&
+                         operators[op.inputs.front()].kind != OperatorKind::attention &&
+                         brought_back(operators, op.inputs.front(), runtime);
+      const bool core = op.kind == OperatorKind::attention;
+      const double input = again ? 0 : kept_input_bytes(op, shard, runtime);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
       const bool product = op.kind == OperatorKind::linear || op.kind == OperatorKind::router;
       const bool counted =
           product && input > 0 && !op.inputs.empty() && !kept.insert(op.inputs.front()).second;
       if (!counted) total += input;
-      total += kept_extra_bytes(op, shard, runtime) + adapter_saved_bytes(op, shard);
-      if (!selective) total += core_bytes(op, shard, runtime);
+      // An attention core's queries, keys and values are what its inputs put out.
+      if (!again || !core) total += kept_extra_bytes(op, shard, runtime);
+      total += adapter_saved_bytes(op, shard);
+      if (!selective || !brought_back(operators, i, runtime)) total += core_bytes(op, shard, runtime);
       continue;
     }
     total += saved_bytes(op, shard, runtime);

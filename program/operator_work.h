@@ -84,18 +84,24 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
 // backward needs it (transformer operators; general graphs: what is beyond the input).
 double output_bytes(const Operator& op, const Shard& shard);
 double saved_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
+// Whether selective recomputation runs operator `i` again before its backward pass (RuntimeProfile's
+// selective_modules): what it puts out is then not kept for those behind it.
+bool brought_back(const std::vector<Operator>& operators, int i, const RuntimeProfile& runtime);
 // The same over operators [begin, end) with tensors that several operators keep counted once, and without
-// what selective recomputation brings back (the attention core's scores, softmax and mask).
+// what selective recomputation brings back (the attention core's: scores, softmax and mask).
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
                    const Shard& shard, const RuntimeProfile& runtime);
 
 // Of what is frozen (workloads/fine_tuning.h): bytes of a rank's part of a tensor as it is stored; of the
 // operator's largest quantised matrix once it is turned back for a product; of what adapters keep for the
 // backward pass beyond their inputs.
-double frozen_bytes(const Operator& op, const ParameterTensor& tensor, const Shard& shard);
+double frozen_bytes(const Operator& op, const ParameterTensor& tensor, const Shard& shard,
+                    const RuntimeProfile& runtime);
 double dequantised_bytes(const Operator& op, const Shard& shard);
 double adapter_saved_bytes(const Operator& op, const Shard& shard);
 
+// Elements of the largest of the operator's tensors, of what one rank holds of it (before ZeRO).
+double largest_local_tensor(const Operator& op, const Shard& shard);
 // Elements of the operator's parameters that one rank holds (before ZeRO). A vocabulary that `tp` does not
 // divide is padded to the next multiple, as every rank holds ceil(vocab / tp) rows; tied aliases count 0.
 std::int64_t local_parameters(const Operator& op, const Shard& shard);

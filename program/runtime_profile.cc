@@ -35,6 +35,15 @@ class Accepted {
     if (value.empty()) fail(field, "is missing", "a runtime profile's name");
     return value;
   }
+  const std::string& modules(const char* field, const std::string& value) const {
+    for (std::string_view rest = value; !rest.empty();) {
+      const std::string_view name = rest.substr(0, rest.find(','));
+      if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) == kSelectiveModules.end())
+        fail(field, fmt::format("names '{}'", name), fmt::format("{}", fmt::join(kSelectiveModules, ", ")));
+      rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    }
+    return value;
+  }
   double at_least_zero(const char* field, double value) const {
     if (!std::isfinite(value) || value < 0)
       fail(field, "is not a number of at least 0", "a finite number >= 0");

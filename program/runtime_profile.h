@@ -2,6 +2,7 @@
 // in memory. proto/runtime_profile.proto says what each field means, its unit, and which scalars are fitted.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,7 @@ class FieldCheck;
 // follow from them. Columns: type, name, the value in a profile that C++ makes from nothing, and what a file
 // may say; what a file leaves out is false, 0 or empty there, whatever C++ begins with.
 // - any: whatever the type holds. named: not empty.
+// - modules: what selective recomputation can bring back, by commas.
 // - at_least_zero: a finite number >= 0. fraction: 0 to 1. count: 0 and up. zero_stage: 0 to 3.
 // - factor: on what the device's or the fabric's model says, up to 2; 0 stands for 1. An "efficiency" above 1
 //   says that this framework's kernels are faster than those that the model was fitted to.
@@ -65,12 +67,24 @@ class FieldCheck;
   FIELD(bool, gathered_weights_only, false, any) \
   FIELD(bool, pipeline_keeps_gathered, false, any) \
   FIELD(bool, selective_keeps_products, false, any) \
+  FIELD(std::string, selective_modules, {}, modules) \
   FIELD(bool, bf16_gradient_copy, false, any) \
   FIELD(bool, fused_normalization, false, any) \
   FIELD(double, update_gradient_bytes, 0, at_least_zero) \
   FIELD(double, workspace_bytes, 0, at_least_zero) \
   FIELD(double, held_logit_bytes, 0, at_least_zero) \
   FIELD(double, waiting_logit_bytes, 0, at_least_zero) \
+  FIELD(int, loss_chunks, 0, count) \
+  FIELD(bool, logits_in_place, false, any) \
+  FIELD(bool, gathers_hold_one_tensor, false, any) \
+  FIELD(bool, narrow_frozen_weights, false, any) \
+  FIELD(bool, updates_stored_weights, false, any) \
+  FIELD(double, moment_bytes, 0, at_least_zero) \
+  FIELD(double, host_states, 0, fraction) \
+  FIELD(bool, host_parameters, false, any) \
+  FIELD(bool, host_gradients, false, any) \
+  FIELD(int, host_activation_layers, 0, count) \
+  FIELD(int, state_shard_ranks, 0, count) \
   FIELD(bool, fused_experts, false, any) \
   FIELD(double, expert_exposed, 1, factor) \
   FIELD(double, shared_expert_traffic, 1, factor) \
@@ -100,6 +114,10 @@ struct RuntimeProfile {
   std::vector<std::string> fitted;     // fields, at most kMostFitted
   std::optional<Abilities> abilities;  // nothing: whatever can be planned
 };
+
+// What selective recomputation can bring back (program/operator_work.h, brought_back).
+constexpr std::array<std::string_view, 7> kSelectiveModules = {
+    "core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp_act", "mlp", "moe"};
 
 // More scalars would fit any table.
 constexpr std::size_t kMostFitted = 8;

@@ -38,6 +38,14 @@ struct Breakdown {
                          &context_comm, &bubble, &optimizer, &input, &other})
       *part *= factor;
   }
+  // Another's parts, each times `factor`.
+  void add(const Breakdown& other, double factor) {
+    for (double Breakdown::*part :
+         {&Breakdown::compute, &Breakdown::recompute, &Breakdown::tensor_comm, &Breakdown::data_comm,
+          &Breakdown::pipeline_comm, &Breakdown::expert_comm, &Breakdown::context_comm, &Breakdown::bubble,
+          &Breakdown::optimizer, &Breakdown::input, &Breakdown::other})
+      this->*part += factor * other.*part;
+  }
 };
 
 // Compute where the compute stream is busy, else the communication that the next compute waits for, else

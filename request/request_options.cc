@@ -158,6 +158,12 @@ void add_search(Request& request, std::vector<Setting>& all) {
                "core, so that the answer does not depend on the machine",
                fmt::format("{}", planner::SearchOptions{}.budget_s)),
       request.search.budget_s, kPositive));
+  all.push_back(switch_option(
+      training(
+          "prove", "",
+          "go on simulating what has the least bounds, until nothing can be better or a few seconds more "
+          "are spent; the answer says how far from the bound it is"),
+      request.search.prove));
   all.push_back(text_option(
       training("from_megatron", "FLAGS",
                "pins what a shell-quoted list of Megatron-LM's arguments says; options beside it win"),

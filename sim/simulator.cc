@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "cost/compute_cost.h"
 #include "program/lower/lowering.h"
 #include "program/placement.h"
 #include "sim/bytes.h"
+#include "sim/condensed.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
 #include "sim/plan_bytes.h"
@@ -22,7 +24,8 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::size_t kLinksReported = 20;
+// Of the two simulations that stand for a longer one: what is busiest in that is among these.
+constexpr int kLinksOfCondensed = 400;
 
 // Messages are simulated for every rank.
 Folding folding_of(const Plan& plan, const SimulationOptions& options) {
@@ -64,7 +67,7 @@ class Prepared {
     steps = steps_of(options);
   }
 
-  Simulation finish(Trace trace, bool keep_timeline) {
+  Simulation finish(Trace trace, const SimulationOptions& options) {
     Simulation result;
     result.step_ends_s = trace.step_ends_s;
     const double end = trace.step_ends_s.back();
@@ -73,12 +76,12 @@ class Prepared {
     result.ranks = plan_.choices.world();
     result.simulated_ranks = static_cast<int>(programs.size());
     result.events = trace.activities;
-    result.links = busiest_links(trace);
+    result.links = busiest_links(trace, static_cast<std::size_t>(options.links));
     result.timeline.events = std::move(trace.events);
     describe_critical_rank(trace, result);
     result.energy_j = energy_j(result.step_time_s);
     describe_load(result);
-    if (keep_timeline)
+    if (options.keep_timeline)
       result.programs = std::move(programs);
     else
       result.timeline.events.clear();
@@ -149,7 +152,7 @@ class Prepared {
     return energy;
   }
 
-  std::vector<LinkLoad> busiest_links(const Trace& trace) const {
+  std::vector<LinkLoad> busiest_links(const Trace& trace, std::size_t most) const {
     const FlowSystem& flows = scenario.flows;
     std::vector<double> pattern_bytes(flows.patterns().size(), 0);
     for (std::size_t f = 0; f < flows.flows().size(); ++f)
@@ -172,7 +175,7 @@ class Prepared {
       const double could = flows.capacity(link) * duration;
       order.push_back({could > 0 ? bytes[i] / could : 0, flows.id_of(link), bytes[i]});
     }
-    const std::size_t reported = std::min(kLinksReported, order.size());
+    const std::size_t reported = std::min(most, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(reported), order.end(),
                       [](const Used& a, const Used& b) {
                         return a.utilization != b.utilization ? a.utilization > b.utilization : a.id < b.id;
@@ -278,7 +281,7 @@ Simulation simulation_from_bytes(const std::string& bytes) {
 std::string simulated_bytes(const Plan& plan, const SimulationOptions& options) {
   Prepared& prepared = *std::make_unique<Prepared>(plan, options).release();
   Trace trace = interpret(prepared.scenario, prepared.steps);
-  return to_bytes(prepared.finish(std::move(trace), options.keep_timeline));
+  return to_bytes(prepared.finish(std::move(trace), options));
 }
 
 template <typename Bytes, typename Options>
@@ -287,6 +290,7 @@ void move_options(Bytes& bytes, Options& options) {
   bytes(options.detail);
   bytes(options.steps);
   bytes(options.keep_timeline);
+  bytes(options.links);
 }
 
 std::string request_of(const Plan& plan, const SimulationOptions& options) {
@@ -299,25 +303,27 @@ std::string request_of(const Plan& plan, const SimulationOptions& options) {
 }  // namespace
 
 Simulation simulate(const Plan& plan, const SimulationOptions& options) {
-  if (server_started()) return simulate_all({plan}, options, 1).front();
+  if (server_started() || (options.condense && !options.keep_timeline))
+    return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
   const std::string bytes =
       run_isolated({[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps)); }});
-  return prepared.finish(trace_from_bytes(bytes), options.keep_timeline);
+  return prepared.finish(trace_from_bytes(bytes), options);
 }
 
-double expected_passes(const Plan& plan) {
+namespace {
+
+double passes_of(const Plan& plan) {
   return static_cast<double>(plan.micro_batches()) * std::max(plan.job->workload.layers, plan.stages());
 }
 
-std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
-                                     int jobs) {
+std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const SimulationOptions& options,
+                                       int jobs) {
   // The longest first: so no process is left with a long one when the others are done.
   std::vector<std::size_t> order(plans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return expected_passes(plans[a]) > expected_passes(plans[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return passes_of(plans[a]) > passes_of(plans[b]); });
   const auto plan_of = [&](int place) -> const Plan& {
     return plans[order[static_cast<std::size_t>(place)]];
   };
@@ -337,6 +343,36 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
   for (std::size_t i = 0; options.keep_timeline && i < plans.size(); ++i)
     for (const RankClass& c : folding_of(plans[i], options).classes)
       results[i].programs.push_back(lower(plans[i], c.representative));
+  return results;
+}
+
+}  // namespace
+
+double expected_passes(const Plan& plan) {
+  const std::optional<Condensed> fewer = condensed(plan);
+  return fewer ? passes_of(fewer->shorter) + passes_of(fewer->longer) : passes_of(plan);
+}
+
+std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
+                                     int jobs) {
+  if (!options.condense || options.keep_timeline) return simulate_whole(plans, options, jobs);
+  std::vector<std::optional<Condensed>> fewer;
+  std::vector<Plan> simulated;
+  for (const Plan& plan : plans) {
+    if (fewer.emplace_back(condensed(plan)))
+      simulated.insert(simulated.end(), {fewer.back()->shorter, fewer.back()->longer});
+    else
+      simulated.push_back(plan);
+  }
+  SimulationOptions each = options;
+  each.links = std::max(options.links, kLinksOfCondensed);
+  std::vector<Simulation> found = simulate_whole(simulated, each, jobs), results;
+  for (std::size_t at = 0; const std::optional<Condensed>& some : fewer) {
+    results.push_back(some ? extended(*some, found[at], std::move(found[at + 1])) : std::move(found[at]));
+    at += some ? 2 : 1;
+    std::vector<LinkLoad>& links = results.back().links;
+    links.resize(std::min(links.size(), static_cast<std::size_t>(options.links)));
+  }
   return results;
 }
 

@@ -22,6 +22,8 @@ struct SimulationOptions {
   Detail detail = Detail::flows;  // messages: every rank is simulated
   int steps = 0;  // 0: as many as the steady state needs (one where a step ends in a global synchronisation)
   bool keep_timeline = true;  // and the programs
+  int links = 20;             // that the result names
+  bool condense = false;      // many micro-batches from fewer (sim/condensed.h); not with keep_timeline
 };
 
 struct LinkLoad {
@@ -56,7 +58,7 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options = {});
 // The same over several plans, `jobs` processes at a time; results in order.
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
                                      int jobs);
-// What a simulation costs, in the measure of passes through layers of one rank a stage.
+// What a condensed simulation costs, in the measure of passes through layers of one rank a stage.
 double expected_passes(const Plan& plan);
 
 struct CollectiveResult {

@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "proto/device_profile.pb.h"
 #include "proto/textproto.h"
+#include "topologies/link_class.h"
 
 namespace orrery {
 
@@ -31,19 +32,28 @@ const EmbeddedFile& file_of(std::string_view name) {
   throw UserError(fmt::format("unknown device '{}'", name), suggestion(name, known));
 }
 
+Foundation foundation(bool calibrated, double training_speed, bool processor) {
+  if (calibrated || (training_speed > 0 && training_speed != 1)) return Foundation::fitted;
+  return processor ? Foundation::assumed : Foundation::datasheet;
+}
+
+// From the file alone: checking a profile that is like another asks for the list of these.
 CatalogEntry entry_of(const EmbeddedFile& file) {
   const proto::DeviceProfile device = parsed(file);
-  const bool fitted =
+  const bool calibrated =
       device.calibrated() || (!device.like().empty() && parsed(file_of(device.like())).calibrated());
+  const Foundation rests_on = foundation(calibrated, device.training_speed(), device.kind() == "cpu");
   return {.name = std::string(file.name),
           .description = device.description(),
           .source = device.source(),
-          .rests_on = device.kind() == "cpu" ? "assumed"
-                      : fitted               ? "fitted"
-                                             : "datasheet"};
+          .rests_on = std::string(name_of(rests_on))};
 }
 
 }  // namespace
+
+Foundation foundation_of(const DeviceProfile& device) {
+  return foundation(device.calibrated, device.training_speed, device.kind == DeviceKind::cpu);
+}
 
 std::vector<CatalogEntry> catalog_devices() {
   std::vector<CatalogEntry> result;

@@ -57,6 +57,11 @@ struct LibraryModel {
 const std::vector<LibraryModel>& library_models();
 const LibraryModel& library_model(CommunicationLibrary library);
 
+// What a profile's figures rest on, the one answer to it: fitted where its products were measured (its own or
+// those of the device that it is `like`) or training steps have set its training_speed; of processors
+// assumed; else a datasheet.
+Foundation foundation_of(const DeviceProfile& device);
+
 // Every kind of links, by library; where its constants are from and what they rest on.
 std::vector<CatalogEntry> catalog_links();
 

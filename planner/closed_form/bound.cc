@@ -31,6 +31,9 @@ Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame,
   // The last micro-batch's gradient leaves for the stage before while its own are still reduced.
   if (!c.overlap_grad_reduce) least.between = reduced - all.total_least_s;
   least.after = c.overlap_grad_reduce ? all.final_least_s : all.total_least_s;
+  least.ending =
+      std::max(least.after, stage == 0 && c.overlap_grad_reduce ? reduced_behind(c, frame, all) : 0);
+  if (stage == 0 && c.zero < 3) least.late = gathered_late(c, frame, all);
   // A layer whose parameters are there still is not gathered again.
   const double gathered =
       c.zero == 3
@@ -43,7 +46,38 @@ Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame,
   return least;
 }
 
-Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
+double Estimator::gathered_late(const Choices& c, const Frame& frame, const Reductions& all) {
+  if (all.uses.empty() || !geometries_.uniform() || idle_speedup_ != 1) return 0;
+  const LayerSums& own =
+      sums_.of(c, c.recompute, frame.geometry->alone, frame.alone_key, least_.kinds.front());
+  const int begin = frame.cut->part(0, 0).begin;
+  double late = 0;
+  for (const Reductions::Use& use : all.uses)
+    if (use.chunk == 0)
+      late = std::max(late, use.gathered_least_s - (own.forward[use.part] - own.forward[begin]));
+  return late;
+}
+
+double Estimator::reduced_behind(const Choices& c, const Frame& frame, const Reductions& all) {
+  // What the last pass reduces, its stage's first chunk: known where it runs its layers in order by itself.
+  if (c.overlap_experts || c.schedule == Schedule::zero_bubble || !geometries_.uniform() ||
+      idle_speedup_ != 1)
+    return 0;
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  const LayerSums& own = sums_.of(c, partly ? Recompute::full : c.recompute, frame.geometry->alone,
+                                  frame.alone_key, least_.kinds.front());
+  const int begin = frame.cut->part(0, 0).begin;
+  // A bucket may be complete as soon as the layer's pass has begun.
+  double most = 0;
+  for (std::size_t i = 0; i < all.steps.size(); ++i)
+    if (all.steps[i].chunk == 0)
+      most =
+          std::max(most, all.rest_least_s[i] - (own.backward[all.steps[i].part + 1] - own.backward[begin]));
+  return most;
+}
+
+Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data,
+                       const std::vector<double>* slots) {
   const Choices& c = plan.choices;
   const RuntimeProfile& runtime = job_->runtime;
   all_stages(c, frame, /*alone=*/true, &least_);
@@ -64,10 +98,11 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
   double update = 0;   // of the stage that takes longest, after the norm of all gradients
   double traffic = 0;  // of one rank's data stream
   double own_end = 0;  // of a stage that waits for no other
-  double reduce_0 = 0, update_0 = 0;
-  double work = 0;               // of all stages' computation
-  double idle = 0;               // of all stages' copying by hand
-  bool frozen_stage = false;     // a stage has nothing to update: nobody's update waits for it
+  double reduce_0 = 0, after_0 = 0, update_0 = 0, late_0 = 0;
+  double work = 0;            // of all stages' computation
+  double idle = 0;            // of all stages' copying by hand
+  bool frozen_stage = false;  // a stage has nothing to update: nobody's update waits for it
+  slowed_.clear();
   double slowest_optimizer = 0;  // as slow as plans assume it at most
   for (int stage = 0; stage < c.pp; ++stage) {
     const StageTimes& t = least_.times[stage];
@@ -99,9 +134,18 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
     if (split)  // weights' gradients may wait until the inputs' have left
       last_backward = std::max(last_backward, there + m * (forward + of_inputs) + back);
     own_end = std::max(own_end, there + own + data.optimizer);
+    const double slowdown = job_->cluster.profiles[least_.kinds[stage].profile].overlap_slowdown;
+    if (slowdown > 0 && all_data > 0)
+      slowed_.push_back({compute, all_data, there + own + (split ? 0 : back), slowdown / (1 + slowdown)});
+    if (slots != nullptr) {
+      last_backward = std::max(last_backward, (*slots)[static_cast<std::size_t>(stage)]);
+      own_end = std::max(own_end, (*slots)[static_cast<std::size_t>(stage)] + data.optimizer);
+    }
     update = std::max(update, data.optimizer + data.gather);
     if (stage == 0) {
-      reduce_0 = data.after;
+      reduce_0 = data.ending;
+      after_0 = data.after;
+      late_0 = data.late;
       update_0 = data.optimizer + data.gather;
     }
     const double hop = c.pp > 1 ? frame.hops_least[stage] : 0;
@@ -126,8 +170,16 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data) {
           std::max(least_cycle, std::max(last_backward + update_0, together) + update_0 - slowest_optimizer);
     return {least_cycle + runtime.step_overhead_s, compute_s};
   }
-  const double ending = frozen_stage ? 0 : reduce_0 + (clips ? update : update_0);
-  const double end = std::max(last_backward + ending, own_end);
+  const double updates = clips ? update : update_0;
+  const double ending = frozen_stage ? 0 : reduce_0 + updates;
+  double end = late_0 + std::max(last_backward + ending, own_end);
+  // Computation is slower beside a collective. What of the traffic finds no idle time of its stage has to go
+  // on beside its computation. (What of the last reductions goes on behind the last pass is not added: it may
+  // be the same traffic.)
+  for (const Slowed& stage : slowed_) {
+    const double least = stage.through_s + (split || frozen_stage ? 0 : after_0 + updates);
+    end = std::max(end, least + stage.share * std::max(0.0, stage.traffic_s - (least - stage.compute_s)));
+  }
   const double ports = m * frame.ports_s;  // what a node's stages send goes through its ports
   return {std::max({end, traffic, reading_s(plan, frame), together, ports}) + runtime.step_overhead_s,
           compute_s};

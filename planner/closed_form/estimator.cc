@@ -152,7 +152,8 @@ const LayerSums& Estimator::sums_of(const Choices& c, const Frame& frame, const 
 }
 
 Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
-                                             std::uint64_t key, int stage, const DeviceKindAt& kind) {
+                                             std::uint64_t key, int stage, const DeviceKindAt& kind,
+                                             std::vector<ChunkTimes>* chunks) {
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
   const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
   const LayerSums* again = partly ? &sums_.of(c, Recompute::full, shapes, key, kind) : nullptr;
@@ -174,9 +175,9 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
       const int to = std::min({from + left, end, head});
       if (to > from) {
         left -= to - from;
+        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
         // A layer that is run again begins with computing, not with what the next waits for.
         if (to < end) recomputed -= own.backward_tail[to];
-        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
         backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
                          own.backward_host[from];
         compute += again->backward_compute[to] - again->backward_compute[from] - own.backward_compute[to] +
@@ -207,6 +208,10 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
     times.forward_issued += forward_issued;
     times.backward_issued += backward_issued;
     times.backward_busy += backward - own.backward_tail[begin];
+    if (chunks != nullptr)
+      chunks->push_back({forward, forward - own.forward_tail[end - 1],
+                         own.forward_compute[end] - own.forward_compute[begin], backward,
+                         backward - own.backward_tail[begin], compute});
     if (chunk == 0) {
       times.first_forward = forward;
       times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];

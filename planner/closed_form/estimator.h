@@ -42,6 +42,8 @@ class Estimator {
   // The lower bound alone, cheaper.
   Bound lower_bound(const Choices& choices);
   double lower_bound_s(const Choices& choices) { return lower_bound(choices).step_s; }
+  // A higher one, some hundred times as expensive: of a pipeline, its schedule slot by slot (slot_bound.cc).
+  Bound slot_bound(const Choices& choices);
   // A bound of all plans that differ from `choices` in zero, shard_group, overlap_grad_reduce, bucket_bytes,
   // grad_compression and sync only: nothing of data parallelism is counted.
   Bound layout_bound(const Choices& choices);
@@ -72,6 +74,11 @@ class Estimator {
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
     double first_forward = 0, first_backward = 0, backward_of_layers = 0;
     double first_forward_compute = 0, first_backward_compute = 0;
+  };
+  // The same of one chunk.
+  struct ChunkTimes {
+    double forward = 0, forward_busy = 0, forward_compute = 0;
+    double backward = 0, backward_busy = 0, backward_compute = 0;
   };
   struct Stages {
     Choices of;
@@ -106,7 +113,10 @@ class Estimator {
   // Of a layer by itself; where only some layers of a stage are recomputed, of one that is not.
   const LayerSums& sums_of(const Choices& choices, const Frame& frame, const DeviceKindAt& kind);
   StageTimes stage_times(const Choices& choices, const Frame& frame, const GroupShapes& shapes,
-                         std::uint64_t shapes_key, int stage, const DeviceKindAt& kind);
+                         std::uint64_t shapes_key, int stage, const DeviceKindAt& kind,
+                         std::vector<ChunkTimes>* chunks = nullptr);
+  // Seconds from the first forward pass to the end of each stage's last backward pass, at least.
+  std::vector<double> slot_ends(const Plan& plan, const Frame& frame);
   // Until a replica with these stages has run m micro-batches, the host issuing them; *stages becomes what
   // they take where the host or data parallelism's traffic sets the pace.
   double replica_seconds(const Plan& plan, const Frame& frame, double m,
@@ -137,16 +147,23 @@ class Estimator {
   // The next step's samples from the nodes' storage; where nodes are unlike, of the rank that reads most at
   // the fastest node's rate.
   double reading_s(const Plan& plan, const Frame& frame) const;
-  Bound bound(const Plan& plan, const Frame& frame, bool with_data);
+  Bound bound(const Plan& plan, const Frame& frame, bool with_data,
+              const std::vector<double>* slots = nullptr);
   // Of data parallelism on one rank of a stage, never more than a simulation takes.
   struct DataLeast {
     double between = 0;  // reductions that stand between the passes
     double after = 0;    // reductions that follow the last pass
+    double ending =
+        0;  // from the end of stage 0's last pass until all is reduced, whatever went on beside it
     double optimizer = 0;
     double gather = 0;  // of the updated parameters, at the end
+    double late = 0;    // of stage 0's first pass, whose parameters are still being gathered
     double beside = 0;  // all else of its data stream
   };
   DataLeast data_least(const Plan& plan, const Frame& frame, int stage, double micro_batches);
+  double gathered_late(const Choices& choices, const Frame& frame, const Reductions& all);
+  // Of the reductions beside stage 0's last backward pass, what is left when it ends.
+  double reduced_behind(const Choices& choices, const Frame& frame, const Reductions& all);
 
   std::shared_ptr<const Job> job_;
   LayerSumsTable sums_;
@@ -161,6 +178,12 @@ class Estimator {
   SharedCores shared_cores_;
   bool ranks_copy_ = false;  // all communication is copying by the ranks, which then do not compute
   Frame frame_;
+  struct Slowed {                                        // of a stage, for the bound
+    double compute_s = 0, traffic_s = 0, through_s = 0;  // the last: there, through it and back
+    double share = 0;                                    // of overlapped time that is lost
+  };
+  std::vector<Slowed> slowed_;
+  std::vector<std::pair<Choices, std::vector<double>>> slot_ends_;  // by what they depend on
   Stages stages_, least_;  // of the plan being looked at: kept for the next, which is often much alike
   std::vector<StageTimes> paced_;
   std::vector<std::vector<StageTimes>> of_replicas_;

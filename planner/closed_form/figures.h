@@ -10,9 +10,13 @@ struct Memory {
   double transient = 0;  // the part of `activations` that exists for a moment: gradients, the loss
   double allocated = 0;  // what a framework's allocator counts as allocated, at its peak
   double reserved = 0;   // what it took from the device for that
-  int stage = 0;         // whose device is the fullest
+  // Of `total` what must be there at one moment: copies that the update makes take the place of activations
+  // where the device is full, for an allocator that runs out gives back what it merely keeps and tries again
+  // (PyTorch's CUDACachingAllocator: release_cached_blocks). This decides whether a plan fits.
+  double needed = 0;
+  int stage = 0;  // whose device is the fullest
   // `fillable`: the share of the capacity that may be predicted to be full.
-  bool fits(double fillable = 1) const { return total <= capacity * fillable; }
+  bool fits(double fillable = 1) const { return needed <= capacity * fillable; }
 };
 // Of the fullest device. allocated = weights + gradients + optimizer + activations + buffers; reserved =
 // allocated * (1 + allocator margin); total = reserved + context. Activations: Korthikanti et al., arXiv

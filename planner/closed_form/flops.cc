@@ -33,9 +33,10 @@ double hardware_flops(const Plan& plan) {
           const bool full =
               c.recompute == Recompute::full &&
               (c.recompute_layers == 0 || before + op.layer - layers.begin < c.recompute_layers);
-          const bool core = c.recompute == Recompute::selective && op.kind == OperatorKind::attention;
+          const bool selected =
+              c.recompute == Recompute::selective && brought_back(job.workload.operators, i, job.runtime);
           if (!works_backward(op)) continue;
-          if (full || core) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
+          if (full || selected) again += operator_work(op, ComputeKind::recompute, sample, job.runtime).flops;
         }
         before += layers.end - layers.begin;
       }

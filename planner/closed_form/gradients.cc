@@ -20,7 +20,10 @@ void add_up(std::vector<Reductions::Use>& uses) {
   std::stable_sort(uses.begin(), uses.end(), [](const Reductions::Use& a, const Reductions::Use& b) {
     return std::pair(a.chunk, a.part) < std::pair(b.chunk, b.part);
   });
-  for (std::size_t i = 1; i < uses.size(); ++i) uses[i].gathered_s += uses[i - 1].gathered_s;
+  for (std::size_t i = 1; i < uses.size(); ++i) {
+    uses[i].gathered_s += uses[i - 1].gathered_s;
+    uses[i].gathered_least_s += uses[i - 1].gathered_least_s;
+  }
 }
 
 }  // namespace
@@ -39,6 +42,17 @@ bool Gradients::read_backward(const HeldParameters& held, const LaidBucket& laid
     if (job_->workload.operators[static_cast<std::size_t>(op)].passes_gradient) return true;
   }
   return false;
+}
+
+// The layout has a chunk's experts behind all else of it; a backward pass completes both layer by layer.
+void Gradients::in_order_of_completion(std::vector<Bucket>* buckets) {
+  for (auto begin = buckets->begin(); begin != buckets->end();) {
+    const auto end = std::find_if(begin, buckets->end(), [&](const Bucket& other) {
+      return other.chunk != begin->chunk || other.frozen != begin->frozen;
+    });
+    std::stable_sort(begin, end, [](const Bucket& a, const Bucket& b) { return a.part > b.part; });
+    begin = end;
+  }
 }
 
 const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, int stage) {
@@ -67,6 +81,7 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
                               laid.chunk, laid.apart, laid.end - laid.begin, laid.frozen,
                               laid.frozen && !read_backward(held, laid), !laid.frozen && last == first_op_});
   }
+  in_order_of_completion(&result.buckets);
   return result;
 }
 
@@ -213,22 +228,24 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
     result.widest_layer_s = std::max(result.widest_layer_s, layers.back().gather_s);
     result.again_s += again;
     result.steps.push_back({costs->reduce, costs->across, costs->gather, again, bucket.part, bucket.chunk,
-                            bucket.forward_only ? 0 : costs->gather});
+                            bucket.forward_only ? 0 : costs->gather, costs->gather_least});
     result.total_s += costs->reduce;
     result.gather_s += costs->gather;
     if (!bucket.forward_only) result.gather_back_s += costs->gather;
     if (bucket.forward_only) result.forward_only_least_s += costs->gather_least;
+    result.rest_least_s.push_back(costs->least);
     result.total_least_s += costs->least;
     result.gather_least_s += costs->gather_least;
     if (bucket.first_part) result.final_least_s = costs->least;
   }
+  for (std::size_t i = result.steps.size(); i-- > 1;) result.rest_least_s[i - 1] += result.rest_least_s[i];
   result.rest_s.assign(result.steps.size() + 1, 0);
   for (std::size_t i = result.steps.size(); i-- > 0;)
     result.rest_s[i] = result.rest_s[i + 1] + result.steps[i].seconds + result.steps[i].across_s;
   const bool beside_forward = (c.zero == 1 || c.zero == 2) && job_->runtime.overlap_param_gather;
   if (beside_forward)
     for (const Reductions::Step& step : result.steps)
-      result.uses.push_back({step.chunk, step.part, step.gather_s});
+      result.uses.push_back({step.chunk, step.part, step.gather_s, step.gather_least_s});
   if (all.tied > 0) {
     // Shared by the first and the last stage: summed over both, then reduced like any other.
     result.last_s +=

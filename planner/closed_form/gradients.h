@@ -22,14 +22,16 @@ struct Reductions {
     double again_s = 0;   // of that, between a layer's recomputation and its backward pass
     int part = 0;         // whose backward pass completes it
     int chunk = 0;
-    double gather_back_s =
-        0;  // of gather_s, what a backward pass wants: not frozen weights before all trained
+    // Of gather_s, what a backward pass wants: not frozen weights before all trained.
+    double gather_back_s = 0;
+    double gather_least_s = 0;  // never above what a simulation takes
   };
   // A bucket's parameters that are gathered beside the next forward pass, in the order of use.
   struct Use {
     int chunk = 0;
-    int part = 0;           // the first that waits for them: the last that the backward pass completes
-    double gathered_s = 0;  // when they are there, alone on the data stream from the step's beginning
+    int part = 0;                 // the first that waits for them: the last that the backward pass completes
+    double gathered_s = 0;        // when they are there, alone on the data stream from the step's beginning
+    double gathered_least_s = 0;  // never above what a simulation takes
   };
   std::vector<Step> steps;
   std::vector<Use> uses;
@@ -44,7 +46,8 @@ struct Reductions {
   double largest_layer = 0;    // ZeRO-3: elements of the layer that has most
   // Never above what a simulation takes; 0 where that cannot be said.
   double total_least_s = 0, gather_least_s = 0, final_least_s = 0;
-  double forward_only_least_s = 0;  // of gather_least_s, what no backward pass wants
+  std::vector<double> rest_least_s;  // as rest_s
+  double forward_only_least_s = 0;   // of gather_least_s, what no backward pass wants
 };
 
 class Gradients {
@@ -76,6 +79,7 @@ class Gradients {
     double partial = 0;           // elements whose gradients tensor ranks have parts of
   };
   const Buckets& buckets(const Plan& plan, const Cut& cut, int stage);
+  static void in_order_of_completion(std::vector<Bucket>* buckets);
   bool read_backward(const HeldParameters& held, const LaidBucket& laid) const;  // frozen weights
   const HeldModel& held(const Plan& plan);
   void fill(const Plan& plan, const Geometry& geometry, const Cut& cut, int stage, Reductions& result);

@@ -22,9 +22,14 @@ StateBytes state_bytes(const Plan& plan) {
   bytes.weight = bytes_of(storage);
   bytes.gradient = bytes_of(plan.gradient_type());
   if (plan.job->runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
-  bytes.optimizer = 4 * optimizer_states(plan.job->training.optimizer);
-  if (storage != DType::fp32) bytes.optimizer += 4;  // master weights
-  if (plan.job->runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
+  const RuntimeProfile& runtime = plan.job->runtime;
+  const double moment = runtime.moment_bytes > 0 ? runtime.moment_bytes : 4;
+  bytes.optimizer = moment * optimizer_states(plan.job->training.optimizer);
+  if (storage != DType::fp32 && !runtime.updates_stored_weights) bytes.optimizer += 4;  // master weights
+  if (runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
+  bytes.optimizer *= 1 - runtime.host_states;
+  if (runtime.host_parameters) bytes.weight = 0;  // but for what is gathered
+  if (runtime.host_gradients) bytes.gradient = 0;
   return bytes;
 }
 
@@ -158,9 +163,11 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       // Logits and their fp32 copy; or, where the loss is not fused, three of these: what log_softmax put
       // out, the gradient of that and the gradient of the logits (PyTorch's cross_entropy going back; the
       // logits themselves are freed by then). saved_bytes counts the first already.
-      bytes.logits = std::max(bytes.logits, bytes.last);
+      const double at_once = bytes.last / std::max(1, runtime.loss_chunks);
+      bytes.logits = std::max(bytes.logits, at_once);
       bytes.logit_elements = bytes.logits / element;
-      bytes.loss = std::max(bytes.loss, bytes.last / element * (runtime.fused_loss ? 4 : 8));
+      const double copies = runtime.logits_in_place ? 0 : runtime.fused_loss ? 4 : 8;
+      bytes.loss = std::max(bytes.loss, at_once / element * copies);
     }
     if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
       Operator alone = op;
@@ -178,6 +185,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
     const Parameters own = parameters_of(op, shard, !crossing_.empty());
     bytes.dense += own.dense;
     bytes.expert += own.expert;
+    bytes.largest_tensor = std::max(bytes.largest_tensor, largest_local_tensor(op, shard));
     const bool tied = std::any_of(op.parameters.begin(), op.parameters.end(),
                                   [](const ParameterTensor& tensor) { return !tensor.tied_to.empty(); });
     Parameters copy = own;
@@ -187,7 +195,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       copy = parameters_of(alone, shard, !crossing_.empty());
     }
     for (const ParameterTensor& tensor : op.frozen) {
-      const double still = frozen_bytes(op, tensor, shard);
+      const double still = frozen_bytes(op, tensor, shard, runtime);
       (tensor.expert ? bytes.frozen.expert : bytes.frozen.dense_copy) += still;
       if (!tensor.expert && tensor.tied_to.empty()) bytes.frozen.dense += still;
     }
@@ -227,6 +235,7 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
     const bool edge = part == 0 || part == parts_.count() - 1;
     const bool again = c.recompute == Recompute::full && !edge && bytes.saved > 0 &&
                        (c.recompute_layers == 0 || *layer_of_stage < c.recompute_layers);
+    const bool away = !edge && *layer_of_stage < job_->runtime.host_activation_layers;
     if (part == 0) {
       out.embedding += bytes.saved;
       out.embedding_backward = bytes.product_gradient + bytes.last;
@@ -237,12 +246,15 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
       out.head_backward = bytes.logits + bytes.product_gradient + (bytes.logits > 0 ? 0 : bytes.flow);
     } else if (again) {
       // The layer's input is the output of the operator before it, in this chunk or received.
-      out.kept += parts_.begin[part] > 0 ? parts[part - 1].last : 0;
-      out.flow = std::max(out.flow, bytes.saved + bytes.flow + bytes.product_gradient);
+      const double kept = parts_.begin[part] > 0 ? parts[part - 1].last : 0;
+      out.kept += away ? 0 : kept;
+      out.flow = std::max(out.flow, bytes.saved + bytes.flow + bytes.product_gradient + (away ? kept : 0));
     } else {
       const double kept = selective ? bytes.saved_selective : bytes.saved;
-      out.kept += kept;
-      out.flow = std::max(out.flow, bytes.saved - kept + bytes.flow + bytes.product_gradient);
+      out.kept += away ? 0 : kept;
+      // What comes back from the host: this layer's, and the next one's on its way.
+      out.flow = std::max(out.flow,
+                          bytes.saved - kept + bytes.flow + bytes.product_gradient + (away ? 2 * kept : 0));
     }
     if (!edge) ++*layer_of_stage;
   }
@@ -304,7 +316,9 @@ MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, cons
       sums.frozen.expert += still.expert;
       sums.largest_frozen = std::max(sums.largest_frozen, still.dense + still.expert);
       sums.dequantised = std::max(sums.dequantised, parts[part].dequantised);
-      sums.largest_layer = std::max(sums.largest_layer, parts[part].dense + parts[part].expert);
+      sums.largest_layer = std::max(sums.largest_layer, job_->runtime.gathers_hold_one_tensor
+                                                            ? parts[part].largest_tensor
+                                                            : parts[part].dense + parts[part].expert);
       if (chunk == 0 && parts_.begin[part] < parts_.begin[part + 1]) sums.sent = parts[part].last;
     }
     if (chunk == 0 && !crossing_.empty())
@@ -368,6 +382,8 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
                    sums.frozen.expert / (c.zero >= 3 ? expert_group : 1);
   memory.gradients = sharded(bytes.gradient, 2);
   memory.optimizer = sharded(bytes.optimizer, 1);
+  if (c.zero >= 1 && job.runtime.state_shard_ranks > dense_group)
+    memory.optimizer *= dense_group / std::min<double>(job.runtime.state_shard_ranks, c.dp * c.cp);
   if (c.has_servers()) memory.optimizer /= c.servers;  // of the slices that a server keeps
 
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));
@@ -389,25 +405,32 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
 
   if (c.zero >= 3) {
     const double stage_parameters = sums.dense + sums.expert;
+    const double weight = bytes_of(plan.parameter_type()), gradient = bytes_of(plan.gradient_type());
     // Gathered weights of the layer at work and the next, and its whole gradient (FSDP).
     // torchtitan, whose pipelines keep them, gathers the weights of 8-bit products in 8 bits.
-    const double gathered = is_narrow(job.training.precision) ? 1 : bytes.weight;
-    memory.buffers +=
-        runtime.pipeline_keeps_gathered && c.pp > 1
-            ? stage_parameters * (gathered + bytes.gradient) + sums.frozen.dense + sums.frozen.expert
-            : sums.largest_layer * (2 * bytes.weight + bytes.gradient) + 2 * sums.largest_frozen;
+    const double gathered = is_narrow(job.training.precision) ? 1 : weight;
+    memory.buffers += runtime.pipeline_keeps_gathered && c.pp > 1
+                          ? stage_parameters * (gathered + gradient) + sums.frozen.dense + sums.frozen.expert
+                          : sums.largest_layer * (2 * weight + gradient) + 2 * sums.largest_frozen;
   }
   if (c.asynchronous()) memory.buffers += server_bytes(plan, sums.dense + sums.expert);
   if (c.pp > 1) memory.buffers += 2 * sums.sent;  // one tensor each being received and sent
   memory.buffers += sums.dequantised;
-  memory.buffers += sums.dummies * bytes.weight + runtime.workspace_bytes +
-                    (runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
-                         ? 0
-                         : sharded(runtime.update_gradient_bytes, 1));
+  // The update's copies come when activations are gone; but what the allocator took for these it keeps.
+  const double update = runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
+                            ? 0
+                            : sharded(runtime.update_gradient_bytes, 1);
+  memory.buffers += sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update;
   memory.allocated =
       memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
   memory.reserved = memory.allocated * (1 + runtime.allocator_margin);
   memory.total = memory.reserved + device.context_bytes;
+  memory.needed = memory.total - std::min(update, memory.activations) * (1 + runtime.allocator_margin);
+  // What an allocator merely keeps fills the device at most.
+  if (memory.needed <= memory.capacity && memory.total > memory.capacity) {
+    memory.total = memory.capacity;
+    memory.reserved = memory.capacity - device.context_bytes;
+  }
   return memory;
 }
 
@@ -427,7 +450,7 @@ Memory MemoryModel::predict(const Choices& choices) {
   double least_room = 0;
   for (const StageSums& sums : sums_of(plan, parts)) {
     const Memory memory = stage_memory(plan, sums, smallest_device(plan, sums.stage));
-    const double room = memory.capacity - memory.total;
+    const double room = memory.capacity - memory.needed;
     if (sums.stage == 0 || room < least_room) {
       least_room = room;
       fullest = memory;

@@ -52,6 +52,7 @@ class MemoryModel {
     double last = 0;                         // output of the last operator
     double crossing = 0;                     // what a cut before the part carries (general graphs)
     double dense = 0, expert = 0;            // parameters; tied aliases count 0
+    double largest_tensor = 0;               // of them
     double dense_copy = 0, expert_copy = 0;  // parameters with aliases counted: a stage that holds a copy
     FrozenBytes frozen;                      // weights that are not trained
     double dequantised = 0;                  // of the largest of them, turned back for a product
@@ -64,7 +65,7 @@ class MemoryModel {
     int stage = 0;
     double dense = 0, expert = 0;  // parameters
     FrozenBytes frozen;            // weights that are not trained
-    double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies
+    double largest_layer = 0;      // parameters, for ZeRO-3's gathered copies; or a tensor's
     double largest_frozen = 0;     // bytes, likewise
     double dequantised = 0;
     // What one micro-batch leaves until its backward, and what is there for a moment.

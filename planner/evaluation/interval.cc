@@ -37,11 +37,12 @@ void add_interval(Outlook* outlook, const Response& response, Evaluation* evalua
   const Range step = step_range(response, outlook->spread());
   const Range memory = memory_range(outlook->spread());
   const double step_s = evaluation->step_time_s(), bytes = evaluation->memory.total;
-  evaluation->interval = Interval{{step.low * step_s, step.high * step_s},
-                                  {memory.low * bytes, memory.high * bytes},
-                                  fit_probability(bytes, evaluation->memory.capacity, outlook->spread()),
-                                  outlook->spread().rests_on,
-                                  what_would_narrow(response, outlook->spread())};
+  evaluation->interval =
+      Interval{{step.low * step_s, step.high * step_s},
+               {memory.low * bytes, memory.high * bytes},
+               fit_probability(evaluation->memory.needed, evaluation->memory.capacity, outlook->spread()),
+               outlook->spread().rests_on,
+               what_would_narrow(response, outlook->spread())};
 }
 
 void add_interval(Evaluation* evaluation) {

@@ -1,6 +1,7 @@
 #include "planner/search/agenda.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace orrery::planner {
@@ -43,12 +44,20 @@ bool same_choice(const Choices& a, const Choices& b) {
 }
 
 Agenda::Agenda(const Candidates& candidates, int leaders,
-               const std::function<double(const Choices&)>& mean_factor)
-    : candidates_(candidates) {
-  for (const Candidate& candidate : candidates.promising) all_.push_back({&candidate});
+               const std::function<double(const Choices&)>& mean_factor,
+               std::function<double(const Candidate&)> slot_bound)
+    : candidates_(candidates), slot_bound_(std::move(slot_bound)) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates.promising) {
+    all_.push_back({&candidate});
+    all_.back().bound = candidate.bound;
+    least = std::min(least, candidate.expected);
+  }
+  for (Open& open : all_)
+    if (open.candidate->expected <= kNear * least) tighten(&open);
   // Equal values (memory ties) go by time; equal times stay in the order of the space.
   std::stable_sort(all_.begin(), all_.end(), [](const Open& a, const Open& b) {
-    if (a.candidate->expected != b.candidate->expected) return a.candidate->expected < b.candidate->expected;
+    if (a.nominal() != b.nominal()) return a.nominal() < b.nominal();
     return a.candidate->times.estimate_s < b.candidate->times.estimate_s;
   });
   std::vector<Open*> found;
@@ -62,8 +71,7 @@ Agenda::Agenda(const Candidates& candidates, int leaders,
   if (!mean_factor) return;
   int compared = 0;
   for (Open* open : found) {
-    if (compared++ == kCompared || open->candidate->expected > kNear * all_.front().candidate->expected)
-      break;
+    if (compared++ == kCompared || open->nominal() > kNear * all_.front().nominal()) break;
     open->compared = true;
     open->factor = mean_factor(open->candidate->choices);
   }
@@ -82,11 +90,11 @@ std::vector<Agenda::Open*> Agenda::in_order() {
   return order;
 }
 
-std::vector<Agenda::Open*> Agenda::batch(std::size_t most, const std::function<bool(const Open&)>& hopeless) {
+std::vector<Agenda::Open*> Agenda::batch(std::size_t most, const std::function<bool(Open*)>& hopeless) {
   std::vector<Open*> chosen;
   const auto take = [&](Open* open) {
     if (chosen.size() < most && std::find(chosen.begin(), chosen.end(), open) == chosen.end() &&
-        !hopeless(*open))
+        !hopeless(open))
       chosen.push_back(open);
   };
   std::vector<Open*> order = in_order();
@@ -107,7 +115,7 @@ std::vector<Agenda::Open*> Agenda::batch(std::size_t most, const std::function<b
 
 void Agenda::simulated(Open* open, double value) {
   open->simulated = true;
-  const double correction = open->candidate->expected > 0 ? value / open->candidate->expected : 1;
+  const double correction = open->nominal() > 0 ? value / open->nominal() : 1;
   for (Open& other : all_) {
     if (other.simulated) continue;
     const double alike = likeness(open->candidate->choices, other.candidate->choices);
@@ -117,11 +125,35 @@ void Agenda::simulated(Open* open, double value) {
   }
 }
 
-double Agenda::least_open_bound() const {
-  double least = candidates_.cut_bound;
-  for (const Open& open : all_)
-    if (!open.simulated) least = std::min(least, open.candidate->bound);
-  return least;
+void Agenda::tighten(Open* open) const {
+  if (open->tight) return;
+  open->tight = true;
+  open->bound = std::max(open->bound, slot_bound_(*open->candidate));
+}
+
+std::vector<Agenda::Open*> Agenda::least_bounds(std::size_t most, double limit) {
+  std::vector<Open*> open;
+  for (Open& one : all_)
+    if (!one.simulated && one.bound < limit) open.push_back(&one);
+  // Whatever is among the least after it was raised is so indeed.
+  const auto less = [](const Open* a, const Open* b) { return a->bound < b->bound; };
+  std::vector<Open*> chosen;
+  while (!open.empty() && chosen.size() < most) {
+    const auto least = std::min_element(open.begin(), open.end(), less);
+    if ((*least)->tight) {
+      chosen.push_back(*least);
+      open.erase(least);
+      continue;
+    }
+    tighten(*least);
+    if ((*least)->bound >= limit) open.erase(least);
+  }
+  return chosen;
+}
+
+double Agenda::least_open_bound() {
+  const std::vector<Open*> least = least_bounds(1, candidates_.cut_bound);
+  return least.empty() ? candidates_.cut_bound : least.front()->bound;
 }
 
 }  // namespace orrery::planner

@@ -23,27 +23,43 @@ class Agenda {
     double correction = 1;  // what was simulated of its like, beside what was expected of that
     double likeness = -1;   // of the plan that says so
     bool simulated = false;
-    double expected() const { return candidate->expected * factor * correction; }
+    double bound = 0;    // no simulation finds less
+    bool tight = false;  // by Agenda::tighten
+    // What the slots of its schedule show beyond the bound by sums is beyond the estimate by sums, too.
+    double nominal() const { return candidate->expected + bound - candidate->bound; }
+    double expected() const { return nominal() * factor * correction; }
+    // Seconds of its step, corrected alike.
+    double estimate_s() const {
+      const double raised = candidate->expected > 0 ? nominal() / candidate->expected : 1;
+      return candidate->times.estimate_s * raised * correction;
+    }
   };
 
   // `leaders`: how many choices are looked at before any detail; `mean_factor`: of a plan's step beside its
   // estimate, first asked of the plan that the closed form puts first; or nothing.
-  Agenda(const Candidates& candidates, int leaders, const std::function<double(const Choices&)>& mean_factor);
+  // `slot_bound`: a dearer bound of a candidate, asked for where it may tell something.
+  Agenda(const Candidates& candidates, int leaders, const std::function<double(const Choices&)>& mean_factor,
+         std::function<double(const Candidate&)> slot_bound);
 
   // At most `most` to be simulated together: the first batch has plans of unlike kinds, among them the one
   // with the least estimate. Empty when none is left that `hopeless` does not refuse.
-  std::vector<Open*> batch(std::size_t most, const std::function<bool(const Open&)>& hopeless);
+  std::vector<Open*> batch(std::size_t most, const std::function<bool(Open*)>& hopeless);
   // Its objective's value as simulated.
   void simulated(Open* open, double value);
 
+  // Open ones of least bounds, at most `most`, none whose bound is `limit` or more.
+  std::vector<Open*> least_bounds(std::size_t most, double limit);
+  // Raises its bound if that is not known to the last.
+  void tighten(Open* open) const;
   // Least bound of what is open or was never kept.
-  double least_open_bound() const;
+  double least_open_bound();
   const std::vector<Open>& all() const { return all_; }
 
  private:
   std::vector<Open*> in_order();
 
   const Candidates& candidates_;
+  std::function<double(const Candidate&)> slot_bound_;
   std::vector<Open> all_;  // by rising expectation of the closed form
   bool begun_ = false;
 };

@@ -185,13 +185,13 @@ class Gathering {
   }
 
   void too_large(const Memory& memory) {
-    const double missing = memory.total - memory.capacity;
+    const double missing = memory.needed - memory.capacity;
     if (!result_.smallest || missing < least_short_) {
       least_short_ = missing;
       result_.smallest = Candidate{choices_, memory.total, {}, 0, 0};
       result_.smallest_memory = memory;
     }
-    if (memory.total > memory.capacity * fillable_ * (1 + kMoreMemory)) return;
+    if (memory.needed > memory.capacity * fillable_ * (1 + kMoreMemory)) return;
     if (result_.almost_fits && estimator_.lower_bound_s(choices_) >= result_.almost_fits->times.estimate_s)
       return;
     Candidate candidate{choices_, memory.total, estimator_.times(choices_), 0, 0};

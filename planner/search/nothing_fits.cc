@@ -181,7 +181,7 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
       "none of {} plans fits in memory: the smallest, {}, needs {} on the devices of stage {}, {} more "
       "than their {}",
       candidates.count, describe(Plan{job, candidates.smallest->choices}), human_bytes(memory.total),
-      memory.stage, human_bytes(memory.total - memory.capacity), human_bytes(memory.capacity));
+      memory.stage, human_bytes(memory.needed - memory.capacity), human_bytes(memory.capacity));
   std::vector<std::string> changes = without_a_pin(job, pins);
   // A pin that stands in the way is the nearest; whoever has none chooses among the others by their costs.
   if (changes.empty()) {

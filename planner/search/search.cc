@@ -31,7 +31,7 @@ constexpr std::size_t kBatch = 4;
 
 // No third plan joins a batch that so many passes of a micro-batch through a layer are expected of: about a
 // second of each of two cores.
-constexpr double kBatchPasses = 30e3;
+constexpr double kBatchPasses = 45e3;
 
 // At least so many of the choices that were simulated are compared, and all within so much of the best.
 constexpr std::size_t kContenders = 12;
@@ -57,9 +57,15 @@ class Search {
                         (options_.objective == Objective::step_time || options_.objective == Objective::cost);
     agenda_.emplace(candidates_, std::max(options_.top, 1),
                     robust ? [this](const Choices& choices) { return expected_factor(choices); }
-                           : std::function<double(const Choices&)>());
+                           : std::function<double(const Choices&)>(),
+                    [this](const Candidate& candidate) {
+                      const Bound bound = estimator_.slot_bound(candidate.choices);
+                      return objective_value(options_.objective, *job_, bound.step_s, bound.compute_s,
+                                             candidate.memory_bytes);
+                    });
     recipe_ = nearest_recipe(job_, estimator_, fillable_);
     simulate();
+    if (options_.prove) prove();
     compare_systems(result_);
     find_front(result_);
     result_.candidates = candidates_.count;
@@ -113,9 +119,13 @@ class Search {
   void simulate() {
     const std::size_t wanted = std::min(agenda_->all().size(), static_cast<std::size_t>(options_.top));
     double nominal = std::numeric_limits<double>::infinity(), best = nominal;
-    const auto hopeless = [&](const Agenda::Open& open) {
-      return done_.size() >= wanted && open.candidate->bound >= nominal &&
-             (!open.compared || open.candidate->bound * open.factor >= best);
+    const auto refused = [&](const Agenda::Open& open) {
+      return open.bound >= nominal && (!open.compared || open.bound * open.factor >= best);
+    };
+    const auto hopeless = [&](Agenda::Open* open) {
+      if (done_.size() < wanted) return false;
+      if (!refused(*open)) agenda_->tighten(open);
+      return refused(*open);
     };
     while (done_.empty() || spent_s_ < options_.budget_s) {
       std::vector<Agenda::Open*> batch;
@@ -139,6 +149,19 @@ class Search {
     rank_done();
   }
 
+  // What may still be better than the best, least bound first.
+  void prove() {
+    while (spent_s_ < options_.budget_s + kProveBudget_s) {
+      const std::vector<Agenda::Open*> open = agenda_->least_bounds(kBatch, value_of(done_.front()));
+      if (open.empty()) return;
+      std::vector<const Candidate*> together;
+      for (const Agenda::Open* one : open) together.push_back(one->candidate);
+      const std::vector<double> values = simulate(together);
+      for (std::size_t i = 0; i < open.size(); ++i) agenda_->simulated(open[i], values[i]);
+      rank_done();
+    }
+  }
+
   Evaluation evaluation(const Candidate& candidate, sim::Simulation simulation) const {
     Evaluation evaluation;
     evaluation.plan = {job_, candidate.choices};
@@ -153,6 +176,7 @@ class Search {
     const int jobs = options_.jobs > 0 ? options_.jobs : processors();
     sim::SimulationOptions simulation;
     simulation.keep_timeline = false;
+    simulation.condense = true;
     std::vector<Plan> plans;
     for (const Candidate* candidate : batch) {
       plans.push_back({job_, candidate->choices});
@@ -193,8 +217,7 @@ class Search {
     }
     for (const Agenda::Open& open : agenda_->all())
       if (open.compared && !open.simulated)
-        contenders.push_back({open.candidate->choices, open.candidate->times.estimate_s * open.correction,
-                              response(open.candidate->choices)});
+        contenders.push_back({open.candidate->choices, open.estimate_s(), response(open.candidate->choices)});
     const std::vector<Odds> odds = odds_of(contenders, outlook_.spread());
     for (std::size_t i = 0; i < of.size(); ++i) *of[i] = odds[i];
     result_.compared = static_cast<int>(contenders.size());

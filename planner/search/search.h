@@ -29,12 +29,16 @@ struct SearchOptions {
   // Simulated work after which no further batch is started; the answer then says its gap. In seconds of a
   // nominal core (kNominalEventsPerSecond), not of the clock, so that the answer is the same on every
   // machine.
-  double budget_s = 0.4;
+  double budget_s = 0.8;
+  // Then simulate what has the least bounds, until nothing is left below the best or kProveBudget_s are
+  // spent.
+  bool prove = false;
   // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
   bool pareto = false;
   bool subsets = true;  // search the alike parts of a machine of unlike devices by themselves, too
   std::function<void(int done, int total)> progress;  // simulations; may be empty
 };
+constexpr double kProveBudget_s = 6;  // beyond budget_s, in the same seconds
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to
 // 680,000 were measured).
 constexpr double kNominalEventsPerSecond = 500e3;

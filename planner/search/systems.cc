@@ -34,7 +34,7 @@ double shortage(const std::shared_ptr<const Job>& job, int zero, double fillable
   choices.zero = choices.dp > 1 ? zero : 0;
   choices.recompute = Recompute::full;
   const Memory memory = MemoryModel(job).predict(choices);
-  return std::max(0.0, memory.total - memory.capacity * fillable);
+  return std::max(0.0, memory.needed - memory.capacity * fillable);
 }
 
 class BestOfKind {
@@ -76,7 +76,7 @@ class BestOfKind {
         if (system_kind_of(choices) != kind_) continue;
         const Memory memory = memory_.predict(choices);
         if (!memory.fits(fillable_)) {
-          least_short_ = std::min(least_short_, memory.total - memory.capacity * fillable_);
+          least_short_ = std::min(least_short_, memory.needed - memory.capacity * fillable_);
           continue;
         }
         for (std::size_t o = 0; o < family.overlaps->size(); ++o) {
@@ -164,7 +164,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
       spread.zero = 1;
       const Memory needs = memory.predict(spread);
       if (!needs.fits(fillable)) {
-        least_short = std::min(least_short, needs.total - needs.capacity * fillable);
+        least_short = std::min(least_short, needs.needed - needs.capacity * fillable);
         return;
       }
       const double compute_s = unhindered_s(job, choices, estimator);

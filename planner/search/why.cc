@@ -216,7 +216,7 @@ std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, cons
     text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
   if (!recipe.memory.fits())
     text +=
-        fmt::format("; it lacks {} on a device", human_bytes(recipe.memory.total - recipe.memory.capacity));
+        fmt::format("; it lacks {} on a device", human_bytes(recipe.memory.needed - recipe.memory.capacity));
   else if (recipe.interval)
     text += fmt::format("; it fits with {:.0f}% probability", 100 * recipe.interval->fit_probability);
   return text + ".";

@@ -9,6 +9,7 @@
 #include "planner/uncertainty/site.h"
 #include "proto/spread.pb.h"
 #include "proto/textproto.h"
+#include "topologies/link_class.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& embedded_spread();
@@ -47,7 +48,7 @@ bool known(Level level, std::string_view name) {
 // to what others measured of devices of this kind.
 Foundation foundation_of(const DeviceProfile& device, const Cluster& cluster) {
   if (device.calibrated && cluster.communication.calibrated) return Foundation::calibrated;
-  return device.calibrated || known(Level::device, device.name) ? Foundation::fitted : Foundation::datasheet;
+  return orrery::foundation_of(device);
 }
 
 // What was measured on the cluster itself leaves less unknown.

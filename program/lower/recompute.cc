@@ -19,8 +19,9 @@ bool recomputes_layer(const Lowering& lowering, int chunk, int layer) {
 }
 
 bool recomputes_operator(const Lowering& lowering, int op) {
+  const Job& job = *lowering.plan().job;
   return lowering.choices().recompute == Recompute::selective &&
-         lowering.op(op).kind == OperatorKind::attention;
+         lowering.op(op).layer < job.workload.layers && brought_back(job.workload.operators, op, job.runtime);
 }
 
 }  // namespace orrery::internal

@@ -11,6 +11,9 @@
 //   - links with equal weights and capacity are one constraint;
 //   - flows of one *lane* never run at the same time (a stream runs one instruction at a time), so a
 //     constraint that only one lane touches is a rate bound of its flows;
+//   - a constraint that loads each pattern no more than another one does, in parts of its capacity, never
+//   binds
+//     before that one;
 //   - a constraint that holds even when every lane runs its most demanding flow at its bound never binds.
 // A flow with no constraint left has a duration known in advance; SimGrid shares the rest.
 #pragma once
@@ -94,6 +97,7 @@ class FlowSystem {
     std::vector<std::pair<int, double>> weights;
   };
   std::vector<Load> distinct_loads() const;
+  void drop_implied(std::vector<const Load*>* loads) const;
 
   std::vector<double> capacity_;  // by link
   std::vector<LinkId> ids_;

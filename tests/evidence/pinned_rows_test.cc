@@ -83,7 +83,8 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"schedule", std::string(name_of(c.schedule))},
       {"interleave", std::to_string(c.interleave)},
       {"zero", std::to_string(c.zero)},
-      {"recompute", std::string(name_of(c.recompute))},
+      {"recompute", c.recompute_layers > 0 ? fmt::format("full:{}", c.recompute_layers)
+                                           : std::string(name_of(c.recompute))},
       {"overlap_experts", c.overlap_experts ? "on" : "off"},
       {"overlap_grad_reduce", c.overlap_grad_reduce ? "on" : "off"},
       {"order", "tp,cp,ep,dp,pp"}};

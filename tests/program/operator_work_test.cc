@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "program/operator_shard.h"
 #include "tests/support/gpt_layer.h"
+#include "workloads/readers/catalog.h"
 
 using namespace orrery;
 
@@ -63,6 +64,49 @@ TEST_CASE("a layer keeps what Korthikanti et al. table 2 says") {
     CHECK(layer_bytes(shard(t, false), true) == Approx(sbh * (10 + 24.0 / t)));
     CHECK(layer_bytes(shard(t, true), true) == Approx(sbh * 34 / t));
   }
+}
+
+TEST_CASE("selective recomputation of named modules forgets what they put out") {
+  const double sbh = kS * kB * kH;
+  const double whole = layer_bytes(shard(1, false), false);
+  const auto kept = [&](const char* modules) {
+    RuntimeProfile runtime = megatron();
+    runtime.selective_modules = modules;
+    return saved_bytes(model(), 1, 11, true, shard(1, false), runtime);
+  };
+  CHECK(kept("") == layer_bytes(shard(1, false), true));
+  CHECK(kept("core_attn") == layer_bytes(shard(1, false), true));
+  CHECK(kept("layernorm") == Approx(whole - 4 * sbh));  // inputs of qkv and of the MLP
+  CHECK(kept("mlp_act") == Approx(whole - 8 * sbh));    // input of the MLP's second product
+  CHECK(kept("mlp") == Approx(whole - 16 * sbh));       // and what its first one put out
+  CHECK(kept("moe_act,moe,mla_up_proj") == Approx(whole));
+  CHECK(kept("layernorm,mlp") == Approx(whole - 20 * sbh));
+}
+
+TEST_CASE("selective recomputation of latent attention and of experts") {
+  const Workload deepseek = load_workload("deepseek-v3");
+  RuntimeProfile runtime = catalog_runtime("megatron-core");
+  int begin = 0, end = 0;  // a layer with experts
+  for (int i = 0; i < static_cast<int>(deepseek.operators.size()); ++i) {
+    if (deepseek.operators[i].layer == 5 && begin == 0) begin = i;
+    if (deepseek.operators[i].layer == 5) end = i + 1;
+  }
+  Shard s = shard(1, false);
+  s.precision = DType::bf16;
+  s.fused_attention = true;
+  const double tokens = s.rows;
+  const auto kept = [&](const char* modules) {
+    runtime.selective_modules = modules;
+    return saved_bytes(deepseek.operators, begin, end, true, s, runtime);
+  };
+  runtime.selective_modules = "";
+  const double whole = saved_bytes(deepseek.operators, begin, end, false, s, runtime);
+  // Queries and keys of 192 and values of 128 in each of 128 heads; the input of the second product of eight
+  // experts, 2048 wide.
+  CHECK(kept("mla_up_proj") == Approx(whole - tokens * 2 * 128 * (192 + 192 + 128)));
+  CHECK(kept("moe_act") == Approx(whole - tokens * 2 * 8 * 2048));
+  CHECK(kept("mlp") == Approx(whole));  // none of its MLPs is dense
+  CHECK(kept("moe") < kept("moe_act"));
 }
 
 TEST_CASE("full recomputation keeps a layer's input, 2 sbh, or its sequence shard") {

@@ -27,7 +27,8 @@ TEST_CASE("the answer has the least expected regret, and the best as predicted s
     sum += plan.odds->probability_fastest;
   }
   CHECK(sum <= 1 + 1e-9);
-  CHECK(sum > 0.3);
+  // Likelier than as many of those compared, taken blindly.
+  CHECK(sum > static_cast<double>(robust.plans.size()) / robust.compared);
   for (const Evaluation& plan : nominal.plans)
     CHECK(plan.step_time_s() >= nominal.plans.front().step_time_s());
   if (robust.nominal) {
@@ -49,9 +50,9 @@ TEST_CASE("the list is of choices that differ in more than a detail, and they fi
 }
 
 TEST_CASE("a pinned plan that may not fit is answered with a warning, one that does not fit is not") {
-  const auto job = make_job("llama2-7b", "dgx-a100", 8, 8, 4096, "typical");
+  const auto job = make_job("llama2-7b", "dgx-a100", 8, 8, 6144, "typical");
   Pins pins;
-  pins.tp = pins.pp = 1;
+  pins.tp = pins.pp = pins.cp = 1;
   pins.zero = 1;
   pins.recompute = Recompute::none;
   const SearchResult result = planner::search(job, pins, {});

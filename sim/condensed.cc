@@ -1,0 +1,97 @@
+#include "sim/condensed.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace orrery::sim {
+namespace {
+
+// Rounds of the two steps that stand for the whole one, and how many times their sum it must have. In two
+// rounds the queue of the slowest stage may not have filled yet: 2 and 3 were 0.8% off for a DeepSeek-V3 of
+// 32 unequal stages, 3 and 4 are 0.02%.
+constexpr std::int64_t kShorterRounds = 3, kLongerRounds = 4;
+constexpr std::int64_t kLeastMicroBatches = 8;  // of the shorter, where stages are few
+constexpr std::int64_t kLeastSaving = 2;
+
+Plan with_micro_batches(const Plan& plan, std::int64_t count) {
+  auto job = std::make_shared<Job>(*plan.job);
+  job->training.global_batch = count * plan.choices.micro_batch * plan.choices.dp;
+  return {std::move(job), plan.choices};
+}
+
+class Extension {
+ public:
+  explicit Extension(double ratio) : ratio_(ratio) {}
+  // Nothing falls with the micro-batches; what is constant may do so by rounding.
+  double operator()(double shorter, double longer) const {
+    return longer + std::max(0.0, longer - shorter) * ratio_;
+  }
+  void extend(const std::vector<double>& shorter, std::vector<double>* longer) const {
+    for (std::size_t i = 0; i < longer->size(); ++i)
+      if (i < shorter.size()) (*longer)[i] = (*this)(shorter[i], (*longer)[i]);
+  }
+
+ private:
+  double ratio_;
+};
+
+void extend_links(const Extension& extension, const Simulation& shorter, double grown, Simulation* longer,
+                  double longer_end_s) {
+  const double end_s = extension(shorter.step_ends_s.back(), longer_end_s);
+  for (LinkLoad& link : longer->links) {
+    const auto same = [&](const LinkLoad& other) { return other.name == link.name; };
+    const auto known = std::find_if(shorter.links.begin(), shorter.links.end(), same);
+    const double bytes =
+        known != shorter.links.end() ? extension(known->bytes, link.bytes) : link.bytes * grown;
+    if (link.bytes > 0 && end_s > 0) link.utilization *= bytes / link.bytes * longer_end_s / end_s;
+    link.bytes = bytes;
+  }
+  std::stable_sort(longer->links.begin(), longer->links.end(),
+                   [](const LinkLoad& a, const LinkLoad& b) { return a.utilization > b.utilization; });
+}
+
+// The parts add up to the step, as they do in both.
+void extend_breakdown(const Simulation& shorter, double before_s, double ratio, Simulation* longer) {
+  if (shorter.critical_rank != longer->critical_rank) {
+    longer->breakdown.scale(longer->step_time_s / before_s);
+    return;
+  }
+  Breakdown more = longer->breakdown;
+  more.add(shorter.breakdown, -1);
+  longer->breakdown.add(more, ratio);
+}
+
+}  // namespace
+
+std::optional<Condensed> condensed(const Plan& plan) {
+  const Choices& c = plan.choices;
+  if (c.asynchronous() || !c.replica_batches.empty()) return std::nullopt;
+  const std::int64_t round = c.pp;
+  const std::int64_t least = (kLeastMicroBatches + kShorterRounds * round - 1) / (kShorterRounds * round);
+  const std::int64_t shorter = kShorterRounds * round * least, longer = kLongerRounds * round * least;
+  const std::int64_t all = plan.micro_batches();
+  if (all < kLeastSaving * (shorter + longer)) return std::nullopt;
+  return Condensed{with_micro_batches(plan, shorter), with_micro_batches(plan, longer),
+                   static_cast<double>(all - longer) / static_cast<double>(longer - shorter)};
+}
+
+Simulation extended(const Condensed& plans, const Simulation& shorter, Simulation longer) {
+  const Extension extension(plans.ratio);
+  const double before_s = longer.step_time_s, longer_end_s = longer.step_ends_s.back();
+  longer.step_time_s = extension(shorter.step_time_s, before_s);
+  const double grown = longer.step_time_s / before_s;
+  extend_links(extension, shorter, grown, &longer, longer_end_s);
+  extension.extend(shorter.step_ends_s, &longer.step_ends_s);
+  extend_breakdown(shorter, before_s, plans.ratio, &longer);
+  for (auto& [kind, seconds] : longer.busy_s) {
+    const auto known = shorter.busy_s.find(kind);
+    seconds = known != shorter.busy_s.end() ? extension(known->second, seconds) : seconds * grown;
+  }
+  extension.extend(shorter.stage_compute_s, &longer.stage_compute_s);
+  extension.extend(shorter.replica_compute_s, &longer.replica_compute_s);
+  longer.energy_j = extension(shorter.energy_j, longer.energy_j);
+  longer.events += shorter.events;
+  return longer;
+}
+
+}  // namespace orrery::sim
