@@ -97,7 +97,7 @@ std::string held_out_text(std::string_view what, const measurements::HeldOut& of
 }
 
 void print(const SiteCalibrated& result, const Output& output) {
-  constexpr double kCoveredDeviations = 1.645;  // 90%
+  using measurements::kCoveredDeviations;
   for (const measurements::FileRead& file : result.measured.files)
     output.print(fmt::format("{}: {}; {} steps, {} collectives\n", file.file, file.kind, file.steps,
                              file.collectives));

@@ -131,7 +131,9 @@ void recompute_flags(const Plan& plan, Flags& flags) {
   const Choices& c = plan.choices;
   if (c.recompute == Recompute::selective) {
     flags.add("--recompute-granularity selective");
-    flags.add("--recompute-modules core_attn");
+    std::string modules = plan.job->runtime.selective_modules;
+    std::replace(modules.begin(), modules.end(), ',', ' ');
+    flags.add("--recompute-modules " + (modules.empty() ? "core_attn" : modules));
   }
   if (c.recompute != Recompute::full) return;
   flags.add("--recompute-granularity full");

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/csv.h"
@@ -44,6 +45,11 @@ std::string step_table_template();
 // ---- what kinds share ----
 // The rows of a table in the columns of docs/measurements.md.
 void add_steps(const CsvTable& table, const Context& context, Measurements* measurements);
+// The one step that a log from `line` on comes to, as (column, value) of such a table; `spread`:
+// MeasuredStep's.
+void add_log(const std::string& file, int line,
+             const std::vector<std::pair<std::string, std::string>>& columns, double spread,
+             const Context& context, Measurements* measurements);
 // Throws UserError naming file and line where `device`, in whatever words, is none of the cluster's.
 void check_device(const std::string& device, const Context& context, const std::string& file, int line);
 std::vector<std::string_view> lines_of(std::string_view text);

@@ -1,7 +1,6 @@
-// Logs of Megatron-LM, Megatron-DeepSpeed and what is made of them: the arguments that rank 0 prints at the
-// start
-// ("  name ..... value", megatron/training/arguments.py) and a line every log interval ("elapsed time per
-// iteration (ms):", megatron/training/training.py).
+// Logs of Megatron-LM, Megatron-DeepSpeed and what is made of them: the arguments that rank 0 prints at
+// the start ("  name ..... value", megatron/training/arguments.py) and a line every log interval
+// ("elapsed time per iteration (ms):", megatron/training/training.py).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -192,15 +191,8 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
     return measurements->ignore(file, line, "a log of a model with experts");
   if (log.argument("pipeline_model_parallel_size").empty())
     return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
-  CsvTable table{file, {}, {{line, {}}}};
-  for (auto& [column, value] : columns_of(log, median(seconds), log.iterations().back().batch)) {
-    table.columns.push_back(column);
-    table.rows.front().fields.push_back(value);
-  }
-  const std::size_t before = measurements->steps.size();
-  add_steps(table, context, measurements);
-  for (std::size_t i = before; i < measurements->steps.size(); ++i)
-    measurements->steps[i].spread = spread_of(seconds);
+  add_log(file, line, columns_of(log, median(seconds), log.iterations().back().batch), spread_of(seconds),
+          context, measurements);
 }
 
 }  // namespace orrery::measurements

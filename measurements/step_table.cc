@@ -157,6 +157,19 @@ void add_steps(const CsvTable& as_written, const Context& context, Measurements*
   }
 }
 
+void add_log(const std::string& file, int line,
+             const std::vector<std::pair<std::string, std::string>>& columns, double spread,
+             const Context& context, Measurements* measurements) {
+  CsvTable table{file, {}, {{line, {}}}};
+  for (const auto& [column, value] : columns) {
+    table.columns.push_back(column);
+    table.rows.front().fields.push_back(value);
+  }
+  const std::size_t before = measurements->steps.size();
+  add_steps(table, context, measurements);
+  for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = spread;
+}
+
 void read_step_table(const Source& source, const Context& context, Measurements* measurements) {
   const CsvTable table = parse_csv(source.text(), source.name());
   for (const std::string& column : table.columns)

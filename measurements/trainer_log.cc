@@ -1,6 +1,6 @@
-// Logs of Hugging Face's Trainer, alone or with DeepSpeed: what it prints before training ("***** Running
-// training
-// *****", transformers/trainer.py), the model's configuration, and train_runtime at the end.
+// Logs of Hugging Face's Trainer, alone or with DeepSpeed: what it prints before training
+// ("***** Running training *****", transformers/trainer.py), the model's configuration, and train_runtime at
+// the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -161,15 +161,9 @@ void read_trainer_log(const Source& source, const Context& context, Measurements
   const double all = log.number("Total train batch size (w. parallel, distributed & accumulation)");
   if (each < 1 || all < each)
     return measurements->ignore(file, log.line(), "a log that does not print its batch");
-  CsvTable table{file, {}, {{log.line(), {}}}};
-  for (auto& [column, value] : columns_of(log, all / each, log.runtime_s() / steps)) {
-    table.columns.push_back(column);
-    table.rows.front().fields.push_back(value);
-  }
-  const std::size_t before = measurements->steps.size();
-  add_steps(table, context, measurements);
   // The first steps warm up, and count: as if one took twice as long.
-  for (std::size_t i = before; i < measurements->steps.size(); ++i) measurements->steps[i].spread = 1 / steps;
+  add_log(file, log.line(), columns_of(log, all / each, log.runtime_s() / steps), 1 / steps, context,
+          measurements);
 }
 
 }  // namespace orrery::measurements

@@ -6,7 +6,7 @@
 namespace orrery {
 namespace {
 
-constexpr double kCoveredDeviations = 1.645;  // 90%
+using measurements::kCoveredDeviations;
 
 Json to_json(const measurements::HeldOut& held_out) {
   return {{"rows", held_out.rows},

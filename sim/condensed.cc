@@ -63,16 +63,22 @@ void extend_breakdown(const Simulation& shorter, double before_s, double ratio, 
 
 }  // namespace
 
-std::optional<Condensed> condensed(const Plan& plan) {
+std::optional<Fewer> fewer_micro_batches(const Plan& plan) {
   const Choices& c = plan.choices;
   if (c.asynchronous() || !c.replica_batches.empty()) return std::nullopt;
   const std::int64_t round = c.pp;
   const std::int64_t least = (kLeastMicroBatches + kShorterRounds * round - 1) / (kShorterRounds * round);
-  const std::int64_t shorter = kShorterRounds * round * least, longer = kLongerRounds * round * least;
-  const std::int64_t all = plan.micro_batches();
-  if (all < kLeastSaving * (shorter + longer)) return std::nullopt;
-  return Condensed{with_micro_batches(plan, shorter), with_micro_batches(plan, longer),
-                   static_cast<double>(all - longer) / static_cast<double>(longer - shorter)};
+  const Fewer fewer{kShorterRounds * round * least, kLongerRounds * round * least};
+  if (plan.micro_batches() < kLeastSaving * (fewer.shorter + fewer.longer)) return std::nullopt;
+  return fewer;
+}
+
+std::optional<Condensed> condensed(const Plan& plan) {
+  const std::optional<Fewer> fewer = fewer_micro_batches(plan);
+  if (!fewer) return std::nullopt;
+  return Condensed{with_micro_batches(plan, fewer->shorter), with_micro_batches(plan, fewer->longer),
+                   static_cast<double>(plan.micro_batches() - fewer->longer) /
+                       static_cast<double>(fewer->longer - fewer->shorter)};
 }
 
 Simulation extended(const Condensed& plans, const Simulation& shorter, Simulation longer) {

@@ -6,17 +6,25 @@
 // the same bytes and the same work. How far a condensed step is from the whole one is in docs/simulator.md.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "sim/simulator.h"
 
 namespace orrery::sim {
 
+// Micro-batches of the two steps that stand for a plan's.
+struct Fewer {
+  std::int64_t shorter = 0, longer = 0;
+};
+// None where little would be saved, or where replicas do not all do the same.
+std::optional<Fewer> fewer_micro_batches(const Plan& plan);
+
 struct Condensed {
   Plan shorter, longer;  // the same plan with smaller batches
   double ratio = 0;      // (micro-batches - longer's) / (longer's - shorter's)
 };
-// None where little would be saved, or where replicas do not all do the same.
+// None where fewer_micro_batches() has none.
 std::optional<Condensed> condensed(const Plan& plan);
 
 // What the whole plan's simulation is expected to be; without timeline.

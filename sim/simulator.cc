@@ -313,8 +313,8 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
 
 namespace {
 
-double passes_of(const Plan& plan) {
-  return static_cast<double>(plan.micro_batches()) * std::max(plan.job->workload.layers, plan.stages());
+double passes_of(const Plan& plan, std::int64_t micro_batches) {
+  return static_cast<double>(micro_batches) * std::max(plan.job->workload.layers, plan.stages());
 }
 
 std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const SimulationOptions& options,
@@ -322,8 +322,9 @@ std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const Sim
   // The longest first: so no process is left with a long one when the others are done.
   std::vector<std::size_t> order(plans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return passes_of(plans[a]) > passes_of(plans[b]); });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return passes_of(plans[a], plans[a].micro_batches()) > passes_of(plans[b], plans[b].micro_batches());
+  });
   const auto plan_of = [&](int place) -> const Plan& {
     return plans[order[static_cast<std::size_t>(place)]];
   };
@@ -349,8 +350,8 @@ std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const Sim
 }  // namespace
 
 double expected_passes(const Plan& plan) {
-  const std::optional<Condensed> fewer = condensed(plan);
-  return fewer ? passes_of(fewer->shorter) + passes_of(fewer->longer) : passes_of(plan);
+  const std::optional<Fewer> fewer = fewer_micro_batches(plan);
+  return passes_of(plan, fewer ? fewer->shorter + fewer->longer : plan.micro_batches());
 }
 
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,

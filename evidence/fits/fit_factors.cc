@@ -2,7 +2,7 @@
 // once: what frameworks, devices and networks differ by are draws from populations, and what no mechanism
 // explains is a source's, a cell's (a source, model, device and precision) or a row's own.
 //
-//   fit_factors [--as RUNTIME --since YEAR] [--write DIRECTORY] [--rows FILE] [--sites] TABLES…
+//   fit_factors [--as RUNTIME --since YEAR] [--write DIRECTORY] [--rows FILE] [--sites | --choices] TABLES…
 //
 // --as: rows of that year and later, of dense models on A100, H100, H200, B200 and GB200, as if that runtime
 // was named, frameworks, devices and networks alike: the medians are then what a default should say.
@@ -10,6 +10,8 @@
 // uncertain (planner/uncertainty/spread.textproto); with --as, that runtime's scalars alone. What is written
 // has no part in the fit but as where it begins: writing twice moves the third digit at most.
 // --rows: each row as its source left out predicts it.
+// --choices: instead of that, which of the plans of one job on one machine would be chosen
+// (choice_measure.h).
 // --sites: instead of that, what five rows of each left out source's sites are worth (site_measure.h).
 #include <fmt/format.h>
 
@@ -27,6 +29,7 @@
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/statistics.h"
+#include "evidence/fits/choice_measure.h"
 #include "evidence/fits/mixed_model.h"
 #include "evidence/fits/site_measure.h"
 #include "evidence/statistics.h"
@@ -428,34 +431,54 @@ class Fit {
 
   // The sites of each source, by factors that were fitted without it.
   std::vector<Site> sites() const {
-    std::map<std::string, std::vector<bool>> used;
-    for (const Item& item : items_) used[item.source];
     std::map<std::string, Site> found;
-    for (auto& [source, rows] : used) {
-      for (const Item& item : items_) rows.push_back(item.source != source);
-      const Posterior posterior = solve(observations_, rows, effects_);
-      for (const Item& item : items_) {
-        if (item.source != source) continue;
-        Site& site = found[fmt::format("{}|{}|{}|{}", source, item.device, item.network, item.framework)];
-        for (std::size_t f = 0; f < kFactors; ++f) {
-          const int a = item.population[f], b = item.member[f];
-          const double variance =
-              posterior.covariance(a, a) + posterior.covariance(b, b) + 2 * posterior.covariance(a, b);
-          const double stated = stated_of(static_cast<Factor>(f)).known_sd;
-          site.prior.factor[f] = stated > 0 ? stated : std::sqrt(variance);
-        }
-        site.rows.push_back(
-            {{planner::job_in(world_of(item, posterior), *item.step.plan.job), item.step.plan.choices},
-             item.model,
-             item.step.measured_s,
-             item.widens});
-      }
-    }
+    without_each_source([&](const Item& item, const Posterior& posterior) {
+      Site& site = found[fmt::format("{}|{}|{}|{}", item.source, item.device, item.network, item.framework)];
+      site.prior.factor = deviations_of(item, posterior);
+      site.rows.push_back(
+          {{planner::job_in(world_of(item, posterior), *item.step.plan.job), item.step.plan.choices},
+           item.model,
+           item.step.measured_s,
+           item.widens});
+    });
     std::vector<Site> list;
     for (auto& [name, site] : found) {
       site.name = name;
       list.push_back(std::move(site));
     }
+    return list;
+  }
+
+  // Plans of one job, of each source, by factors that were fitted without it, or with all; of plans that make
+  // the same choice the best.
+  std::vector<ChoiceGroup> choice_groups(bool left_out) const {
+    std::map<std::string, ChoiceGroup> found;
+    const auto add = [&](const Item& item, const Posterior& posterior) {
+      Chosen plan{{item.step.plan.choices, predict_in(item, world_of(item, posterior)), {}},
+                  item.step.measured_s};
+      plan.contender.response.estimate_s = plan.contender.step_s;
+      const auto deviations = deviations_of(item, posterior);
+      for (std::size_t f = 0; f < kFactors; ++f)
+        plan.contender.response.slope[f] = item.slope[f] * deviations[f];
+      ChoiceGroup& group = found[item.source + " " + item.step.group];
+      group.source = item.source;
+      group.spread = planner::spread_of(*item.step.plan.job);
+      const auto same = std::find_if(group.plans.begin(), group.plans.end(), [&](const Chosen& other) {
+        return planner::chosen(other.contender.choices) == planner::chosen(plan.contender.choices);
+      });
+      if (same == group.plans.end()) {
+        group.plans.push_back(std::move(plan));
+      } else if (plan.contender.step_s < same->contender.step_s) {
+        *same = std::move(plan);
+      }
+    };
+    if (left_out)
+      without_each_source(add);
+    else
+      for (const Item& item : items_) add(item, posterior_);
+    std::vector<ChoiceGroup> list;
+    for (auto& [name, group] : found)
+      if (group.plans.size() >= 2) list.push_back(std::move(group));
     return list;
   }
 
@@ -521,6 +544,33 @@ class Fit {
     return terms;
   }
 
+  // Of the factors' logarithms.
+  static std::array<double, kFactors> deviations_of(const Item& item, const Posterior& posterior) {
+    std::array<double, kFactors> deviations{};
+    for (std::size_t f = 0; f < kFactors; ++f) {
+      const int a = item.population[f], b = item.member[f];
+      const double variance =
+          posterior.covariance(a, a) + posterior.covariance(b, b) + 2 * posterior.covariance(a, b);
+      const double stated = stated_of(static_cast<Factor>(f)).known_sd;
+      deviations[f] = stated > 0 ? stated : std::sqrt(variance);
+    }
+    return deviations;
+  }
+
+  // use(item, what is known without the item's source).
+  template <typename Use>
+  void without_each_source(const Use& use) const {
+    std::set<std::string> sources;
+    for (const Item& item : items_) sources.insert(item.source);
+    for (const std::string& source : sources) {
+      std::vector<bool> used;
+      for (const Item& item : items_) used.push_back(item.source != source);
+      const Posterior posterior = solve(observations_, used, effects_);
+      for (const Item& item : items_)
+        if (item.source == source) use(item, posterior);
+    }
+  }
+
   World world_of(const Item& item, const Posterior& posterior) const {
     World world;
     for (std::size_t f = 0; f < kFactors; ++f)
@@ -565,7 +615,7 @@ namespace {
 int run(const std::vector<std::string>& arguments) {
   Fit::Asked asked;
   std::string sources, rows;
-  bool sites = false;
+  bool sites = false, choices = false;
   std::vector<std::string> tables;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--as") {
@@ -578,6 +628,8 @@ int run(const std::vector<std::string>& arguments) {
       rows = arguments.at(++i);
     } else if (arguments[i] == "--sites") {
       sites = true;
+    } else if (arguments[i] == "--choices") {
+      choices = true;
     } else {
       tables.push_back(arguments[i]);
     }
@@ -589,6 +641,13 @@ int run(const std::vector<std::string>& arguments) {
   fit.run(kRounds);
   if (sites) {
     measure_sites(fit.sites());
+    return 0;
+  }
+  if (choices) {
+    for (const bool left_out : {true, false}) {
+      fmt::print("\n{}\n", left_out ? "each source left out" : "in sample");
+      measure_choices(fit.choice_groups(left_out));
+    }
     return 0;
   }
   fit.print_factors();

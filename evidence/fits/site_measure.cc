@@ -16,7 +16,6 @@ using measurements::StepRow;
 
 constexpr std::size_t kFewestRows = 10, kGiven = 5;
 constexpr int kDraws = 20;
-constexpr double kCoveredDeviations = 1.645;  // 90%
 
 // Of a site, or of several.
 struct Figures {
@@ -50,7 +49,7 @@ Figures figures_of(const Site& site) {
       before.push_back(std::abs(was.seconds / row.measured_s - 1));
       after.push_back(std::abs(is.seconds / row.measured_s - 1));
       const auto within = [&](const StepFit::Prediction& one) {
-        return std::abs(std::log(one.seconds / row.measured_s)) < kCoveredDeviations * one.sd ? 1.0 : 0.0;
+        return measurements::covers(one.seconds, one.sd, row.measured_s) ? 1.0 : 0.0;
       };
       covered_before.push_back(within(was));
       covered.push_back(within(is));

@@ -1,11 +1,18 @@
 // What is known of a factor on time before measurements and after.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
 
 namespace orrery::measurements {
+
+constexpr double kCoveredDeviations = 1.645;  // either way: 90%
+// Whether what was measured lies in that interval about a prediction with this deviation of its logarithm.
+inline bool covers(double predicted, double sd, double measured) {
+  return std::abs(std::log(predicted / measured)) < kCoveredDeviations * sd;
+}
 
 struct Learned {
   std::string name;

@@ -190,7 +190,7 @@ class Learner {
         after.push_back(std::abs(predicted_s / rows_[i].seconds - 1));
         const double sd =
             std::sqrt(posterior.variance_of(seen_[i].slopes) + posterior.scale * kRowSd * kRowSd);
-        covered += std::abs(std::log(predicted_s / rows_[i].seconds)) < 1.645 * sd ? 1 : 0;
+        covered += covers(predicted_s, sd, rows_[i].seconds) ? 1 : 0;
       }
     }
     found.rows = static_cast<int>(after.size());

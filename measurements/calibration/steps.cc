@@ -20,7 +20,6 @@ constexpr std::size_t kSite = kFactors;
 constexpr double kStep = 0.04;  // of a factor's logarithm, for a slope
 constexpr double kFreedom = 8;
 constexpr int kRounds = 4;
-constexpr double kCoveredDeviations = 1.645;  // 90%
 constexpr std::size_t kFolds = 5;
 // A factor that no profile leaves uncertain (measured by our own executor) still has a little.
 constexpr double kLeastSd = 0.01;
@@ -132,7 +131,7 @@ HeldOut StepFit::held_out() const {
       const double measured = rows_[i].measured_s;
       before.push_back(std::abs(predict_in(rows_[i].plan, {}) / measured - 1));
       after.push_back(std::abs(predicted.seconds / measured - 1));
-      covered += std::abs(std::log(predicted.seconds / measured)) < kCoveredDeviations * predicted.sd ? 1 : 0;
+      covered += covers(predicted.seconds, predicted.sd, measured) ? 1 : 0;
     }
   }
   found.rows = static_cast<int>(after.size());

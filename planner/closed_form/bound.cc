@@ -51,10 +51,11 @@ double Estimator::gathered_late(const Choices& c, const Frame& frame, const Redu
   const LayerSums& own =
       sums_.of(c, c.recompute, frame.geometry->alone, frame.alone_key, least_.kinds.front());
   const int begin = frame.cut->part(0, 0).begin;
+  // What waits for a bucket may be its layer's last operator.
   double late = 0;
   for (const Reductions::Use& use : all.uses)
     if (use.chunk == 0)
-      late = std::max(late, use.gathered_least_s - (own.forward[use.part] - own.forward[begin]));
+      late = std::max(late, use.gathered_least_s - (own.forward[use.part + 1] - own.forward[begin]));
   return late;
 }
 

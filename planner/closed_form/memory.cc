@@ -361,6 +361,24 @@ const std::vector<MemoryModel::StageSums>& MemoryModel::sums_of(const Plan& plan
   return last_sums_.stages;
 }
 
+namespace {
+
+// Of what stands in `memory` already: `update` bytes of it are there only while the optimizer works.
+void add_up(const RuntimeProfile& runtime, const DeviceProfile& device, double update, Memory* memory) {
+  memory->allocated =
+      memory->weights + memory->gradients + memory->optimizer + memory->activations + memory->buffers;
+  memory->reserved = memory->allocated * (1 + runtime.allocator_margin);
+  memory->total = memory->reserved + device.context_bytes;
+  memory->needed = memory->total - std::min(update, memory->activations) * (1 + runtime.allocator_margin);
+  // What an allocator merely keeps fills the device at most.
+  if (memory->needed <= memory->capacity && memory->total > memory->capacity) {
+    memory->total = memory->capacity;
+    memory->reserved = memory->capacity - device.context_bytes;
+  }
+}
+
+}  // namespace
+
 Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const DeviceProfile& device) const {
   const Job& job = *plan.job;
   const Choices& c = plan.choices;
@@ -421,16 +439,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
                             ? 0
                             : sharded(runtime.update_gradient_bytes, 1);
   memory.buffers += sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update;
-  memory.allocated =
-      memory.weights + memory.gradients + memory.optimizer + memory.activations + memory.buffers;
-  memory.reserved = memory.allocated * (1 + runtime.allocator_margin);
-  memory.total = memory.reserved + device.context_bytes;
-  memory.needed = memory.total - std::min(update, memory.activations) * (1 + runtime.allocator_margin);
-  // What an allocator merely keeps fills the device at most.
-  if (memory.needed <= memory.capacity && memory.total > memory.capacity) {
-    memory.total = memory.capacity;
-    memory.reserved = memory.capacity - device.context_bytes;
-  }
+  add_up(runtime, device, update, &memory);
   return memory;
 }
 

@@ -136,11 +136,8 @@ class Search {
         batch.push_back(open);
       }
       if (batch.empty()) break;
-      std::vector<const Candidate*> together;
-      for (const Agenda::Open* open : batch) together.push_back(open->candidate);
-      const std::vector<double> values = simulate(together);
+      const std::vector<double> values = simulate_open(batch);
       for (std::size_t i = 0; i < batch.size(); ++i) {
-        agenda_->simulated(batch[i], values[i]);
         nominal = std::min(nominal, values[i]);
         best = std::min(best, values[i] * batch[i]->factor);
       }
@@ -149,15 +146,21 @@ class Search {
     rank_done();
   }
 
+  // As simulate(), and the agenda knows.
+  std::vector<double> simulate_open(const std::vector<Agenda::Open*>& batch) {
+    std::vector<const Candidate*> together;
+    for (const Agenda::Open* open : batch) together.push_back(open->candidate);
+    std::vector<double> values = simulate(together);
+    for (std::size_t i = 0; i < batch.size(); ++i) agenda_->simulated(batch[i], values[i]);
+    return values;
+  }
+
   // What may still be better than the best, least bound first.
   void prove() {
     while (spent_s_ < options_.budget_s + kProveBudget_s) {
       const std::vector<Agenda::Open*> open = agenda_->least_bounds(kBatch, value_of(done_.front()));
       if (open.empty()) return;
-      std::vector<const Candidate*> together;
-      for (const Agenda::Open* one : open) together.push_back(one->candidate);
-      const std::vector<double> values = simulate(together);
-      for (std::size_t i = 0; i < open.size(); ++i) agenda_->simulated(open[i], values[i]);
+      simulate_open(open);
       rank_done();
     }
   }

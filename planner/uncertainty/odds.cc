@@ -1,7 +1,6 @@
 #include "planner/uncertainty/odds.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -11,34 +10,18 @@ namespace orrery::planner {
 namespace {
 
 constexpr std::uint64_t kSeed = 2;
-constexpr std::size_t kDimensions = 8;
-
-// What was chosen, dimension by dimension. Details that move a step by little (buckets, how many layers are
-// recomputed, cuts) are no dimensions: plans that differ in them err alike.
-std::array<std::uint64_t, kDimensions> chosen(const Choices& c) {
-  const auto both = [](auto a, auto b) {
-    return static_cast<std::uint64_t>(a) * 4096 + static_cast<std::uint64_t>(b);
-  };
-  return {both(c.tp, c.sequence_parallel),
-          static_cast<std::uint64_t>(c.pp),
-          static_cast<std::uint64_t>(c.cp),
-          both(c.ep, c.overlap_experts),
-          static_cast<std::uint64_t>(c.micro_batch),
-          both(static_cast<int>(c.schedule), c.interleave),
-          static_cast<std::uint64_t>(c.recompute == Recompute::selective),
-          both(both(c.zero, c.shard_group),
-               both(static_cast<int>(c.sync), static_cast<int>(c.grad_compression)))};
-}
-
-// By draw, the factor that no mechanism explains of such a plan; 1 in the mean, so that so few draws favour
-// nobody.
+// By draw, the factor that no mechanism explains of such a plan; 1 in the mean, and each draw beside its
+// opposite, so that so few draws favour nobody.
 std::array<double, kDraws> own_factors(const Choices& choices, double sd) {
   std::array<double, kDraws> logs{};
   const auto values = chosen(choices);
-  for (std::size_t d = 0; d < kDimensions; ++d) {
+  for (std::size_t d = 0; d < kChoiceDimensions; ++d) {
     const CounterRandom random(kSeed + d, values[d]);
-    for (std::size_t i = 0; i < kDraws; ++i)
-      logs[i] += sd / std::sqrt(static_cast<double>(kDimensions)) * random.normal(i);
+    for (std::size_t i = 0; i < kDraws; i += 2) {
+      const double log = sd / std::sqrt(static_cast<double>(kChoiceDimensions)) * random.normal(i);
+      logs[i] += log;
+      logs[i + 1] -= log;
+    }
   }
   double sum = 0;
   for (double& log : logs) sum += log = std::exp(log);
@@ -47,6 +30,25 @@ std::array<double, kDraws> own_factors(const Choices& choices, double sd) {
 }
 
 }  // namespace
+
+std::array<std::uint64_t, kChoiceDimensions> chosen(const Choices& c) {
+  const auto both = [](auto a, auto b) {
+    return static_cast<std::uint64_t>(a) * 4096 + static_cast<std::uint64_t>(b);
+  };
+  std::array<std::uint64_t, kChoiceDimensions> values = {
+      both(c.tp, c.sequence_parallel),
+      static_cast<std::uint64_t>(c.pp),
+      static_cast<std::uint64_t>(c.cp),
+      both(c.ep, c.overlap_experts),
+      static_cast<std::uint64_t>(c.micro_batch),
+      both(static_cast<int>(c.schedule), c.interleave),
+      static_cast<std::uint64_t>(c.recompute == Recompute::selective),
+      both(both(c.zero, c.shard_group),
+           both(static_cast<int>(c.sync), static_cast<int>(c.grad_compression)))};
+  for (std::size_t d = 0; d + 1 < kChoiceDimensions; ++d)
+    values.back() = CounterRandom(values.back(), values[d]).bits(0);
+  return values;
+}
 
 std::vector<Odds> odds_of(std::span<const Contender> contenders, const Spread& spread) {
   std::vector<std::vector<double>> steps;  // by contender and draw

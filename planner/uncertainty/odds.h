@@ -7,12 +7,20 @@
 // the same value of it.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "planner/uncertainty/outlook.h"
 
 namespace orrery::planner {
+
+inline constexpr std::size_t kChoiceDimensions = 9;
+// What stands for the values that were chosen, dimension by dimension, and at last for all of them: equal
+// where plans chose the same. Details that move a step by little (buckets, how many layers are recomputed,
+// cuts) are no dimensions: plans that differ in them err alike.
+std::array<std::uint64_t, kChoiceDimensions> chosen(const Choices& choices);
 
 struct Contender {
   Choices choices;

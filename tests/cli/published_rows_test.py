@@ -89,7 +89,11 @@ class PublishedRows(OrreryCase):
     def test_a_row_of_each_source(self):
         seen = 0
         for table in recorded_steps():
-            rows = self.json("validate", "--published", table, "--rows", self.folder / "rows")["rows"]
+            asked = self.orrery("validate", "--published", table, "--rows", self.folder / "rows", "--json", "-")
+            if asked.returncode == 2:  # no row of it can be predicted
+                self.assertIn("nothing could be compared", asked.stderr)
+                continue
+            rows = self.parse(asked.stdout)["rows"]
             judged = [row for row in rows if "predicted_s" in row and row["fits"] and row["n_gpus"] <= MOST_DEVICES]
             if not judged:
                 continue

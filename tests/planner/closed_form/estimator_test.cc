@@ -50,6 +50,7 @@ std::vector<Plan> random_plans(int of_each) {
       make_job("resnet50", "v100-ib100", 8, 128, 0),
       make_job("gpt2", "localhost", 4, 8, 64, "orrery"),
       make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048),
+      make_job("gpt2-xl", "dgx-a100", 8, 64, 1024),
       cores_job(2, 8),
       cores_job(4, 8),
       containers_job(4, 8),
@@ -96,6 +97,9 @@ void check_bounds(int of_each) {
                                      << "; estimate " << times.estimate_s << " simulated " << simulated);
     CHECK(times.lower_bound_s <= simulated * (1 + 1e-9));
     CHECK(times.lower_bound_s <= times.estimate_s * (1 + 1e-9));
+    const double by_slots = Estimator(plans[i].job).slot_bound(plans[i].choices).step_s;
+    CHECK(by_slots >= times.lower_bound_s * (1 - 1e-9));
+    CHECK(by_slots <= simulated * (1 + 1e-9));
     check_objectives(plans[i], simulations[i]);
     errors.push_back(times.estimate_s / simulated - 1);
     tightness += times.lower_bound_s / simulated / static_cast<double>(plans.size());

@@ -155,6 +155,22 @@ TEST_CASE("an answer under a small budget says its gap, and the gap holds") {
   CHECK(hasty.plans.front().step_time_s() * (1 - hasty.gap) <= best * (1 + 1e-9));
 }
 
+TEST_CASE(
+    "with `prove` nothing that may be better is left, or the gap is smaller, and the answer no slower") {
+  const auto job = make_job("mixtral-8x7b", "dgx-h100", 16, 64, 2048, "typical");
+  SearchOptions options;
+  options.rank = Rank::nominal;
+  options.budget_s = 0.05;
+  const SearchResult quick = planner::search(job, {}, options);
+  options.prove = true;
+  const SearchResult proven = planner::search(job, {}, options);
+  CAPTURE(quick.gap, proven.gap, quick.simulated, proven.simulated);
+  CHECK(proven.simulated > quick.simulated);
+  CHECK(proven.gap < quick.gap);
+  CHECK(proven.gap < 0.03);
+  CHECK(proven.plans.front().step_time_s() <= quick.plans.front().step_time_s());
+}
+
 TEST_CASE("what is reported fits in memory and is ranked") {
   const auto job = make_job("gpt2-xl", "dgx-a100", 8, 64, 1024);
   const SearchResult result = planner::search(job, {}, {});

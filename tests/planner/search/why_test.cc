@@ -40,7 +40,9 @@ TEST_CASE("what a change of hardware saves is of the best plan, whatever the clo
   CHECK(saved_by(beside, "memory_plus_10_percent") > 0.05);
   CHECK(saved_by(alone, "intra_node_bandwidth_x2") >= 0);
   CHECK(saved_by(beside, "intra_node_bandwidth_x2") >= saved_by(alone, "intra_node_bandwidth_x2"));
-  CHECK(saved_by(beside, "intra_node_bandwidth_x2") < 0.05);
+  // Nothing of what the closed form thinks that the other plan saves as it is.
+  const double flattered = 1 - estimator.times(other).estimate_s / now_s;
+  CHECK(saved_by(beside, "intra_node_bandwidth_x2") < 0.5 * flattered);
 }
 
 }  // namespace
