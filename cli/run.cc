@@ -1,7 +1,11 @@
 // orrery run: executes a plan, on mpirun of its own or as one rank of a launcher's job.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/executor.h"
@@ -15,9 +19,14 @@ namespace {
 struct Options {
   std::string plan, backend = "auto", data, trace, json;
   std::string vocabulary, checkpoint_folder, init, save;
-  std::optional<int> steps, checkpoint_every;
+  std::optional<int> steps, checkpoint_every, restart_from;
+  std::string on_nan;
   bool restart = false;
-  std::string learning_rate, base_batch, warmup_steps;  // as given: the executor reads them
+  // As given: the executor reads them.
+  std::string learning_rate, base_batch, warmup_steps, rate_schedule, decay_steps, least_rate;
+  std::string weight_decay, momentum, beta1, beta2, epsilon, clip_norm;
+  std::optional<std::uint64_t> seed;
+  bool decay_matrices_only = false;
   std::string mpi;
   LaunchWords launch;
 };
@@ -40,7 +49,22 @@ int run(const Options& options) {
   pass("--json", options.json);
   pass("--checkpoint-dir", options.checkpoint_folder);
   if (options.checkpoint_every) pass("--checkpoint-every", std::to_string(*options.checkpoint_every));
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"--rate-schedule", options.rate_schedule},
+           {"--decay-steps", options.decay_steps},
+           {"--least-rate", options.least_rate},
+           {"--weight-decay", options.weight_decay},
+           {"--momentum", options.momentum},
+           {"--beta1", options.beta1},
+           {"--beta2", options.beta2},
+           {"--epsilon", options.epsilon},
+           {"--clip-norm", options.clip_norm}})
+    pass(name, value);
+  if (options.seed) pass("--seed", std::to_string(*options.seed));
+  if (options.decay_matrices_only) arguments.emplace_back("--decay-matrices-only");
   if (options.restart) arguments.emplace_back("--restart");
+  if (options.restart_from) pass("--restart-from", std::to_string(*options.restart_from));
+  pass("--on-nan", options.on_nan);
   pass("--init", options.init);
   pass("--save", options.save);
   const int ranks = plan.choices.world();
@@ -50,12 +74,24 @@ int run(const Options& options) {
 
 constexpr int kMostSteps = 1'000'000'000;
 
+constexpr Numbers kShare = {0, false, 1};
+
 // A number that the executor reads.
 Setting passed_on(Option option, std::string& value, const Numbers& numbers) {
   option.range = range_of(numbers);
   return {std::move(option), [&value, numbers](const std::string& text) {
             value = text;
             return read_number(text, numbers).has_value();
+          }};
+}
+
+// One of some words, which the executor knows.
+Setting word_passed_on(Option option, std::string& value, std::vector<std::string> words) {
+  option.unit = fmt::format("{}", fmt::join(words, "|"));
+  option.range = fmt::format("one of {}", fmt::join(words, ", "));
+  return {std::move(option), [&value, words = std::move(words)](const std::string& text) {
+            value = text;
+            return std::find(words.begin(), words.end(), text) != words.end();
           }};
 }
 
@@ -73,6 +109,44 @@ void add_rate_options(Command& command, Options& options) {
                          .help = "the rate rises linearly over so many steps",
                          .fallback = "0"},
                         options.warmup_steps, {}));
+  command.add(
+      word_passed_on({.key = "rate_schedule",
+                      .help = "how the rate goes down from the warm-up to the last step; wsd: over the "
+                              "last steps alone",
+                      .fallback = "constant"},
+                     options.rate_schedule, {"constant", "linear", "cosine", "wsd"}));
+  command.add(passed_on({.key = "decay_steps",
+                         .unit = "N",
+                         .help = "wsd: steps at the end over which the rate goes down",
+                         .fallback = "a tenth"},
+                        options.decay_steps, {}));
+  command.add(passed_on({.key = "least_rate",
+                         .unit = "SHARE",
+                         .help = "the schedule's end, as a share of the rate",
+                         .fallback = "0"},
+                        options.least_rate, kShare));
+}
+
+void add_optimizer_options(Command& command, Options& options) {
+  const auto number = [&](const char* key, const char* unit, const char* help, const char* fallback,
+                          std::string& value, const Numbers& numbers) {
+    command.add(passed_on({.key = key, .unit = unit, .help = help, .fallback = fallback}, value, numbers));
+  };
+  number("weight_decay", "D", "of adam (added to the gradient) and adamw (taken off the weight)",
+         "0; adamw: 0.01", options.weight_decay, {});
+  command.add(switch_option({.key = "decay_matrices_only", .help = "biases and norms do not decay"},
+                            options.decay_matrices_only));
+  number("momentum", "M", "of the optimizer momentum", "0.9", options.momentum, kShare);
+  number("beta1", "B", "of adam and adamw: what the first moment keeps", "0.9", options.beta1, kShare);
+  number("beta2", "B", "likewise, of the second", "0.999", options.beta2, kShare);
+  number("epsilon", "E", "of adam and adamw", "1e-8", options.epsilon, kPositive);
+  number("clip_norm", "N", "largest norm of all gradients, where the plan's runtime clips", "1",
+         options.clip_norm, kPositive);
+  command.add(count_option({.key = "seed",
+                            .unit = "N",
+                            .help = "of the first weights and the order of the data",
+                            .fallback = "the plan's"},
+                           options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
 }
 
 void add_data_options(Command& command, Options& options) {
@@ -106,6 +180,17 @@ void add_checkpoint_options(Command& command, Options& options) {
                      .help = "go on from the folder's newest checkpoint, under this plan or another; --steps "
                              "counts from the beginning"},
                     options.restart));
+  command.add(count_option({.key = "restart_from",
+                            .unit = "STEP",
+                            .help = "go on from the folder's checkpoint after so many steps, and no other",
+                            .fallback = "the newest that is whole, with --restart"},
+                           options.restart_from, {0, kMostSteps}));
+  command.add(
+      word_passed_on({.key = "on_nan",
+                      .help = "where the loss is not finite: end the run, or leave the update out and "
+                              "count it",
+                      .fallback = "stop"},
+                     options.on_nan, {"stop", "skip"}));
   command.add(
       text_option({.key = "init",
                    .unit = "FILE|FOLDER",
@@ -131,6 +216,7 @@ Command run_command() {
   command.add(count_option({.key = "steps", .unit = "N", .help = "training steps", .fallback = "10"},
                            options->steps, {1, kMostSteps}));
   add_rate_options(command, *options);
+  add_optimizer_options(command, *options);
   add_data_options(command, *options);
   add_checkpoint_options(command, *options);
   command.add(text_option(

@@ -68,8 +68,14 @@ Cutting cutting_of(const Cluster& cluster) {
 
 int run(const MpiWorld& world, const Arguments& arguments) {
   Plan plan;
-  if (const int code = guarded(world, arguments, true, [&] { plan = load_plan(arguments.plan); }); code != 0)
-    return code;
+  const auto read = [&] {
+    plan = load_plan(arguments.plan);
+    if (!arguments.training.seed) return;
+    auto job = std::make_shared<Job>(*plan.job);
+    job->training.seed = *arguments.training.seed;
+    plan.job = job;
+  };
+  if (const int code = guarded(world, arguments, true, read); code != 0) return code;
   auto control = make_communicator(world.transport(cutting_of(plan.job->cluster)));
   TrainingOptions options = arguments.training;
   options.library = world.library();
@@ -127,6 +133,26 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   run_verb->add_option("--warmup-steps", rate.warmup_steps, "Steps over which the rate rises to its value")
       ->check(CLI::NonNegativeNumber);
+  const std::map<std::string, RateSchedule> schedules = {{"constant", RateSchedule::constant},
+                                                         {"linear", RateSchedule::linear},
+                                                         {"cosine", RateSchedule::cosine},
+                                                         {"wsd", RateSchedule::wsd}};
+  run_verb->add_option("--rate-schedule", rate.schedule, "constant, linear, cosine or wsd")
+      ->transform(CLI::CheckedTransformer(schedules));
+  run_verb->add_option("--decay-steps", rate.decay_steps, "wsd: the last so many go down")
+      ->check(CLI::NonNegativeNumber);
+  run_verb->add_option("--least-rate", rate.least, "At the end, as a share of the rate")
+      ->check(CLI::Range(0.0, 1.0));
+  OptimizerSettings& optimizer = training.optimizer;
+  run_verb->add_option("--weight-decay", optimizer.weight_decay, "Of adam and adamw")
+      ->check(CLI::NonNegativeNumber);
+  run_verb->add_flag("--decay-matrices-only", optimizer.decay_matrices_only, "Not of biases and norms");
+  run_verb->add_option("--momentum", optimizer.momentum)->check(CLI::Range(0.0, 1.0));
+  run_verb->add_option("--beta1", optimizer.beta1)->check(CLI::Range(0.0, 1.0));
+  run_verb->add_option("--beta2", optimizer.beta2)->check(CLI::Range(0.0, 1.0));
+  run_verb->add_option("--epsilon", optimizer.epsilon)->check(CLI::PositiveNumber);
+  run_verb->add_option("--clip-norm", training.clip_norm)->check(CLI::PositiveNumber);
+  run_verb->add_option("--seed", training.seed, "Instead of the plan's");
   run_verb->add_option("--vocab", training.vocabulary,
                        "Folder of a GPT-2 vocabulary: vocab.json, merges.txt");
   run_verb->add_option("--json", training.json, kJsonHelp);
@@ -139,6 +165,14 @@ int main(int argc, char** argv) {
                        "Folder of checkpoints, seen by every rank");
   run_verb->add_option("--checkpoint-every", training.checkpoint_every, "Write one after so many steps");
   run_verb->add_flag("--restart", training.restart, "Go on from the newest checkpoint, where there is one");
+  run_verb
+      ->add_option("--restart-from", training.restart_from, "Go on from the checkpoint after so many steps")
+      ->check(CLI::NonNegativeNumber);
+  run_verb
+      ->add_option_function<std::string>(
+          "--on-nan", [&training](const std::string& what) { training.skip_not_finite = what == "skip"; },
+          "What a loss that is not finite does: stop, or skip the update")
+      ->check(CLI::IsMember({"stop", "skip"}));
   run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
   run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
   run_verb->add_option("--timeline", training.timeline,

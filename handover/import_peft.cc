@@ -12,8 +12,6 @@
 namespace orrery::planner {
 namespace {
 
-constexpr int kMostRank = 1 << 16;
-
 [[noreturn]] void fail(const std::string& file, std::string_view key, std::string_view what,
                        std::string_view expected) {
   throw UserError(file, 0, fmt::format("{}: {}", key, what), std::string(expected));
@@ -74,8 +72,9 @@ FineTuning import_peft(std::string_view text, const std::string& file, int layer
     if (key == "peft_type" || value.is_null()) continue;
     if (key == "r") {
       const double rank = value.is_number() ? value.get<double>() : 0;
-      if (!(rank >= 1 && rank <= kMostRank) || rank != static_cast<int>(rank))
-        fail(file, key, value.dump(), fmt::format("expected a whole number from 1 to {}", kMostRank));
+      if (!(rank >= 1 && rank <= kLargestAdapterRank) || rank != static_cast<int>(rank))
+        fail(file, key, value.dump(),
+             fmt::format("expected a whole number from 1 to {}", kLargestAdapterRank));
       tuning.rank = static_cast<int>(rank);
     } else if (key == "lora_alpha") {
       if (!value.is_number() || !(value.get<double>() > 0))

@@ -16,11 +16,12 @@ Refusal refused(const std::string& what, const std::string& expected) {
 // Queries, keys and values of one group of heads side by side (GPT-NeoX, Falcon, Megatron): one tensor in one
 // part, where q | k | v are three parts or three tensors.
 bool interleaves_heads(const Operator& op) {
-  const auto matrices = std::count_if(op.parameters.begin(), op.parameters.end(),
-                                      [](const ParameterTensor& p) { return p.shape.size() == 2; });
+  const std::vector<ParameterTensor>& own = op.frozen.empty() ? op.parameters : op.frozen;
+  const auto matrices =
+      std::count_if(own.begin(), own.end(), [](const ParameterTensor& p) { return p.shape.size() == 2; });
   const bool feeds_attention = op.kind == OperatorKind::linear && op.name.size() >= 3 &&
                                op.name.compare(op.name.size() - 3, 3, "qkv") == 0;
-  return feeds_attention && matrices == 1 && op.parameters.front().split_parts == 1;
+  return feeds_attention && matrices == 1 && own.front().split_parts == 1;
 }
 
 // A network on images: a chain or graph of operators that all say what they compute, from images to classes.
@@ -51,14 +52,17 @@ std::string unknown_on_images(const Workload& workload) {
 std::string unknown_in(const Workload& workload, const Training& training) {
   if (!workload.transformer) return unknown_on_images(workload);
   const Transformer& t = *workload.transformer;
+  if (!t.unexecuted.empty()) return "its configuration says " + t.unexecuted.front();
+  if (!workload.ignored_keys.empty())
+    return "its configuration says '" + workload.ignored_keys.front() + "', which is not understood";
+  if (!t.learned_positions && t.head_dim > 256) return "its heads are wider than 256";
   if (t.state_space) return "it has state-space layers";
   if (!t.layer_pattern.empty()) return "its layers are not all attention and MLP";
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
   if (t.moe && t.moe->expert_bias) return "its experts have biases";
-  if (t.fine_tuning.rank > 0) return "its weights are frozen beside low-rank adapters";
-  if (t.fine_tuning.frozen_layers > 0) return "its first layers are frozen";
+  if (t.moe && t.fine_tuning.any()) return "it has experts, and weights that are not trained";
   if (t.masked_share > 0) return "its head sees a share of the tokens";
   if (t.mla) return "it has latent attention";
   if (t.pooler) return "it predicts the next sentence, too";
@@ -74,6 +78,22 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.vocab < kByteVocabulary) return "its vocabulary is smaller than the 256 bytes it would be trained on";
   if (t.mlm_head && t.vocab == kByteVocabulary)
     return "its vocabulary has no token for a mask beside the 256 bytes";
+  return {};
+}
+
+Refusal refuses_fine_tuning(const Plan& plan) {
+  if (!plan.job->workload.transformer) return {};
+  const FineTuning& tuning = plan.job->workload.transformer->fine_tuning;
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  const bool split = std::any_of(operators.begin(), operators.end(), [](const Operator& op) {
+    return !op.adapters.empty() && op.split == TensorSplit::row;
+  });
+  if (tuning.dora && plan.choices.tp > 1 && split)
+    return refused("`dora` with `tp` above 1 on o or down: the lengths of their columns are sums over ranks",
+                   "`lora_targets` q,k,v,gate,up, or `tp` 1");
+  if (tuning.base != BaseType::none && plan.choices.zero == 3)
+    return refused("`quantize_base` with `zero` 3: the executor gathers weights in 16 and 32 bits",
+                   "`zero` 2 or less");
   return {};
 }
 
@@ -109,6 +129,7 @@ std::optional<std::string> why_not_executable(const Plan& plan) {
         fmt::format("cannot execute {}: {}", workload.name, unknown),
         "a GPT-2, Llama or BERT style transformer, or a network of convolutions, batch norms, ReLU, "
         "pools, additions and linear layers; `orrery simulate` knows more");
+  if (const Refusal refusal = refuses_fine_tuning(plan)) return refusal;
   return refuses_training(plan);
 }
 

@@ -431,7 +431,9 @@ Shard shard_of(const Plan& plan) {
   shard.gated_experts = !transformer || transformer->gated_ffn;
   for (const FormOfParallelism& form : forms_of_parallelism())
     if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
-  shard.gelu_experts = transformer && transformer->gated_ffn && transformer->activation == Activation::gelu;
+  shard.gelu_experts =
+      transformer && transformer->gated_ffn &&
+      (transformer->activation == Activation::gelu || transformer->activation == Activation::gelu_erf);
   return shard;
 }
 

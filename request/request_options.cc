@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // products of a few stay within 64 bits
 constexpr int kMostReported = 1000;
 constexpr Numbers kProbability = {0.01, false, 0.999};
-constexpr int kMostRank = 1 << 16;
+constexpr int kMostFrozenLayers = 1 << 16;
 
 constexpr std::array kObjectives = {planner::Objective::step_time, planner::Objective::cost,
                                     planner::Objective::energy, planner::Objective::memory};
@@ -104,7 +104,7 @@ Option tuning(std::string key, std::string unit, std::string help, std::string f
 void add_fine_tuning(Request& request, std::vector<Setting>& all) {
   all.push_back(count_option(tuning("lora_rank", "R", "low-rank adapters of this rank beside frozen weights",
                                     "all weights are trained"),
-                             request.lora_rank, {0, kMostRank}));
+                             request.lora_rank, {0, kLargestAdapterRank}));
   all.push_back(name_option(tuning("lora_targets", "LIST",
                                    "projections with adapters, of q,k,v,o,gate,up,down; qkv; all; or as PEFT "
                                    "and Megatron call them",
@@ -124,7 +124,7 @@ void add_fine_tuning(Request& request, std::vector<Setting>& all) {
   all.push_back(
       count_option(tuning("freeze", "LAYERS",
                           "the embedding and the first so many layers are not trained, nor adapted", "0"),
-                   request.freeze, {0, kMostRank}));
+                   request.freeze, {0, kMostFrozenLayers}));
   all.push_back(text_option(tuning("from_peft", "FILE", "PEFT's adapter_config.json; options beside it win"),
                             request.from_peft));
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "workloads/fine_tuning_internal.h"
 #include "workloads/tensor_names.h"
 #include "workloads/workload.h"
@@ -63,9 +64,11 @@ std::vector<std::uint8_t> roles_of(const Operator& op, std::size_t weights) {
 
 // A: rank x inputs, B: outputs x rank. Of a weight that tensor ranks split by its outputs each has all of A,
 // of one split by its inputs all of B; the sum of the ranks' parts is the gradient of what all have.
-void add_adapter(const Transformer& model, const ParameterTensor& weight, bool transposed, Operator* op) {
+void add_adapter(const Transformer& model, int index, bool transposed, Operator* op) {
   const FineTuning& tuning = model.fine_tuning;
+  const ParameterTensor& weight = op->frozen[static_cast<std::size_t>(index)];
   LowRankAdapter adapter;
+  adapter.weight = index;
   adapter.rank = tuning.rank;
   adapter.in = weight.shape[transposed ? 0 : 1];
   adapter.out = weight.shape[transposed ? 1 : 0];
@@ -89,13 +92,13 @@ void add_adapter(const Transformer& model, const ParameterTensor& weight, bool t
 
 void add_adapters(const Transformer& model, Operator* op) {
   if (op->kind != OperatorKind::linear || op->layer < 0 || op->layer >= model.layers) return;
-  std::vector<const ParameterTensor*> weights;
-  for (const ParameterTensor& tensor : op->frozen)
-    if (tensor.shape.size() == 2) weights.push_back(&tensor);
+  std::vector<int> weights;
+  for (std::size_t i = 0; i < op->frozen.size(); ++i)
+    if (op->frozen[i].shape.size() == 2) weights.push_back(static_cast<int>(i));
   const std::vector<std::uint8_t> roles = roles_of(*op, weights.size());
   for (std::size_t i = 0; i < std::min(weights.size(), roles.size()); ++i)
     if ((roles[i] & model.fine_tuning.targets) != 0)
-      add_adapter(model, *weights[i], internal::tensor_names(model.family).transposed, op);
+      add_adapter(model, weights[i], internal::tensor_names(model.family).transposed, op);
 }
 
 // Of a product without weights to train the input is not wanted again; of everything before the first that
@@ -240,6 +243,36 @@ std::string description_of(const FineTuning& tuning) {
   if (tuning.frozen_layers > 0)
     text += fmt::format("{}first {} layers frozen", text.empty() ? "" : ", ", tuning.frozen_layers);
   return text;
+}
+
+std::string peft_config(const Workload& workload) {
+  const Transformer& model = *workload.transformer;
+  const FineTuning& tuning = model.fine_tuning;
+  std::set<std::string> modules;
+  bool transposed = false;
+  for (const Operator& op : workload.operators)
+    for (const LowRankAdapter& adapter : op.adapters) {
+      const ParameterTensor& weight = op.frozen[static_cast<std::size_t>(adapter.weight)];
+      const std::string stem = weight.name.substr(0, weight.name.rfind('.'));
+      modules.insert(stem.substr(stem.rfind('.') + 1));
+      transposed = internal::tensor_names(model.family).transposed;
+    }
+  Json config = {{"peft_type", "LORA"},
+                 {"task_type", model.bidirectional ? "FEATURE_EXTRACTION" : "CAUSAL_LM"},
+                 {"base_model_name_or_path", workload.name},
+                 {"r", tuning.rank},
+                 {"lora_alpha", tuning.alpha > 0 ? tuning.alpha : tuning.rank},
+                 {"lora_dropout", 0.0},
+                 {"target_modules", modules},
+                 {"fan_in_fan_out", transposed},
+                 {"use_dora", tuning.dora},
+                 {"bias", "none"},
+                 {"inference_mode", true}};
+  if (tuning.frozen_layers > 0) {
+    Json& layers = config["layers_to_transform"] = Json::array();
+    for (int layer = tuning.frozen_layers; layer < model.layers; ++layer) layers.push_back(layer);
+  }
+  return config.dump(2) + "\n";
 }
 
 }  // namespace orrery

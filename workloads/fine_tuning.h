@@ -34,6 +34,8 @@ std::string_view name_of(BaseType type);              // "none" "int8" "nf4" "nf
 BaseType base_type_from_name(std::string_view name);  // throws UserError
 double base_bytes(BaseType type, DType storage);      // that a weight takes
 
+constexpr int kLargestAdapterRank = 1 << 16;  // that anybody may ask for
+
 struct FineTuning {
   int rank = 0;  // of the adapters (LoRA, arXiv 2106.09685); 0: there are none
   std::uint8_t targets = kAllProjections;
@@ -43,6 +45,7 @@ struct FineTuning {
   int frozen_layers = 0;           // the embedding and the first so many layers are left as they are
 
   bool any() const { return rank > 0 || frozen_layers > 0; }
+  double scale() const { return rank > 0 && alpha > 0 ? alpha / rank : 1; }  // of adapters' outputs
   bool operator==(const FineTuning&) const = default;
 };
 
@@ -53,6 +56,8 @@ struct Workload;
 // The same model, trained so. Throws UserError: of a graph that is no transformer, of values that do not go
 // together, or where nothing would be trained.
 void fine_tune(Workload& workload, const FineTuning& tuning);
+// What PEFT keeps beside saved adapters as adapter_config.json; the model must have some.
+std::string peft_config(const Workload& workload);
 // "adapters of rank 16 on q,v, base in nf4"; empty where all is trained.
 std::string description_of(const FineTuning& tuning);
 

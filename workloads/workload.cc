@@ -54,12 +54,30 @@ std::string_view name_of(Activation activation) {
   switch (activation) {
     case Activation::gelu:
       return "gelu";
+    case Activation::gelu_erf:
+      return "gelu_erf";
     case Activation::silu:
       return "silu";
     case Activation::relu:
       return "relu";
   }
   return "gelu";
+}
+
+std::string_view name_of(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::none:
+      return "none";
+    case RopeScaling::linear:
+      return "linear";
+    case RopeScaling::dynamic:
+      return "dynamic";
+    case RopeScaling::llama3:
+      return "llama3";
+    case RopeScaling::yarn:
+      return "yarn";
+  }
+  return "none";
 }
 
 std::string_view name_of(NormKind norm) {

@@ -139,6 +139,7 @@ struct LowRankAdapter {
   int rank = 0;
   std::int64_t in = 0, out = 0;
   bool magnitude = false;  // DoRA: columns of the sum are scaled to trained lengths
+  int weight = 0;          // in Operator::frozen
 };
 
 // What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
@@ -152,9 +153,10 @@ struct Operator {
   int layer = -1;
   std::vector<int> inputs;  // operators whose outputs it reads: a residual's branches first, its stream last
   std::vector<ParameterTensor> parameters;
-  std::vector<ParameterTensor> frozen;   // weights that training leaves as they are
-  BaseType base = BaseType::none;        // that frozen matrices are stored in
-  std::vector<LowRankAdapter> adapters;  // whose tensors `parameters` then are
+  std::vector<ParameterTensor> frozen;  // weights that training leaves as they are
+  BaseType base = BaseType::none;       // that frozen matrices are stored in
+  // Their tensors are then `parameters`: A, B and, of DoRA, the magnitudes, adapter after adapter.
+  std::vector<LowRankAdapter> adapters;
   // Whether the gradients of its inputs are wanted: not before the first operator that is trained.
   bool passes_gradient = true;
   std::vector<MatmulShape> matmuls;  // linear-like operators: usually one
@@ -211,11 +213,32 @@ struct LatentAttention {
   int v_head_dim = 0;
 };
 
-enum class Activation : std::uint8_t { gelu, silu, relu };
+// gelu: GPT-2's tanh form; gelu_erf: x times the normal distribution (BERT, GPT-NeoX).
+enum class Activation : std::uint8_t { gelu, silu, relu, gelu_erf };
 enum class NormKind : std::uint8_t { layer_norm, rms_norm };
 
 std::string_view name_of(Activation activation);
 std::string_view name_of(NormKind norm);
+
+// How rotary positions reach beyond the lengths that a model was first trained on; fields as configurations
+// name them. Pair i of a head of d turns by theta^(-2i/d) a position.
+enum class RopeScaling : std::uint8_t {
+  none,
+  linear,   // all frequencies divided by the factor (arXiv 2306.15595)
+  dynamic,  // a larger theta where sequences are longer than max_positions
+  llama3,   // long waves divided by the factor, short ones not, a smooth way between (Llama 3.1)
+  yarn,     // a ramp between wave lengths, and larger scores (arXiv 2309.00071)
+};
+std::string_view name_of(RopeScaling scaling);
+struct RotaryScaling {
+  RopeScaling kind = RopeScaling::none;
+  double factor = 1;
+  int original_positions = 0;                    // llama3, yarn
+  double low_frequency = 1, high_frequency = 4;  // llama3: original_positions by wave length
+  double beta_fast = 32, beta_slow = 1;          // yarn: turns within original_positions
+  double attention_factor = 1;                   // yarn: of cosines and sines
+  bool operator==(const RotaryScaling&) const = default;
+};
 
 // A transformer by its dimensions (fields as in proto/workload.proto).
 struct Transformer {
@@ -263,6 +286,10 @@ struct Transformer {
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
   double rotary_fraction = 1;
+  RotaryScaling rotary_scaling;
+  double dropout = 0;  // the largest that its configuration asks for; training here applies none
+  // What its configuration says of its mathematics that is planned, and that the executor does not compute.
+  std::vector<std::string> unexecuted;
   bool final_norm = true;
 
   bool layer_has_experts(int layer) const;

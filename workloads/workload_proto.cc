@@ -48,9 +48,10 @@ class Reader {
 
 Activation activation_from(const std::string& name, const Reader& read) {
   if (name.empty() || name == "gelu") return Activation::gelu;
+  if (name == "gelu_erf") return Activation::gelu_erf;
   if (name == "silu") return Activation::silu;
   if (name == "relu") return Activation::relu;
-  read.fail("activation", fmt::format("'{}' is not known", name), "expected gelu, silu or relu");
+  read.fail("activation", fmt::format("'{}' is not known", name), "expected gelu, gelu_erf, silu or relu");
 }
 
 NormKind norm_from(const std::string& name, const Reader& read) {
@@ -115,6 +116,28 @@ StateSpaceShape read_state_space(const proto::StateSpace& p, const Reader& read)
   return s;
 }
 
+RotaryScaling read_rotary_scaling(const proto::RotaryScaling& p, const Reader& read) {
+  RotaryScaling scaling;
+  for (const RopeScaling kind :
+       {RopeScaling::linear, RopeScaling::dynamic, RopeScaling::llama3, RopeScaling::yarn})
+    if (p.kind() == name_of(kind)) scaling.kind = kind;
+  if (scaling.kind == RopeScaling::none)
+    read.fail("kind", fmt::format("'{}' is not known", p.kind()), "expected linear, dynamic, llama3 or yarn");
+  scaling.factor = read.real("factor", p.factor(), 1, 1e6);
+  const bool stretched = scaling.kind == RopeScaling::llama3 || scaling.kind == RopeScaling::yarn;
+  scaling.original_positions =
+      read.bounded("original_positions", p.original_positions(), stretched ? 1 : 0, kMaxPositions);
+  if (p.low_frequency() != 0)
+    scaling.low_frequency = read.real("low_frequency", p.low_frequency(), 1e-6, 1e6);
+  if (p.high_frequency() != 0)
+    scaling.high_frequency = read.real("high_frequency", p.high_frequency(), 1e-6, 1e6);
+  if (p.beta_fast() != 0) scaling.beta_fast = read.real("beta_fast", p.beta_fast(), 1e-6, 1e6);
+  if (p.beta_slow() != 0) scaling.beta_slow = read.real("beta_slow", p.beta_slow(), 1e-6, 1e6);
+  if (p.attention_factor() != 0)
+    scaling.attention_factor = read.real("attention_factor", p.attention_factor(), 1e-6, 1e6);
+  return scaling;
+}
+
 void read_dimensions(const proto::Transformer& p, const Reader& read, Transformer* t) {
   t->layers = read.bounded("layers", p.layers(), 1, kMaxLayers);
   t->hidden = read.bounded("hidden", p.hidden(), 1, kMaxWidth);
@@ -177,6 +200,10 @@ Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
   if (p.norm_epsilon() != 0) t.norm_epsilon = read.real("norm_epsilon", p.norm_epsilon(), 1e-30, 1);
   t.rotary_fraction =
       p.rotary_fraction() == 0 ? 1 : read.real("rotary_fraction", p.rotary_fraction(), 1e-6, 1);
+  if (p.has_rotary_scaling())
+    t.rotary_scaling = read_rotary_scaling(p.rotary_scaling(), read.inside("rotary_scaling"));
+  t.dropout = read.real("dropout", p.dropout(), 0, 1);
+  t.unexecuted.assign(p.unexecuted().begin(), p.unexecuted().end());
   t.final_norm = !p.final_norm_absent();
   if (p.has_fine_tuning())
     t.fine_tuning = read_fine_tuning(p.fine_tuning(), read.inside("fine_tuning"), t.layers);
@@ -220,6 +247,19 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
   p->set_rope_theta(t.rope_theta);
   p->set_norm_epsilon(t.norm_epsilon);
   p->set_rotary_fraction(t.rotary_fraction);
+  if (t.rotary_scaling.kind != RopeScaling::none) {
+    proto::RotaryScaling* r = p->mutable_rotary_scaling();
+    r->set_kind(std::string(name_of(t.rotary_scaling.kind)));
+    r->set_factor(t.rotary_scaling.factor);
+    r->set_original_positions(t.rotary_scaling.original_positions);
+    r->set_low_frequency(t.rotary_scaling.low_frequency);
+    r->set_high_frequency(t.rotary_scaling.high_frequency);
+    r->set_beta_fast(t.rotary_scaling.beta_fast);
+    r->set_beta_slow(t.rotary_scaling.beta_slow);
+    r->set_attention_factor(t.rotary_scaling.attention_factor);
+  }
+  p->set_dropout(t.dropout);
+  for (const std::string& what : t.unexecuted) p->add_unexecuted(what);
   p->set_final_norm_absent(!t.final_norm);
   if (t.fine_tuning.any()) {
     proto::FineTuning* f = p->mutable_fine_tuning();

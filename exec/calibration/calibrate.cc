@@ -210,11 +210,15 @@ Streams measure_streams() {
 // Bytes of the rotary embedding by its seconds: the cost model prices it apart from the product it follows.
 double measure_rotary() {
   const AttentionSize size{4, 128, 8, 8, 64, true};
+  RotaryAngles angles;
+  angles.pairs = size.head_dim / 2;
+  for (int pair = 0; pair < angles.pairs; ++pair)
+    angles.frequency[static_cast<std::size_t>(pair)] = std::pow(10000.0, -2.0 * pair / size.head_dim);
   const auto device = make_cpu_device();
   const std::size_t elements = static_cast<std::size_t>(size.batch) * size.seq * size.qkv_columns();
   auto* qkv = static_cast<float*>(device->allocate(elements * sizeof(float)));
   device->fill(qkv, elements, 1);
-  const double seconds = shortest_of(8, [&] { device->rotary(size, qkv, size.head_dim, 10000, false); });
+  const double seconds = shortest_of(8, [&] { device->rotary(size, qkv, angles, false); });
   device->release(qkv);
   const double rotated =
       static_cast<double>(size.batch) * size.seq * (size.heads + size.kv_heads) * size.head_dim;

@@ -178,9 +178,9 @@ class CpuDevice : public Device {
                                 const float* statistics, float* dqkv, float* dkeys, float* dvalues) override {
     cpu::attention_block_backward(block, qkv, keys, values, out, dout, statistics, dqkv, dkeys, dvalues);
   }
-  void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override {
-    const int half = rotary_dim / 2;
-    prepare_angles(size.first_position + size.seq, rotary_dim, theta);
+  void rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) override {
+    const int half = angles.pairs;
+    prepare_angles(size.first_position + size.seq, angles);
     for (int b = 0; b < size.batch; ++b)
       for (int position = 0; position < size.seq; ++position) {
         float* row = qkv + (static_cast<std::int64_t>(b) * size.seq + position) * size.qkv_columns();
@@ -355,26 +355,22 @@ class CpuDevice : public Device {
 
  private:
   // Cosines and sines of every position and frequency, kept until another model asks.
-  void prepare_angles(int seq, int rotary_dim, float theta) {
-    const std::size_t half = static_cast<std::size_t>(rotary_dim) / 2;
-    if (rotary_dim == angles_dim_ && theta == angles_theta_ && cosines_.size() >= half * seq) return;
-    angles_dim_ = rotary_dim;
-    angles_theta_ = theta;
+  void prepare_angles(int seq, const RotaryAngles& angles) {
+    const auto half = static_cast<std::size_t>(angles.pairs);
+    if (angles == angles_ && cosines_.size() >= half * static_cast<std::size_t>(seq)) return;
+    angles_ = angles;
     for (auto* table : {&cosines_, &sines_, &negative_sines_}) table->resize(half * seq);
     for (std::size_t i = 0; i < half; ++i) {
-      const double frequency =
-          std::pow(static_cast<double>(theta), -2.0 * static_cast<double>(i) / rotary_dim);
       for (std::size_t position = 0; position < static_cast<std::size_t>(seq); ++position) {
-        const double angle = static_cast<double>(position) * frequency;
-        cosines_[position * half + i] = static_cast<float>(std::cos(angle));
-        sines_[position * half + i] = static_cast<float>(std::sin(angle));
-        negative_sines_[position * half + i] = static_cast<float>(-std::sin(angle));
+        const double angle = static_cast<double>(position) * angles.frequency[i];
+        cosines_[position * half + i] = static_cast<float>(angles.amplitude * std::cos(angle));
+        sines_[position * half + i] = static_cast<float>(angles.amplitude * std::sin(angle));
+        negative_sines_[position * half + i] = static_cast<float>(-angles.amplitude * std::sin(angle));
       }
     }
   }
 
-  int angles_dim_ = 0;
-  float angles_theta_ = 0;
+  RotaryAngles angles_;
   std::vector<float> cosines_, sines_, negative_sines_;  // [position][frequency]
   std::unordered_map<void*, std::size_t> allocated_;
   std::size_t current_ = 0;

@@ -42,8 +42,19 @@ struct ValueAndSlope {
   float slope;
 };
 
+// The normal distribution's share below x, to 1e-7: Abramowitz and Stegun, 7.1.26.
+ORRERY_INLINE float normal_below(float x, float density) {
+  const float t = 1.0F / (1.0F + 0.3275911F * 0.7071067812F * (x < 0 ? -x : x));
+  const float tail =
+      0.5F * density * t *
+      (0.254829592F + t * (-0.284496736F + t * (1.421413741F + t * (-1.453152027F + t * 1.061405429F))));
+  return x < 0 ? tail : 1.0F - tail;
+}
+constexpr float kNormal = 0.3989422804F;  // 1 / sqrt(2 pi)
+
 template <Activation kind>
 ORRERY_INLINE float value_of(float x) {
+  if constexpr (kind == Activation::gelu_erf) return x * normal_below(x, exponential(-0.5F * x * x));
   if constexpr (kind == Activation::gelu) return x * sigmoid(kGelu * (x + kGeluCubic * x * x * x));
   if constexpr (kind == Activation::silu) return x * sigmoid(x);
   return x > 0 ? x : 0;
@@ -51,6 +62,11 @@ ORRERY_INLINE float value_of(float x) {
 
 template <Activation kind>
 ORRERY_INLINE ValueAndSlope value_and_slope(float x) {
+  if constexpr (kind == Activation::gelu_erf) {
+    const float density = exponential(-0.5F * x * x);
+    const float below = normal_below(x, density);
+    return {x * below, below + x * kNormal * density};
+  }
   if constexpr (kind == Activation::gelu) {
     const float s = sigmoid(kGelu * (x + kGeluCubic * x * x * x));
     return {x * s, s + x * s * (1 - s) * kGelu * (1 + 3 * kGeluCubic * x * x)};
@@ -241,6 +257,8 @@ ORRERY_CLONES void activation(Activation kind, const float* __restrict x, const 
                               float* __restrict y, std::int64_t columns) {
   if (kind == Activation::gelu)
     activation_loop<Activation::gelu>(x, up, y, columns);
+  else if (kind == Activation::gelu_erf)
+    activation_loop<Activation::gelu_erf>(x, up, y, columns);
   else if (kind == Activation::silu)
     activation_loop<Activation::silu>(x, up, y, columns);
   else
@@ -252,6 +270,8 @@ ORRERY_CLONES void activation_gradient(Activation kind, const float* __restrict 
                                        float* __restrict dup, std::int64_t columns) {
   if (kind == Activation::gelu)
     activation_gradient_loop<Activation::gelu>(x, up, dy, dx, dup, columns);
+  else if (kind == Activation::gelu_erf)
+    activation_gradient_loop<Activation::gelu_erf>(x, up, dy, dx, dup, columns);
   else if (kind == Activation::silu)
     activation_gradient_loop<Activation::silu>(x, up, dy, dx, dup, columns);
   else

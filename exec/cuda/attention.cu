@@ -366,11 +366,19 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
            {dqkv, true, dkeys, dvalues}, stream);
 }
 
-// Rotates pairs (e, e + rotary_dim/2) of q and k by position * theta^(-2e/rotary_dim).
-void rotary(float* qkv, const AttentionSize& size, int rotary_dim, float theta, bool inverse,
+// The angles as a kernel takes them.
+struct Turns {
+  float frequency[kMostRotaryPairs];
+};
+
+// Rotates pairs (e, e + pairs) of q and k by position * frequency.
+void rotary(float* qkv, const AttentionSize& size, const RotaryAngles& angles, bool inverse,
             cudaStream_t stream) {
   const AttentionSize l = size;
-  const int half = rotary_dim / 2;
+  const int half = angles.pairs;
+  const auto amplitude = static_cast<float>(angles.amplitude);
+  Turns turns;
+  for (int e = 0; e < half; ++e) turns.frequency[e] = static_cast<float>(angles.frequency[e]);
   const int turned = l.heads + l.kv_heads;
   const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * turned * half;
   each(static_cast<std::size_t>(count), stream, [=] __device__(std::size_t i) {
@@ -379,11 +387,13 @@ void rotary(float* qkv, const AttentionSize& size, int rotary_dim, float theta, 
     const auto h = static_cast<int>(pair / half % turned);
     const std::int64_t row = pair / half / turned;
     float* x = qkv + row * (turned + l.kv_heads) * l.head_dim + static_cast<std::int64_t>(h) * l.head_dim;
-    const float angle = static_cast<float>(l.first_position + static_cast<int>(row % l.seq)) *
-                        powf(theta, -2.0F * static_cast<float>(e) / static_cast<float>(rotary_dim));
+    const float angle =
+        static_cast<float>(l.first_position + static_cast<int>(row % l.seq)) * turns.frequency[e];
     float sine;
     float cosine;
     sincosf(inverse ? -angle : angle, &sine, &cosine);
+    sine *= amplitude;
+    cosine *= amplitude;
     const float a = x[e];
     const float c = x[e + half];
     x[e] = a * cosine - c * sine;

@@ -18,6 +18,8 @@ kernels::Unary unary(Activation kind) {
       return kernels::Unary::gelu;
     case Activation::silu:
       return kernels::Unary::silu;
+    case Activation::gelu_erf:
+      return kernels::Unary::gelu_erf;
     case Activation::relu:
       return kernels::Unary::relu;
   }
@@ -304,8 +306,8 @@ void CudaDevice::attention_block_backward(const AttentionBlock& block, const flo
   release(delta);
 }
 
-void CudaDevice::rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) {
-  kernels::rotary(qkv, size, rotary_dim, theta, inverse, stream_);
+void CudaDevice::rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) {
+  kernels::rotary(qkv, size, angles, inverse, stream_);
 }
 
 void CudaDevice::embedding_forward(const std::int32_t* tokens, const float* table, float* out,

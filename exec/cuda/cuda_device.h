@@ -88,7 +88,7 @@ class CudaDevice final : public Device {
   void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
                                 const float* values, const float* out, const float* dout,
                                 const float* statistics, float* dqkv, float* dkeys, float* dvalues) override;
-  void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) override;
+  void rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) override;
 
   void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
                          std::int64_t columns, std::int32_t first, std::int32_t count) override;

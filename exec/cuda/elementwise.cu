@@ -33,11 +33,15 @@ __global__ void bias_gradient_kernel(const float* gradient, float* out, std::int
 
 constexpr float kGeluScale = 0.7978845608028654F;  // sqrt(2 / pi): GPT-2's tanh approximation
 constexpr float kGeluCubic = 0.044715F;
+constexpr float kHalfRoot = 0.7071067811865476F;  // sqrt(1 / 2)
+constexpr float kNormal = 0.3989422804014327F;    // 1 / sqrt(2 pi)
 
 __device__ float apply(Unary kind, float x) {
   switch (kind) {
     case Unary::gelu:
       return 0.5F * x * (1.0F + tanhf(kGeluScale * (x + kGeluCubic * x * x * x)));
+    case Unary::gelu_erf:
+      return 0.5F * x * (1.0F + erff(x * kHalfRoot));
     case Unary::silu:
       return x / (1.0F + expf(-x));
     case Unary::relu:
@@ -52,6 +56,8 @@ __device__ float derivative(Unary kind, float x) {
       const float t = tanhf(kGeluScale * (x + kGeluCubic * x * x * x));
       return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCubic * x * x);
     }
+    case Unary::gelu_erf:
+      return 0.5F * (1.0F + erff(x * kHalfRoot)) + x * kNormal * expf(-0.5F * x * x);
     case Unary::silu: {
       const float s = 1.0F / (1.0F + expf(-x));
       return s * (1.0F + x * (1.0F - s));

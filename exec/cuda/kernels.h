@@ -35,7 +35,7 @@ void norm_backward(bool rms, const float* dy, const float* x, const float* weigh
                    const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
                    std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
-enum class Unary { gelu, silu, relu };
+enum class Unary { gelu, silu, relu, gelu_erf };
 void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
                         std::int64_t columns, cudaStream_t stream);
 void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
@@ -54,7 +54,7 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
                               const float* values, const float* out, const float* dout,
                               const float* statistics, float* delta, float* dqkv, float* dkeys,
                               float* dvalues, cudaStream_t stream);
-void rotary(float* qkv, const AttentionSize& size, int rotary_dim, float theta, bool inverse,
+void rotary(float* qkv, const AttentionSize& size, const RotaryAngles& angles, bool inverse,
             cudaStream_t stream);
 
 void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,

@@ -1,12 +1,10 @@
 #include "exec/data/bpe.h"
 
 #include <fmt/format.h>
-#include <locale.h>
-#include <wctype.h>
+#include <unicode/uchar.h>
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -50,33 +48,27 @@ std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t
 
 enum class Kind { letter, digit, space, other };
 
-class Kinds {
- public:
-  Kinds() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr), freelocale) {}
-  Kind of(char32_t c) const {
-    if (c < 0x80) {
-      if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::letter;
-      if (c >= '0' && c <= '9') return Kind::digit;
-      return c == ' ' || (c >= '\t' && c <= '\r') ? Kind::space : Kind::other;
-    }
-    if (locale_ == nullptr) return Kind::other;
-    const auto wide = static_cast<wint_t>(c);
-    if (c == 0xA0 || c == 0x85 || iswspace_l(wide, locale_.get()) != 0) return Kind::space;
-    if (iswalpha_l(wide, locale_.get()) != 0) return Kind::letter;
-    return iswalnum_l(wide, locale_.get()) != 0 ? Kind::digit : Kind::other;
+// \s, \p{L} and \p{N} of Unicode, as the pattern's own regular expressions have them.
+Kind kind_of(char32_t c) {
+  if (c < 0x80) {
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::letter;
+    if (c >= '0' && c <= '9') return Kind::digit;
+    return c == ' ' || (c >= '\t' && c <= '\r') ? Kind::space : Kind::other;
   }
-
- private:
-  std::unique_ptr<std::remove_pointer_t<locale_t>, decltype(&freelocale)> locale_;
-};
+  const auto point = static_cast<UChar32>(c);
+  if (u_isUWhiteSpace(point) != 0) return Kind::space;
+  const std::uint32_t category = U_GET_GC_MASK(point);
+  if ((category & U_GC_L_MASK) != 0) return Kind::letter;
+  return (category & U_GC_N_MASK) != 0 ? Kind::digit : Kind::other;
+}
 
 // The end of the word that begins at `at`, as
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-std::size_t word_end(std::string_view text, std::size_t at, const Kinds& kinds) {
+std::size_t word_end(std::string_view text, std::size_t at) {
   if (text[at] == '\'')
     for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
       if (text.substr(at, ending.size()) == ending) return at + ending.size();
-  const auto kind_at = [&](std::size_t i) { return kinds.of(character_at(text, i).first); };
+  const auto kind_at = [&](std::size_t i) { return kind_of(character_at(text, i).first); };
   std::size_t begin = at;
   if (text[at] == ' ' && at + 1 < text.size() && kind_at(at + 1) != Kind::space) begin = at + 1;
   const Kind kind = kind_at(begin);
@@ -92,6 +84,16 @@ std::size_t word_end(std::string_view text, std::size_t at, const Kinds& kinds) 
 }
 
 }  // namespace
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = word_end(text, at);
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
 
 BpeVocabulary::BpeVocabulary(const std::string& folder) : spelled_(byte_spelling()) {
   read_vocabulary(folder + "/vocab.json");
@@ -172,11 +174,10 @@ std::vector<std::int32_t> BpeVocabulary::encode_word(const std::string& word) co
 std::vector<std::int32_t> BpeVocabulary::encode(std::string_view text) const {
   // Words longer than any that are written: cut, so that one run of letters cannot take quadratic time.
   constexpr std::size_t kLongest = 1024;
-  const Kinds kinds;
   std::unordered_map<std::string, std::vector<std::int32_t>> known;
   std::vector<std::int32_t> tokens;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(word_end(text, at, kinds), at + kLongest);
+    const std::size_t end = std::min(word_end(text, at), at + kLongest);
     const std::string word(text.substr(at, end - at));
     auto found = known.find(word);
     if (found == known.end()) found = known.emplace(word, encode_word(word)).first;

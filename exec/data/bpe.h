@@ -13,14 +13,18 @@
 
 namespace orrery::exec {
 
+// The text cut into words, as its encoder's pattern cuts it:
+//   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+std::vector<std::string_view> words_of(std::string_view text);
+
 class BpeVocabulary {
  public:
   // `folder` holds vocab.json and merges.txt. Throws UserError with file and line.
   explicit BpeVocabulary(const std::string& folder);
 
   // Text of any bytes. Words are cut as GPT-2 cuts them: a contraction ('s 't 're 've 'm 'll 'd), or one
-  // blank at most and then letters, digits, or other characters, or white space. What is a letter or a digit
-  // beyond ASCII is as the C library's C.UTF-8 says; bytes that are no UTF-8 are other characters.
+  // blank at most and then letters, digits, or other characters, or white space. What is a letter, a digit or
+  // white space is as Unicode's categories say (ICU); bytes that are no UTF-8 are other characters.
   std::vector<std::int32_t> encode(std::string_view text) const;
   // The bytes that tokens stand for. Throws InternalError on a number that is none.
   std::string decode(const std::vector<std::int32_t>& tokens) const;

@@ -7,6 +7,7 @@
 // of 0 rows or elements is a no-op.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,15 @@
 #include "workloads/workload.h"
 
 namespace orrery::exec {
+
+// By what each pair of a head turns a position, and what it is multiplied by.
+constexpr int kMostRotaryPairs = 128;
+struct RotaryAngles {
+  int pairs = 0;
+  std::array<double, kMostRotaryPairs> frequency{};  // radians
+  double amplitude = 1;
+  bool operator==(const RotaryAngles&) const = default;
+};
 
 // The shape of one softmax attention. qkv is batch*seq rows x (heads + 2*kv_heads)*head_dim, laid out q | k |
 // v; query head h reads key and value head h / (heads / kv_heads).
@@ -155,8 +165,8 @@ class Device {
                                         const float* statistics, float* dqkv, float* dkeys,
                                         float* dvalues) = 0;
   // Rotary embedding (Su et al., arXiv 2104.09864; halves rotated together, as Hugging Face's Llama and
-  // GPT-NeoX do) of the first `rotary_dim` of each q and k head, in place; `inverse` undoes it on gradients.
-  virtual void rotary(const AttentionSize& size, float* qkv, int rotary_dim, float theta, bool inverse) = 0;
+  // GPT-NeoX do) of the first 2 * pairs of each q and k head, in place; `inverse`: of gradients, back.
+  virtual void rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) = 0;
 
   // Rows of `table` for tokens in [first, first + count) of the vocabulary, zero for others (vocabulary
   // split).

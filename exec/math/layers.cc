@@ -1,6 +1,7 @@
 #include "exec/math/layers.h"
 
 #include "base/error.h"
+#include "exec/math/rotary_angles.h"
 #include "program/operator_shard.h"
 
 namespace orrery::exec {
@@ -10,6 +11,7 @@ Layers::Layers(const Plan& plan, const Program& program, Parameters& parameters,
     : Mathematics(plan, parameters, device, values, batch, static_cast<std::int64_t>(shard_of(plan).rows)),
       shard_(shard_of(plan)),
       model_(*plan.job->workload.transformer),
+      angles_(model_.learned_positions ? RotaryAngles{} : rotary_angles(model_, plan.job->training.seq_len)),
       tp_rank_(program.at.tp),
       cp_(plan.choices.cp),
       cp_rank_(program.at.cp),
@@ -98,7 +100,21 @@ void Layers::forward(int index, int micro_batch, std::vector<Step>& steps) {
   }
 }
 
+void Layers::no_input_gradient(int index, int micro_batch, std::vector<Step>& steps) {
+  for (const int from : op(index).inputs) {
+    const Key key = gradient(from, micro_batch, stream_form());
+    if (values_.has(key)) continue;
+    const std::int64_t count = elements(from, stream_form());
+    const auto zeros = values_.define(key, bytes_of_floats(count));
+    steps.push_back([=, this] { device_.fill(values_.floats(zeros), static_cast<std::size_t>(count), 0); });
+  }
+}
+
 void Layers::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+  if (!works_backward(op(index))) {
+    if (input) no_input_gradient(index, micro_batch, steps);
+    return;
+  }
   switch (op(index).kind) {
     case OperatorKind::linear:
     case OperatorKind::head:
@@ -125,8 +141,8 @@ void Layers::backward(int index, int micro_batch, bool input, bool weight, std::
 }
 
 void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const HeldTensor* weight = parameters_.find(index, 0);
-  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* weight = parameters_.own(index, 0);
+  const HeldTensor* bias = parameters_.own(index, 1);
   const Form form = stream_form();
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
@@ -142,8 +158,8 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
 }
 
 void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const HeldTensor* weight = parameters_.find(index, 0);
-  const HeldTensor* bias = op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* weight = parameters_.own(index, 0);
+  const HeldTensor* bias = parameters_.own(index, 1);
   const Form form = stream_form();
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
@@ -166,8 +182,18 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
       accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
   values_.forget(gradient(index, micro_batch, form));
   const Place w = weight_of(*weight);
-  const Place dw = gradient_of(*weight, micro_batch, steps);
-  const Place db = bias != nullptr ? gradient_of(*bias, micro_batch, steps) : Place{};
+  // The kernels make the weights' gradients with the input's; those of frozen ones are for nobody.
+  const auto unwanted = [&] {
+    Place place;
+    place.elements = model_.hidden;
+    place.value = values_.define_unnamed(bytes_of_floats(model_.hidden));
+    place.first = true;
+    return place;
+  };
+  const Place dw = weight->frozen ? unwanted() : gradient_of(*weight, micro_batch, steps);
+  const Place db = bias == nullptr ? Place{}
+                   : bias->frozen  ? unwanted()
+                                   : gradient_of(*bias, micro_batch, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
     device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), at(w), mean, mean + rows,
@@ -275,7 +301,7 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
       values_.alias(branch, dout);
     }
     const HeldTensor* bias = bias_of_branch(index, i);
-    if (bias == nullptr) continue;
+    if (bias == nullptr || bias->frozen) continue;
     const Place db = gradient_of(*bias, micro_batch, steps);
     steps.push_back([=, this] {
       device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,

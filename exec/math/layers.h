@@ -38,12 +38,39 @@ class Layers final : public Mathematics {
   };
   struct Linear {
     std::vector<Product> products;
-    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;  // and the column of the output
+    std::vector<std::pair<const HeldTensor*, std::int64_t>> biases;   // and the column of the output
+    std::vector<std::pair<const HeldTensor*, std::int64_t>> columns;  // likewise, of the weights
     std::int64_t in = 0;
     std::int64_t out = 0;
   };
 
+  struct Adapter {
+    const HeldTensor* a = nullptr;          // rank x in
+    const HeldTensor* b = nullptr;          // out x rank
+    const HeldTensor* magnitude = nullptr;  // out; DoRA's
+    std::int64_t rank = 0, in = 0, out = 0;
+    std::int64_t column = 0;  // of the operator's output where its own begins
+    std::size_t product = 0;  // that it stands beside (DoRA: alone)
+  };
+  struct OutputGradient {
+    Values::Id value = -1;
+    std::int64_t column = 0, stride = 0;
+  };
+
   Linear linear_of(int op) const;
+  std::vector<Adapter> adapters_of(int op, const Linear& linear) const;
+  // Where a product's weight is read: quantised ones are turned back for each.
+  std::vector<Place> product_weights(const Linear& linear, std::vector<Step>& steps);
+  void adapters_forward(int op, int micro_batch, const Linear& linear, const std::vector<Place>& weights,
+                        Values::Id x, Values::Id y, std::vector<Step>& steps);
+  std::vector<OutputGradient> before_magnitudes(int op, int micro_batch, const Linear& linear,
+                                                bool want_weight, Values::Id dy, std::vector<Step>& steps);
+  // `dx` below 0: not wanted.
+  void adapters_backward(int op, int micro_batch, const Linear& linear,
+                         const std::vector<OutputGradient>& outputs, bool want_weight, Values::Id dy,
+                         Values::Id dx, std::vector<Step>& steps);
+  // For whoever sends it to a stage that has nothing to train.
+  void no_input_gradient(int op, int micro_batch, std::vector<Step>& steps);
   bool gated(int op) const;
   std::int64_t columns_of(int op) const;
   Form output_form(int op) const;
@@ -87,6 +114,7 @@ class Layers final : public Mathematics {
 
   Shard shard_;
   const Transformer& model_;
+  RotaryAngles angles_;
   int tp_rank_;
   int cp_;
   int cp_rank_;

@@ -39,10 +39,10 @@ std::int32_t Layers::vocabulary_count(const HeldTensor& table) const {
 }
 
 void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& steps) {
-  const HeldTensor* table = parameters_.find(index, 0);
-  const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* table = parameters_.own(index, 0);
+  const HeldTensor* positions = model_.learned_positions ? parameters_.own(index, 1) : nullptr;
   const HeldTensor* types =
-      model_.token_types > 0 ? parameters_.find(index, model_.learned_positions ? 2 : 1) : nullptr;
+      model_.token_types > 0 ? parameters_.own(index, model_.learned_positions ? 2 : 1) : nullptr;
   ORRERY_CHECK(table != nullptr, "no token embedding in the buckets");
   const auto out = values_.define(activation(index, micro_batch, Form::whole),
                                   bytes_of_floats(elements(index, Form::whole)));
@@ -71,10 +71,10 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
 }
 
 void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& steps) {
-  const HeldTensor* table = parameters_.find(index, 0);
-  const HeldTensor* positions = model_.learned_positions ? parameters_.find(index, 1) : nullptr;
+  const HeldTensor* table = parameters_.own(index, 0);
+  const HeldTensor* positions = model_.learned_positions ? parameters_.own(index, 1) : nullptr;
   const HeldTensor* types =
-      model_.token_types > 0 ? parameters_.find(index, model_.learned_positions ? 2 : 1) : nullptr;
+      model_.token_types > 0 ? parameters_.own(index, model_.learned_positions ? 2 : 1) : nullptr;
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
   const Place table_gradient = gradient_of(*table, micro_batch, steps);
   const Place position_gradient =
@@ -103,7 +103,7 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
 
 void Layers::loss_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const int head = find_back(index, OperatorKind::head);
-  const HeldTensor* table = parameters_.find(head, 0);
+  const HeldTensor* table = parameters_.own(head, 0);
   const std::int64_t stride = table->shape[0];
   const std::int32_t columns = vocabulary_count(*table);
   const std::int32_t first = vocabulary_first(*table);

@@ -6,27 +6,31 @@ namespace orrery::exec {
 
 Layers::Linear Layers::linear_of(int index) const {
   const Operator& self = op(index);
+  const FrozenWeights& frozen = parameters_.frozen();
+  // Of magnitudes each product is scaled by itself.
+  const bool alone = !self.adapters.empty() && self.adapters.front().magnitude;
   Linear linear;
-  std::vector<std::int64_t> columns;  // of each weight tensor
   std::int64_t column = 0;
-  for (std::size_t p = 0; p < self.parameters.size(); ++p) {
-    const HeldTensor* held = parameters_.find(index, static_cast<int>(p));
-    ORRERY_CHECK(held != nullptr, "the Program's buckets lack " + self.parameters[p].name);
-    if (held->shape.size() != 2) continue;
-    const int output_dim =
-        self.split == TensorSplit::row ? 1 - held->tensor->split_dim : held->tensor->split_dim;
+  std::vector<const HeldTensor*> biases;
+  for (int p = 0;; ++p) {
+    const HeldTensor* held = parameters_.own(index, p);
+    if (held == nullptr) break;
+    if (held->shape.size() != 2) {
+      biases.push_back(held);
+      continue;
+    }
     Product product;
     product.weight = held;
     product.tensors = {held};
-    product.out_by_in = self.kind == OperatorKind::head || output_dim <= 0;  // -1: not split
+    product.out_by_in = is_out_by_in(self, *held->tensor);
     product.out = held->shape[product.out_by_in ? 0 : 1];
     product.in = held->shape[product.out_by_in ? 1 : 0];
     product.column = column;
-    columns.push_back(column);
+    linear.columns.emplace_back(held, column);
     column += product.out;
     linear.in = product.in;
     // Rows of the next tensor that follow this one's in memory extend the product.
-    if (!linear.products.empty() && product.out_by_in) {
+    if (!linear.products.empty() && product.out_by_in && !alone && !frozen.quantised(*held)) {
       Product& last = linear.products.back();
       const HeldTensor* before = last.tensors.back();
       if (last.out_by_in && before->bucket == held->bucket &&
@@ -38,32 +42,41 @@ Layers::Linear Layers::linear_of(int index) const {
     }
     linear.products.push_back(std::move(product));
   }
+  ORRERY_CHECK(biases.size() <= linear.columns.size(), "more biases than weights in " + self.name);
   linear.out = column;
-  std::size_t bias = 0;
-  for (std::size_t p = 0; p < self.parameters.size(); ++p) {
-    const HeldTensor* held = parameters_.find(index, static_cast<int>(p));
-    if (held->shape.size() != 1) continue;
-    ORRERY_CHECK(bias < columns.size(), "more biases than weights in " + self.name);
-    linear.biases.emplace_back(held, columns[bias++]);
-  }
+  for (std::size_t i = 0; i < biases.size(); ++i)
+    linear.biases.emplace_back(biases[i], linear.columns[i].second);
   return linear;
 }
 
+std::vector<Layers::Place> Layers::product_weights(const Linear& linear, std::vector<Step>& steps) {
+  std::vector<Place> places;
+  for (const Product& product : linear.products) {
+    const HeldTensor* weight = product.weight;
+    if (!parameters_.frozen().quantised(*weight)) {
+      places.push_back(weight_of(*weight));
+      continue;
+    }
+    Place place;
+    place.elements = weight->elements;
+    place.value = values_.define_unnamed(bytes_of_floats(weight->elements));
+    places.push_back(place);
+    steps.push_back([=, this] { parameters_.frozen().dequantise(*weight, at(place)); });
+  }
+  return places;
+}
+
 void Layers::rotate(float* qkv, bool inverse) const {
-  const int rotary_dim = model_.rotary_fraction > 0
-                             ? static_cast<int>(model_.head_dim * model_.rotary_fraction) / 2 * 2
-                             : model_.head_dim;
   AttentionSize size = attention_size();
   if (cp_ == 1) {
-    device_.rotary(size, qkv, rotary_dim, static_cast<float>(model_.rope_theta), inverse);
+    device_.rotary(size, qkv, angles_, inverse);
     return;
   }
   size.batch = 1;
   for (const Run& run : runs()) {
     size.seq = run.seq;
     size.first_position = run.position;
-    device_.rotary(size, qkv + run.row * size.qkv_columns(), rotary_dim,
-                   static_cast<float>(model_.rope_theta), inverse);
+    device_.rotary(size, qkv + run.row * size.qkv_columns(), angles_, inverse);
   }
 }
 
@@ -75,19 +88,27 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(rows * linear.out));
-  std::vector<Place> weights;
-  for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
+  const std::vector<Place> weights = product_weights(linear, steps);
   std::vector<Place> biases;
   // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
   if (self.split != TensorSplit::row)
     for (const auto& [bias, column] : linear.biases) biases.push_back(weight_of(*bias));
+  const bool scaled = !self.adapters.empty() && self.adapters.front().magnitude;  // before biases are added
   steps.push_back([=, this] {
     for (std::size_t i = 0; i < linear.products.size(); ++i) {
       const Product& p = linear.products[i];
-      const float* bias = i < biases.size() ? at(biases[i]) : nullptr;  // in the order of the products
+      // In the order of the products.
+      const float* bias = i < biases.size() && !scaled ? at(biases[i]) : nullptr;
       device_.linear(p.out_by_in, rows, p.out, p.in, values_.floats(x), linear.in, at(weights[i]), bias,
                      values_.floats(y) + p.column, linear.out);
     }
+  });
+  adapters_forward(index, micro_batch, linear, weights, x, y, steps);
+  if (!rotates && !scaled) return;
+  steps.push_back([=, this] {
+    for (std::size_t i = 0; i < biases.size() && scaled; ++i)
+      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
+                       linear.out);
     if (rotates) rotate(values_.floats(y), false);
   });
 }
@@ -103,7 +124,10 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   const Key out = gradient(index, micro_batch, form);
   const auto dy = rotates ? values_.change(out) : values_.use(out);
   if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
-  if (want_weight) {
+  const std::vector<OutputGradient> outputs =
+      before_magnitudes(index, micro_batch, linear, want_weight, dy, steps);
+  const bool trains_weights = want_weight && !linear.products.front().weight->frozen;
+  if (trains_weights) {
     const auto x = values_.use(activation(input(index), micro_batch, form));
     std::vector<Place> gradients;
     for (const Product& p : linear.products) {
@@ -113,10 +137,6 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
         ORRERY_CHECK(first == gradients.back().first, "tensors of one product have unlike histories");
       }
     }
-    std::vector<Place> biases;
-    if (self.split != TensorSplit::row)
-      for (const auto& [bias, column] : linear.biases)
-        biases.push_back(gradient_of(*bias, micro_batch, steps));
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < linear.products.size(); ++i) {
         const Product& p = linear.products[i];
@@ -129,25 +149,34 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
           device_.gemm(true, false, p.in, p.out, rows, 1, values_.floats(x), linear.in, g, linear.out, beta,
                        at(gradients[i]), p.out);
       }
-      for (std::size_t i = 0; i < biases.size(); ++i)
-        device_.bias_gradient(values_.floats(dy) + linear.biases[i].second, ready_to_add(biases[i]), rows,
-                              biases[i].elements, linear.out);
     });
   }
-  if (want_input) {
-    const Key into = gradient(input(index), micro_batch, form);
-    const auto dx = values_.define(into, bytes_of_floats(rows * linear.in));
-    std::vector<Place> weights;
-    for (const Product& p : linear.products) weights.push_back(weight_of(*p.weight));
+  // A head's bias may be trained where its weight, tied to the embedding, is not.
+  for (std::size_t i = 0; want_weight && self.split != TensorSplit::row && i < linear.biases.size(); ++i) {
+    const auto& [bias, column] = linear.biases[i];
+    if (bias->frozen) continue;
+    const Place into = gradient_of(*bias, micro_batch, steps);
+    steps.push_back([=, this, first = column] {
+      device_.bias_gradient(values_.floats(dy) + first, ready_to_add(into), rows, into.elements, linear.out);
+    });
+  }
+  Values::Id dx = -1;
+  if (want_input && !self.passes_gradient) {
+    no_input_gradient(index, micro_batch, steps);
+  } else if (want_input) {
+    dx = values_.define(gradient(input(index), micro_batch, form), bytes_of_floats(rows * linear.in));
+    const std::vector<Place> weights = product_weights(linear, steps);
     steps.push_back([=, this] {
       for (std::size_t i = 0; i < linear.products.size(); ++i) {
         const Product& p = linear.products[i];
-        device_.gemm(false, !p.out_by_in, rows, p.in, p.out, 1, values_.floats(dy) + p.column, linear.out,
-                     at(weights[i]), p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.floats(dx),
-                     linear.in);
+        device_.gemm(false, !p.out_by_in, rows, p.in, p.out, 1,
+                     values_.floats(outputs[i].value) + outputs[i].column, outputs[i].stride, at(weights[i]),
+                     p.out_by_in ? p.in : p.out, i == 0 ? 0.0F : 1.0F, values_.floats(dx), linear.in);
       }
     });
   }
+  if (!self.adapters.empty())
+    adapters_backward(index, micro_batch, linear, outputs, want_weight, dy, dx, steps);
 }
 
 }  // namespace orrery::exec

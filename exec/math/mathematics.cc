@@ -21,7 +21,9 @@ Mathematics::Place Mathematics::weight_of(const HeldTensor& tensor) {
   Place place;
   place.elements = tensor.elements;
   place.offset = tensor.offset;
-  if (parameters_.gathers_weights(tensor.bucket))
+  if (tensor.bucket < 0)
+    place.fixed = parameters_.frozen().weights(tensor);
+  else if (parameters_.gathers_weights(tensor.bucket))
     place.value = values_.use({TensorKind::parameters, tensor.bucket, -1, Form::whole});
   else
     place.fixed = parameters_.weights(tensor.bucket) + tensor.offset;
@@ -31,6 +33,7 @@ Mathematics::Place Mathematics::weight_of(const HeldTensor& tensor) {
 Mathematics::Place Mathematics::gradient_of(const HeldTensor& tensor, int micro_batch,
                                             std::vector<Step>& steps) {
   Place place;
+  if (tensor.frozen) return place;
   place.elements = tensor.elements;
   place.offset = tensor.offset;
   const bool scattered = parameters_.scatters_gradients(tensor.bucket);
@@ -58,7 +61,7 @@ Mathematics::Place Mathematics::gradient_of(const HeldTensor& tensor, int micro_
 
 float* Mathematics::ready_to_add(const Place& place) const {
   float* data = at(place);
-  if (place.first) device_.fill(data, static_cast<std::size_t>(place.elements), 0);
+  if (data != nullptr && place.first) device_.fill(data, static_cast<std::size_t>(place.elements), 0);
   return data;
 }
 

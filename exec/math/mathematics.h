@@ -66,11 +66,12 @@ class Mathematics {
   };
   Place weight_of(const HeldTensor& tensor);
   Place weight_or_none(const HeldTensor* tensor) { return tensor != nullptr ? weight_of(*tensor) : Place{}; }
+  // Nowhere where it is not trained.
   Place gradient_of(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps);
   float* at(const Place& place) const {
     return place.value < 0 ? place.fixed : values_.floats(place.value) + place.offset;
   }
-  // For a step that adds to it.
+  // For a step that adds to it; null where it is not trained.
   float* ready_to_add(const Place& place) const;
 
  protected:

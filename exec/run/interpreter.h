@@ -64,6 +64,9 @@ class Interpreter {
   // Off: instructions are not timed, to see what that costs (bench/recording.cc).
   void record(bool on) { recorder_.turn(on); }
   int rank() const { return program_.rank; }
+  double sum_of_squares(const float* data, std::size_t count) const {
+    return device_.sum_of_squares(data, count);
+  }
   const Parameters& parameters() const { return parameters_; }
 
   // Called after each operator of a computation with the seconds that it took (calibration; devices whose
@@ -76,6 +79,13 @@ class Interpreter {
   // What the optimizer counts beside its tensors: checkpoints keep it.
   std::int64_t updates() const { return updates_; }  // steps whose gradients were applied
   LossScaler scaler() const { return scaler_.value_or(LossScaler()); }
+  void set_optimizer(const OptimizerSettings& settings) {
+    parameters_.set_optimizer(settings);
+    clip_norm_ = settings.clip_norm;
+  }
+  // Gradients that are not finite on any rank are not applied, and the step does not count as an update (fp16
+  // does so by itself). Not with asynchronous servers.
+  void skip_what_is_not_finite();
   // What compressed gradients have left out so far, by bucket; checkpoints keep it, too.
   std::vector<LeftOut> left_out() const;
   void resume(std::int64_t updates, const LossScaler& scaler) {
@@ -202,6 +212,8 @@ class Interpreter {
 
   DType type_;  // of activations
   std::optional<LossScaler> scaler_;
+  double clip_norm_ = OptimizerSettings().clip_norm;
+  bool skips_ = false;        // gradients that are not finite
   std::int64_t updates_ = 0;  // steps whose gradients were applied
   StepRecorder recorder_;
 

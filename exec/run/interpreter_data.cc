@@ -11,7 +11,6 @@ namespace orrery::exec {
 namespace {
 
 // Gradients are clipped to this global norm where the runtime profile clips (Megatron-LM's default).
-constexpr double kClipNorm = 1.0;
 
 }  // namespace
 
@@ -229,6 +228,8 @@ void Interpreter::optimizer(int begin, int end) {
     const bool finite = gradients_are_finite();
     scaler_->update(finite);
     if (!finite) return;
+  } else if (skips_ && !gradients_are_finite()) {
+    return;
   }
   float scale = unscaled;
   if (plan_.job->runtime.clip_gradients) {
@@ -238,7 +239,7 @@ void Interpreter::optimizer(int begin, int end) {
     else
       squares = static_cast<float>(owned_gradient_squares());
     const double norm = std::sqrt(static_cast<double>(squares)) * static_cast<double>(unscaled);
-    scale *= static_cast<float>(std::min(1.0, kClipNorm / (norm + 1e-6)));
+    scale *= static_cast<float>(std::min(1.0, clip_norm_ / (norm + 1e-6)));
   }
   parameters_.update(begin, end, ++updates_, scale);
 }

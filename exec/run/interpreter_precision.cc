@@ -50,6 +50,11 @@ void Interpreter::round_results(const Instruction& instruction, int op, std::vec
   }
 }
 
+void Interpreter::skip_what_is_not_finite() {
+  skips_ = true;
+  if (overflow_ == nullptr) overflow_ = static_cast<float*>(device_.allocate(sizeof(float)));
+}
+
 // All ranks must come to the same answer: one of them may hold the only gradient that overflowed.
 bool Interpreter::gradients_are_finite() {
   const float overflow = std::isfinite(owned_gradient_squares()) ? 0.0F : 1.0F;

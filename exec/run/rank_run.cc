@@ -1,6 +1,9 @@
 #include "exec/run/rank_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -81,9 +84,30 @@ void RankRun::train(std::int64_t begin, std::int64_t end) {
   }
   for (std::int64_t step = begin; step < end; ++step) {
     interpreter_.parameters().set_learning_rate(rate_of(step));
+    const std::int64_t updates = interpreter_.updates();
     interpreter_.run_step(step);
+    if (!std::isfinite(interpreter_.loss_sum()) && interpreter_.updates() > updates) not_finite(step);
     note(step);
   }
+}
+
+void RankRun::not_finite(std::int64_t step) const {
+  const Parameters& parameters = interpreter_.parameters();
+  std::string first = "all of the rank's weights still are";
+  for (const HeldTensor& held : parameters.held()) {
+    const Parameters::Part part = parameters.answers_for(held);
+    if (part.begin == part.end) continue;
+    const float* weights =
+        parameters.own_master(held.bucket) + (part.begin - parameters.shard_begin(held.bucket));
+    if (std::isfinite(interpreter_.sum_of_squares(weights, static_cast<std::size_t>(part.end - part.begin))))
+      continue;
+    first = held.name() + " is the first of its tensors that is not";
+    break;
+  }
+  throw NotFinite(
+      fmt::format("the loss of step {} is not finite on rank {}: {} (expected a smaller `learning_rate`, or "
+                  "`on_nan` skip)",
+                  step, interpreter_.rank(), first));
 }
 
 void RankRun::train_with_servers(std::int64_t begin, std::int64_t end) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,11 @@ namespace orrery::exec {
 struct RankReport {
   double begin_s = 0;  // of the first step, on rank 0's clock
   std::int64_t first_step = 0;
-  double flops = 0;            // of one step's computations
-  double allocated_bytes = 0;  // on the device, at most
-  double context_bytes = 0;    // the process before it allocated anything: code, MPI, libraries
-  double resident_bytes = 0;   // at most
+  std::int64_t skipped_steps = 0;  // of all from the beginning: whose gradients were not finite
+  double flops = 0;                // of one step's computations
+  double allocated_bytes = 0;      // on the device, at most
+  double context_bytes = 0;        // the process before it allocated anything: code, MPI, libraries
+  double resident_bytes = 0;       // at most
   Staleness staleness;
 };
 
@@ -37,6 +39,12 @@ struct RankNotes {
 std::string packed(const RankNotes& notes);
 RankNotes unpacked(std::string_view bytes);
 
+// Training has come to numbers that are not finite: says the step, the rank, and the first of its tensors.
+class NotFinite : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class RankRun {
  public:
   // Steps [first_step, end_step) are to be trained. `offset`: see clock_offset(). Keeps references.
@@ -45,7 +53,8 @@ class RankRun {
 
   double now_s() const;  // on rank 0's clock
 
-  // Steps [begin, end); between two calls there was something else than training.
+  // Steps [begin, end); between two calls there was something else than training. Throws NotFinite after a
+  // step whose loss was no number and whose update was applied all the same.
   void train(std::int64_t begin, std::int64_t end);
 
   RankNotes notes(const RankReport& report) const;
@@ -54,6 +63,7 @@ class RankRun {
   void train_with_servers(std::int64_t begin, std::int64_t end);
   double rate_of(std::int64_t step) const;
   void note(std::int64_t step);
+  [[noreturn]] void not_finite(std::int64_t step) const;
 
   const Plan& plan_;
   Interpreter& interpreter_;

@@ -125,6 +125,7 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
   json["ranks"] = merged.ranks.size();
   json["steps"] = merged.loss.size();
   json["first_step"] = merged.ranks.front().first_step;
+  json["skipped_steps"] = merged.ranks.front().skipped_steps;
   json["data"] = facts.data;
   json["step_time_s"] = {{"median", median(times)},
                          {"min", *std::min_element(times.begin(), times.end())},

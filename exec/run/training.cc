@@ -47,12 +47,19 @@ std::string data_description(const Plan& plan, const TrainingOptions& options) {
   return images_of(plan, options).description();
 }
 
+bool restarts(const TrainingOptions& options) {
+  return options.restart || options.restart_from >= 0;
+}
+
 // The step to go on with, by the newest checkpoint; 0 where there is none. Throws NoAnswer where it is the
 // last.
 std::int64_t restart(const Plan& plan, const KeptState& kept, Interpreter& interpreter, Device& device,
                      Communicator& control, const TrainingOptions& options) {
   std::int64_t first_step = 0;
-  if (const auto found = newest_checkpoint(options.checkpoint_folder, control)) {
+  const auto found = options.restart_from >= 0
+                         ? checkpoint_after(options.checkpoint_folder, options.restart_from, control)
+                         : newest_checkpoint(options.checkpoint_folder, control);
+  if (found) {
     const TrainingCounts counts = load_checkpoint(*found, plan, kept, device, control.rank());
     interpreter.resume(counts.updates, counts.scaler);
     first_step = found->steps;
@@ -90,10 +97,19 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
     throw UserError(
         fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
         fmt::format("mpirun -np {}", plan.choices.world()));
-  if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || options.restart))
+  if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || restarts(options)))
     throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
   if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
+  const Optimizer optimizer = plan.job->training.optimizer;
+  const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
+  if (!adam && (options.optimizer.weight_decay || options.optimizer.decay_matrices_only))
+    throw UserError(fmt::format("`weight_decay` with {}", name_of(optimizer)), "a plan with adam or adamw");
+  if (options.clip_norm && !plan.job->runtime.clip_gradients)
+    throw UserError("`clip_norm` under a runtime that does not clip gradients",
+                    "a plan of one whose profile says clip_gradients: true");
+  if (options.skip_not_finite && plan.choices.asynchronous())
+    throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
   check_data(plan, options);
@@ -102,6 +118,9 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
   check_training(plan, world, options);
+  if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
+    fmt::print(stderr, "orrery: NOTE: the configuration asks for dropout {}; none is applied\n",
+               plan.job->workload.transformer->dropout);
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());
@@ -118,7 +137,11 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
   agree_on_parameters(program, parameters, device, control);
-  if (options.restart) mine.first_step = restart(plan, kept, interpreter, device, control, options);
+  OptimizerSettings settings = options.optimizer;
+  settings.clip_norm = options.clip_norm.value_or(settings.clip_norm);
+  interpreter.set_optimizer(settings);
+  if (options.skip_not_finite) interpreter.skip_what_is_not_finite();
+  if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
   const DeviceProfile& profile = plan.job->cluster.profile_of(0);
   std::optional<Reference> reference;
@@ -128,8 +151,9 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     if (reference) paces.push_back(reference->pace(profile));
   };
   note_pace();
-  RankRun run(plan, interpreter, options.learning_rate, mine.first_step, options.steps,
-              clock_offset(control));
+  LearningRate rate = options.learning_rate;
+  rate.steps = options.steps;
+  RankRun run(plan, interpreter, rate, mine.first_step, options.steps, clock_offset(control));
   control.barrier();
   mine.begin_s = run.now_s();
   for (std::int64_t step = mine.first_step; step < options.steps;) {
@@ -149,6 +173,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
     save_weights(options.save, plan, parameters, interpreter.statistics(), device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
+  mine.skipped_steps = plan.choices.asynchronous() ? 0 : options.steps - interpreter.updates();
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
   const auto digest = digest_parameters(plan, interpreter.parameters(), device, control);

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "exec/communicators/communicator.h"
 #include "exec/data/data.h"
 #include "exec/device/device.h"
 #include "exec/state/learning_rate.h"
+#include "exec/state/optimizer_settings.h"
 #include "program/plan.h"
 
 namespace orrery::exec {
@@ -16,17 +18,23 @@ struct TrainingOptions {
   std::int64_t steps = 10;  // of the whole training: a restart runs what is left of them
   std::string data;  // text, or images (exec/data/image_data.h); empty: kDefaultText, or synthetic images
   LearningRate learning_rate;
-  std::string vocabulary;        // folder of a GPT-2 vocabulary; empty: a token is a byte
-  std::string json;              // file, "-" for stdout, empty for none
-  std::string timeline;          // file of a binary proto::Timeline
-  std::string trace;             // file of a Chrome trace
-  std::string backend = "auto";  // see exec/engine.h
-  std::string library;           // of the communicator, for the report
+  OptimizerSettings optimizer;
+  std::optional<double> clip_norm;    // asked for: refused where the plan's runtime does not clip
+  std::optional<std::uint64_t> seed;  // instead of the plan's
+  std::string vocabulary;             // folder of a GPT-2 vocabulary; empty: a token is a byte
+  std::string json;                   // file, "-" for stdout, empty for none
+  std::string timeline;               // file of a binary proto::Timeline
+  std::string trace;                  // file of a Chrome trace
+  std::string backend = "auto";       // see exec/engine.h
+  std::string library;                // of the communicator, for the report
   std::string checkpoint_folder;
   std::int64_t checkpoint_every = 0;  // steps; 0: never
-  bool restart = false;               // from the newest checkpoint in the folder, where there is one
-  std::string init;                   // safetensors to start from; empty: seeded
-  std::string save;                   // safetensors to write at the end; empty: none
+  bool restart = false;               // from the newest whole checkpoint in the folder, where there is one
+  std::int64_t restart_from = -1;     // from the one after so many steps, and no other; -1: not asked for
+  bool skip_not_finite =
+      false;          // updates by gradients that are not finite; else a loss that is not ends the run
+  std::string init;   // safetensors to start from; empty: seeded
+  std::string save;   // safetensors to write at the end; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
 };
 

@@ -27,7 +27,8 @@ namespace {
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPrefix = "step-";
 constexpr const char* kPartial = ".partial";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
+constexpr const char* kCheckSum = "check_sum";
 constexpr std::size_t kKept = 2;  // the newest and the one before it
 
 // FNV-1a over 64-bit words: finds damage, not forgery.
@@ -172,17 +173,21 @@ std::vector<std::pair<std::int64_t, fs::path>> finished_in(const std::string& fo
   return found;
 }
 
-bool complete(const fs::path& checkpoint) {
-  try {
-    const Json manifest = read_json(checkpoint / kManifest);
-    for (const Json& file : manifest.at("files"))
-      if (fs::file_size(checkpoint / file.at("file").get<std::string>()) !=
-          file.at("bytes").get<std::uint64_t>())
-        return false;
-    return true;
-  } catch (const std::exception&) {  // whatever is wrong with it: an older one may be sound
-    return false;
-  }
+// Of a manifest without its own check sum. Keys are in order and numbers as they were written.
+std::string check_sum_of(const Json& manifest) {
+  return fmt::format("{:016x}", hash_of(manifest.dump()));
+}
+
+Json read_manifest(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kManifest;
+  Json manifest = read_json(path);
+  if (manifest.at("format").get<int>() != kFormat)
+    throw UserError(path.string(), 0, "is of another format", fmt::format("format {}", kFormat));
+  const auto said = manifest.at(kCheckSum).get<std::string>();
+  manifest.erase(kCheckSum);
+  if (check_sum_of(manifest) != said)
+    throw UserError(path.string(), 0, "is damaged: its check sum differs", "the file as it was written");
+  return manifest;
 }
 
 struct StoredPiece {
@@ -211,18 +216,34 @@ PieceIndex index_of(const Json& manifest, const fs::path& checkpoint) {
   return index;
 }
 
+// Throws UserError where a part is not as it was written.
 void verify(const Json& manifest, const fs::path& checkpoint) {
   std::vector<float> values(1 << 20);
   for (const Json& file : manifest.at("files")) {
     const fs::path path = checkpoint / file.at("file").get<std::string>();
+    std::error_code code;
+    if (fs::file_size(path, code) != file.at("bytes").get<std::uint64_t>() || code)
+      throw UserError(path.string(), 0, "is damaged: it has another size", "the file as it was written");
     std::ifstream in(path, std::ios::binary);
     CheckSum sum;
     while (in.read(reinterpret_cast<char*>(values.data()),
                    static_cast<std::streamsize>(values.size() * sizeof(float))) ||
            in.gcount() > 0)
       sum.add({values.data(), static_cast<std::size_t>(in.gcount()) / sizeof(float)});
-    if (sum.text() != file.at("check_sum").get<std::string>())
+    if (sum.text() != file.at(kCheckSum).get<std::string>())
       throw UserError(path.string(), 0, "is damaged: its check sum differs", "the file as it was written");
+  }
+}
+
+// What is wrong with a checkpoint; nothing where it is as it was written.
+std::optional<std::string> fault_of(const fs::path& checkpoint) {
+  try {
+    verify(read_manifest(checkpoint), checkpoint);
+    return std::nullopt;
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const std::exception&) {
+    return (checkpoint / kManifest).string() + ": is no manifest (expected the file as it was written)";
   }
 }
 
@@ -273,6 +294,19 @@ void read_left_out(const Json& manifest, const fs::path& checkpoint, const Plan&
   }
 }
 
+constexpr const char* kAllDamaged = "none";
+
+// What interrupted runs left behind.
+void remove_partial(const std::string& folder) {
+  std::error_code code;
+  std::vector<fs::path> partial;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(kPrefix) && name.ends_with(kPartial)) partial.push_back(at->path());
+  }
+  for (const fs::path& path : partial) fs::remove_all(path, code);
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
@@ -281,7 +315,7 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
   if (control.rank() == 0) {
-    fs::remove_all(partial, code);  // of an interrupted run
+    remove_partial(folder);
     if (!fs::create_directories(partial, code)) {
       errno = code.value();
       cannot_write(partial);
@@ -302,6 +336,7 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
                      {"seed", plan.job->training.seed},
                      {"files", Json::array()}};
     for (const std::string& file : all) manifest["files"].push_back(Json::parse(file));
+    manifest[kCheckSum] = check_sum_of(manifest);
     write_file_atomically(partial / kManifest, manifest.dump());
     sync_path(partial / kManifest);
     sync_path(partial);
@@ -322,27 +357,48 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
   std::string steps;
   if (control.rank() == 0) {
     const auto found = finished_in(folder);
-    for (auto at = found.rbegin(); at != found.rend() && steps.empty(); ++at)
-      if (complete(at->second)) steps = std::to_string(at->first);
+    for (auto at = found.rbegin(); at != found.rend() && steps.empty(); ++at) {
+      const std::optional<std::string> fault = fault_of(at->second);
+      if (!fault)
+        steps = std::to_string(at->first);
+      else
+        fmt::print(stderr, "orrery: {}; an older checkpoint is looked for\n", *fault);
+    }
+    if (steps.empty() && !found.empty()) steps = kAllDamaged;
   }
   steps = broadcast_from_root(control, steps);
   if (steps.empty()) return std::nullopt;
+  if (steps == kAllDamaged)
+    throw UserError(folder, 0, "has no checkpoint that is as it was written", "one that is, or no `restart`");
   const std::int64_t number = std::stoll(steps);
   return CheckpointFound{path_of(folder, number).string(), number};
+}
+
+std::optional<CheckpointFound> checkpoint_after(const std::string& folder, std::int64_t steps,
+                                                Communicator& control) {
+  const fs::path path = path_of(folder, steps);
+  std::string fault;
+  if (control.rank() == 0) {
+    std::error_code code;
+    if (!fs::is_directory(path, code))
+      fault = path.string() + ": there is no such checkpoint (expected one of the folder)";
+    else
+      fault = fault_of(path).value_or("");
+  }
+  fault = broadcast_from_root(control, fault);
+  if (!fault.empty()) throw UserError(fault);
+  return CheckpointFound{path.string(), steps};
 }
 
 TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
                                Device& device, int rank) {
   const fs::path manifest_file = fs::path(found.path) / kManifest;
   try {
-    const Json manifest = read_json(manifest_file);
-    if (manifest.at("format").get<int>() != kFormat)
-      throw UserError(manifest_file.string(), 0, "is of another format", fmt::format("format {}", kFormat));
+    const Json manifest = read_manifest(found.path);
     const auto optimizer = manifest.at("optimizer").get<std::string>();
     if (optimizer_from_name(optimizer) != plan.job->training.optimizer)
       throw UserError(manifest_file.string(), 0, "was trained with " + optimizer,
                       std::string(name_of(plan.job->training.optimizer)) + ", as the plan says");
-    verify(manifest, found.path);
     const PieceIndex index = index_of(manifest, found.path);
     const auto whole_of = [&](const std::string& name, Slot slot, const ParameterTensor& tensor) {
       const auto pieces = index.find({name, std::string(name_of(slot))});

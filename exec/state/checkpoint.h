@@ -47,9 +47,14 @@ struct CheckpointFound {
   std::int64_t steps = 0;
 };
 
-// The newest checkpoint in `folder` whose manifest and files are there in full; what an interrupted run left
-// behind does not count. The same on all ranks: rank 0 looks. Collective.
+// The newest checkpoint in `folder` whose manifest and files are as they were written, by their check sums: a
+// damaged one is named on stderr and passed over. What an interrupted run left behind does not count. The
+// same on all ranks: rank 0 looks. Collective. Throws UserError where there are some and all are damaged.
 std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control);
+
+// The one after so many steps. Collective. Throws UserError where there is none, or it is damaged.
+std::optional<CheckpointFound> checkpoint_after(const std::string& folder, std::int64_t steps,
+                                                Communicator& control);
 
 // Sets weights, optimizer state and running statistics from a checkpoint of any plan of the same model, and
 // what was left out where the plan that wrote it has the same buckets on the same ranks (else it stays as it

@@ -2,67 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "base/error.h"
-#include "base/random.h"
+#include "exec/state/initial_values.h"
 #include "program/placement.h"
 
 namespace orrery::exec {
 namespace {
 
-// GPT-2's initialisation (Radford et al. 2019, section 2.3, and its released code): normal with deviation
-// 0.02, divided by sqrt(2 layers) for the products that write into the residual stream; norms 1, biases 0.
-// BERT's is the same without that division (arXiv 1810.04805's code: initializer_range 0.02).
-constexpr double kDeviation = 0.02;
-constexpr float kMomentum = 0.9F;
 // PyTorch's default for AdamW.
-constexpr float kWeightDecay = 0.01F;
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-// One element of a tensor, by its place in the whole of it; nothing where it begins at zero.
-using Draw = std::function<double(std::uint64_t)>;
-
-// As torchvision's networks begin. Convolutions: normal with deviation sqrt(2 / fan), the fan by their
-// outputs (He et al., arXiv 1502.01852). Fully connected layers: torch.nn.Linear's own, uniform within 1 /
-// sqrt(inputs), the bias, too. Batch norms: 1 and 0.
-Draw draw_for_images(const Operator& op, const ParameterTensor& tensor, int parameter,
-                     const CounterRandom& random) {
-  const bool vector = tensor.shape.size() == 1;
-  if (op.kind == OperatorKind::linear) {
-    const double bound = 1 / std::sqrt(static_cast<double>(op.image->input.elements()));
-    return [=](std::uint64_t i) { return bound * (2 * random.uniform(i) - 1); };
-  }
-  if (op.kind == OperatorKind::batch_norm && parameter == 0) return [](std::uint64_t) { return 1.0; };
-  if (vector) return nullptr;
-  const double fan = static_cast<double>(tensor.elements()) /
-                     static_cast<double>(std::max<std::int64_t>(1, tensor.shape[1]));
-  return [random, deviation = std::sqrt(2 / fan)](std::uint64_t i) { return deviation * random.normal(i); };
-}
-
-Draw draw_for_tokens(const Workload& workload, const Operator& op, const HeldTensor& held,
-                     const CounterRandom& random) {
-  if (held.tensor->shape.size() == 1) {
-    if (ends_with(held.name(), "bias")) return nullptr;
-    return [](std::uint64_t) { return 1.0; };
-  }
-  double deviation = kDeviation;
-  const bool post_norm = workload.transformer && workload.transformer->post_norm;
-  if (op.split == TensorSplit::row && workload.layers > 0 && !post_norm)
-    deviation /= std::sqrt(2.0 * workload.layers);
-  return [=](std::uint64_t i) { return deviation * random.normal(i); };
-}
+constexpr double kWeightDecay = 0.01;
 
 }  // namespace
-
-std::uint64_t hash_of(std::string_view name) {
-  std::uint64_t hash = 0xCBF29CE484222325ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
-  return hash;
-}
 
 double default_learning_rate(Optimizer optimizer) {
   switch (optimizer) {
@@ -87,6 +38,7 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
   rate_ = plan.job->training.learning_rate > 0 ? plan.job->training.learning_rate
                                                : default_learning_rate(optimizer_);
   const std::vector<Operator>& operators = plan.job->workload.operators;
+  operators_ = &operators;
   for (int b = 0; b < static_cast<int>(program.buckets.size()); ++b) {
     const Bucket& bucket = program.buckets[static_cast<std::size_t>(b)];
     for (const BucketParameter& p : bucket.parameters) {
@@ -148,13 +100,17 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
     gathers_weights_.push_back(plan.choices.zero == 3 && bucket.group >= 0 ? 1 : 0);
     shards_.push_back(shard);
     weights_.push_back(allocate(gathers_weights_[b] != 0 ? shard.second : bucket.elements));
-    gradients_.push_back(allocate(scatters_gradients_[b] != 0 ? shard.second : bucket.elements));
-    first_.push_back(states >= 1 ? allocate(shard.second) : nullptr);
-    second_.push_back(states >= 2 ? allocate(shard.second) : nullptr);
+    const bool trained = !bucket.frozen;
+    gradients_.push_back(trained ? allocate(scatters_gradients_[b] != 0 ? shard.second : bucket.elements)
+                                 : nullptr);
+    first_.push_back(trained && states >= 1 ? allocate(shard.second) : nullptr);
+    second_.push_back(trained && states >= 2 ? allocate(shard.second) : nullptr);
   }
   for (int b = 0; b < buckets(); ++b) answers_.push_back(answers(plan, b) ? 1 : 0);
   for (const HeldTensor& tensor : held_) initialise(plan, tensor);
   type_ = plan.parameter_type();
+  frozen_.emplace(plan, program, *this, device);
+  for (const HeldTensor& tensor : held_) begin_magnitudes(plan, tensor);
   if (bytes_of(type_) == 2 || plan.choices.asynchronous()) make_master();
 }
 
@@ -162,6 +118,10 @@ Parameters::Parameters(const Plan& plan, const Program& program, Device& device)
 // 1710.03740, section 3.1); what the layers read has the narrow type's values.
 void Parameters::make_master() {
   for (int b = 0; b < buckets(); ++b) {
+    if (program_->buckets[static_cast<std::size_t>(b)].frozen) {
+      master_.push_back(nullptr);
+      continue;
+    }
     const auto own = static_cast<std::size_t>(shard_elements(b));
     auto* master = static_cast<float*>(device_->allocate(own * sizeof(float)));
     device_->copy(master, own_weights(b), own * sizeof(float));
@@ -182,17 +142,21 @@ const HeldTensor* Parameters::find(int op, int parameter) const {
   return found == by_operator_.end() ? nullptr : &held_[found->second];
 }
 
+const HeldTensor* Parameters::own(int op, int index) const {
+  const Operator& self = (*operators_)[static_cast<std::size_t>(op)];
+  const auto still = static_cast<int>(self.frozen.size());
+  if (index < still) return frozen_->find(op, index);
+  const bool adapters_alone = !self.adapters.empty();
+  if (adapters_alone || index - still >= static_cast<int>(self.parameters.size())) return nullptr;
+  return find(op, index - still);
+}
+
 void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
-  const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(held.op)];
-  const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
-  const Draw draw = op.image ? draw_for_images(op, *held.tensor, held.parameter, random)
-                             : draw_for_tokens(plan.job->workload, op, held, random);
-  if (!draw) return;
-  std::vector<float> values(static_cast<std::size_t>(held.elements));
-  for (const Run& run : runs_of(*held.tensor, place_))
-    for (std::int64_t i = 0; i < run.count; ++i)
-      values[static_cast<std::size_t>(run.local + i)] =
-          static_cast<float>(draw(static_cast<std::uint64_t>(run.global + i)));
+  begin_with(held, initial_values(plan, held, place_));
+}
+
+void Parameters::begin_with(const HeldTensor& held, const std::vector<float>& values) {
+  if (values.empty()) return;
   if (!gathers_weights(held.bucket)) {
     device_->copy_to_device(weights(held.bucket) + held.offset, values.data(), values.size() * sizeof(float));
     return;
@@ -201,6 +165,20 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
   device_->copy_to_device(own_weights(held.bucket) + (part.begin - shard_begin(held.bucket)),
                           values.data() + (part.begin - held.offset),
                           static_cast<std::size_t>(part.end - part.begin) * sizeof(float));
+}
+
+// DoRA's begin as the lengths of what they scale (arXiv 2402.09353, section 4.1).
+void Parameters::begin_magnitudes(const Plan& plan, const HeldTensor& held) {
+  const Operator& op = (*operators_)[static_cast<std::size_t>(held.op)];
+  if (op.adapters.empty() || held.tensor->shape.size() != 1) return;
+  const LowRankAdapter& adapter = op.adapters[static_cast<std::size_t>(held.parameter) / 3];
+  const HeldTensor& weight = *frozen_->find(held.op, adapter.weight);
+  const std::vector<float> lengths =
+      output_lengths(op, *weight.tensor, frozen_->as_stored(weight, initial_whole(plan, weight)));
+  std::vector<float> values(static_cast<std::size_t>(held.elements));
+  for (const Run& run : runs_of(*held.tensor, place_))
+    std::copy_n(lengths.begin() + run.global, run.count, values.begin() + run.local);
+  begin_with(held, values);
 }
 
 Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
@@ -254,18 +232,51 @@ void Parameters::update_bucket(int bucket, float* gradient, std::int64_t step, f
       device_->sgd(weight, gradient, count, rate);
       break;
     case Optimizer::momentum:
-      device_->momentum(weight, gradient, first_[at], count, rate, kMomentum);
+      device_->momentum(weight, gradient, first_[at], count, rate, static_cast<float>(settings_.momentum));
       break;
     case Optimizer::adam:
-    case Optimizer::adamw: {
-      AdamConstants constants;
-      constants.rate = rate;
-      constants.decoupled = optimizer_ == Optimizer::adamw;
-      constants.weight_decay = constants.decoupled ? kWeightDecay : 0;
-      device_->adam(weight, gradient, first_[at], second_[at], count, constants, step);
+    case Optimizer::adamw:
+      for (const Decaying& part : decaying(bucket)) {
+        const auto begin = static_cast<std::size_t>(part.begin);
+        device_->adam(weight + begin, gradient + begin, first_[at] + begin, second_[at] + begin,
+                      static_cast<std::size_t>(part.end - part.begin), adam_constants(part.decays), step);
+      }
       break;
-    }
   }
+}
+
+AdamConstants Parameters::adam_constants(bool decays) const {
+  AdamConstants constants;
+  constants.rate = static_cast<float>(rate_);
+  constants.beta1 = static_cast<float>(settings_.beta1);
+  constants.beta2 = static_cast<float>(settings_.beta2);
+  constants.epsilon = static_cast<float>(settings_.epsilon);
+  constants.decoupled = optimizer_ == Optimizer::adamw;
+  const double decay = settings_.weight_decay.value_or(constants.decoupled ? kWeightDecay : 0);
+  constants.weight_decay = decays ? static_cast<float>(decay) : 0;
+  return constants;
+}
+
+// Of this rank's part of the bucket, in order; tensors that decay alike are one run.
+std::vector<Parameters::Decaying> Parameters::decaying(int bucket) const {
+  const std::int64_t count = shard_elements(bucket), first = shard_begin(bucket);
+  if (!settings_.decay_matrices_only) return {{0, count, true}};
+  std::vector<Decaying> runs;
+  for (const HeldTensor& tensor : held_) {
+    if (tensor.bucket != bucket) continue;
+    const std::int64_t begin = std::max<std::int64_t>(tensor.offset - first, 0);
+    const std::int64_t end = std::min(tensor.offset + tensor.elements - first, count);
+    if (begin < end) runs.push_back({begin, end, tensor.shape.size() > 1});
+  }
+  std::sort(runs.begin(), runs.end(), [](const Decaying& a, const Decaying& b) { return a.begin < b.begin; });
+  std::vector<Decaying> joined;
+  for (const Decaying& run : runs) {
+    if (!joined.empty() && joined.back().decays == run.decays && joined.back().end == run.begin)
+      joined.back().end = run.end;
+    else
+      joined.push_back(run);
+  }
+  return joined;
 }
 
 void Parameters::publish(int bucket) {

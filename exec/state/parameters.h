@@ -3,29 +3,21 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "exec/device/device.h"
+#include "exec/state/frozen_weights.h"
+#include "exec/state/held_tensor.h"
+#include "exec/state/initial_values.h"
+#include "exec/state/optimizer_settings.h"
 #include "program/plan.h"
 #include "program/program.h"
 #include "program/tensor_shard.h"
 
 namespace orrery::exec {
-
-// One parameter tensor as this rank holds it.
-struct HeldTensor {
-  const ParameterTensor* tensor = nullptr;
-  int op = 0;
-  int parameter = 0;  // index in Operator::parameters
-  int bucket = 0;
-  std::int64_t offset = 0;    // elements from the start of the bucket
-  std::int64_t elements = 0;  // padding of the vocabulary included
-  std::vector<std::int64_t> shape;
-  // Under which it is initialised and reported: a tied tensor goes by the name of what it is tied to.
-  const std::string& name() const { return tensor->tied_to.empty() ? tensor->name : tensor->tied_to; }
-};
 
 class Parameters {
  public:
@@ -38,7 +30,12 @@ class Parameters {
 
   // Follows ties: the head's weight is the embedding's where both are on this rank. Null where there is none.
   const HeldTensor* find(int op, int parameter) const;
-  const std::vector<HeldTensor>& held() const { return held_; }
+  const std::vector<HeldTensor>& held() const { return held_; }  // of what is trained
+  // What is not trained: beside adapters, or in frozen layers.
+  const FrozenWeights& frozen() const { return *frozen_; }
+  FrozenWeights& frozen() { return *frozen_; }
+  // The operator's own weights and biases, trained or not, in the order of the model; null behind the last.
+  const HeldTensor* own(int op, int index) const;
 
   int buckets() const { return static_cast<int>(weights_.size()); }
   std::int64_t elements(int bucket) const { return program_->buckets[bucket].elements; }
@@ -90,6 +87,8 @@ class Parameters {
   // The other way: the master of this rank's part is what stands in the weights.
   void take_weights(int bucket);
 
+  // Of the steps to come.
+  void set_optimizer(const OptimizerSettings& settings) { settings_ = settings; }
   double learning_rate() const { return rate_; }
   void set_learning_rate(double rate) { rate_ = rate; }  // of the steps to come
   const ShardPlace& place() const { return place_; }
@@ -99,6 +98,15 @@ class Parameters {
  private:
   void make_master();
   void initialise(const Plan& plan, const HeldTensor& tensor);
+  void begin_magnitudes(const Plan& plan, const HeldTensor& tensor);
+  void begin_with(const HeldTensor& tensor, const std::vector<float>& values);
+  // Elements of this rank's part of a bucket.
+  struct Decaying {
+    std::int64_t begin = 0, end = 0;
+    bool decays = true;
+  };
+  std::vector<Decaying> decaying(int bucket) const;
+  AdamConstants adam_constants(bool decays) const;
   Part owned_part(const HeldTensor& tensor) const;  // of the shard
   bool answers(const Plan& plan, int bucket) const;
 
@@ -109,7 +117,10 @@ class Parameters {
   bool experts_by_rows_ = false;  // tensor ranks that do not share experts have rows of their own
   bool shares_samples_ = false;   // tensor ranks: what they hold whole is in the bucket's group, too
   double rate_;
+  OptimizerSettings settings_;
   std::vector<HeldTensor> held_;
+  std::optional<FrozenWeights> frozen_;
+  const std::vector<Operator>* operators_ = nullptr;
   std::map<std::pair<int, int>, std::size_t> by_operator_;            // also aliases
   std::vector<char> gathers_weights_, scatters_gradients_, answers_;  // by bucket
   std::vector<float*> weights_, gradients_, first_, second_;
@@ -120,8 +131,5 @@ class Parameters {
 
 // The executor's learning rate where the plan says none.
 double default_learning_rate(Optimizer optimizer);
-
-// FNV-1a, 64 bits: the random stream of a tensor.
-std::uint64_t hash_of(std::string_view name);
 
 }  // namespace orrery::exec

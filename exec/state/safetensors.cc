@@ -244,7 +244,13 @@ SafetensorsWriter::~SafetensorsWriter() {
   fs::remove(temporary_, ignored);
 }
 
-void SafetensorsWriter::fail(const std::string& what) const {
+// A constructor that throws leaves no destructor to clean up.
+void SafetensorsWriter::fail(const std::string& what) {
+  if (file_ >= 0) {
+    ::close(std::exchange(file_, -1));
+    std::error_code ignored;
+    fs::remove(temporary_, ignored);
+  }
   throw UserError(path_.string(), 0, "cannot be written: " + what, "expected a writable place");
 }
 

@@ -77,7 +77,7 @@ class SafetensorsWriter {
 
  private:
   void write_bytes(const char* at, std::size_t bytes);
-  void fail(const std::string& what) const;
+  void fail(const std::string& what);
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::uint64_t left_ = 0;  // bytes still to come

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "exec/communicators/gather.h"
 #include "exec/state/safetensors.h"
 #include "program/tensor_shard.h"
@@ -139,9 +141,22 @@ void set_from_whole(Parameters& parameters, Device& device, const HeldTensor& he
 
 std::vector<const ParameterTensor*> tensors_of(const Plan& plan) {
   std::vector<const ParameterTensor*> tensors;
+  const auto add = [&](const std::vector<ParameterTensor>& own) {
+    for (const ParameterTensor& tensor : own)
+      if (tensor.tied_to.empty()) tensors.push_back(&tensor);
+  };
+  for (const Operator& op : plan.job->workload.operators) {
+    add(op.frozen);
+    if (op.adapters.empty()) add(op.parameters);
+  }
+  return tensors;
+}
+
+std::vector<const ParameterTensor*> adapters_of(const Plan& plan) {
+  std::vector<const ParameterTensor*> tensors;
   for (const Operator& op : plan.job->workload.operators)
     for (const ParameterTensor& tensor : op.parameters)
-      if (tensor.tied_to.empty()) tensors.push_back(&tensor);
+      if (!op.adapters.empty()) tensors.push_back(&tensor);
   return tensors;
 }
 
@@ -154,7 +169,7 @@ void check_weights(const std::string& path, const Plan& plan) {
 void load_weights(const std::string& path, const Plan& plan, Parameters& parameters,
                   RunningStatistics& statistics, Device& device) {
   const SafetensorsModel model(path);
-  for (const HeldTensor& held : parameters.held()) {
+  const auto read = [&](const HeldTensor& held) {
     // A tied tensor has its own shape and the name of the other; they are the same.
     std::vector<float> whole;
     ParameterTensor named = *held.tensor;
@@ -163,7 +178,23 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
       const std::vector<float> part = model.read(found_in(model, name, stored_shape(named), plan));
       whole.insert(whole.end(), part.begin(), part.end());
     }
-    set_from_whole(parameters, device, held, Slot::weight, whole);
+    return whole;
+  };
+  const std::vector<Operator>& operators = plan.job->workload.operators;
+  for (const HeldTensor& held : parameters.frozen().held())
+    parameters.frozen().set_from_whole(held, read(held));
+  for (const HeldTensor& held : parameters.held()) {
+    const Operator& op = operators[static_cast<std::size_t>(held.op)];
+    if (op.adapters.empty()) {
+      set_from_whole(parameters, device, held, Slot::weight, read(held));
+      continue;
+    }
+    // Adapters begin anew; magnitudes as what they scale.
+    if (held.tensor->shape.size() != 1) continue;
+    const LowRankAdapter& adapter = op.adapters[static_cast<std::size_t>(held.parameter) / 3];
+    const HeldTensor& weight = *parameters.frozen().find(held.op, adapter.weight);
+    set_from_whole(parameters, device, held, Slot::weight,
+                   output_lengths(op, *weight.tensor, parameters.frozen().as_stored(weight, read(weight))));
   }
   for (const RunningStatistics::Tensor& tensor : statistics.tensors())
     if (model.find(tensor.name) != nullptr)
@@ -175,7 +206,13 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
 
 void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
                   const RunningStatistics& statistics, Device& device, Communicator& control) {
-  const std::vector<const ParameterTensor*> tensors = tensors_of(plan);
+  std::vector<const ParameterTensor*> tensors = adapters_of(plan);
+  if (tensors.empty()) {
+    tensors = tensors_of(plan);
+  } else if (control.rank() == 0) {
+    const std::filesystem::path beside = std::filesystem::path(path).replace_filename("adapter_config.json");
+    write_file_atomically(beside.string(), peft_config(plan.job->workload));
+  }
   std::unique_ptr<SafetensorsWriter> writer;
   if (control.rank() == 0) {
     std::vector<SafetensorsWriter::Announced> stored;
@@ -210,10 +247,15 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
   };
   std::map<const ParameterTensor*, const HeldTensor*> mine;
   for (const HeldTensor& held : parameters.held()) mine[held.tensor] = &held;
+  for (const HeldTensor& held : parameters.frozen().held()) mine[held.tensor] = &held;
   for (const ParameterTensor* tensor : tensors) {
     Piece piece;
     std::vector<float> values;
-    if (const auto held = mine.find(tensor); held != mine.end()) {
+    if (const auto held = mine.find(tensor); held != mine.end() && held->second->frozen) {
+      const FrozenWeights::Part part = parameters.frozen().answers_for(*held->second);
+      piece = {parameters.place(), part.begin, part.end};
+      values = parameters.frozen().values(*held->second, part);
+    } else if (held != mine.end()) {
       piece = piece_of(parameters, *held->second);
       if (piece.begin < piece.end)
         values = piece_values(parameters, device, *held->second, piece, Slot::weight);

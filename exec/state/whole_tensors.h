@@ -42,8 +42,9 @@ std::int64_t put_piece(const ParameterTensor& tensor, const Piece& piece, std::s
 void set_from_whole(Parameters& parameters, Device& device, const HeldTensor& held, Slot slot,
                     std::span<const float> whole);
 
-// The model's own tensors in the order of its operators (tied ones once).
+// The model's own tensors in the order of its operators (tied ones once), and those of adapters beside them.
 std::vector<const ParameterTensor*> tensors_of(const Plan& plan);
+std::vector<const ParameterTensor*> adapters_of(const Plan& plan);
 
 // Throws UserError where a Hugging Face model's files are not sound, or a tensor is missing or has another
 // shape.
@@ -52,8 +53,9 @@ void check_weights(const std::string& path, const Plan& plan);
 // Throws as check_weights does.
 void load_weights(const std::string& path, const Plan& plan, Parameters& parameters,
                   RunningStatistics& statistics, Device& device);
-// Writes the model's weights under their Hugging Face names, tensor by tensor through rank 0; then running
-// statistics under torchvision's. Collective.
+// Writes the model's weights under their Hugging Face names (of adapters these alone, under PEFT's, with an
+// adapter_config.json beside the file), tensor by tensor through rank 0; then running statistics under
+// torchvision's. Collective.
 void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
                   const RunningStatistics& statistics, Device& device, Communicator& control);
 

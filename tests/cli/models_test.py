@@ -55,6 +55,34 @@ class Models(OrreryCase):
         again = self.train(plan, 1, "--init", self.folder / "model.safetensors")
         self.assertLess(again["loss"][0], 0.9 * first["loss"][0])
 
+    def test_the_optimizer_does_what_it_is_told(self):
+        config = self.folder / "gpt.json"
+        config.write_text(json.dumps({"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32,
+                                      "vocab_size": 259, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}))
+        plan = self.folder / "gpt"
+        self.done("plan", config, "localhost", "--gpus", "2", "--dp", "2", "--zero", "1", "--global-batch", "8",
+                  "--seq-len", "16", "--precision", "fp32", "--optimizer", "adamw", "--out", plan)
+
+        def norms(*options):
+            return {name: tensor["norm"] for name, tensor in self.train(plan, 3, *options)["parameters_digest"].items()}
+
+        plain = norms("--weight-decay", "0")
+        decayed = norms("--weight-decay", "50")
+        matrices = norms("--weight-decay", "50", "--decay-matrices-only")
+        # Norms begin at one: 50 x 3e-4 a step, three times.
+        weight = "transformer.ln_f.weight"
+        self.assertAlmostEqual(decayed[weight] / plain[weight], (1 - 50 * 3e-4) ** 3, places=3)
+        for name, norm in matrices.items():
+            one_dimension = name.endswith("bias") or ".ln_" in name
+            self.assertAlmostEqual(norm / (plain if one_dimension else decayed)[name], 1, places=2, msg=name)
+        self.assertEqual(norms("--weight-decay", "0", "--beta1", "0.9", "--beta2", "0.999", "--epsilon", "1e-8",
+                               "--rate-schedule", "constant", "--seed", "1"), plain)
+        for other in (["--beta1", "0.5"], ["--beta2", "0.9"], ["--epsilon", "1e-2"], ["--rate-schedule", "cosine"],
+                      ["--seed", "2"], ["--rate-schedule", "wsd", "--decay-steps", "2"]):
+            self.assertNotEqual(norms("--weight-decay", "0", *other), plain, other)
+        self.refused("run", plan, "--clip-norm", "2", says=["clip"])
+        self.refused("run", plan, "--rate-schedule", "step", says=["rate-schedule"])
+
     def test_a_network_learns_made_up_images_and_says_so(self):
         plan = self.folder / "resnet"
         self.done("plan", "resnet20", "localhost", "--gpus", "2", "--dp", "2", "--zero", "1", "--global-batch", "16",

@@ -165,6 +165,20 @@ TEST_CASE("malformed settings are refused in one line") {
   }
 }
 
+TEST_CASE("PEFT's adapter_config.json, as it is saved beside adapters, reads back") {
+  Workload model = load_workload("llama2-7b");
+  FineTuning tuning;
+  tuning.rank = 8;
+  tuning.alpha = 16;
+  tuning.targets = kQuery | kDown;
+  tuning.dora = true;
+  tuning.frozen_layers = 3;
+  fine_tune(model, tuning);
+  std::vector<std::string> ignored;
+  CHECK(import_peft(peft_config(model), "adapter_config.json", model.layers, {}, &ignored) == tuning);
+  CHECK(ignored.empty());
+}
+
 TEST_CASE("PEFT's adapter_config.json says rank, targets and layers") {
   std::vector<std::string> ignored;
   const FineTuning read = import_peft(

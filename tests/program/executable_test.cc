@@ -30,15 +30,38 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
 }
 
-TEST_CASE("frozen weights, experts with biases and heads of some tokens are planned, not executed") {
+TEST_CASE("adapters are executed; what of them is not says so") {
+  const auto refusal = [](const FineTuning& tuning, int tp, int zero) {
+    auto job = make_job("gpt2", "localhost", tp, 8, 128, "orrery");
+    fine_tune(job->workload, tuning);
+    Plan plan{job, {}};
+    plan.choices.tp = tp;
+    plan.choices.zero = zero;
+    return why_not_executable(plan).value_or("");
+  };
+  FineTuning tuning;
+  tuning.rank = 4;
+  CHECK(refusal(tuning, 2, 3) == "");
+  tuning.base = BaseType::nf4;
+  CHECK(refusal(tuning, 2, 2) == "");
+  CHECK(refusal(tuning, 1, 3).find("`quantize_base`") != std::string::npos);
+  tuning.dora = true;
+  CHECK(refusal(tuning, 1, 0) == "");
+  CHECK(refusal(tuning, 2, 0).find("`dora`") != std::string::npos);
+}
+
+TEST_CASE(
+    "frozen weights beside experts, experts with biases and heads of some tokens are planned, not executed") {
   const auto refusal = [](auto change) {
     auto job = make_job("mixtral-8x7b", "localhost", 1, 8, 128, "orrery");
     change(*job->workload.transformer);
     return why_not_executable(Plan{job, {}}).value_or("");
   };
   CHECK(refusal([](Transformer&) {}) == "");
-  CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("adapters") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("not trained") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.unexecuted = {"jitter 0.1"}; }).find("jitter 0.1") !=
+        std::string::npos);
   CHECK(refusal([](Transformer& t) { t.masked_share = 0.1; }).find("share") != std::string::npos);
 }
 

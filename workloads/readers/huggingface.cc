@@ -83,6 +83,7 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   Transformer t;
   t.family = type;
   model->second(config, &t);
+  read_mathematics(config, &t);
   t.fine_tuning.base = base_type_of(outer);
   const bool ignored = ignores_quantisation(outer);
   check_transformer(t, [&](auto, auto what, auto expected) { throw UserError(file, 0, what, expected); });

@@ -10,8 +10,10 @@
 namespace orrery::internal {
 namespace {
 
-// Keys that say nothing about shapes or cost: generation, initialisation, bookkeeping. Everything else that
-// is not read is reported.
+// Keys that say nothing about shapes, cost or the mathematics of training: generation, initialisation,
+// bookkeeping, precision of what is fp32 here, heads that are not trained, losses of routers that have their
+// own keys. Dropouts are noted by read_mathematics. Everything else that is not read is reported, and not
+// executed.
 const std::set<std::string_view>& harmless_keys() {
   static const std::set<std::string_view> keys = {"_attn_implementation_autoset",
                                                   "_name_or_path",
@@ -40,7 +42,6 @@ const std::set<std::string_view>& harmless_keys() {
                                                   "initializer_range",
                                                   "keys_to_ignore_at_inference",
                                                   "label2id",
-                                                  "layerdrop",
                                                   "model_type",
                                                   "name_or_path",
                                                   "output_attentions",
@@ -48,19 +49,13 @@ const std::set<std::string_view>& harmless_keys() {
                                                   "output_past",
                                                   "output_router_logits",
                                                   "pad_token_id",
-                                                  "position_embedding_type",
                                                   "prefix",
                                                   "pretraining_tp",
                                                   "problem_type",
                                                   "quantization_config",
-                                                  "reorder_and_upcast_attn",
                                                   "resid_pdrop",
-                                                  "rope_scaling",
                                                   "rope_type",
-                                                  "router_jitter_noise",
                                                   "routed_scaling_factor",
-                                                  "scale_attn_by_inverse_layer_idx",
-                                                  "scale_attn_weights",
                                                   "scoring_func",
                                                   "seq_aux",
                                                   "sep_token_id",
@@ -77,9 +72,7 @@ const std::set<std::string_view>& harmless_keys() {
                                                   "torch_dtype",
                                                   "transformers_version",
                                                   "use_cache",
-                                                  "partial_rotary_factor",
-                                                  "n_ctx",
-                                                  "apply_residual_connection_post_layernorm"};
+                                                  "n_ctx"};
   return keys;
 }
 

@@ -14,8 +14,10 @@ Activation read_activation(Config& config, std::string_view key, std::string_vie
   const std::string name = config.text(key, fallback);
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "relu") return Activation::relu;
-  if (name == "gelu" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_python" ||
-      name == "gelu_pytorch_tanh" || name == "quick_gelu")
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu_erf;
+  // gelu_fast is the tanh form, too; quick_gelu is another function of about the same cost
+  // (read_mathematics).
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh" || name == "quick_gelu")
     return Activation::gelu;
   config.fail(key, fmt::format("'{}' is not known", name), "expected a gelu, silu or relu");
 }
@@ -386,11 +388,26 @@ void read_nemotron_h(Config& config, Transformer* t) {
   t->tied_embeddings = config.boolean("tie_word_embeddings", false);
   t->qkv_bias = t->proj_bias = config.boolean("attention_bias", false);
   t->mlp_bias = config.boolean("mlp_bias", false);
-  for (const char* unused :
-       {"sliding_window", "rope_theta", "norm_eps", "rms_norm_eps", "mamba_hidden_act", "expand",
-        "time_step_min", "time_step_max", "time_step_limit", "time_step_floor", "time_step_rank",
-        "residual_in_fp32", "rescale_prenorm_residual", "num_logits_to_keep", "use_mamba_kernels",
-        "mamba_proj_bias", "mamba_ssm_cache_dtype", "layers_block_type", "norm_topk_prob"})
+  for (const char* unused : {"sliding_window",
+                             "rope_theta",
+                             "partial_rotary_factor",
+                             "norm_eps",
+                             "rms_norm_eps",
+                             "mamba_hidden_act",
+                             "expand",
+                             "time_step_min",
+                             "time_step_max",
+                             "time_step_limit",
+                             "time_step_floor",
+                             "time_step_rank",
+                             "residual_in_fp32",
+                             "rescale_prenorm_residual",
+                             "num_logits_to_keep",
+                             "use_mamba_kernels",
+                             "mamba_proj_bias",
+                             "mamba_ssm_cache_dtype",
+                             "layers_block_type",
+                             "norm_topk_prob"})
     config.use(unused);
 
   StateSpaceShape s;

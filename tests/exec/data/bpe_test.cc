@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -62,6 +63,53 @@ TEST_CASE("byte pairs are merged best first, inside words, blank before the word
   CHECK(bpe.encode("t1h").size() == 3);
   CHECK(bpe.encode("\u00E9") == std::vector<std::int32_t>{files.number("\u00C3\u00A9")});
   CHECK(bpe.encode("").empty());
+}
+
+std::string beside(const char* name) {
+  return std::string(ORRERY_SOURCE_DIR) + "/tests/exec/data/" + name;
+}
+
+std::string utf8(std::uint32_t c) {
+  const auto byte = [](std::uint32_t value) { return static_cast<char>(value); };
+  if (c < 0x80) return {byte(c)};
+  if (c < 0x800) return {byte(0xC0 | c >> 6), byte(0x80 | (c & 0x3F))};
+  if (c < 0x10000) return {byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
+  return {byte(0xF0 | c >> 18), byte(0x80 | (c >> 12 & 0x3F)), byte(0x80 | (c >> 6 & 0x3F)),
+          byte(0x80 | (c & 0x3F))};
+}
+
+// By how it is cut: letters and digits go on, white space ends a word.
+char kind_of(std::uint32_t c) {
+  const std::string one = utf8(c);
+  if (words_of("x" + one + "x").size() == 1) return 'L';
+  if (words_of("1" + one + "1").size() == 1) return 'N';
+  return words_of("!" + one + "!").size() == 1 ? 'O' : 'S';
+}
+
+TEST_CASE("every code point is cut as GPT-2's pattern cuts it") {
+  std::ifstream runs(beside("unicode_kinds.txt"));  // by unicode_words.py
+  std::vector<std::pair<std::uint32_t, char>> starts;
+  std::uint32_t start = 0;
+  for (char kind = 0; runs >> std::hex >> start >> kind;) starts.emplace_back(start, kind);
+  REQUIRE(starts.size() > 1000);
+  starts.emplace_back(0x110000, 0);
+  int wrong = 0;
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+    for (std::uint32_t c = starts[i].first; c < starts[i + 1].first; ++c)
+      if (c < 0xD800 || c >= 0xE000) wrong += kind_of(c) == starts[i].second ? 0 : 1;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("texts of mixed characters are cut as GPT-2's pattern cuts them") {
+  const Json texts = read_json(beside("unicode_words.json"));  // by unicode_words.py
+  REQUIRE(texts.size() == 300);
+  for (const Json& words : texts) {
+    std::string text;
+    for (const Json& word : words) text += word.get<std::string>();
+    std::vector<std::string> cut;
+    for (const std::string_view word : words_of(text)) cut.emplace_back(word);
+    CHECK(cut == words.get<std::vector<std::string>>());
+  }
 }
 
 TEST_CASE("what is encoded decodes to the same bytes, whatever they are") {

@@ -32,6 +32,7 @@ Doubles norm_reference(NormKind kind, const Doubles& x, const std::vector<float>
 double activation_reference(Activation kind, double x) {
   if (kind == Activation::gelu)
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  if (kind == Activation::gelu_erf) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   if (kind == Activation::silu) return x / (1 + std::exp(-x));
   return std::max(x, 0.0);
 }
@@ -182,7 +183,8 @@ TEST_CASE("activations, plain and gated, agree with double precision out to wher
   const int rows = 2;
   const int columns = 40;
   for (const auto& device : devices()) {
-    for (const Activation kind : {Activation::gelu, Activation::silu, Activation::relu}) {
+    for (const Activation kind :
+         {Activation::gelu, Activation::gelu_erf, Activation::silu, Activation::relu}) {
       for (const bool gated : {false, true}) {
         const int width = gated ? 2 * columns : columns;
         auto x = random_values(static_cast<std::size_t>(rows * width), 1, 3);
@@ -245,8 +247,13 @@ TEST_CASE("rotary embedding turns each pair by position times frequency, and bac
     const AttentionSize size{2, 5, 2, 1, 8, true};
     const auto qkv = random_values(static_cast<std::size_t>(size.batch * size.seq * size.qkv_columns()), 1);
     for (const int dim : {8, 4}) {
+      RotaryAngles angles;
+      angles.pairs = dim / 2;
+      angles.amplitude = 1.25;
+      for (int i = 0; i < dim / 2; ++i)
+        angles.frequency[static_cast<std::size_t>(i)] = std::pow(10000.0, -2.0 * i / dim);
       Array<float> turned(*device, qkv);
-      device->rotary(size, turned, dim, 10000, false);
+      device->rotary(size, turned, angles, false);
       Doubles expected = doubles(qkv);
       for (int r = 0; r < size.batch * size.seq; ++r)
         for (int h = 0; h < size.heads + size.kv_heads; ++h)
@@ -256,12 +263,18 @@ TEST_CASE("rotary embedding turns each pair by position times frequency, and bac
             double& b =
                 expected[static_cast<std::size_t>(r * size.qkv_columns() + h * size.head_dim + i + dim / 2)];
             const double old = a;
-            a = a * std::cos(angle) - b * std::sin(angle);
-            b = b * std::cos(angle) + old * std::sin(angle);
+            a = 1.25 * (a * std::cos(angle) - b * std::sin(angle));
+            b = 1.25 * (b * std::cos(angle) + old * std::sin(angle));
           }
       CHECK(difference(turned.values(), expected) < 1e-5);
-      device->rotary(size, turned, dim, 10000, true);
-      CHECK(difference(turned.values(), doubles(qkv)) < 1e-5);
+      // Back, and once more by the amplitude: the gradient of what was multiplied.
+      device->rotary(size, turned, angles, true);
+      Doubles back = doubles(qkv);
+      for (int r = 0; r < size.batch * size.seq; ++r)
+        for (int h = 0; h < size.heads + size.kv_heads; ++h)
+          for (int i = 0; i < dim; ++i)
+            back[static_cast<std::size_t>(r * size.qkv_columns() + h * size.head_dim + i)] *= 1.25 * 1.25;
+      CHECK(difference(turned.values(), back) < 1e-5);
     }
   }
 }

@@ -135,6 +135,33 @@ TEST_CASE("the learning rate is scaled with the batch and warmed up") {
   CHECK(rate.at(9, 0.1, 256) == Approx(0.4));
 }
 
+TEST_CASE("the learning rate goes down as its schedule says, after the warm-up") {
+  LearningRate rate;
+  rate.base = 2;
+  rate.warmup_steps = 10;
+  rate.steps = 110;
+  rate.least = 0.1;
+  const auto at = [&](std::int64_t step) { return rate.at(step, 0.1, 256); };
+  CHECK(at(109) == Approx(2));
+  rate.schedule = RateSchedule::linear;
+  CHECK(at(4) == Approx(1));
+  CHECK(at(10) == Approx(2));
+  CHECK(at(60) == Approx(2 * (0.1 + 0.9 * 0.5)));
+  CHECK(at(110) == Approx(0.2));
+  rate.schedule = RateSchedule::cosine;
+  CHECK(at(10) == Approx(2));
+  CHECK(at(60) == Approx(2 * (0.1 + 0.9 * 0.5)));
+  CHECK(at(35) == Approx(2 * (0.1 + 0.9 * (1 + std::sqrt(0.5)) / 2)));
+  CHECK(at(110) == Approx(0.2));
+  rate.schedule = RateSchedule::wsd;  // the last tenth: 11 steps
+  CHECK(at(98) == Approx(2));
+  CHECK(at(99) == Approx(2));
+  CHECK(at(110) == Approx(0.2));
+  rate.decay_steps = 50;
+  CHECK(at(60) == Approx(2));
+  CHECK(at(85) == Approx(2 * (0.1 + 0.9 * 0.5)));
+}
+
 TEST_CASE("a loss scale falls when gradients overflow and rises after many that did not") {
   LossScaler scaler;
   const float begin = scaler.scale();

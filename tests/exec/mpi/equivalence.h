@@ -21,6 +21,10 @@ int check_equivalence(Communicator& world, const std::string& which, std::uint64
 // end; rank 0 prints.
 int check_initial(Communicator& world);
 
+// Adapters and frozen layers, on one rank, against the mathematics of merged weights. Returns the number of
+// cases that differ; prints each.
+int check_fine_tuning(Communicator& self);
+
 // Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
 // not; rank 0 prints.
 int check_asynchronous(Communicator& world);

@@ -527,12 +527,71 @@ std::vector<PlanCase> precision_cases() {
   return cases;
 }
 
+// Adapters beside frozen weights, and frozen layers.
+std::vector<PlanCase> fine_tuning_cases() {
+  const auto tuned = [](std::string name, bool llama, Choices c, FineTuning tuning,
+                        DType precision = DType::fp32) {
+    PlanCase result{std::move(name), llama, c, Optimizer::momentum};
+    result.model = [tuning](Transformer& t) { t.fine_tuning = tuning; };
+    result.precision = precision;
+    result.learns = false;              // adapters this small, in twenty steps
+    result.parameter_tolerance = 1e-4;  // B begins at zero: its norm is that of few steps
+    return result;
+  };
+  FineTuning lora;
+  lora.rank = 4;
+  lora.alpha = 8;  // a larger scale makes twenty steps a matter of rounding
+  FineTuning dora = lora;
+  dora.dora = true;
+  dora.targets = kQuery | kKey | kValue | kGate | kUp;
+  FineTuning some = lora;
+  some.targets = kQuery | kValue | kDown;
+  some.frozen_layers = 2;
+  FineTuning eight = lora, four = lora;
+  eight.base = BaseType::int8;
+  four.base = BaseType::nf4;
+  FineTuning still;
+  still.frozen_layers = 2;
+  FineTuning double_four = dora;
+  double_four.base = BaseType::nf4_dq;
+  const auto zero = [](Choices c, int n) { return with(c, [n](Choices& x) { x.zero = n; }); };
+  const auto sp = [](Choices c) { return with(c, [](Choices& x) { x.sequence_parallel = true; }); };
+  const auto cp = [](Choices c) { return with(c, [](Choices& x) { x.cp = 2; }); };
+  const auto full = [](Choices c) { return with(c, [](Choices& x) { x.recompute = Recompute::full; }); };
+  const DType bf16 = DType::bf16;
+  return {
+      tuned("lora recompute", true, full(choices(1, 1, 1, 4)), lora),
+      tuned("dora nf4-dq recompute", true, full(choices(1, 1, 1, 4)), double_four),
+      tuned("lora dp2", false, choices(1, 1, 2, 2), lora),
+      tuned("lora dp2 zero3", true, zero(choices(1, 1, 2, 2), 3), lora),
+      tuned("lora bf16 dp2 zero3", true, zero(choices(1, 1, 2, 2), 3), lora, bf16),
+      tuned("dora dp2 zero1", false, zero(choices(1, 1, 2, 2), 1), dora),
+      tuned("qlora int8 dp2 zero2", true, zero(choices(1, 1, 2, 2), 2), eight),
+      tuned("lora tp2", false, choices(2, 1, 1, 4), lora),
+      tuned("lora tp2 sp llama", true, sp(choices(2, 1, 1, 4)), lora),
+      tuned("qlora int8 tp2 sp", true, sp(choices(2, 1, 1, 4)), eight),
+      tuned("dora tp2", true, choices(2, 1, 1, 4), dora),
+      tuned("qlora nf4 pp2", true, choices(1, 2, 1, 2), four),
+      tuned("lora some pp2", true, choices(1, 2, 1, 2), some),
+      tuned("lora pp2 zero-bubble", false, choices(1, 2, 1, 2, Schedule::zero_bubble), lora),
+      tuned("dora pp2 zero-bubble", true, choices(1, 2, 1, 2, Schedule::zero_bubble), dora),
+      tuned("lora cp2", true, cp(choices(1, 1, 1, 4)), lora),
+      tuned("qlora nf4 bf16 dp2", true, choices(1, 1, 2, 2), four, bf16),
+      tuned("frozen layers dp2", false, choices(1, 1, 2, 2), still),
+      tuned("frozen layers pp2", true, choices(1, 2, 1, 2), still),
+      tuned("frozen layers dp2 zero3", true, zero(choices(1, 1, 2, 2), 3), still),
+      tuned("lora tp2 sp dp2 zero3", true, zero(sp(choices(2, 1, 2, 2)), 3), lora),
+      tuned("lora some tp2 pp2", false, choices(2, 2, 1, 2), some),
+      tuned("qlora int8 tp2 pp2 dp2", true, choices(2, 2, 2, 1), eight),
+  };
+}
+
 }  // namespace
 
 std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
   for (const auto& more : {context_cases(), compression_cases(), server_cases(), expert_cases(),
-                           encoder_cases(), image_cases(), precision_cases()})
+                           encoder_cases(), image_cases(), precision_cases(), fine_tuning_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

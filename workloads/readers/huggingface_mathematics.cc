@@ -1,0 +1,101 @@
+// Keys of configurations that change what is computed, and neither shapes nor cost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "workloads/readers/huggingface_families.h"
+
+namespace orrery::internal {
+namespace {
+
+constexpr double kMostFactor = 1e6;
+constexpr int kMostScaledPositions = 1 << 28;
+
+// yarn's scores grow with the logarithm of the factor (arXiv 2309.00071, section 3.4; transformers'
+// modeling_rope_utils).
+double yarn_amplitude(double factor, double scale) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+// `rope_scaling`, or v5's `rope_parameters`.
+void read_scaling(Config& config, std::string_view key, Transformer* t) {
+  const Json* said = config.find(key);
+  if (said == nullptr) return;
+  if (!said->is_object()) config.fail(key, "is no object", "expected a rope_type and its numbers");
+  const auto number = [&](const char* name, double fallback) {
+    const auto at = said->find(name);
+    if (at == said->end() || at->is_null()) return fallback;
+    const double value = at->is_number() ? at->get<double>() : NAN;
+    if (!(value > 0 && value <= kMostScaledPositions))
+      config.fail(key, fmt::format("{} is {}", name, at->dump()), "expected a positive number");
+    return value;
+  };
+  std::string kind = "default";
+  for (const char* name : {"type", "rope_type"})
+    if (const auto at = said->find(name); at != said->end() && at->is_string()) kind = at->get<std::string>();
+  if (kind == "default" || kind == "mrope") return;  // text alone has one position in all of mrope's three
+  RotaryScaling scaling;
+  scaling.factor = std::clamp(number("factor", 1), 1.0, kMostFactor);
+  scaling.original_positions = static_cast<int>(number("original_max_position_embeddings", t->max_positions));
+  if (kind == "linear") {
+    scaling.kind = RopeScaling::linear;
+  } else if (kind == "dynamic") {
+    scaling.kind = RopeScaling::dynamic;
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::llama3;
+    scaling.low_frequency = number("low_freq_factor", 1);
+    scaling.high_frequency = number("high_freq_factor", 4);
+  } else if (kind == "yarn") {
+    scaling.kind = RopeScaling::yarn;
+    scaling.beta_fast = number("beta_fast", 32);
+    scaling.beta_slow = number("beta_slow", 1);
+    const double all = number("mscale_all_dim", 0);
+    const double of_both =
+        all > 0 ? yarn_amplitude(scaling.factor, number("mscale", 1)) / yarn_amplitude(scaling.factor, all)
+                : yarn_amplitude(scaling.factor, 1);
+    scaling.attention_factor = number("attention_factor", of_both);
+  } else {
+    t->unexecuted.push_back(fmt::format("{} of the kind '{}'", key, kind));
+    return;
+  }
+  t->rotary_scaling = scaling;
+}
+
+}  // namespace
+
+void read_mathematics(Config& config, Transformer* t) {
+  if (!t->learned_positions) {
+    read_scaling(config, "rope_scaling", t);
+    read_scaling(config, "rope_parameters", t);
+  }
+  const auto unexecuted = [&](std::string_view key, std::string_view value) {
+    t->unexecuted.push_back(fmt::format("{} {}", key, value));
+  };
+  if (config.boolean("scale_attn_by_inverse_layer_idx", false))
+    unexecuted("scale_attn_by_inverse_layer_idx", "true");
+  if (!config.boolean("scale_attn_weights", true)) unexecuted("scale_attn_weights", "false");
+  if (config.boolean("apply_residual_connection_post_layernorm", false))
+    unexecuted("apply_residual_connection_post_layernorm", "true");
+  if (const std::string kind = config.text("position_embedding_type", "absolute");
+      kind != "absolute" && kind != "rotary" && kind != "rope")
+    unexecuted("position_embedding_type", kind);
+  for (const char* key : {"layerdrop", "router_jitter_noise"})
+    if (const double share = config.real(key, 0, 0, 1); share > 0) unexecuted(key, fmt::format("{}", share));
+  // Scores are computed in fp32 anyway, in whatever order.
+  config.boolean("reorder_and_upcast_attn", false);
+  for (const char* key : {"activation_function", "hidden_act", "hidden_activation"})
+    if (const Json* name = config.find(key); name != nullptr && *name == "quick_gelu")
+      unexecuted(key, "quick_gelu");
+  // Classes of 2018 and 2019 drop out a tenth unless told otherwise.
+  const bool drops = t->family == "gpt2" || t->family == "bert" || t->family == "opt";
+  for (const char* key :
+       {"attn_pdrop", "embd_pdrop", "resid_pdrop", "attention_dropout", "hidden_dropout",
+        "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "dropout"})
+    if (config.has(key)) t->dropout = std::max(t->dropout, config.real(key, 0, 0, 1));
+  const bool told = config.has("attn_pdrop") || config.has("resid_pdrop") ||
+                    config.has("hidden_dropout_prob") || config.has("dropout");
+  if (drops && !told) t->dropout = std::max(t->dropout, 0.1);
+}
+
+}  // namespace orrery::internal
