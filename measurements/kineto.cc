@@ -19,6 +19,7 @@ namespace {
 
 // No name of a kernel is longer, and the parser keeps one token at a time.
 constexpr std::size_t kMostTokenBytes = 4 << 20;
+constexpr std::size_t kMostWordBytes = 100;  // that is kept, or shown to people
 constexpr std::size_t kMostDimensions = 16, kMostInputs = 16;
 constexpr double kMostElements = 1e15;
 constexpr int kMostRanks = 1 << 18;  // more than any job has
@@ -261,8 +262,8 @@ class Handler : public nlohmann::json_sax<Json> {
     const std::string& key = keys_[std::min(depth_, keys_.size() - 1)];
     if (!in_event()) {
       if (depth_ == kEvent && keys_[kRoot] == "deviceProperties" && key == "name" && trace_.device.empty()) {
-        trace_.device = value;
-        check_device(value, context_, source_.name(), 0);
+        trace_.device = value.substr(0, kMostWordBytes);
+        check_device(trace_.device, context_, source_.name(), 0);
       }
       return;
     }
@@ -321,7 +322,10 @@ class Handler : public nlohmann::json_sax<Json> {
     if (!events_.keeps_collectives()) return events_.add_collective(span, one);  // counted
     one.bytes = std::max(event_.in_elements, event_.out_elements) * element_bytes(event_.dtype);
     one.ranks = ranks_of(event_, trace_.world);
-    if (!kind) return ignore(fmt::format("no model of the collective '{}'", event_.collective));
+    if (!kind) {
+      if (unmodelled_.empty()) unmodelled_ = event_.collective.substr(0, kMostWordBytes);
+      return ignore(fmt::format("a collective without a model ('{}' and others)", unmodelled_));
+    }
     if (!(one.bytes > 0) || one.bytes > kMostElements || span.length_us <= 0)
       return ignore("a collective of no size, or of no known type");
     if (event_.unequal) return ignore("a collective of unequal parts");
@@ -337,6 +341,7 @@ class Handler : public nlohmann::json_sax<Json> {
   std::size_t depth_ = 0;
   Event event_;
   bool any_event_ = false;
+  std::string unmodelled_;  // the first
   TraceEvents events_;
   RankTrace trace_;
 };
