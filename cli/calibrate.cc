@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/statistics.h"
 #include "cli/executor.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -96,11 +97,34 @@ std::string held_out_text(std::string_view what, const measurements::HeldOut& of
       what, 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage, of.rows);
 }
 
+// What the device did in a trace, as shares of its steps.
+std::string text_of(const measurements::RankTrace& trace) {
+  std::string text = "  ";
+  if (!trace.steps_s.empty())
+    text += fmt::format("{} steps of {:.4g} s; ", trace.steps_s.size(), median(trace.steps_s));
+  if (trace.window_s > 0)
+    text += fmt::format("{:.0f}% computation, {:.0f}% collectives, {:.0f}% both at once, {:.0f}% neither",
+                        100 * trace.compute_s / trace.window_s, 100 * trace.collective_s / trace.window_s,
+                        100 * trace.both_s / trace.window_s, 100 * trace.idle_s / trace.window_s);
+  std::string classes;
+  for (std::size_t i = 0; i < measurements::kKernelClasses; ++i)
+    if (trace.kernels[i].kernels > 0)
+      classes += fmt::format("{}{} {:.4g} s", classes.empty() ? "" : ", ",
+                             name_of(static_cast<measurements::KernelClass>(i)), trace.kernels[i].seconds);
+  if (!classes.empty()) text += "\n  kernels: " + classes;
+  if (trace.launch_s > 0) text += fmt::format("; a launch every {:.3g} us", 1e6 * trace.launch_s);
+  return text + "\n";
+}
+
 void print(const SiteCalibrated& result, const Output& output) {
   using measurements::kCoveredDeviations;
-  for (const measurements::FileRead& file : result.measured.files)
-    output.print(fmt::format("{}: {}; {} steps, {} collectives\n", file.file, file.kind, file.steps,
-                             file.collectives));
+  for (const measurements::FileRead& file : result.measured.files) {
+    output.print(fmt::format("{}: {}; {} steps, {} collectives{}\n", file.file, file.kind, file.steps,
+                             file.collectives,
+                             file.products > 0 ? fmt::format(", {} products", file.products) : ""));
+    for (const measurements::RankTrace& trace : result.measured.traces)
+      if (trace.file == file.file) output.print(text_of(trace));
+  }
   std::vector<std::vector<std::string>> rows;
   const auto range = [](double mean, double sd) {
     return fmt::format("x{:.3f} to x{:.3f}", std::exp(mean - kCoveredDeviations * sd),
@@ -113,6 +137,10 @@ void print(const SiteCalibrated& result, const Output& output) {
   if (result.calibrated.steps) output.print(held_out_text("steps", *result.calibrated.steps));
   if (result.calibrated.collectives)
     output.print(held_out_text("collectives", *result.calibrated.collectives));
+  if (result.calibrated.products) output.print(held_out_text("products", *result.calibrated.products));
+  if (result.calibrated.small_products > 0)
+    output.print(fmt::format("{} products are too small to say anything of the device\n",
+                             result.calibrated.small_products));
   for (const measurements::Departure& one : result.calibrated.departures)
     output.print(
         fmt::format("{} over {} x {} devices takes {:.2f} times what is predicted from {} to {} ({}, {})\n",

@@ -56,6 +56,8 @@ void check_repeats(const Measurements& measurements) {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
+      {"a trace of PyTorch's profiler (Kineto)",
+       "collectives, matrix products, step times, kernels by class, what overlaps", is_kineto, read_kineto},
       {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
        read_nccl_tests},
       {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
@@ -92,7 +94,13 @@ void read(const Source& source, const Context& context, Measurements* measuremen
 
 Measurements read(const std::vector<std::string>& files, const Context& context) {
   Measurements all;
-  for (const std::string& file : files) read(Source(std::filesystem::path(file)), context, &all);
+  std::vector<Source> sources;
+  for (const std::string& file : files) sources.emplace_back(std::filesystem::path(file));
+  // Tables may name traces.
+  std::stable_partition(sources.begin(), sources.end(),
+                        [](const Source& source) { return is_kineto(source.head()); });
+  for (const Source& source : sources) read(source, context, &all);
+  conclude_traces(context, &all);
   check_repeats(all);
   return all;
 }

@@ -37,6 +37,13 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
 bool is_trainer_log(std::string_view head);
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements);
 
+// A rank's trace, into Measurements::traces.
+bool is_kineto(std::string_view head);
+void read_kineto(const Source& source, const Context& context, Measurements* measurements);
+// Collectives and products of all traces that were read, once all were. Those of the same number of ranks are
+// of one job: a collective took as long as it took on the rank that came last.
+void conclude_traces(const Context& context, Measurements* measurements);
+
 bool is_step_table(std::string_view head);
 void read_step_table(const Source& source, const Context& context, Measurements* measurements);
 // The header of such a table, and a row to write over; columns: docs/measurements.md.

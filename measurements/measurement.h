@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "evidence/row.h"
+#include "measurements/trace.h"
 #include "program/program.h"
 #include "topologies/cluster.h"
 
@@ -29,6 +30,14 @@ struct MeasuredStep {
   double spread = 0;  // standard deviation of the logarithms of the steps behind it; 0: not known
 };
 
+// A matrix product of a training job, as often as it ran.
+struct MeasuredProduct {
+  std::string file;
+  double m = 0, n = 0, k = 0, count = 1;  // `count` products in one launch
+  DType precision = DType::fp32;
+  double seconds = 0;  // median
+};
+
 // What a file holds that says nothing here, and why.
 struct Ignored {
   std::string file;
@@ -39,7 +48,7 @@ struct Ignored {
 
 struct FileRead {
   std::string file, kind;
-  int steps = 0, collectives = 0;
+  int steps = 0, collectives = 0, products = 0;
 };
 
 // What it was measured on and with, as far as files do not say it.
@@ -52,6 +61,9 @@ struct Measurements {
   std::vector<FileRead> files;
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredCollective> collectives;
+  std::vector<MeasuredProduct> products;
+  std::vector<RankTrace> traces;  // what collectives and products are taken from
+  std::string runtime;            // Context's
   std::vector<Ignored> ignored;
 
   // Of the same file and reason only the first is named.

@@ -32,12 +32,15 @@ class Unpacker {
   ~Unpacker() { inflateEnd(&stream_); }
   Unpacker(const Unpacker&) = delete;
 
-  // False where `piece` wants no more.
-  bool take(std::string_view packed, const std::function<bool(std::string_view)>& piece) {
+  void give(std::string_view packed) {
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
     stream_.avail_in = static_cast<uInt>(packed.size());
+  }
+
+  // What comes of what was given; empty: it wants more.
+  std::string_view next() {
     // What is left in zlib's window comes out where the buffer was full.
-    for (bool full = false; stream_.avail_in > 0 || full;) {
+    while (stream_.avail_in > 0 || full_) {
       if (ended_) {
         if (inflateReset(&stream_) != Z_OK) fail("is no sound gzip file");
         ended_ = false;
@@ -48,15 +51,15 @@ class Unpacker {
       if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) fail("is no sound gzip file");
       ended_ = result == Z_STREAM_END;
       const std::size_t got = buffer_.size() - stream_.avail_out;
-      full = stream_.avail_out == 0 && !ended_;
+      full_ = stream_.avail_out == 0 && !ended_;
       unpacked_bytes_ += got;
       if (unpacked_bytes_ > kMostUnpackedBytes ||
           (unpacked_bytes_ > kSmallBytes && unpacked_bytes_ / kMostTimesPacked > packed_bytes_))
         fail("unpacks to far more than any measurement (a gzip bomb)");
-      if (got > 0 && !piece({buffer_.data(), got})) return false;
-      if (result == Z_BUF_ERROR && got == 0) break;
+      if (got > 0) return {buffer_.data(), got};
+      if (result == Z_BUF_ERROR) break;
     }
-    return true;
+    return {};
   }
   bool ended() const { return ended_; }
 
@@ -69,7 +72,40 @@ class Unpacker {
   std::uint64_t packed_bytes_, unpacked_bytes_ = 0;
   z_stream stream_{};
   std::vector<char> buffer_ = std::vector<char>(kPieceBytes);
-  bool ended_ = false;
+  bool ended_ = false, full_ = false;
+};
+
+class FilePieces : public Pieces {
+ public:
+  FilePieces(const std::string& name, std::unique_ptr<std::istream> file, std::uint64_t packed_bytes)
+      : name_(name), file_(std::move(file)), packed_bytes_(packed_bytes) {
+    if (!*file_) throw UserError(name_, 0, "cannot be read", "");
+  }
+
+  std::string_view next() override {
+    while (true) {
+      if (unpacker_ != nullptr)
+        if (const std::string_view piece = unpacker_->next(); !piece.empty()) return piece;
+      file_->read(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+      const std::string_view got(buffer_.data(), static_cast<std::size_t>(file_->gcount()));
+      if (got.empty()) break;
+      if (first_ && is_gzip(got)) unpacker_ = std::make_unique<Unpacker>(name_, packed_bytes_);
+      first_ = false;
+      if (unpacker_ == nullptr) return got;
+      unpacker_->give(got);
+    }
+    if (unpacker_ != nullptr && !unpacker_->ended())
+      throw UserError(name_, 0, "ends in the middle", "expected a whole gzip file");
+    return {};
+  }
+
+ private:
+  const std::string& name_;
+  std::unique_ptr<std::istream> file_;
+  std::uint64_t packed_bytes_;
+  std::vector<char> buffer_ = std::vector<char>(kPieceBytes);
+  std::unique_ptr<Unpacker> unpacker_;
+  bool first_ = true;
 };
 
 }  // namespace
@@ -104,24 +140,19 @@ std::string Source::text() const {
   return all;
 }
 
-void Source::read(const std::function<bool(std::string_view)>& piece) const {
+std::unique_ptr<Pieces> Source::pieces() const {
   std::unique_ptr<std::istream> file;
   if (path_.empty())
     file = std::make_unique<std::istringstream>(bytes_);
   else
     file = std::make_unique<std::ifstream>(path_, std::ios::binary);
-  if (!*file) throw UserError(name_, 0, "cannot be read", "");
-  std::vector<char> buffer(kPieceBytes);
-  std::unique_ptr<Unpacker> unpacker;
-  for (bool first = true;; first = false) {
-    file->read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    const std::string_view got(buffer.data(), static_cast<std::size_t>(file->gcount()));
-    if (got.empty()) break;
-    if (first && is_gzip(got)) unpacker = std::make_unique<Unpacker>(name_, packed_bytes_);
-    if (unpacker != nullptr ? !unpacker->take(got, piece) : !piece(got)) return;
-  }
-  if (unpacker != nullptr && !unpacker->ended())
-    throw UserError(name_, 0, "ends in the middle", "expected a whole gzip file");
+  return std::make_unique<FilePieces>(name_, std::move(file), packed_bytes_);
+}
+
+void Source::read(const std::function<bool(std::string_view)>& piece) const {
+  const std::unique_ptr<Pieces> all = pieces();
+  for (std::string_view one = all->next(); !one.empty(); one = all->next())
+    if (!piece(one)) return;
 }
 
 }  // namespace orrery::measurements

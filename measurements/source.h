@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,14 @@ inline constexpr std::uint64_t kMostTimesPacked = 1000, kSmallBytes = 64ULL << 2
 // counts.
 inline constexpr std::size_t kHeadBytes = 1 << 20;
 
+// A file's bytes, unpacked, one piece after another.
+class Pieces {
+ public:
+  virtual ~Pieces() = default;
+  // Empty behind the last; good until the next. Throws UserError on a gzip bomb, or what ends in the middle.
+  virtual std::string_view next() = 0;
+};
+
 class Source {
  public:
   // Throws UserError where there is no such file, or it is no regular one.
@@ -30,7 +39,9 @@ class Source {
   const std::string& head() const { return head_; }
   // All of it. Throws UserError beyond base/file.h's kMaxTextBytes.
   std::string text() const;
-  // Piece by piece, until `piece` says false. Throws UserError on a gzip bomb, or what ends in the middle.
+  // From its beginning; must not outlive the source.
+  std::unique_ptr<Pieces> pieces() const;
+  // Piece by piece, until `piece` says false. Throws as Pieces::next does.
   void read(const std::function<bool(std::string_view piece)>& piece) const;
 
  private:

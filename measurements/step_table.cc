@@ -6,8 +6,11 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
+#include <map>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "evidence/fields.h"
 #include "evidence/steps.h"
 #include "evidence/validate.h"
@@ -44,9 +47,10 @@ constexpr std::array<std::string_view, 26> kColumns = {"framework",
                                                        "tokens_per_s_per_gpu",
                                                        "sequences_per_s"};
 // What published tables have beside, of which some is read (evidence/data/steps.textproto).
-constexpr std::array<std::string_view, 14> kAlso = {
-    "source",     "source_ref", "confidence",     "date",    "params_b", "gpus_per_node",  "intra_link",
-    "inter_link", "dp",         "tflops_per_gpu", "mfu_pct", "hfu_pct",  "mem_per_gpu_gb", "notes"};
+constexpr std::array<std::string_view, 15> kAlso = {
+    "trace",          "source",        "source_ref", "confidence",     "date",
+    "params_b",       "gpus_per_node", "intra_link", "inter_link",     "dp",
+    "tflops_per_gpu", "mfu_pct",       "hfu_pct",    "mem_per_gpu_gb", "notes"};
 constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
                                                     "sequences_per_s"};
 
@@ -96,6 +100,38 @@ CsvTable with_device(CsvTable table, const Cluster& cluster) {
   return table;
 }
 
+// Of the rows that name a trace of their job in place of a time: the median over all its ranks' steps, which
+// is written into the table; by line how far the steps' logarithms spread.
+std::map<int, double> fill_from_traces(const std::vector<RankTrace>& traces, CsvTable* table) {
+  std::map<int, double> spreads;
+  if (table->column("trace") < 0) return spreads;
+  if (table->column("step_time_s") < 0) {
+    table->columns.emplace_back("step_time_s");
+    for (CsvRow& row : table->rows) row.fields.emplace_back();
+  }
+  const auto column = static_cast<std::size_t>(table->column("step_time_s"));
+  for (CsvRow& row : table->rows) {
+    const std::filesystem::path named = table->field(row, "trace");
+    const bool timed = std::any_of(kTimes.begin(), kTimes.end(),
+                                   [&](std::string_view one) { return !table->field(row, one).empty(); });
+    const auto found = std::find_if(traces.begin(), traces.end(), [&](const RankTrace& trace) {
+      return std::filesystem::path(trace.file).filename() == named.filename();
+    });
+    if (named.empty() || timed || found == traces.end()) continue;
+    std::vector<double> seconds;
+    for (const RankTrace& trace : traces)
+      if (&trace == &*found || (found->world > 1 && trace.world == found->world))
+        seconds.insert(seconds.end(), trace.steps_s.begin(), trace.steps_s.end());
+    if (seconds.empty()) continue;
+    const double middle = median(seconds);
+    row.fields[column] = fmt::format("{:.9g}", middle);
+    double squares = 0;
+    for (const double one : seconds) squares += std::pow(std::log(one / middle), 2);
+    spreads[row.line] = std::sqrt(squares / static_cast<double>(seconds.size()));
+  }
+  return spreads;
+}
+
 }  // namespace
 
 bool is_step_table(std::string_view head) {
@@ -138,12 +174,15 @@ std::string step_table_template() {
 void add_steps(const CsvTable& as_written, const Context& context, Measurements* measurements) {
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
-  const CsvTable table = with_device(as_written, context.cluster);
+  CsvTable table = with_device(as_written, context.cluster);
+  const std::map<int, double> spreads = fill_from_traces(measurements->traces, &table);
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   for (const CsvRow& fields : table.rows) {
     try {
       MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
+      if (const auto spread = spreads.find(fields.line); spread != spreads.end())
+        step.spread = spread->second;
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
       check_plausible(step.row, table.file);

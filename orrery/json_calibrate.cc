@@ -38,14 +38,28 @@ Json to_json(const measurements::Departure& departure) {
           {"times_as_predicted", departure.times}};
 }
 
+Json to_json(const measurements::RankTrace& trace) {
+  Json kernels = Json::object();
+  for (std::size_t i = 0; i < measurements::kKernelClasses; ++i)
+    kernels[std::string(name_of(static_cast<measurements::KernelClass>(i)))] = {
+        {"kernels", trace.kernels[i].kernels}, {"seconds", trace.kernels[i].seconds}};
+  return {{"file", trace.file},         {"device", trace.device},       {"rank", trace.rank},
+          {"world", trace.world},       {"steps_s", trace.steps_s},     {"kernels", kernels},
+          {"window_s", trace.window_s}, {"compute_s", trace.compute_s}, {"collective_s", trace.collective_s},
+          {"both_s", trace.both_s},     {"idle_s", trace.idle_s},       {"launch_s", trace.launch_s}};
+}
+
 }  // namespace
 
 Json to_json(const SiteCalibrated& result) {
   Json json = {{"cluster", result.cluster}, {"file", result.file}, {"runtime", result.calibrated.runtime}};
   Json files = Json::array(), ignored = Json::array(), factors = Json::array(), departures = Json::array();
   for (const auto& file : result.measured.files)
-    files.push_back(
-        {{"file", file.file}, {"kind", file.kind}, {"steps", file.steps}, {"collectives", file.collectives}});
+    files.push_back({{"file", file.file},
+                     {"kind", file.kind},
+                     {"steps", file.steps},
+                     {"collectives", file.collectives},
+                     {"products", file.products}});
   for (const auto& one : result.measured.ignored)
     ignored.push_back({{"file", one.file}, {"line", one.line}, {"why", one.why}, {"rows", one.rows}});
   for (const auto& learned : result.calibrated.factors) factors.push_back(to_json(learned));
@@ -56,7 +70,10 @@ Json to_json(const SiteCalibrated& result) {
   const auto& collectives = result.calibrated.collectives;
   json["held_out"] = to_json(steps ? *steps : collectives.value_or(measurements::HeldOut{}));
   if (collectives) json["held_out_collectives"] = to_json(*collectives);
-  json.update({{"departures", departures}, {"ignored", ignored}});
+  if (result.calibrated.products) json["held_out_products"] = to_json(*result.calibrated.products);
+  Json traces = Json::array();
+  for (const auto& trace : result.measured.traces) traces.push_back(to_json(trace));
+  json.update({{"departures", departures}, {"ignored", ignored}, {"traces", traces}});
   return json;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "measurements/calibration/kernels.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/uncertainty/site.h"
 #include "planner/uncertainty/spread.h"
@@ -35,23 +36,20 @@ std::string runtime_of(const std::vector<MeasuredStep>& steps) {
   return first.row.plan.job->runtime.name;
 }
 
-// On the cluster as its links were measured.
-std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::optional<Links>& links) {
+// On the cluster as its links and kernels were measured.
+std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::vector<Learned>& known) {
   std::vector<StepRow> rows;
   for (const MeasuredStep& step : steps) {
     Plan plan = step.row.plan;
-    if (links) {
-      auto job = std::make_shared<Job>(*plan.job);
-      planner::World world;
-      for (const Learned& learned : links->learned) {
-        if (learned.name == "intra")
-          job->cluster = planner::with_intra_node_times(std::move(job->cluster), std::exp(-learned.mean));
-        else
-          world[planner::factor_from_name(learned.name)] = learned.mean;
-      }
-      job->cluster = planner::cluster_in(world, std::move(job->cluster));
-      plan.job = std::move(job);
+    Job job = *plan.job;
+    planner::World world;
+    for (const Learned& learned : known) {
+      if (learned.name == "intra")
+        job.cluster = planner::with_intra_node_times(std::move(job.cluster), std::exp(-learned.mean));
+      else
+        world[planner::factor_from_name(learned.name)] = learned.mean;
     }
+    plan.job = planner::job_in(world, job);
     rows.push_back({std::move(plan), step.model, step.row.measured_s,
                     std::hypot(evidence::widening(step.row.assumed), step.spread)});
   }
@@ -76,15 +74,15 @@ const Learned* find(const std::vector<Learned>& learned, std::string_view name) 
   return found == learned.end() ? nullptr : &*found;
 }
 
-void learn_steps(const Measurements& measured, const std::optional<Links>& links, Calibrated* result) {
+void learn_steps(const Measurements& measured, Calibrated* result) {
   result->runtime = runtime_of(measured.steps);
-  const std::vector<StepRow> rows = rows_of(measured.steps, links);
+  const std::vector<StepRow> rows = rows_of(measured.steps, result->factors);
   const planner::Spread spread = planner::spread_of(*rows.front().plan.job);
   StepPrior prior;
   prior.factor = spread.factor;
-  if (links)
-    for (const Factor factor : {Factor::between, Factor::latency})
-      prior.factor[static_cast<std::size_t>(factor)] = find(links->learned, planner::name_of(factor))->sd;
+  for (const Learned& known : result->factors)
+    if (known.name != "intra")
+      prior.factor[static_cast<std::size_t>(planner::factor_from_name(known.name))] = known.sd;
   const StepFit fit(rows, prior);
   result->steps = fit.held_out();
 
@@ -124,42 +122,69 @@ void learn_steps(const Measurements& measured, const std::optional<Links>& links
   result->cluster.calibration = std::move(calibration);
 }
 
+void learn_from_kernels(const Measurements& measured, const Cluster& cluster, Calibrated* result) {
+  const Kernels kernels = learn_kernels(cluster, measured);
+  planner::World of_cluster;
+  for (const Learned& learned : kernels.learned) {
+    const Factor factor = planner::factor_from_name(learned.name);
+    if (planner::level_of(factor) != planner::Level::framework) of_cluster[factor] = learned.mean;
+    result->factors.push_back(learned);
+  }
+  result->cluster = planner::cluster_in(of_cluster, std::move(result->cluster));
+  result->runtime = kernels.runtime;
+  if (kernels.products > 0) result->products = kernels.held_out;
+  result->small_products = kernels.small;
+}
+
+// Of all but steps: each by itself.
+SiteCalibration apart(const Calibrated& result) {
+  SiteCalibration calibration;
+  calibration.runtime = result.runtime;
+  for (const Learned& learned : result.factors) {
+    if (learned.name == "intra") continue;
+    calibration.effects.push_back(learned.name);
+    calibration.mean.push_back(learned.mean);
+    for (std::size_t other = 1; other < calibration.effects.size(); ++other)
+      calibration.covariance.push_back(0);
+    calibration.covariance.push_back(learned.sd * learned.sd);
+  }
+  return calibration;
+}
+
+[[noreturn]] void refuse(const Cluster& cluster, const Measurements& measured) {
+  std::string instead = "steps, collectives or large products with shapes that were measured";
+  if (!measured.ignored.empty()) instead = "something else than " + measured.ignored.front().why;
+  if (!measured.traces.empty())
+    instead += "; beside traces a table of steps whose column 'trace' names the trace of each";
+  throw UserError(fmt::format("{} says nothing of {}", files_of(measured), cluster.name), instead);
+}
+
 }  // namespace
 
 Calibrated calibrate(const Cluster& cluster, const Measurements& measured) {
-  if (measured.steps.empty() && measured.collectives.empty())
-    throw UserError(fmt::format("{} says nothing of {}", files_of(measured), cluster.name),
-                    measured.ignored.empty() ? "steps or collectives that were measured"
-                                             : "something else than " + measured.ignored.front().why);
   Calibrated result;
   result.cluster = cluster;
-  std::optional<Links> links;
   if (!measured.collectives.empty()) {
-    links = learn_links(cluster, measured.collectives);
-    result.cluster = links->cluster;
-    result.factors = links->learned;
-    result.collectives = links->held_out;
-    result.departures = links->departures;
-    SiteCalibration calibration;
-    for (const Learned& learned : links->learned) {
-      if (learned.name == "intra") continue;
-      calibration.effects.push_back(learned.name);
-      calibration.mean.push_back(learned.mean);
-      for (std::size_t other = 1; other < calibration.effects.size(); ++other)
-        calibration.covariance.push_back(0);
-      calibration.covariance.push_back(learned.sd * learned.sd);
-    }
-    result.cluster.calibration = std::move(calibration);
+    const Links links = learn_links(cluster, measured.collectives);
+    result.cluster = links.cluster;
+    result.factors = links.learned;
+    result.collectives = links.held_out;
+    result.departures = links.departures;
   }
-  if (!measured.steps.empty()) learn_steps(measured, links, &result);
+  if (!measured.traces.empty()) learn_from_kernels(measured, cluster, &result);
+  if (measured.steps.empty() && result.factors.empty()) refuse(cluster, measured);
+  result.cluster.calibration = apart(result);
+  if (!measured.steps.empty()) learn_steps(measured, &result);
   CommunicationProfile& fabric = result.cluster.communication;
   fabric.network_efficiency = std::min(1.0, fabric.network_efficiency);
   fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
   SiteCalibration& calibration = *result.cluster.calibration;
   calibration.steps = static_cast<int>(measured.steps.size());
   calibration.collectives = static_cast<int>(measured.collectives.size());
-  calibration.source = fmt::format("{} steps and {} collectives measured ({})", calibration.steps,
-                                   calibration.collectives, files_of(measured));
+  const int products = static_cast<int>(measured.products.size()) - result.small_products;
+  calibration.source =
+      fmt::format("{} steps and {} collectives{} measured ({})", calibration.steps, calibration.collectives,
+                  products > 0 ? fmt::format(" and {} products", products) : "", files_of(measured));
   return result;
 }
 

@@ -15,7 +15,8 @@ struct Calibrated {
   Cluster cluster;      // with its calibration
   std::string runtime;  // of the steps; empty: none
   std::vector<Learned> factors;
-  std::optional<HeldOut> steps, collectives;  // where there were some
+  std::optional<HeldOut> steps, collectives, products;  // where there were some
+  int small_products = 0;                               // too small to say anything
   std::vector<Departure> departures;
 };
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """`orrery calibrate CLUSTER --from FILE…`: from a table of measured steps to a plan that knows them."""
+import gzip
+import json
 import os
 import sys
 import unittest
@@ -66,6 +68,43 @@ class CalibrateFrom(OrreryCase):
         self.assertAlmostEqual(self.json("simulate", "plan.textproto")["step_time_s"],
                                mine["plans"][0]["step_time_s"], delta=1e-9)
         self.refused("calibrate", "mine.textproto", "--from", table, says="calibrated already")
+
+    def trace(self, name, rank, device, slowest, us=6e3):
+        """A rank's trace, packed: three steps of 2 s, an all-reduce on all eight devices, of which rank `slowest` comes last."""
+        events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": 2e6 * n, "dur": 1.9e6}
+                  for n in range(3)]
+        for n in range(6):
+            events.append({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 20,
+                           "ts": 1e6 * n, "dur": (us if rank == slowest else 9e4) + n,
+                           "args": {"Collective name": "allreduce", "In msg nelems": 1 << 28, "Out msg nelems": 1 << 28,
+                                    "Group size": 8, "dtype": "Float", "Process Group Ranks": str(list(range(8)))}})
+        trace = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": device}],
+                 "distributedInfo": {"rank": rank, "world_size": 8}, "traceEvents": events}
+        with gzip.open(self.folder / name, "wt") as file:
+            json.dump(trace, file)
+        return name
+
+    def test_ranks_traces_say_what_links_and_steps_take(self):
+        traces = [self.trace(f"rank{rank}.json.gz", rank, "NVIDIA H100 80GB HBM3", 3) for rank in range(8)]
+        (self.folder / "steps.csv").write_text("model,n_gpus,tp,gbs_sequences,seq_len_tokens,act_recompute,trace,step_time_s\n"
+                                               "llama3-8b,8,2,64,4096,none,rank0.json.gz,\n")
+        found = self.json("calibrate", "dgx-h100", "--from", "steps.csv", *traces, "--runtime", "megatron-core")
+        self.assertEqual(sum(file["collectives"] for file in found["files"]), 1)
+        self.assertEqual(sum(file["steps"] for file in found["files"]), 1)
+        self.assertEqual([trace["rank"] for trace in found["traces"]], list(range(8)))
+        self.assertEqual(found["traces"][0]["steps_s"], [2, 2])
+        factors = {factor["name"]: factor for factor in found["factors"]}
+        self.assertGreater(factors["intra"]["after"], 1.1)  # 1 GiB in 6 ms is slow on these links
+        self.assertIn("1 steps and 1 collectives", self.json(*PLAN)["calibrated_by"])
+        a100 = self.trace("a100.json.gz", 0, "NVIDIA A100-SXM4-80GB", 0)
+        self.refused("calibrate", "dgx-h100", "--from", traces[0], a100, says=["a100.json.gz", "A100-SXM4-80GB"])
+        (self.folder / "half.json.gz").write_bytes((self.folder / a100).read_bytes()[:-20])
+        self.refused("calibrate", "dgx-h100", "--from", "half.json.gz", says="half.json.gz")
+        # One rank alone may have waited.
+        self.refused("calibrate", "dgx-h100", "--from", traces[3], says="traces of all ranks")
+        # 1 GiB in 60 us is more than its links carry.
+        fast = [self.trace(f"fast{rank}.json.gz", rank, "NVIDIA H100 80GB HBM3", 3, us=60) for rank in range(8)]
+        self.refused("calibrate", "dgx-h100", "--from", *fast, code=3, says="GB/s")
 
     def test_contradictions_are_refused_and_nothing_is_written(self):
         table = self.table("steps.csv", 1.25)

@@ -63,6 +63,7 @@ inline bool measurement(std::string_view bytes) {
   measurements::Measurements all;
   try {
     measurements::read(measurements::Source("fuzz", std::string(bytes)), context, &all);
+    measurements::conclude_traces(context, &all);
   } catch (const UserError&) {
     return false;
   } catch (const NoAnswer&) {
@@ -72,7 +73,10 @@ inline bool measurement(std::string_view bytes) {
     ORRERY_CHECK(row.seconds > 0 && std::isfinite(row.seconds) && row.bytes > 0, "an impossible collective");
   for (const auto& step : all.steps)
     ORRERY_CHECK(step.row.measured_s > 0 && std::isfinite(step.row.measured_s), "an impossible step");
-  return !all.collectives.empty() || !all.steps.empty();
+  for (const auto& product : all.products)
+    ORRERY_CHECK(product.seconds > 0 && std::isfinite(product.m * product.n * product.k * product.count),
+                 "an impossible product");
+  return !all.collectives.empty() || !all.steps.empty() || !all.products.empty();
 }
 
 }  // namespace orrery::fuzz

@@ -1,0 +1,161 @@
+#include "measurements/calibration/kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/statistics.h"
+#include "cost/compute_cost.h"
+#include "evidence/fields.h"
+#include "measurements/calibration/posterior.h"
+#include "planner/uncertainty/spread.h"
+
+namespace orrery::measurements {
+namespace {
+
+using planner::Factor;
+
+// What the model of products gets wrong of one shape, and by what clocks in a short profile differ from those
+// of a warm job.
+constexpr double kShapeSd = 0.12;
+// Of a bound on what a launch takes.
+constexpr double kHostSd = 0.3;
+constexpr double kFreedom = 8;
+// Shorter products are a kernel's start and end; thin ones, that reach less of the peak, are as fast as a
+// library's choice of kernels happens to be (0.2 to 3 times as predicted in traces of recommendation models,
+// where those above are within a fifth).
+constexpr double kLeastSeconds = 50e-6, kLeastShareOfPeak = 0.4;
+// Clocks above the nominal ones, and a clock of a profiler's microseconds.
+constexpr double kMostOfPeak = 1.1;
+
+enum Parameter : std::size_t { kClock, kMatmul, kHost, kParameters };
+constexpr std::array<Factor, kParameters> kFactors = {Factor::clock, Factor::matmul, Factor::host};
+
+struct Row {
+  double predicted_s = 0, measured_s = 0;
+  Seen seen;
+};
+
+double predicted_seconds(const MeasuredProduct& product, const DeviceProfile& device) {
+  Product shape;
+  shape.m = product.m;
+  shape.n = product.n;
+  shape.k = product.k;
+  shape.count = product.count;
+  shape.batched = product.count > 1;
+  return product_seconds(shape, product.precision, device);
+}
+
+void check_plausible(const MeasuredProduct& product, const DeviceProfile& device) {
+  // Products of fp32 may have run in TF32, whatever their kernel is called.
+  const DType type = product.precision == DType::fp32 ? DType::tf32 : product.precision;
+  const double peak = std::max(device.peak(type), device.peak(product.precision));
+  const double rate = 2 * product.m * product.n * product.k * product.count / product.seconds;
+  if (rate > kMostOfPeak * peak)
+    throw NoAnswer(
+        fmt::format("{}: a product of {:.0f} x {:.0f} x {:.0f} in {:.3g} s would be {:.0f}% of the "
+                    "device's peak",
+                    product.file, product.m, product.n, product.k, product.seconds, 100 * rate / peak));
+}
+
+// Of the products that say how fast the device is.
+std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const DeviceProfile& device) {
+  constexpr double kStep = 0.04;
+  DeviceProfile slower = device;
+  slower.training_speed /= std::exp(kStep);
+  std::vector<Row> rows;
+  for (const MeasuredProduct& product : products) {
+    check_plausible(product, device);
+    const double predicted_s = predicted_seconds(product, device);
+    const double flops = 2 * product.m * product.n * product.k * product.count;
+    if (predicted_s < kLeastSeconds ||
+        flops < kLeastShareOfPeak * device.peak(product.precision) * predicted_s)
+      continue;
+    const double slope = std::log(predicted_seconds(product, slower) / predicted_s) / kStep;
+    rows.push_back({predicted_s,
+                    product.seconds,
+                    {{slope, slope, 0}, std::log(product.seconds / predicted_s), kShapeSd, 1}});
+  }
+  return rows;
+}
+
+HeldOut held_out_of(const std::vector<Effect>& effects, const std::vector<Row>& rows) {
+  HeldOut found;
+  std::vector<double> before, after;
+  int covered = 0;
+  const std::vector<int> folds = folds_of(rows.size());
+  for (int fold = 0; fold < number_of_folds(rows.size()); ++fold) {
+    std::vector<Seen> others;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      if (folds[i] != fold) others.push_back(rows[i].seen);
+    const Posterior posterior = posterior_of(effects, others, kFreedom);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (folds[i] != fold) continue;
+      const Row& row = rows[i];
+      const double predicted_s = row.predicted_s * std::exp(posterior.mean_of(row.seen.slopes));
+      const double sd =
+          std::sqrt(posterior.variance_of(row.seen.slopes) + posterior.scale * kShapeSd * kShapeSd);
+      before.push_back(std::abs(row.predicted_s / row.measured_s - 1));
+      after.push_back(std::abs(predicted_s / row.measured_s - 1));
+      covered += covers(predicted_s, sd, row.measured_s) ? 1 : 0;
+    }
+  }
+  found.rows = static_cast<int>(after.size());
+  found.mape_before = mean(before);
+  found.mape_after = mean(after);
+  found.coverage = after.empty() ? 0 : covered / static_cast<double>(after.size());
+  return found;
+}
+
+}  // namespace
+
+Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
+  Job job;
+  job.cluster = cluster;
+  const bool named = !measured.runtime.empty();
+  job.runtime = named ? load_runtime(measured.runtime) : default_runtime(RuntimeUse::gpu);
+  const planner::Spread spread = planner::spread_of(job);
+  const DeviceProfile& device =
+      cluster.profiles[static_cast<std::size_t>(cluster.groups.front().node.profile)];
+
+  std::vector<Effect> effects;
+  for (const Factor factor : kFactors)
+    effects.push_back({std::string(planner::name_of(factor)),
+                       std::max(0.01, spread.factor[static_cast<std::size_t>(factor)])});
+  const std::vector<Row> rows = rows_of(measured.products, device);
+  std::vector<Seen> seen;
+  for (const Row& row : rows) seen.push_back(row.seen);
+  const HeldOut held_out = held_out_of(effects, rows);
+
+  std::vector<double> launches;
+  for (const RankTrace& trace : measured.traces)
+    if (trace.launch_s > 0) launches.push_back(trace.launch_s);
+  const double launch_s =
+      job.runtime.kernel_launch_s > 0 ? job.runtime.kernel_launch_s : device.launch_overhead_s;
+  // The profiler slows the host that it looks at: what is seen is an upper bound.
+  const bool launched =
+      named && device.launch_overhead_s > 0 && !launches.empty() && median(launches) < launch_s;
+  if (launched) seen.push_back({{0, 0, 1}, std::log(median(launches) / launch_s), kHostSd, 1});
+
+  Kernels kernels;
+  kernels.products = static_cast<int>(rows.size());
+  kernels.small = static_cast<int>(measured.products.size() - rows.size());
+  kernels.held_out = held_out;
+  if (named) kernels.runtime = job.runtime.name;
+  if (seen.empty()) return kernels;
+  const Posterior posterior = posterior_of(effects, seen, kFreedom);
+  const auto learn = [&](Parameter p, Foundation before, const std::string& source) {
+    kernels.learned.push_back({effects[p].name, posterior.mean[p], std::sqrt(posterior.covariance_of(p, p)),
+                               effects[p].sd, std::string(name_of(before)),
+                               posterior.said[p] ? source : "not measured"});
+  };
+  const std::string products = fmt::format("{} products", rows.size());
+  if (!rows.empty()) learn(kClock, spread.rests_on.device, products);
+  if (!rows.empty() && named) learn(kMatmul, spread.rests_on.runtime, products);
+  if (launched) learn(kHost, spread.rests_on.runtime, fmt::format("launches of {} traces", launches.size()));
+  return kernels;
+}
+
+}  // namespace orrery::measurements
