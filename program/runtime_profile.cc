@@ -76,6 +76,9 @@ class Accepted {
     for (const std::string& name : said.dimension())
       if (std::find(kDimensions.begin(), kDimensions.end(), name) == kDimensions.end())
         fail("abilities", "names '" + name + "'", "tp, pp, cp or ep");
+    for (const std::string& name : said.without())
+      if (name != "sequence_parallel" && name != "selective")
+        fail("abilities", "is without '" + name + "'", "sequence_parallel or selective");
   }
 
   // At most so many names of fields that hold a number.
@@ -122,7 +125,8 @@ RuntimeProfile runtime_profile_from_proto(const proto::RuntimeProfile& message, 
                                   {said.zero().begin(), said.zero().end()},
                                   {said.zero_in_pipeline().begin(), said.zero_in_pipeline().end()},
                                   {said.dimension().begin(), said.dimension().end()},
-                                  said.shard_groups()};
+                                  said.shard_groups(),
+                                  {said.without().begin(), said.without().end()}};
   }
   return profile;
 }
@@ -141,6 +145,7 @@ void to_proto(const RuntimeProfile& profile, proto::RuntimeProfile* message) {
   said->mutable_zero_in_pipeline()->Assign(own.zero_in_pipeline.begin(), own.zero_in_pipeline.end());
   said->mutable_dimension()->Assign(own.dimensions.begin(), own.dimensions.end());
   said->set_shard_groups(own.shard_groups);
+  said->mutable_without()->Assign(own.without.begin(), own.without.end());
 }
 
 std::vector<std::string> catalog_runtimes() {

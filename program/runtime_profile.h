@@ -104,6 +104,7 @@ struct Abilities {
   std::vector<int> zero, zero_in_pipeline;  // stages above 0
   std::vector<std::string> dimensions;
   bool shard_groups = false;
+  std::vector<std::string> without;  // "sequence_parallel", "selective": what others have without saying
   bool operator==(const Abilities&) const = default;
 };
 

@@ -30,6 +30,10 @@ std::optional<std::string> why_cannot_run(const RuntimeProfile& runtime, const C
     return fmt::format("{} has no ZeRO-{}{}", runtime.name, c.zero, c.pp > 1 ? " in a pipeline" : "");
   if (c.zero > 0 && c.hybrid() && !can.shard_groups)
     return fmt::format("{} shards over all replicas, not over groups of them", runtime.name);
+  if (c.sequence_parallel && c.tp > 1 && has(can.without, "sequence_parallel"))
+    return fmt::format("{} has no sequence parallelism", runtime.name);
+  if (c.recompute == Recompute::selective && has(can.without, "selective"))
+    return fmt::format("{} has no selective recomputation", runtime.name);
   return {};
 }
 
@@ -44,6 +48,8 @@ RuntimeProfile able(const RuntimeProfile& runtime, const Pins& pins) {
   if (pins.schedule) add(can.schedules, name_of(*pins.schedule));
   if (pins.interleave.value_or(1) > 1) add(can.schedules, name_of(Schedule::interleaved));
   if (pins.shard_group) can.shard_groups = true;
+  if (pins.sequence_parallel.value_or(false)) std::erase(can.without, "sequence_parallel");
+  if (pins.recompute == Recompute::selective) std::erase(can.without, "selective");
   if (const int zero = pins.zero.value_or(0); zero > 0) {
     if (pins.pp.value_or(1) > 1 || !has(can.zero, zero)) add(can.zero_in_pipeline, zero);
     if (pins.pp.value_or(1) == 1) add(can.zero, zero);

@@ -53,6 +53,27 @@ TEST_CASE(
   CHECK(why_cannot_run(job->runtime, plans.front()));
 }
 
+TEST_CASE(
+    "a runtime without sequence parallelism and selective recomputation is offered neither, unless pinned") {
+  const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "megatron-deepspeed");
+  const auto sequence = [](const Choices& c) { return c.sequence_parallel; };
+  const auto selective = [](const Choices& c) { return c.recompute == Recompute::selective; };
+  const auto plans = enumerate(job, {});
+  CHECK(any(plans, [](const Choices& c) { return c.tp > 1; }));
+  CHECK_FALSE(any(plans, sequence));
+  CHECK_FALSE(any(plans, selective));
+  Pins pins;
+  pins.sequence_parallel = true;
+  pins.recompute = Recompute::selective;
+  const auto pinned = enumerate(job, pins);
+  CHECK(any(pinned, sequence));
+  CHECK(any(pinned, selective));
+  REQUIRE(why_cannot_run(job->runtime, pinned.front()));
+  CHECK_THROWS_AS(
+      runtime_from_text("name: \"ours\"\nbased_on: \"nemo\"\nabilities { without: \"speed\" }\n", "ours"),
+      UserError);
+}
+
 TEST_CASE("abilities are part of a profile: read, written, replaced by a file that is based on it") {
   const RuntimeProfile base = catalog_runtime("megatron-core");
   REQUIRE(base.abilities);
