@@ -30,7 +30,7 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
 }
 
-TEST_CASE("adapters are executed; what of them is not says so") {
+TEST_CASE("adapters are executed, and what of them is not says so") {
   const auto refusal = [](const FineTuning& tuning, int tp, int zero) {
     auto job = make_job("gpt2", "localhost", tp, 8, 128, "orrery");
     fine_tune(job->workload, tuning);
