@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/note.h"
 
 extern char** environ;
 
@@ -216,7 +217,7 @@ bool pass_on(int error) {
   std::size_t room = 0;
   while (getline(&line, &room, lines) >= 0) {
     const std::string_view text(line);
-    said = said || text.rfind("orrery: ", 0) == 0;
+    said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
     // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
     if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
     std::fputs(line, stderr);

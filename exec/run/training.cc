@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/note.h"
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
 #include "exec/data/image_data.h"
@@ -68,7 +69,7 @@ std::int64_t restart(const Plan& plan, const KeptState& kept, Interpreter& inter
     throw NoAnswer(fmt::format("{} has {} steps of {}: there is nothing left to train",
                                options.checkpoint_folder, first_step, options.steps));
   if (control.rank() == 0)
-    fmt::print(stderr, "orrery: goes on after step {} of {}\n", first_step, options.steps);
+    fmt::print(stderr, "{}goes on after step {} of {}\n", kNote, first_step, options.steps);
   return first_step;
 }
 
@@ -119,7 +120,7 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
            const TrainingOptions& options) {
   check_training(plan, world, options);
   if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
-    fmt::print(stderr, "orrery: NOTE: the configuration asks for dropout {}; none is applied\n",
+    fmt::print(stderr, "{}the configuration asks for dropout {}; none is applied\n", kNote,
                plan.job->workload.transformer->dropout);
   RankReport mine;
   mine.context_bytes = resident_bytes();

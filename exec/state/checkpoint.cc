@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/note.h"
 #include "exec/communicators/gather.h"
 #include "exec/state/whole_tensors.h"
 
@@ -362,7 +363,7 @@ std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Comm
       if (!fault)
         steps = std::to_string(at->first);
       else
-        fmt::print(stderr, "orrery: {}; an older checkpoint is looked for\n", *fault);
+        fmt::print(stderr, "{}{}; an older checkpoint is looked for\n", kNote, *fault);
     }
     if (steps.empty() && !found.empty()) steps = kAllDamaged;
   }

@@ -17,7 +17,7 @@ CAN_MPICH = (pathlib.Path(ORRERY).parent / "orrery-exec-mpich").exists() and shu
 
 
 def complaints(text):
-    return [line for line in text.splitlines() if line.startswith("orrery: ")]
+    return [line for line in text.splitlines() if line.startswith("orrery: ") and not line.startswith("orrery: NOTE: ")]
 
 
 class Launch(ClusterCase):

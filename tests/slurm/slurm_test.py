@@ -192,7 +192,7 @@ class Slurm(unittest.TestCase):
     def test_a_wrong_number_of_ranks_is_one_line(self):
         kind, name = self.kinds()[0]
         done = self.call("srun", "-n", "1", f"--mpi={kind}", ORRERY, "run", self.plan)
-        lines = [line for line in done.stderr.splitlines() if line.startswith("orrery: ")]
+        lines = [line for line in done.stderr.splitlines() if line.startswith("orrery: ") and not line.startswith("orrery: NOTE: ")]
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertIn("2 ranks", lines[0])

@@ -227,6 +227,14 @@ void check_nccl(Communicator& world) {
   check_forced_methods(*nccl, device);
 }
 
+// Weights in 8 and 4 bits, and magnitudes (exec/state/frozen_weights.cc).
+bool gpus_refuse(const PlanCase& c) {
+  const Plan plan = make_plan(c);
+  if (!plan.job->workload.transformer) return false;
+  const FineTuning& tuning = plan.job->workload.transformer->fine_tuning;
+  return tuning.dora || tuning.base != BaseType::none;
+}
+
 int check_cuda(Communicator& world, int every) {
   int faults = 0;
   int known = 0;
@@ -234,7 +242,14 @@ int check_cuda(Communicator& world, int every) {
     if (c.choices.world() != world.size()) continue;
     if (known++ % every != 0) continue;
     const bool nccl = known / every % 2 == 0;
-    const Comparison seen = same_on_cuda(world, c, nccl);
+    Comparison seen;
+    bool refused = false;
+    try {
+      seen = same_on_cuda(world, c, nccl);
+    } catch (const UserError&) {
+      refused = true;
+    }
+    if (refused != gpus_refuse(c)) seen.fault = refused ? "refused" : "not refused";
     if (world.rank() == 0)
       fmt::print("{:<42} {:<6} differs by {:.0e}, parameters {:.0e}  {}\n", c.name, nccl ? "nccl" : "staged",
                  seen.loss, seen.parameters, seen.fault.empty() ? "equal" : seen.fault);
