@@ -62,7 +62,7 @@ class BestOfKind {
     system.choices = best_;
     if (!best_) {
       system.short_bytes = least_short_ < std::numeric_limits<double>::infinity() ? least_short_ : 0;
-      if (system.refusal.empty() && system.short_bytes == 0) system.refusal = "the pins leave none";
+      if (system.refusal.empty() && system.short_bytes == 0) system.refusal = "pins and runtime leave none";
     }
     return system;
   }
@@ -148,7 +148,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
   std::optional<Pins> alone = flat(pins);
   const int world = job->cluster.devices();
   if (!alone || (pins.zero && *pins.zero != 0) || world == 1) {
-    system.refusal = world == 1 ? "one device needs no servers" : "the pins leave none";
+    system.refusal = world == 1 ? "one device needs no servers" : "pins and runtime leave none";
     return system;
   }
   alone->zero = 0;
@@ -221,7 +221,7 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
     const int zero = pins.zero.value_or(kind == SystemKind::sharded ? 1 : 0);
     if (kind == SystemKind::all_reduce && own) own->zero = 0;
     if (!own || (kind != SystemKind::three_d && (zero > 0) != (kind == SystemKind::sharded))) {
-      system.refusal = "the pins leave none";
+      system.refusal = "pins and runtime leave none";
       found.push_back(std::move(system));
       continue;
     }

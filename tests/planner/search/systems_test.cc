@@ -101,8 +101,8 @@ TEST_CASE("pins that leave a kind nothing are its reason, and one device has no 
   Pins pins;
   pins.tp = 2;
   const auto systems = compared(make_job("gpt2", "dgx-a100", 4, 8, 256), pins);
-  CHECK(of(systems, SystemKind::sharded).refusal == "the pins leave none");
-  CHECK(of(systems, SystemKind::all_reduce).refusal == "the pins leave none");
+  CHECK(of(systems, SystemKind::sharded).refusal == "pins and runtime leave none");
+  CHECK(of(systems, SystemKind::all_reduce).refusal == "pins and runtime leave none");
   CHECK(of(systems, SystemKind::three_d).step_time_s);
   CHECK(compared(make_job("gpt2", "dgx-a100", 1, 8, 256), {}).empty());
 }
