@@ -164,7 +164,8 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, double f
   system.kind = SystemKind::async_servers;
   std::optional<Pins> alone = flat(pins);
   const int world = job->cluster.devices();
-  if (!alone || (pins.zero && *pins.zero != 0) || world == 1) {
+  const bool compressed = pins.grad_compression.value_or(Compression::none) != Compression::none;
+  if (!alone || (pins.zero && *pins.zero != 0) || compressed || world == 1) {
     system.refusal = world == 1 ? "one device needs no servers" : "pins and runtime leave none";
     return system;
   }
@@ -177,7 +178,8 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, double f
   double best_s = std::numeric_limits<double>::infinity();
   try {
     for_each_plan(job, *alone, [&](const Choices& choices) {
-      if (!choices.replica_batches.empty()) return;  // anybody may draw a share
+      if (!choices.replica_batches.empty()) return;               // anybody may draw a share
+      if (choices.grad_compression != Compression::none) return;  // servers take gradients as they are
       Choices spread = choices;
       spread.zero = 1;
       const Memory needs = memory.predict(spread);

@@ -58,6 +58,13 @@ def test_plans_of_lists_and_switches():
     assert plan.micro_batches * plan["micro_batch"] * plan["dp"] == 8
 
 
+def test_compressed_gradients_leave_no_asynchronous_servers_to_compare_with():
+    found = orrery.plan("resnet50", "v100-ib100", nodes=8, global_batch=256, micro_batch=32, precision="fp16",
+                        runtime="horovod", grad_compression="fp16", top=1)
+    servers, = [system for system in found.systems if system["kind"] == "async-parameter-server"]
+    assert found.best["grad_compression"] == "fp16" and "refusal" in servers
+
+
 def test_collective():
     times = orrery.collective("all-reduce", "v100-ib100", [1 << 16, 1 << 24], nodes=4)
     same(times, "collective", "all-reduce", "v100-ib100", "--nodes", 4, "--bytes", "64K,16M")
