@@ -4,7 +4,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from . import _native
 
@@ -19,7 +19,7 @@ def _cell(value: Any) -> str:
     return html.escape(str(value))
 
 
-def _table(rows: list[tuple[Any, ...]], head: tuple[str, ...] = ()) -> str:
+def _table(rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = ()) -> str:
     lines = ["<table>"]
     if head:
         lines.append("<tr>" + "".join(f"<th>{html.escape(name)}</th>" for name in head) + "</tr>")
@@ -343,7 +343,7 @@ class Whatif(Answer):
         """A row a point: what was varied, then its figures."""
         rows = []
         for point in self.json["points"]:
-            whole = next((v for k, v in point.items() if k.startswith("per_1e9_")), {})
+            whole: dict[str, Any] = next((v for k, v in point.items() if k.startswith("per_1e9_")), {})
             rows.append({**point["vary"], **{k: v for k, v in point.items() if k != "vary"}, **whole})
         return _frame(rows)
 
