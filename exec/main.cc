@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -36,29 +38,33 @@ std::vector<Setting> named_in_errors(const CLI::App& verb) {
   return settings;
 }
 
+int exit_code(const std::exception& error) {
+  if (dynamic_cast<const UserError*>(&error) != nullptr) return 2;
+  return dynamic_cast<const NoAnswer*>(&error) != nullptr ? 3 : 1;
+}
+
+// Ends the job by what this rank has met.
+[[noreturn]] void end_job(const MpiWorld& world, const Arguments& arguments, const std::exception& error) {
+  const int code = exit_code(error);
+  // What the user has got wrong most ranks see: the first says it, and they end with it.
+  constexpr std::chrono::milliseconds kTimeOfTheFirst(500);
+  if (code != 1 && world.rank() != 0) std::this_thread::sleep_for(kTimeOfTheFirst);
+  fmt::print(stderr, "orrery: rank {}: {}\n", world.rank(), with_flags(error.what(), arguments.settings));
+  std::fflush(nullptr);
+  world.abort(code);
+}
+
 // Runs `work` on every rank. An error that all ranks meet alike (the plan, the options) is said once; another
 // ends the job, whichever rank it was.
 int guarded(const MpiWorld& world, const Arguments& arguments, bool alike,
             const std::function<void()>& work) {
-  const auto failed = [&](const char* error, int code) {
-    const std::string what = with_flags(error, arguments.settings);
-    if (!alike) {
-      fmt::print(stderr, "orrery: rank {}: {}\n", world.rank(), what);
-      std::fflush(nullptr);
-      world.abort(code);
-    }
-    if (world.rank() == 0) fmt::print(stderr, "orrery: {}\n", what);
-    return code;
-  };
   try {
     work();
     return 0;
-  } catch (const UserError& error) {
-    return failed(error.what(), 2);
-  } catch (const NoAnswer& error) {
-    return failed(error.what(), 3);
   } catch (const std::exception& error) {
-    return failed(error.what(), 1);
+    if (!alike) end_job(world, arguments, error);
+    if (world.rank() == 0) fmt::print(stderr, "orrery: {}\n", with_flags(error.what(), arguments.settings));
+    return exit_code(error);
   }
 }
 
@@ -89,6 +95,7 @@ int run(const MpiWorld& world, const Arguments& arguments) {
   return guarded(world, arguments, false, [&] {
     Engine engine = make_engine(options.backend, plan, *control);
     options.backend = engine.backend;
+    options.failed = [&](const std::exception& error) { end_job(world, arguments, error); };
     train(plan, *engine.device, engine.world ? *engine.world : *control, *control, options);
   });
 }

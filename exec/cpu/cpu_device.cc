@@ -271,15 +271,14 @@ class CpuDevice : public Device {
     cpu::pool_backward(size, dy, places, dx);
   }
   void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
-                          float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
-                          float epsilon) override {
-    cpu::batch_norm_forward(x, weight, bias, y, mean, inverse, rows, channels, pixels, epsilon);
+                          float* inverse, float* variance, std::int64_t rows, std::int64_t channels,
+                          std::int64_t pixels, float epsilon) override {
+    cpu::batch_norm_forward(x, weight, bias, y, mean, inverse, variance, rows, channels, pixels, epsilon);
   }
-  void running_statistics(const float* mean, const float* inverse, float* running_mean,
-                          float* running_variance, std::int64_t channels, std::int64_t samples, float epsilon,
+  void running_statistics(const float* mean, const float* variance, float* running_mean,
+                          float* running_variance, std::int64_t channels, std::int64_t samples,
                           float momentum) override {
-    cpu::running_statistics(mean, inverse, running_mean, running_variance, channels, samples, epsilon,
-                            momentum);
+    cpu::running_statistics(mean, variance, running_mean, running_variance, channels, samples, momentum);
   }
   void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                            const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,

@@ -116,10 +116,10 @@ class CudaDevice final : public Device {
   void pool_forward(const WindowSize& size, const float* x, float* y, std::int32_t* places) override;
   void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places, float* dx) override;
   void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
-                          float* inverse, std::int64_t rows, std::int64_t channels, std::int64_t pixels,
-                          float epsilon) override;
-  void running_statistics(const float* mean, const float* inverse, float* running_mean,
-                          float* running_variance, std::int64_t channels, std::int64_t samples, float epsilon,
+                          float* inverse, float* variance, std::int64_t rows, std::int64_t channels,
+                          std::int64_t pixels, float epsilon) override;
+  void running_statistics(const float* mean, const float* variance, float* running_mean,
+                          float* running_variance, std::int64_t channels, std::int64_t samples,
                           float momentum) override;
   void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                            const float* inverse, float* dx, float* dweight, float* dbias, std::int64_t rows,

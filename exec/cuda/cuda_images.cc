@@ -173,18 +173,18 @@ void CudaDevice::pool_backward(const WindowSize& size, const float* dy, const st
 }
 
 void CudaDevice::batch_norm_forward(const float* x, const float* weight, const float* bias, float* y,
-                                    float* mean, float* inverse, std::int64_t rows, std::int64_t channels,
-                                    std::int64_t pixels, float epsilon) {
+                                    float* mean, float* inverse, float* variance, std::int64_t rows,
+                                    std::int64_t channels, std::int64_t pixels, float epsilon) {
   narrow_int(rows * pixels);
-  kernels::batch_norm_forward(x, weight, bias, y, mean, inverse, narrow_int(rows), narrow_int(channels),
-                              narrow_int(pixels), epsilon, stream_);
+  kernels::batch_norm_forward(x, weight, bias, y, mean, inverse, variance, narrow_int(rows),
+                              narrow_int(channels), narrow_int(pixels), epsilon, stream_);
 }
 
-void CudaDevice::running_statistics(const float* mean, const float* inverse, float* running_mean,
+void CudaDevice::running_statistics(const float* mean, const float* variance, float* running_mean,
                                     float* running_variance, std::int64_t channels, std::int64_t samples,
-                                    float epsilon, float momentum) {
-  kernels::running_statistics(mean, inverse, running_mean, running_variance, channels, samples, epsilon,
-                              momentum, stream_);
+                                    float momentum) {
+  kernels::running_statistics(mean, variance, running_mean, running_variance, channels, samples, momentum,
+                              stream_);
 }
 
 void CudaDevice::batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,

@@ -94,7 +94,8 @@ __global__ void channel_sums_kernel(const float* x, float* sums, bool accumulate
 }
 
 __global__ void batch_norm_forward_kernel(const float* x, const float* weight, const float* bias, float* y,
-                                          float* mean, float* inverse, Channel channel, float epsilon) {
+                                          float* mean, float* inverse, float* variance, Channel channel,
+                                          float epsilon) {
   const auto count = static_cast<float>(channel.count);
   const float middle = sum_over(channel, [&](std::int64_t at) { return x[at]; }) / count;
   const float squares =
@@ -108,6 +109,7 @@ __global__ void batch_norm_forward_kernel(const float* x, const float* weight, c
   if (threadIdx.x != 0) return;
   mean[c] = middle;
   inverse[c] = scale;
+  variance[c] = squares / count;
 }
 
 // With xh = (x - mean) * inverse: dx = weight * inverse * (dy - mean(dy) - xh * mean(dy * xh)).
@@ -237,21 +239,20 @@ void pool_backward(const Windows& windows, const float* dy, const std::int32_t* 
 }
 
 void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
-                        float* inverse, int samples, int channels, int pixels, float epsilon,
+                        float* inverse, float* variance, int samples, int channels, int pixels, float epsilon,
                         cudaStream_t stream) {
   if (samples == 0) return;
   launch(batch_norm_forward_kernel, static_cast<unsigned>(channels), kReducingThreads, 0, stream, x, weight,
-         bias, y, mean, inverse, channel_of(samples, channels, pixels), epsilon);
+         bias, y, mean, inverse, variance, channel_of(samples, channels, pixels), epsilon);
 }
 
-void running_statistics(const float* mean, const float* inverse, float* running_mean, float* running_variance,
-                        std::int64_t channels, std::int64_t samples, float epsilon, float momentum,
+void running_statistics(const float* mean, const float* variance, float* running_mean,
+                        float* running_variance, std::int64_t channels, std::int64_t samples, float momentum,
                         cudaStream_t stream) {
   const float unbiased = samples > 1 ? static_cast<float>(samples) / static_cast<float>(samples - 1) : 1.0F;
   each(static_cast<std::size_t>(channels), stream, [=] __device__(std::size_t c) {
-    const float variance = fmaxf(0, 1 / (inverse[c] * inverse[c]) - epsilon);
     running_mean[c] += momentum * (mean[c] - running_mean[c]);
-    running_variance[c] += momentum * (unbiased * variance - running_variance[c]);
+    running_variance[c] += momentum * (unbiased * variance[c] - running_variance[c]);
   });
 }
 

@@ -109,10 +109,10 @@ void pool_backward(const Windows& windows, const float* dy, const std::int32_t* 
                    cudaStream_t stream);
 
 void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y, float* mean,
-                        float* inverse, int samples, int channels, int pixels, float epsilon,
+                        float* inverse, float* variance, int samples, int channels, int pixels, float epsilon,
                         cudaStream_t stream);
-void running_statistics(const float* mean, const float* inverse, float* running_mean, float* running_variance,
-                        std::int64_t channels, std::int64_t samples, float epsilon, float momentum,
+void running_statistics(const float* mean, const float* variance, float* running_mean,
+                        float* running_variance, std::int64_t channels, std::int64_t samples, float momentum,
                         cudaStream_t stream);
 void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                          const float* inverse, float* dx, float* dweight, float* dbias, int samples,

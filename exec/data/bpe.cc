@@ -4,7 +4,10 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <queue>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -13,7 +16,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::size_t kMaxMerges = 4'000'000;
+constexpr int kMaxMerges = 4'000'000;
 
 std::string utf8(char32_t c) {
   if (c < 0x80) return {static_cast<char>(c)};
@@ -43,7 +46,15 @@ std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t
     if ((byte(i) & 0xC0) != 0x80) return {0xFFFD, 1};
     c = c << 6 | (byte(i) & 0x3F);
   }
+  // Longer than need be, half of a pair of UTF-16, or beyond the last: no UTF-8 either.
+  constexpr std::array<char32_t, 5> least = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = c >= 0xD800 && c < 0xE000;
+  if (c < least[length] || surrogate || c > 0x10FFFF) return {0xFFFD, 1};
   return {c, length};
+}
+
+std::uint64_t pair_of(std::int32_t first, std::int32_t second) {
+  return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint32_t>(second);
 }
 
 enum class Kind { letter, digit, space, other };
@@ -97,11 +108,14 @@ std::vector<std::string_view> words_of(std::string_view text) {
 
 BpeVocabulary::BpeVocabulary(const std::string& folder) : spelled_(byte_spelling()) {
   read_vocabulary(folder + "/vocab.json");
-  read_merges(folder + "/merges.txt");
-  for (const std::string& byte : spelled_)
-    if (number_.count(byte) == 0)
-      throw UserError(folder + "/vocab.json", 0, "has no token '" + byte + "'",
+  for (std::size_t byte = 0; byte < spelled_.size(); ++byte) {
+    const auto found = number_.find(spelled_[byte]);
+    if (found == number_.end())
+      throw UserError(folder + "/vocab.json", 0, "has no token '" + spelled_[byte] + "'",
                       "a token for each byte, as GPT-2's has");
+    byte_token_[byte] = found->second;
+  }
+  read_merges(folder + "/merges.txt");
 }
 
 void BpeVocabulary::read_vocabulary(const std::string& file) {
@@ -124,6 +138,7 @@ void BpeVocabulary::read_vocabulary(const std::string& file) {
 void BpeVocabulary::read_merges(const std::string& file) {
   const std::string text = read_file(file);
   int line = 0;
+  int rank = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string_view words(text.data() + at, end - at);
@@ -135,54 +150,86 @@ void BpeVocabulary::read_merges(const std::string& file) {
     if (blank == 0 || blank == std::string_view::npos || blank + 1 == words.size() ||
         words.find(' ', blank + 1) != std::string_view::npos)
       throw UserError(file, line, "is no pair of tokens", "two tokens with a blank between them");
-    if (rank_.size() >= kMaxMerges) throw UserError(file, line, "has too many merges", "at most 4,000,000");
+    if (rank >= kMaxMerges) throw UserError(file, line, "has too many merges", "at most 4,000,000");
+    const auto number = [&](const std::string& token) {
+      const auto found = number_.find(token);
+      if (found == number_.end())
+        throw UserError(file, line, fmt::format("has '{}', a token that vocab.json does not have", token),
+                        "a pair of files that belong together");
+      return found->second;
+    };
     const std::string first(words.substr(0, blank));
     const std::string second(words.substr(blank + 1));
-    if (number_.count(first + second) == 0)
-      throw UserError(file, line, "makes a token that vocab.json does not have",
-                      "a pair of files that belong together");
-    rank_.emplace(std::make_pair(first, second), static_cast<int>(rank_.size()));
+    merges_.try_emplace(pair_of(number(first), number(second)), Merge{rank++, number(first + second)});
   }
 }
 
-std::vector<std::int32_t> BpeVocabulary::encode_word(const std::string& word) const {
-  std::vector<std::string> parts;
-  for (const char c : word) parts.push_back(spelled_[static_cast<unsigned char>(c)]);
-  while (parts.size() > 1) {
-    auto best = rank_.end();
-    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto pair = rank_.find({parts[i], parts[i + 1]});
-      if (pair != rank_.end() && (best == rank_.end() || pair->second < best->second)) best = pair;
+// Round by round as GPT-2's encoder: of all neighbours the pair that comes first in merges.txt, everywhere it
+// stands, from the left. A heap finds it, so that a word of a million letters takes no quadratic time.
+std::vector<std::int32_t> BpeVocabulary::encode_word(std::string_view word) const {
+  struct Part {
+    std::int32_t token = 0;
+    std::size_t before = 0, after = 0;  // its neighbours' places; the word's length: none
+    bool merged = false;                // into the one before it
+  };
+  using Candidate = std::tuple<int, std::size_t, std::int32_t, std::int32_t>;  // rank, place, both tokens
+  const std::size_t none = word.size();
+  std::vector<Part> parts(word.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
+  const auto consider = [&](std::size_t at) {
+    if (at == none || parts[at].after == none) return;
+    const std::int32_t first = parts[at].token;
+    const std::int32_t second = parts[parts[at].after].token;
+    const auto merge = merges_.find(pair_of(first, second));
+    if (merge != merges_.end()) candidates.emplace(merge->second.rank, at, first, second);
+  };
+  for (std::size_t i = 0; i < word.size(); ++i)
+    parts[i] = {byte_token_[static_cast<unsigned char>(word[i])], i > 0 ? i - 1 : none, i + 1, false};
+  for (std::size_t i = 0; i + 1 < word.size(); ++i) consider(i);
+  std::vector<std::size_t> changed;
+  while (!candidates.empty()) {
+    const int rank = std::get<0>(candidates.top());
+    changed.clear();
+    while (!candidates.empty() && std::get<0>(candidates.top()) == rank) {
+      const auto [its_rank, at, first, second] = candidates.top();
+      candidates.pop();
+      Part& part = parts[at];
+      if (part.merged || part.token != first || part.after == none || parts[part.after].token != second)
+        continue;
+      Part& next = parts[part.after];
+      part.token = merges_.at(pair_of(first, second)).token;
+      next.merged = true;
+      part.after = next.after;
+      if (part.after != none) parts[part.after].before = at;
+      changed.push_back(at);
     }
-    if (best == rank_.end()) break;
-    std::vector<std::string> merged;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (i + 1 < parts.size() && parts[i] == best->first.first && parts[i + 1] == best->first.second) {
-        merged.push_back(parts[i] + parts[i + 1]);
-        ++i;
-      } else {
-        merged.push_back(parts[i]);
-      }
+    for (const std::size_t at : changed) {
+      if (parts[at].merged) continue;
+      consider(at);
+      consider(parts[at].before);
     }
-    parts = std::move(merged);
   }
   std::vector<std::int32_t> tokens;
-  for (const std::string& part : parts) tokens.push_back(number_.at(part));
+  for (std::size_t at = 0; at < none; at = parts[at].after) tokens.push_back(parts[at].token);
   return tokens;
 }
 
 std::vector<std::int32_t> BpeVocabulary::encode(std::string_view text) const {
-  // Words longer than any that are written: cut, so that one run of letters cannot take quadratic time.
-  constexpr std::size_t kLongest = 1024;
+  constexpr std::size_t kRemembered = 64;  // bytes: longer words hardly come twice
   std::unordered_map<std::string, std::vector<std::int32_t>> known;
   std::vector<std::int32_t> tokens;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(word_end(text, at), at + kLongest);
-    const std::string word(text.substr(at, end - at));
-    auto found = known.find(word);
-    if (found == known.end()) found = known.emplace(word, encode_word(word)).first;
-    tokens.insert(tokens.end(), found->second.begin(), found->second.end());
+    const std::size_t end = word_end(text, at);
+    const std::string_view word = text.substr(at, end - at);
     at = end;
+    if (word.size() > kRemembered) {
+      const auto its = encode_word(word);
+      tokens.insert(tokens.end(), its.begin(), its.end());
+      continue;
+    }
+    const auto [found, first_seen] = known.try_emplace(std::string(word));
+    if (first_seen) found->second = encode_word(word);
+    tokens.insert(tokens.end(), found->second.begin(), found->second.end());
   }
   return tokens;
 }

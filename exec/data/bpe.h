@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace orrery::exec {
@@ -31,14 +30,19 @@ class BpeVocabulary {
   std::int32_t largest() const { return largest_; }  // number of a token
 
  private:
+  struct Merge {
+    int rank = 0;  // its place in merges.txt
+    std::int32_t token = 0;
+  };
   void read_vocabulary(const std::string& file);
   void read_merges(const std::string& file);
-  std::vector<std::int32_t> encode_word(const std::string& word) const;
+  std::vector<std::int32_t> encode_word(std::string_view word) const;
 
   std::array<std::string, 256> spelled_;  // a byte as the vocabulary spells it: one printable character
   std::unordered_map<std::string, std::int32_t> number_;
   std::map<std::int32_t, std::string> token_;
-  std::map<std::pair<std::string, std::string>, int> rank_;
+  std::array<std::int32_t, 256> byte_token_ = {};
+  std::unordered_map<std::uint64_t, Merge> merges_;  // by both tokens
   std::int32_t largest_ = 0;
 };
 

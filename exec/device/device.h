@@ -214,15 +214,15 @@ class Device {
   virtual void pool_backward(const WindowSize& size, const float* dy, const std::int32_t* places,
                              float* dx) = 0;
   // Batch normalisation (Ioffe & Szegedy, arXiv 1502.03167) by the statistics of these rows x channels x
-  // pixels. mean and inverse keep one value a channel for backward.
+  // pixels. mean and inverse keep one value a channel for backward; variance is the biased one.
   virtual void batch_norm_forward(const float* x, const float* weight, const float* bias, float* y,
-                                  float* mean, float* inverse, std::int64_t rows, std::int64_t channels,
-                                  std::int64_t pixels, float epsilon) = 0;
+                                  float* mean, float* inverse, float* variance, std::int64_t rows,
+                                  std::int64_t channels, std::int64_t pixels, float epsilon) = 0;
   // running = (1 - momentum) * running + momentum * the batch's: its mean, and its variance times samples /
   // (samples - 1). `samples`: of a channel.
-  virtual void running_statistics(const float* mean, const float* inverse, float* running_mean,
+  virtual void running_statistics(const float* mean, const float* variance, float* running_mean,
                                   float* running_variance, std::int64_t channels, std::int64_t samples,
-                                  float epsilon, float momentum) = 0;
+                                  float momentum) = 0;
   // dx is set; dweight and dbias are added to.
   virtual void batch_norm_backward(const float* dy, const float* x, const float* weight, const float* mean,
                                    const float* inverse, float* dx, float* dweight, float* dbias,

@@ -4,6 +4,12 @@
 #include "workloads/graph_split.h"
 
 namespace orrery::exec {
+namespace {
+
+// Of a batch norm: mean, inverse deviation, variance.
+constexpr std::int64_t kSavedOfChannel = 3;
+
+}  // namespace
 
 ImageLayers::ImageLayers(const Plan& plan, const Program& program, Parameters& parameters,
                          RunningStatistics& statistics, Device& device, Values& values,
@@ -239,19 +245,20 @@ void ImageLayers::batch_norm_forward(int index, int micro_batch, std::vector<Ste
   const auto x = values_.use(input_key(index, micro_batch));
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, shape.elements()));
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
-                                    bytes_of_floats(ranks * 2 * channels));
+                                    bytes_of_floats(ranks * kSavedOfChannel * channels));
   const Place weight = weight_of(*parameters_.find(index, 0));
   const Place bias = weight_of(*parameters_.find(index, 1));
   const bool counts = counted_.emplace(index, micro_batch).second;
   steps.push_back([=, this, epsilon = static_cast<float>(image(index).epsilon)] {
     for (std::int64_t r = 0; r < ranks; ++r) {
-      float* mean = values_.floats(saved) + r * 2 * channels;
+      float* mean = values_.floats(saved) + r * kSavedOfChannel * channels;
       const std::int64_t first = r * rows_ * shape.elements();
       device_.batch_norm_forward(values_.floats(x) + first, at(weight), at(bias), values_.floats(y) + first,
-                                 mean, mean + channels, rows_, channels, pixels, epsilon);
+                                 mean, mean + channels, mean + 2 * channels, rows_, channels, pixels,
+                                 epsilon);
     }
-    float* mean = values_.floats(saved);
-    if (counts) statistics_.update(index, mean, mean + channels, rows_ * pixels, epsilon);
+    const float* mean = values_.floats(saved);
+    if (counts) statistics_.update(index, mean, mean + 2 * channels, rows_ * pixels);
   });
 }
 
@@ -273,7 +280,7 @@ void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<St
     float* of_weight = ready_to_add(dweight);
     float* of_bias = ready_to_add(dbias);
     for (std::int64_t r = 0; r < ranks; ++r) {
-      const float* mean = values_.floats(saved) + r * 2 * channels;
+      const float* mean = values_.floats(saved) + r * kSavedOfChannel * channels;
       const std::int64_t first = r * rows_ * shape.elements();
       device_.batch_norm_backward(values_.floats(dy) + first, values_.floats(x) + first, at(weight), mean,
                                   mean + channels, values_.floats(dx.written) + first, of_weight, of_bias,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "exec/communicators/clock.h"
 #include "exec/math/objective.h"
+#include "exec/state/not_finite.h"
 
 namespace orrery::exec {
 namespace {
@@ -104,10 +105,10 @@ void RankRun::not_finite(std::int64_t step) const {
     first = held.name() + " is the first of its tensors that is not";
     break;
   }
-  throw NotFinite(
-      fmt::format("the loss of step {} is not finite on rank {}: {} (expected a smaller `learning_rate`, or "
-                  "`on_nan` skip)",
-                  step, interpreter_.rank(), first));
+  // Servers have applied what came before anyone could look at it.
+  throw NotFinite(fmt::format(
+      "the loss of step {} is {} on rank {}: {} (expected a smaller `learning_rate`{})", step, kNotFinite,
+      interpreter_.rank(), first, plan_.choices.asynchronous() ? "" : ", or `on_nan` skip"));
 }
 
 void RankRun::train_with_servers(std::int64_t begin, std::int64_t end) {
@@ -118,6 +119,7 @@ void RankRun::train_with_servers(std::int64_t begin, std::int64_t end) {
       interpreter_.updates());
   while (const auto batch = servers.next()) {
     interpreter_.run_batch(*batch);
+    if (!std::isfinite(interpreter_.loss_sum())) not_finite(*batch / replicas);
     note(*batch / replicas);
   }
   servers.finish();

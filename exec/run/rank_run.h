@@ -39,12 +39,6 @@ struct RankNotes {
 std::string packed(const RankNotes& notes);
 RankNotes unpacked(std::string_view bytes);
 
-// Training has come to numbers that are not finite: says the step, the rank, and the first of its tensors.
-class NotFinite : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 class RankRun {
  public:
   // Steps [first_step, end_step) are to be trained. `offset`: see clock_offset(). Keeps references.
@@ -53,8 +47,9 @@ class RankRun {
 
   double now_s() const;  // on rank 0's clock
 
-  // Steps [begin, end); between two calls there was something else than training. Throws NotFinite after a
-  // step whose loss was no number and whose update was applied all the same.
+  // Steps [begin, end); between two calls there was something else than training. Throws NotFinite
+  // (exec/state/not_finite.h) after a step whose loss was no number and whose update was applied all the
+  // same, and after an asynchronous worker's batch whose loss was none.
   void train(std::int64_t begin, std::int64_t end);
 
   RankNotes notes(const RankReport& report) const;

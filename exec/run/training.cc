@@ -91,49 +91,9 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
                     "the model's own vocabulary");
 }
 
-}  // namespace
-
-void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options) {
-  if (plan.choices.world() != world.size())
-    throw UserError(
-        fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
-        fmt::format("mpirun -np {}", plan.choices.world()));
-  if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || restarts(options)))
-    throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
-  if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
-  if (!options.init.empty()) check_weights(options.init, plan);
-  const Optimizer optimizer = plan.job->training.optimizer;
-  const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
-  if (!adam && (options.optimizer.weight_decay || options.optimizer.decay_matrices_only))
-    throw UserError(fmt::format("`weight_decay` with {}", name_of(optimizer)), "a plan with adam or adamw");
-  if (options.clip_norm && !plan.job->runtime.clip_gradients)
-    throw UserError("`clip_norm` under a runtime that does not clip gradients",
-                    "a plan of one whose profile says clip_gradients: true");
-  if (options.skip_not_finite && plan.choices.asynchronous())
-    throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
-  if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
-  if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
-  check_data(plan, options);
-}
-
-void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
-           const TrainingOptions& options) {
-  check_training(plan, world, options);
-  if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
-    fmt::print(stderr, "{}the configuration asks for dropout {}; none is applied\n", kNote,
-               plan.job->workload.transformer->dropout);
-  RankReport mine;
-  mine.context_bytes = resident_bytes();
-  const Program program = lower(plan, world.rank());
-  std::optional<TextData> text;
-  std::optional<ImageData> images;
-  std::optional<Interpreter> chosen;
-  if (plan.job->workload.transformer)
-    chosen.emplace(plan, program, device, world, text.emplace(text_of(plan, options)));
-  else
-    chosen.emplace(plan, program, device, world, images.emplace(images_of(plan, options)));
-  Interpreter& interpreter = *chosen;
-
+// What `train` does once its interpreter is made.
+void train_with(Interpreter& interpreter, const Plan& plan, const Program& program, Device& device,
+                Communicator& world, Communicator& control, const TrainingOptions& options, RankReport mine) {
   Parameters& parameters = interpreter.parameters();
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
@@ -194,6 +154,59 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   if (!options.timeline.empty()) write_file_atomically(options.timeline, serialized(merged.timeline));
   if (!options.trace.empty()) write_file_atomically(options.trace, chrome_trace(programs, merged.timeline));
   if (deliver(json, options.json)) print_summary(json);
+}
+
+}  // namespace
+
+void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options) {
+  if (plan.choices.world() != world.size())
+    throw UserError(
+        fmt::format("the plan is for {} ranks and {} were started", plan.choices.world(), world.size()),
+        fmt::format("mpirun -np {}", plan.choices.world()));
+  if (options.checkpoint_folder.empty() && (options.checkpoint_every > 0 || restarts(options)))
+    throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
+  if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
+  if (!options.init.empty()) check_weights(options.init, plan);
+  const Optimizer optimizer = plan.job->training.optimizer;
+  const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
+  for (const auto& [name, beta] :
+       {std::pair{"beta1", options.optimizer.beta1}, {"beta2", options.optimizer.beta2}})
+    if (beta >= 1)
+      throw UserError(fmt::format("`{}` {}: its moments would never be anything", name, beta), "less than 1");
+  if (!adam && (options.optimizer.weight_decay || options.optimizer.decay_matrices_only))
+    throw UserError(fmt::format("`weight_decay` with {}", name_of(optimizer)), "a plan with adam or adamw");
+  if (options.clip_norm && !plan.job->runtime.clip_gradients)
+    throw UserError("`clip_norm` under a runtime that does not clip gradients",
+                    "a plan of one whose profile says clip_gradients: true");
+  if (options.skip_not_finite && plan.choices.asynchronous())
+    throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
+  if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
+  if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
+  check_data(plan, options);
+}
+
+void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
+           const TrainingOptions& options) {
+  check_training(plan, world, options);
+  if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
+    fmt::print(stderr, "{}the configuration asks for dropout {}; none is applied\n", kNote,
+               plan.job->workload.transformer->dropout);
+  RankReport mine;
+  mine.context_bytes = resident_bytes();
+  const Program program = lower(plan, world.rank());
+  std::optional<TextData> text;
+  std::optional<ImageData> images;
+  std::optional<Interpreter> chosen;
+  if (plan.job->workload.transformer)
+    chosen.emplace(plan, program, device, world, text.emplace(text_of(plan, options)));
+  else
+    chosen.emplace(plan, program, device, world, images.emplace(images_of(plan, options)));
+  try {
+    train_with(*chosen, plan, program, device, world, control, options, mine);
+  } catch (const std::exception& error) {
+    if (options.failed) options.failed(error);
+    throw;
+  }
 }
 
 }  // namespace orrery::exec

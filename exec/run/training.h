@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -36,6 +38,9 @@ struct TrainingOptions {
   std::string init;   // safetensors to start from; empty: seeded
   std::string save;   // safetensors to write at the end; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
+  // Of an error on this rank, while what other ranks read from it or write to it is still there; to end the
+  // job. Where it returns, or is not set, the error goes on.
+  std::function<void(const std::exception&)> failed;
 };
 
 // What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/note.h"
 #include "exec/communicators/gather.h"
+#include "exec/state/not_finite.h"
 #include "exec/state/whole_tensors.h"
 
 namespace orrery::exec {
@@ -32,7 +33,7 @@ constexpr int kFormat = 2;
 constexpr const char* kCheckSum = "check_sum";
 constexpr std::size_t kKept = 2;  // the newest and the one before it
 
-// FNV-1a over 64-bit words: finds damage, not forgery.
+// FNV-1a, word by word of 32 bits, into 64: finds damage, not forgery.
 class CheckSum {
  public:
   void add(std::span<const float> values) {
@@ -95,13 +96,22 @@ std::string layout_of(const Parameters& parameters) {
 }
 
 // This rank's pieces into its file, and behind them what compression left out; what the manifest says of it.
-Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state, Device& device) {
+// Throws NotFinite: a checkpoint that goes on to nothing would push out those that do.
+Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state, Device& device,
+                  std::int64_t steps, int rank) {
   const Parameters& parameters = state.parameters;
   std::FILE* file = std::fopen(path.c_str(), "wbe");
   if (file == nullptr) cannot_write(path);
   CheckSum sum;
   std::uint64_t offset = 0;
-  const auto write = [&](const std::vector<float>& values) {
+  const auto write = [&](const std::vector<float>& values, std::string_view name, std::string_view slot) {
+    if (!all_finite(values)) {
+      std::fclose(file);
+      throw NotFinite(
+          fmt::format("{} of {} is {} after step {} on rank {}: no checkpoint is made of it "
+                      "(expected a smaller `learning_rate`, or `on_nan` skip)",
+                      slot, name, kNotFinite, steps, rank));
+    }
     if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
       std::fclose(file);
       cannot_write(path);
@@ -128,13 +138,13 @@ Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state
     if (piece.begin == piece.end) continue;
     for (int s = 0; s < slots_of(plan.job->training.optimizer); ++s) {
       const std::vector<float> values = piece_values(parameters, device, held, piece, kSlots[s]);
-      write(values);
+      write(values, held.name(), name_of(kSlots[s]));
       describe(held.name(), kSlots[s], piece, values.size());
     }
   }
   for (const RunningStatistics::Tensor& tensor : state.statistics.tensors()) {
     if (!tensor.written) continue;
-    write(state.statistics.values(tensor));
+    write(state.statistics.values(tensor), tensor.name, name_of(Slot::weight));
     describe(tensor.name, Slot::weight, {{}, tensor.begin, tensor.begin + tensor.elements},
              static_cast<std::size_t>(tensor.elements));
   }
@@ -142,7 +152,7 @@ Json write_pieces(const fs::path& path, const Plan& plan, const KeptState& state
   for (const LeftOut& bucket : state.left_out) {
     std::vector<float> values(static_cast<std::size_t>(bucket.elements));
     device.copy_to_host(values.data(), bucket.data, values.size() * sizeof(float));
-    write(values);
+    write(values, "the gradients", "what compression left out");
   }
   const bool failed = std::fflush(file) != 0 || ::fsync(::fileno(file)) != 0;
   if (std::fclose(file) != 0 || failed) cannot_write(path);
@@ -323,7 +333,8 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
     }
   }
   control.barrier();
-  const Json mine = write_pieces(partial / file_name(control.rank()), plan, state, device);
+  const Json mine =
+      write_pieces(partial / file_name(control.rank()), plan, state, device, counts.steps, control.rank());
   const std::vector<std::string> all = gather_to_root(control, mine.dump());
   if (control.rank() == 0) {
     Json manifest = {{"format", kFormat},
@@ -400,6 +411,10 @@ TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, c
     if (optimizer_from_name(optimizer) != plan.job->training.optimizer)
       throw UserError(manifest_file.string(), 0, "was trained with " + optimizer,
                       std::string(name_of(plan.job->training.optimizer)) + ", as the plan says");
+    // The order of data follows from the seed: another would train some samples twice and others never.
+    if (const auto seed = manifest.at("seed").get<std::uint64_t>(); seed != plan.job->training.seed)
+      throw UserError(manifest_file.string(), 0, fmt::format("was trained with seed {}", seed),
+                      fmt::format("the same, not `seed` {}", plan.job->training.seed));
     const PieceIndex index = index_of(manifest, found.path);
     const auto whole_of = [&](const std::string& name, Slot slot, const ParameterTensor& tensor) {
       const auto pieces = index.find({name, std::string(name_of(slot))});

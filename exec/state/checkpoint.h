@@ -38,7 +38,8 @@ struct KeptState {
 };
 
 // Writes the state after `counts.steps` steps and takes older checkpoints than the one before it away.
-// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written.
+// Collective over `control`; every rank must see `folder`. Throws UserError where it cannot be written, and
+// NotFinite (exec/state/not_finite.h) where any of it is no number.
 void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
                      const KeptState& state, Device& device, Communicator& control);
 
@@ -58,8 +59,8 @@ std::optional<CheckpointFound> checkpoint_after(const std::string& folder, std::
 
 // Sets weights, optimizer state and running statistics from a checkpoint of any plan of the same model, and
 // what was left out where the plan that wrote it has the same buckets on the same ranks (else it stays as it
-// is). Optimizer state that it does not have (it was trained by another optimizer) is an error. Throws
-// UserError naming what does not fit or is damaged.
+// is). Another optimizer, or another seed (of which the order of data follows), is an error. Throws UserError
+// naming what does not fit or is damaged.
 TrainingCounts load_checkpoint(const CheckpointFound& found, const Plan& plan, const KeptState& state,
                                Device& device, int rank);
 

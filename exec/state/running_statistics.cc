@@ -63,11 +63,10 @@ RunningStatistics::~RunningStatistics() {
   for (const Tensor& tensor : tensors_) device_.release(tensor.data);
 }
 
-void RunningStatistics::update(int op, const float* mean, const float* inverse, std::int64_t samples,
-                               float epsilon) {
+void RunningStatistics::update(int op, const float* mean, const float* variance, std::int64_t samples) {
   const std::size_t at = mean_of_.at(op);
-  device_.running_statistics(mean, inverse, tensors_[at].data, tensors_[at + 1].data, tensors_[at].elements,
-                             samples, epsilon, kMomentum);
+  device_.running_statistics(mean, variance, tensors_[at].data, tensors_[at + 1].data, tensors_[at].elements,
+                             samples, kMomentum);
 }
 
 std::vector<float> RunningStatistics::values(const Tensor& tensor) const {

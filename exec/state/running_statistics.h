@@ -28,7 +28,7 @@ class RunningStatistics {
   void set_batches(std::int64_t batches) { batches_ = batches; }
 
   // Takes in a batch's, as Device::batch_norm_forward leaves them. `samples`: of a channel.
-  void update(int op, const float* mean, const float* inverse, std::int64_t samples, float epsilon);
+  void update(int op, const float* mean, const float* variance, std::int64_t samples);
 
   // One mean or variance, of all channels or of those that this rank has, in the device's memory.
   struct Tensor {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "exec/communicators/gather.h"
+#include "exec/state/not_finite.h"
 #include "exec/state/safetensors.h"
 #include "program/tensor_shard.h"
 
@@ -204,15 +205,34 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
       statistics.set_batches(model.read_count(*found));
 }
 
+namespace {
+
+// Before rank 0 opens a file. Collective.
+void check_finite(const Parameters& parameters, const RunningStatistics& statistics, Device& device,
+                  Communicator& control) {
+  const auto check = [&](const std::string& name, const std::vector<float>& values) {
+    if (!all_finite(values))
+      throw NotFinite(
+          fmt::format("weight of {} is {} at the end on rank {}: nothing is saved (expected a "
+                      "smaller `learning_rate`, or `on_nan` skip)",
+                      name, kNotFinite, control.rank()));
+  };
+  for (const HeldTensor& held : parameters.held())
+    if (const Piece piece = piece_of(parameters, held); piece.begin < piece.end)
+      check(held.name(), piece_values(parameters, device, held, piece, Slot::weight));
+  for (const RunningStatistics::Tensor& tensor : statistics.tensors())
+    if (tensor.written) check(tensor.name, statistics.values(tensor));
+  control.barrier();
+}
+
+}  // namespace
+
 void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
                   const RunningStatistics& statistics, Device& device, Communicator& control) {
+  check_finite(parameters, statistics, device, control);
   std::vector<const ParameterTensor*> tensors = adapters_of(plan);
-  if (tensors.empty()) {
-    tensors = tensors_of(plan);
-  } else if (control.rank() == 0) {
-    const std::filesystem::path beside = std::filesystem::path(path).replace_filename("adapter_config.json");
-    write_file_atomically(beside.string(), peft_config(plan.job->workload));
-  }
+  const bool adapters = !tensors.empty();
+  if (!adapters) tensors = tensors_of(plan);
   std::unique_ptr<SafetensorsWriter> writer;
   if (control.rank() == 0) {
     std::vector<SafetensorsWriter::Announced> stored;
@@ -276,6 +296,10 @@ void save_weights(const std::string& path, const Plan& plan, const Parameters& p
   if (!writer) return;
   for (std::size_t i = 0; i < statistics.norms().size(); ++i) writer->write(statistics.batches());
   writer->finish();
+  if (adapters) {
+    const std::filesystem::path beside = std::filesystem::path(path).replace_filename("adapter_config.json");
+    write_file_atomically(beside.string(), peft_config(plan.job->workload));
+  }
 }
 
 }  // namespace orrery::exec

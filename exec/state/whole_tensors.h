@@ -55,7 +55,7 @@ void load_weights(const std::string& path, const Plan& plan, Parameters& paramet
                   RunningStatistics& statistics, Device& device);
 // Writes the model's weights under their Hugging Face names (of adapters these alone, under PEFT's, with an
 // adapter_config.json beside the file), tensor by tensor through rank 0; then running statistics under
-// torchvision's. Collective.
+// torchvision's. Collective. Throws NotFinite (exec/state/not_finite.h) where any of it is no number.
 void save_weights(const std::string& path, const Plan& plan, const Parameters& parameters,
                   const RunningStatistics& statistics, Device& device, Communicator& control);
 

@@ -204,6 +204,35 @@ class Checkpoints(TrainingCase):
         self.assertGreater(kept["skipped_steps"], 0)
         self.assertEqual(self.train(plan, 3)["skipped_steps"], 0)
 
+    def test_no_checkpoint_and_no_weights_are_made_of_what_is_no_number(self):
+        plan = self.plan("adamw", *self.PLANS["dp2"], optimizer="adamw")
+        self.train(plan, 2, *self.keep)
+        # The update of the only step breaks the weights, and no loss is computed with them.
+        wild = ["--learning-rate", "1e4", "--weight-decay", "1e38"]
+        self.train(plan, 1, *wild)
+        said = self.train(plan, 3, "--checkpoint-dir", self.kept, "--checkpoint-every", 1, "--restart", *wild, code=1)
+        self.assertRegex(said, r"weight of transformer\.\S+ is not finite after step 3 on rank [01]: no checkpoint")
+        self.assertEqual(self.train(plan, 3, "--checkpoint-dir", self.kept, "--restart")["first_step"], 2)
+        saved = self.folder / "weights.safetensors"
+        said = self.train(plan, 1, *wild, "--save", saved, code=1)
+        self.assertRegex(said, r"weight of transformer\.\S+ is not finite at the end on rank [01]: nothing is saved")
+        self.assertEqual([path.name for path in self.folder.glob("weights*")], [])
+
+    def test_a_worker_of_asynchronous_servers_whose_loss_is_no_number_ends_the_run(self):
+        plan = self.plan("servers", "--gpus", "2", "--dp", "2", "--sync", "async-parameter-server", "--servers", "1",
+                         optimizer="sgd")
+        said = self.train(plan, 20, "--learning-rate", "1e20", code=1)
+        self.assertRegex(said, r"the loss of step \d+ is not finite on rank [01]")
+        self.assertNotIn("--on-nan", said)
+
+    def test_another_seed_is_refused(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        self.train(plan, 2, *self.keep, "--seed", 5)
+        said = self.train(plan, 4, "--checkpoint-dir", self.kept, "--restart", "--seed", 6, code=2)
+        self.assertIn("was trained with seed 5 (the same, not --seed 6)", said)
+        self.assertEqual(said.count("was trained with"), 1)
+        self.assertEqual(self.train(plan, 4, "--checkpoint-dir", self.kept, "--restart", "--seed", 5)["first_step"], 2)
+
     def test_what_cannot_be_gone_on_with_is_said(self):
         plan = self.plan("dp2", *self.PLANS["dp2"])
         self.assertEqual(self.train(plan, 2, *self.keep, "--restart")["first_step"], 0)  # nothing there yet

@@ -189,6 +189,21 @@ class Slurm(unittest.TestCase):
         self.assertIn(f"goes on after step {resumed['first_step']} of {steps}", said)
         self.assertEqual(resumed["loss"], json.loads(calm.read_text())["loss"][resumed["first_step"]:])
 
+    def test_a_batch_job_whose_loss_is_no_number_is_not_requeued(self):
+        log = self.folder / "wild-log"
+        script = pathlib.Path(os.environ["ORRERY_SOURCE_DIR"]) / "scripts/train.sbatch"
+        self.environment.update(ORRERY=ORRERY)
+        sent = self.call("sbatch", "--parsable", "--ntasks=2", f"--output={log}", script, self.plan, 50,
+                         self.folder / "wild", "--learning-rate", "1e30")
+        self.assertEqual(sent.returncode, 0, sent.stderr)
+        job = sent.stdout.strip()
+        self.wait_until("the end", lambda: self.state(job)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), 60)
+        said = log.read_text()
+        self.assertEqual(self.state(job)["JobState"], "FAILED", said)
+        self.assertEqual(self.state(job).get("Restarts"), "0", said)
+        self.assertRegex(said, "the loss of step .* is not finite on rank")
+        self.assertIn("is not requeued", said)
+
     def test_a_wrong_number_of_ranks_is_one_line(self):
         kind, name = self.kinds()[0]
         done = self.call("srun", "-n", "1", f"--mpi={kind}", ORRERY, "run", self.plan)

@@ -4,76 +4,45 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <map>
 
 #include "base/error.h"
 
 namespace orrery::internal {
 namespace {
 
-// Keys that say nothing about shapes, cost or the mathematics of training: generation, initialisation,
-// bookkeeping, precision of what is fp32 here, heads that are not trained, losses of routers that have their
-// own keys. Dropouts are noted by read_mathematics. Everything else that is not read is reported, and not
-// executed.
-const std::set<std::string_view>& harmless_keys() {
-  static const std::set<std::string_view> keys = {"_attn_implementation_autoset",
-                                                  "_name_or_path",
-                                                  "architectures",
-                                                  "attention_dropout",
-                                                  "attention_softmax_in_fp32",
-                                                  "attn_pdrop",
-                                                  "auto_map",
-                                                  "aux_loss_alpha",
-                                                  "bos_token_id",
-                                                  "classifier_dropout",
-                                                  "dropout",
-                                                  "dtype",
-                                                  "embd_pdrop",
-                                                  "embd_layer_norm_epsilon",
-                                                  "eos_token_id",
-                                                  "ep_size",
-                                                  "expert_dropout",
-                                                  "finetuning_task",
-                                                  "gradient_checkpointing",
-                                                  "hidden_dropout",
-                                                  "hidden_dropout_prob",
-                                                  "attention_probs_dropout_prob",
-                                                  "id2label",
-                                                  "init_std",
-                                                  "initializer_range",
-                                                  "keys_to_ignore_at_inference",
-                                                  "label2id",
-                                                  "model_type",
-                                                  "name_or_path",
-                                                  "output_attentions",
-                                                  "output_hidden_states",
-                                                  "output_past",
-                                                  "output_router_logits",
-                                                  "pad_token_id",
-                                                  "prefix",
-                                                  "pretraining_tp",
-                                                  "problem_type",
-                                                  "quantization_config",
-                                                  "resid_pdrop",
-                                                  "rope_type",
-                                                  "routed_scaling_factor",
-                                                  "scoring_func",
-                                                  "seq_aux",
-                                                  "sep_token_id",
-                                                  "summary_activation",
-                                                  "summary_first_dropout",
-                                                  "summary_proj_to_labels",
-                                                  "summary_type",
-                                                  "summary_use_proj",
-                                                  "task_specific_params",
-                                                  "tokenizer_class",
-                                                  "topk_group",
-                                                  "n_group",
-                                                  "topk_method",
-                                                  "torch_dtype",
-                                                  "transformers_version",
-                                                  "use_cache",
-                                                  "n_ctx"};
-  return keys;
+// Keys that say nothing about shapes, cost or the mathematics of training, each with the reason. Everything
+// else that is not read is reported, and not executed.
+bool is_harmless(std::string_view key) {
+  static const std::map<std::string_view, std::string_view> reasons = [] {
+    std::map<std::string_view, std::string_view> all;
+    const auto add = [&](std::string_view reason, std::initializer_list<std::string_view> keys) {
+      for (const std::string_view name : keys) all.emplace(name, reason);
+    };
+    add("how text is written, not how it is learned",
+        {"use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "prefix",
+         "tokenizer_class", "task_specific_params", "output_past"});
+    add("names and versions", {"_name_or_path", "name_or_path", "model_type", "architectures", "auto_map",
+                               "transformers_version", "finetuning_task"});
+    add("which kernel computes the same attention",
+        {"_attn_implementation_autoset", "attention_softmax_in_fp32"});
+    add("what a program hands back beside the loss",
+        {"output_attentions", "output_hidden_states", "output_router_logits", "keys_to_ignore_at_inference"});
+    add("the precision is the plan's", {"dtype", "torch_dtype", "quantization_config"});
+    add("where training starts, which the plan's seed and `init` say", {"init_std", "initializer_range"});
+    add("recomputation and sharding are the plan's", {"gradient_checkpointing", "pretraining_tp", "ep_size"});
+    add("classification heads, which are not trained",
+        {"classifier_dropout", "id2label", "label2id", "problem_type", "summary_activation",
+         "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+    add("dropouts, which read_mathematics notes",
+        {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout", "embd_pdrop",
+         "expert_dropout", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop"});
+    add("the balancing loss has a key of its own", {"aux_loss_alpha", "seq_aux"});
+    add("said again elsewhere: by rope_scaling, by n_positions", {"rope_type", "n_ctx"});
+    return all;
+  }();
+  return reasons.count(key) > 0;
 }
 
 std::string shown(const Json& value) {
@@ -137,7 +106,7 @@ std::string Config::text(std::string_view key, std::string_view fallback) {
 std::vector<std::string> Config::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object_.items())
-    if (used_.count(key) == 0 && harmless_keys().count(key) == 0) keys.push_back(key);
+    if (used_.count(key) == 0 && !is_harmless(key)) keys.push_back(key);
   return keys;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kMostFactor = 1e6;
 constexpr int kMostScaledPositions = 1 << 28;
+constexpr int kMostGroups = 1 << 16;
 
 // yarn's scores grow with the logarithm of the factor (arXiv 2309.00071, section 3.4; transformers'
 // modeling_rope_utils).
@@ -62,6 +63,24 @@ void read_scaling(Config& config, std::string_view key, Transformer* t) {
   t->rotary_scaling = scaling;
 }
 
+// How experts are chosen beside softmax and top-k: DeepSeek-V2 and V3's groups, sigmoids and scales.
+void read_routing(Config& config, Transformer* t) {
+  const auto unless = [&](const char* key, const std::string& as_executed, const std::string& said) {
+    if (said != as_executed) t->unexecuted.push_back(fmt::format("{} {}", key, said));
+  };
+  if (config.has("routed_scaling_factor"))
+    unless("routed_scaling_factor", "1",
+           fmt::format("{}", config.real("routed_scaling_factor", 1, 0, kMostFactor)));
+  unless("scoring_func", "softmax", config.text("scoring_func", "softmax"));
+  // One group is none, whatever is chosen of it.
+  const int groups = config.has("n_group") ? config.integer("n_group", 1, 1, kMostGroups) : 1;
+  unless("n_group", "1", std::to_string(groups));
+  config.integer("topk_group", 1, 1, kMostGroups);
+  const std::string method = config.text("topk_method", "greedy");
+  if (method != "greedy" && (groups > 1 || method != "group_limited_greedy"))
+    unless("topk_method", "greedy", method);
+}
+
 }  // namespace
 
 void read_mathematics(Config& config, Transformer* t) {
@@ -82,6 +101,7 @@ void read_mathematics(Config& config, Transformer* t) {
     unexecuted("position_embedding_type", kind);
   for (const char* key : {"layerdrop", "router_jitter_noise"})
     if (const double share = config.real(key, 0, 0, 1); share > 0) unexecuted(key, fmt::format("{}", share));
+  read_routing(config, t);
   // Scores are computed in fp32 anyway, in whatever order.
   config.boolean("reorder_and_upcast_attn", false);
   for (const char* key : {"activation_function", "hidden_act", "hidden_activation"})

@@ -6,6 +6,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -84,6 +86,71 @@ char kind_of(std::uint32_t c) {
   if (words_of("x" + one + "x").size() == 1) return 'L';
   if (words_of("1" + one + "1").size() == 1) return 'N';
   return words_of("!" + one + "!").size() == 1 ? 'O' : 'S';
+}
+
+// Round by round over strings, as GPT-2's released encoder has it.
+std::vector<std::int32_t> merged_by_rounds(const Vocabulary& files, const std::string& word) {
+  std::vector<std::pair<std::string, std::string>> order;
+  std::istringstream lines(files.merges);
+  std::string line;
+  std::getline(lines, line);
+  for (std::string a, b; lines >> a >> b;) order.emplace_back(a, b);
+  std::vector<std::string> parts;
+  for (const char c : word) parts.emplace_back(1, c);
+  for (bool merged = true; merged;) {
+    merged = false;
+    for (const auto& [a, b] : order) {
+      std::vector<std::string> next;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const bool pair = i + 1 < parts.size() && parts[i] == a && parts[i + 1] == b;
+        next.push_back(pair ? a + b : parts[i]);
+        i += pair ? 1 : 0;
+      }
+      merged = next.size() < parts.size();
+      parts = std::move(next);
+      if (merged) break;
+    }
+  }
+  std::vector<std::int32_t> tokens;
+  for (const std::string& part : parts) tokens.push_back(files.number(part));
+  return tokens;
+}
+
+TEST_CASE("words of any length are merged as GPT-2's encoder merges them, round by round") {
+  Vocabulary files;
+  files.merges = "#version: 0.2\n";
+  auto number = static_cast<std::int32_t>(files.vocab.size());
+  // Also pairs that stand before those that make them, which no trained vocabulary has.
+  for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{{"aa", "b"},
+                                                                             {"a", "b"},
+                                                                             {"b", "b"},
+                                                                             {"a", "a"},
+                                                                             {"ab", "ab"},
+                                                                             {"bb", "a"},
+                                                                             {"aa", "aa"},
+                                                                             {"abab", "b"}})
+    if (!files.vocab.contains(a + b)) files.vocab[a + b] = number++;
+  files.merges += "aa b\na b\nb b\na a\nab ab\nbb a\naa aa\nabab b\n";
+  files.write();
+  const BpeVocabulary bpe(files.folder());
+  std::mt19937_64 random(7);
+  for (std::size_t length : {1, 2, 3, 5, 17, 63, 64, 65, 1000, 1024, 1025, 1500, 3000})
+    for (int draw = 0; draw < 8; ++draw) {
+      std::string word;
+      while (word.size() < length) word += "aabac"[random() % 5];
+      CHECK(bpe.encode(word) == merged_by_rounds(files, word));
+    }
+  std::string endless(2'000'000, 'a');
+  CHECK(bpe.encode(endless).size() == endless.size() / 4);
+}
+
+TEST_CASE("bytes that are no UTF-8 are other characters: overlong, surrogates, beyond the last, cut off") {
+  for (const std::string bytes : {"\xE0\x81\x81", "\xF0\x80\x81\x81", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                  "\xE0\xA0", "\xC1\x81", "\xF5\x80\x80\x80"}) {
+    INFO(bytes.size());
+    CHECK(words_of("!" + bytes + "!").size() == 1);
+    CHECK(words_of("a" + bytes + "a").size() == 3);
+  }
 }
 
 TEST_CASE("every code point is cut as GPT-2's pattern cuts it") {
