@@ -27,9 +27,10 @@ double parameters_at_most(const Transformer& t) {
              (static_cast<double>(t.moe->experts) * t.moe->expert_ffn_hidden + t.moe->shared_ffn_hidden +
               t.moe->experts + t.moe->latent);
   if (t.state_space)
-    layer += h * (3.0 * static_cast<double>(t.state_space->inner()) +
-                  2.0 * t.state_space->groups * t.state_space->state + 2.0 * t.state_space->heads) +
-             static_cast<double>(t.state_space->inner()) * (t.state_space->step_rank + 3.0 * t.state_space->state);
+    layer +=
+        h * (3.0 * static_cast<double>(t.state_space->inner()) +
+             2.0 * t.state_space->groups * t.state_space->state + 2.0 * t.state_space->heads) +
+        static_cast<double>(t.state_space->inner()) * (t.state_space->step_rank + 3.0 * t.state_space->state);
   const double layers = static_cast<double>(t.layers) + t.multi_token_layers;
   return layer * layers + h * (2.0 * t.vocab + t.max_positions);
 }
@@ -46,10 +47,12 @@ void check_pattern(const Transformer& t, const Fail& fail) {
   const std::vector<std::string> layers = layers_of_pattern(t.layer_pattern);
   const bool words = t.layer_pattern.find(' ') != std::string::npos;
   if (static_cast<int>(layers.size()) != t.layers)
-    fail("layer_pattern", fmt::format("has {} {} for {} layers", layers.size(), words ? "words" : "letters", t.layers),
+    fail("layer_pattern",
+         fmt::format("has {} {} for {} layers", layers.size(), words ? "words" : "letters", t.layers),
          words ? "expected a word a layer" : "expected a letter a layer");
   if (std::any_of(layers.begin(), layers.end(), [](const std::string& word) { return word.size() > 2; }))
-    fail("layer_pattern", "has a layer of more than two letters", "expected what mixes tokens, then an MLP or experts");
+    fail("layer_pattern", "has a layer of more than two letters",
+         "expected what mixes tokens, then an MLP or experts");
   if (all.find('M') != std::string::npos && !t.state_space)
     fail("layer_pattern", "has state-space layers", "expected state_space, their dimensions");
   if (all.find('E') != std::string::npos && !t.moe)

@@ -16,8 +16,8 @@ int TransformerBuilder::attention(const std::string& p, int layer, int window_la
                      out, vector_elements);
   AttentionShape& shape = operators_[op].attention.emplace(
       AttentionShape{m_.heads, kv_heads, qk_dim, v_dim, !m_.bidirectional, m_.layer_window(window_layer)});
-  shape.chunked = !m_.attention_pattern.empty() &&
-                  m_.attention_pattern[static_cast<std::size_t>(window_layer)] == 'c';
+  shape.chunked =
+      !m_.attention_pattern.empty() && m_.attention_pattern[static_cast<std::size_t>(window_layer)] == 'c';
   return op;
 }
 
@@ -47,10 +47,10 @@ int TransformerBuilder::self_attention(const std::string& p, const std::string& 
   }
   query_key_norms(qkv, t);
   const double gate = m_.attention_gate ? 3.0 * static_cast<double>(context) : 0;
-  const int core = attention(p, layer, window_layer, {qkv}, m_.head_dim, m_.head_dim, m_.kv_heads,
-                             gate + rotary_elements(m_.heads + m_.kv_heads,
-                                                    rotary ? m_.rotary_fraction * m_.head_dim : 0,
-                                                    m_.qk_norm ? m_.head_dim : 0));
+  const int core =
+      attention(p, layer, window_layer, {qkv}, m_.head_dim, m_.head_dim, m_.kv_heads,
+                gate + rotary_elements(m_.heads + m_.kv_heads, rotary ? m_.rotary_fraction * m_.head_dim : 0,
+                                       m_.qk_norm ? m_.head_dim : 0));
   if (m_.attention_sinks) tensor(core, t + names_.sinks, {m_.heads}, 0);
   return core;
 }
@@ -116,8 +116,8 @@ int TransformerBuilder::latent_attention(const std::string& p, const std::string
   const double rotary = rotary_elements(m_.heads + 1, a.qk_rope_head_dim, 0);
   const double copies = static_cast<double>(m_.heads) * (a.qk_nope_head_dim + qk_dim);
   inputs.insert(inputs.end(), index.begin(), index.end());
-  const int core = attention(p, layer, window_layer, std::move(inputs), qk_dim, a.v_head_dim, m_.heads,
-                             rotary + copies);
+  const int core =
+      attention(p, layer, window_layer, std::move(inputs), qk_dim, a.v_head_dim, m_.heads, rotary + copies);
   if (!index.empty()) {
     AttentionShape& shape = *operators_[core].attention;
     shape.window = a.index_top_k;  // chosen keys, no longer neighbours: as many
@@ -134,8 +134,8 @@ int TransformerBuilder::state_space(const std::string& p, const std::string& t, 
   const std::int64_t by_head = mamba ? s.heads : delta ? 2 * s.heads : 0;
   const std::int64_t width = s.inner() + s.convolved() + by_head;
   const std::string n = t + names_.state_space;
-  const int in = linear(p + "state_in", layer, input,
-                        {n + "in_proj", width, h_, TensorSplit::column, 1, s.proj_bias});
+  const int in =
+      linear(p + "state_in", layer, input, {n + "in_proj", width, h_, TensorSplit::column, 1, s.proj_bias});
   const int scan = add(OperatorKind::scan, TensorSplit::heads, p + "scan", layer, {in}, s.inner());
   operators_[scan].state_space = s;
   if (s.conv_kernel > 0) {
@@ -161,8 +161,8 @@ int TransformerBuilder::selective_scan(const std::string& p, const std::string& 
   const std::int64_t inner = s.inner(), maps_width = s.step_rank + 2 * static_cast<std::int64_t>(s.state);
   const int in = linear(p + "state_in", layer, input,
                         {n + "in_proj", 2 * inner, h_, TensorSplit::column, 1, s.proj_bias});
-  const int maps = linear(p + "state_maps", layer, in,
-                          {n + "x_proj", maps_width, inner, TensorSplit::row, 1, false});
+  const int maps =
+      linear(p + "state_maps", layer, in, {n + "x_proj", maps_width, inner, TensorSplit::row, 1, false});
   if (s.inner_norms) {
     tensor(maps, n + "dt_layernorm.weight", {s.step_rank});
     tensor(maps, n + "b_layernorm.weight", {s.state});
@@ -170,15 +170,13 @@ int TransformerBuilder::selective_scan(const std::string& p, const std::string& 
   }
   const int steps = linear(p + "state_steps", layer, maps,
                            {n + "dt_proj", inner, s.step_rank, TensorSplit::column, 1, true});
-  const int scan =
-      add(OperatorKind::scan, TensorSplit::heads, p + "scan", layer, {in, maps, steps}, inner);
+  const int scan = add(OperatorKind::scan, TensorSplit::heads, p + "scan", layer, {in, maps, steps}, inner);
   operators_[scan].state_space = s;
   tensor(scan, n + "conv1d.weight", {inner, 1, s.conv_kernel}, 0);
   if (s.conv_bias) tensor(scan, n + "conv1d.bias", {inner}, 0);
   tensor(scan, n + "A_log", {inner, s.state}, 0);
   tensor(scan, n + "D", {inner}, 0);
-  return linear(p + "state_out", layer, scan,
-                {n + "out_proj", h_, inner, TensorSplit::row, 1, s.proj_bias});
+  return linear(p + "state_out", layer, scan, {n + "out_proj", h_, inner, TensorSplit::row, 1, s.proj_bias});
 }
 
 }  // namespace orrery::internal

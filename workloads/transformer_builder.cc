@@ -106,8 +106,7 @@ int TransformerBuilder::embedding() {
 void TransformerBuilder::single_block(char letter, int place, int layer, const std::string& t,
                                       const std::string& p) {
   const std::string number = std::to_string(place + 1);
-  const int input =
-      norm(p + "norm" + number, layer, stream_, t + (place == 0 ? names_.norm1 : names_.norm2));
+  const int input = norm(p + "norm" + number, layer, stream_, t + (place == 0 ? names_.norm1 : names_.norm2));
   std::vector<int> branches;
   switch (letter) {
     case 'M':
@@ -162,7 +161,8 @@ void TransformerBuilder::block(int layer, int number, const std::string& p) {
     stream_ = residual(p + "residual2", layer, std::move(branches));
     return;
   }
-  stream_ = residual(p + "residual1", layer, normed(p + "norm1_after", layer, {proj}, t + names_.norm1_after));
+  stream_ =
+      residual(p + "residual1", layer, normed(p + "norm1_after", layer, {proj}, t + names_.norm1_after));
   if (m_.post_norm) stream_ = norm(p + "norm1", layer, stream_, t + names_.norm1);
   const int second = bare ? stream_ : norm(p + "norm2", layer, stream_, t + names_.norm2);
   stream_ = residual(p + "residual2", layer,
@@ -207,9 +207,9 @@ void TransformerBuilder::tail(std::vector<int> losses) {
   int input = stream_;
   if (m_.final_norm && !m_.post_norm) input = norm("final_norm", layer, input, names_.final_norm);
   if (m_.mlm_head) {
-    input = linear("head_transform", layer, input,
-                   {"cls.predictions.transform.dense", h_, h_, TensorSplit::replicated, 1,
-                    !m_.unbiased_transform});
+    input = linear(
+        "head_transform", layer, input,
+        {"cls.predictions.transform.dense", h_, h_, TensorSplit::replicated, 1, !m_.unbiased_transform});
     input = add(OperatorKind::activation, TensorSplit::replicated, "head_activation", layer, {input}, h_,
                 2.0 * m_.hidden);
     input = norm("head_norm", layer, input, "cls.predictions.transform.LayerNorm");

@@ -83,14 +83,15 @@ struct MatmulShape {
 // Forward FLOPs of a sample of s tokens: 2 * s * keys * heads * (qk_head_dim + v_head_dim), keys the mean
 // number that a query attends to: s / 2 when causal (the half of the square), w - w^2 / 2s with a window w,
 // w / 2 in chunks of w tokens that s tokens fill. Sparse attention chooses its `window` keys by scores of
-// index_heads x index_head_dim over all keys before the query: 2 * s * (s / 2) * index_heads * index_head_dim.
+// index_heads x index_head_dim over all keys before the query: 2 * s * (s / 2) * index_heads *
+// index_head_dim.
 struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;
   int qk_head_dim = 0;
   int v_head_dim = 0;
   bool causal = true;
-  int window = 0;  // keys back from the query, itself included; 0: none
+  int window = 0;        // keys back from the query, itself included; 0: none
   bool chunked = false;  // the keys of the query's own chunk of `window` tokens (Llama 4)
   int index_heads = 0;   // DeepSeek sparse attention (DeepSeek-V3.2); 0: none
   int index_head_dim = 0;
@@ -126,9 +127,9 @@ struct StateSpaceShape {
   int conv_kernel = 4;
   int chunk = 128;  // tokens
   StateSpaceKind kind = StateSpaceKind::mamba2;
-  int step_rank = 0;        // mamba1: of the projection to step sizes
+  int step_rank = 0;  // mamba1: of the projection to step sizes
   bool conv_bias = true;
-  bool proj_bias = false;   // of the projections in and out
+  bool proj_bias = false;    // of the projections in and out
   bool inner_norms = false;  // mamba1: of step sizes, B and C (Jamba)
   std::int64_t inner() const { return static_cast<std::int64_t>(heads) * head_dim; }
   std::int64_t convolved() const { return inner() + 2 * static_cast<std::int64_t>(groups) * state; }
@@ -229,9 +230,9 @@ struct MixtureOfExperts {
   int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;
   bool router_bias = false;
-  bool scaled_weights = true;  // the chosen experts' probabilities are scaled to add up to one
-  double auxiliary_loss = 0;   // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
-  int layer_offset = 0;        // layers with experts: those where layer % layer_period == layer_offset
+  bool scaled_weights = true;   // the chosen experts' probabilities are scaled to add up to one
+  double auxiliary_loss = 0;    // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
+  int layer_offset = 0;         // layers with experts: those where layer % layer_period == layer_offset
   bool expert_up_bias = false;  // of what goes into each one's activation
 };
 
@@ -307,15 +308,15 @@ struct Transformer {
   // A letter a layer, where layers attend differently: f to everything, w to the sliding window, c to chunks
   // of sliding_window tokens. Empty: as the three above say.
   std::string attention_pattern;
-  bool branch_norms = false;      // what attention and MLP put out is normalised before it is added
-  bool no_input_norms = false;    // and what goes into them is not (OLMo 2)
+  bool branch_norms = false;       // what attention and MLP put out is normalised before it is added
+  bool no_input_norms = false;     // and what goes into them is not (OLMo 2)
   bool first_norm_absent = false;  // of the first layer's attention (ModernBERT)
-  bool embedding_norm = false;    // post_norm has one anyway
-  bool unbiased_norm = false;     // layer norms without bias
-  bool qk_norm_whole = false;     // with qk_norm: weights for every head's elements, not one head's for all
+  bool embedding_norm = false;     // post_norm has one anyway
+  bool unbiased_norm = false;      // layer norms without bias
+  bool qk_norm_whole = false;      // with qk_norm: weights for every head's elements, not one head's for all
   bool qk_norm_absent_weights = false;  // with qk_norm: nothing to train in it (Llama 4)
-  bool attention_gate = false;    // a sigmoid of a second part of the queries scales what attention puts out
-  bool attention_sinks = false;   // a trained score a head beside the keys' (GPT-OSS)
+  bool attention_gate = false;   // a sigmoid of a second part of the queries scales what attention puts out
+  bool attention_sinks = false;  // a trained score a head beside the keys' (GPT-OSS)
   int token_types = 0;
   bool pooler = false;
   bool unbiased_transform = false;  // of mlm_head

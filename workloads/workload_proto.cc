@@ -90,9 +90,8 @@ MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, std::string_view
   m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
   // Files from before the field: qwen2_moe's decoder_sparse_step counts layers from 1.
   const int offset = family.starts_with("qwen") ? m.layer_period - 1 : 0;
-  m.layer_offset = p.has_layer_offset()
-                       ? read.bounded("layer_offset", p.layer_offset(), 0, m.layer_period - 1)
-                       : offset;
+  m.layer_offset =
+      p.has_layer_offset() ? read.bounded("layer_offset", p.layer_offset(), 0, m.layer_period - 1) : offset;
   m.expert_up_bias = p.expert_up_bias();
   m.shared_gate = p.shared_gate();
   m.router_bias = p.router_bias();

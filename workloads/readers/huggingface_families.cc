@@ -21,6 +21,8 @@ void merge(const Json& row, Family* family) {
       family->tensors = value.get<std::string>();
     } else if (key == "defaults") {
       family->defaults.update(value);
+    } else if (key == "usual") {
+      family->usual.update(value);
     } else if (key == "set") {
       family->set.update(value);
     } else if (key == "is") {

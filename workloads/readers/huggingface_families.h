@@ -1,5 +1,5 @@
-// What families of models have in common, and their configurations do not say: rows of families/families.json,
-// by `model_type`.
+// What families of models have in common, and their configurations do not say: rows of
+// families/families.json, by `model_type`.
 #pragma once
 
 #include <map>
@@ -14,13 +14,14 @@ namespace orrery::internal {
 
 // A row, with those that it is like merged into it.
 struct Family {
-  std::string tensors;           // whose names its weights have (workloads/tensor_names.h)
+  std::string tensors;             // whose names its weights have (workloads/tensor_names.h)
   Json defaults = Json::object();  // of keys that a file leaves out
-  std::set<std::string> is;      // facts, as in proto/workload.proto ("qk_norm", "gated_ffn")
-  Json set = Json::object();     // further facts, with a value
-  std::map<std::string, std::string, std::less<>> keys;                 // the key of a dimension
+  std::set<std::string> is;        // facts, as in proto/workload.proto ("qk_norm", "gated_ffn")
+  Json set = Json::object();       // further facts, with a value
+  std::map<std::string, std::string, std::less<>> keys;                // the key of a dimension
   std::map<std::string, std::vector<std::string>, std::less<>> means;  // facts that a boolean key decides
-  std::map<std::string, std::string, std::less<>> left_out;             // keys of what is not planned: why
+  Json usual = Json::object();                                         // what keys must say
+  std::map<std::string, std::string, std::less<>> left_out;            // keys of what is not planned: why
   std::vector<std::string> unexecuted;
 };
 

@@ -73,7 +73,12 @@ void Structure::read_windows() {
     if (t_.sliding_window == 0) t_.attention_pattern.clear();
   }
   if (family_.set.contains("chunked")) read_chunks();
-  if (set_text("mixer").empty()) read_layer_types();
+  if (set_text("mixer").empty()) {
+    read_layer_types();
+    if (const Json* list = config_.find("attn_type_list"); list != nullptr)
+      for (const Json& kind : *list)
+        if (kind != 1) config_.fail("attn_type_list", "has linear attention", "expected 1 a layer");
+  }
   if (t_.sliding_window == 0) t_.full_attention_period = t_.sliding_window_from_layer = 0;
 }
 
@@ -139,8 +144,9 @@ StateSpaceShape Structure::mamba1() {
   s.proj_bias = config_.boolean(key("mamba_proj_bias", "use_bias"), false);
   const char* rank = key("mamba_dt_rank", "time_step_rank");
   const Json* said = config_.find(rank);
-  s.step_rank = said != nullptr && said->is_string() ? (t_.hidden + 15) / 16
-                                                     : config_.integer(rank, (t_.hidden + 15) / 16, 1, kMaxWidth);
+  s.step_rank = said != nullptr && said->is_string()
+                    ? (t_.hidden + 15) / 16
+                    : config_.integer(rank, (t_.hidden + 15) / 16, 1, kMaxWidth);
   s.inner_norms = family_.set.contains("inner_norms");
   return s;
 }
@@ -184,9 +190,11 @@ void Structure::read_mixers() {
   read_state_space();
   t_.layer_pattern = letters("hybrid_override_pattern", "layers_block_type");
   t_.multi_token_pattern = letters("mtp_hybrid_override_pattern", "mtp_layers_block_type");
-  if (t_.layers == 0) t_.layers = static_cast<int>(std::min<std::size_t>(t_.layer_pattern.size(), kMaxLayers));
+  if (t_.layers == 0)
+    t_.layers = static_cast<int>(std::min<std::size_t>(t_.layer_pattern.size(), kMaxLayers));
   std::vector<bool> attends(static_cast<std::size_t>(t_.layers), false);
   if (!t_.layer_pattern.empty()) {
+    // A letter a layer.
   } else if (config_.find("attn_type_list") != nullptr) {
     // MiniMax: 1 of attention, 0 of lightning attention.
     const Json& list = *config_.find("attn_type_list");
@@ -216,6 +224,11 @@ void Structure::read_mixers() {
     t_.heads = t_.kv_heads = t_.state_space->heads;
     t_.head_dim = t_.state_space->head_dim;
     t_.ffn_hidden = 0;
+  }
+  if ((t_.layer_pattern + t_.multi_token_pattern).find('E') == std::string::npos) {
+    t_.moe.reset();
+  } else if (!t_.moe) {
+    required("experts", kMaxExperts);
   }
   if (t_.layer_pattern.size() > kMaxLayers * 3ULL)
     config_.fail("hybrid_override_pattern", "missing, or too long", "expected a letter a layer");

@@ -27,13 +27,12 @@ const std::map<std::string_view, Names>& dimension_keys() {
       {"positions", {"max_position_embeddings", "n_positions", "max_sequence_length"}},
       {"activation",
        {"hidden_activation", "hidden_act", "activation_function", "activation", "mlp_hidden_act"}},
-      {"norm_epsilon",
-       {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"}},
+      {"norm_epsilon", {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"}},
       {"rope_theta", {"rope_theta", "rotary_emb_base", "global_rope_theta"}},
       {"rotary_fraction", {"partial_rotary_factor", "rotary_pct"}},
       {"window", {"sliding_window", "attention_chunk_size", "local_attention"}},
       {"experts", {"num_local_experts", "n_routed_experts", "num_experts"}},
-      {"experts_per_token", {"num_experts_per_tok", "num_experts_per_token"}},
+      {"experts_per_token", {"num_experts_per_tok", "num_experts_per_token", "experts_per_token"}},
       {"expert_ffn_hidden", {"moe_intermediate_size"}},
       {"shared_ffn_hidden",
        {"shared_expert_intermediate_size", "shared_intermediate_size",
@@ -156,7 +155,8 @@ void Structure::read_facts() {
     }
     if (facts_.contains("refused")) config_.fail(key, "true", "expected false");
   }
-  if (config_.find("norm_bias") != nullptr && config_.boolean("norm_bias", true)) facts_.erase("unbiased_norm");
+  if (config_.find("norm_bias") != nullptr && config_.boolean("norm_bias", true))
+    facts_.erase("unbiased_norm");
   if (fact("parallel_residual") && family_.set.contains("parallel_single_norm")) facts_.insert("single_norm");
   for (const Flag& flag : kFlags) t_.*flag.field = fact(flag.fact);
 }
@@ -190,8 +190,8 @@ void Structure::read_width() {
   t_.tied_embeddings = config_.boolean("tie_word_embeddings", true);
   const int multiple = set_number("ffn_multiple", 0);
   t_.ffn_hidden = number(
-      "ffn_hidden", static_cast<int>(std::min<std::int64_t>(std::int64_t{multiple} * t_.hidden, kMaxWidth)), 1,
-      kMaxWidth);
+      "ffn_hidden", static_cast<int>(std::min<std::int64_t>(std::int64_t{multiple} * t_.hidden, kMaxWidth)),
+      1, kMaxWidth);
   if (config_.boolean("add_cross_attention", false))
     config_.fail("add_cross_attention", "true", "expected a decoder without an encoder");
   if (config_.find("word_embed_proj_dim") != nullptr &&
@@ -216,8 +216,8 @@ void Structure::read_attention() {
     if (fact("parallel_residual") && !(grouped && norms == 2)) facts_.insert("single_norm");
     if (grouped && norms == 2) t_.family += "_new";
   }
-  t_.head_dim = says("head_dim") ? number("head_dim", 0, 1, kMaxHeads)
-                                 : default_head_dim(config_, t_, heads_key);
+  t_.head_dim =
+      says("head_dim") ? number("head_dim", 0, 1, kMaxHeads) : default_head_dim(config_, t_, heads_key);
 }
 
 void Structure::read_latent_attention() {
@@ -261,7 +261,8 @@ void Structure::read_rotary() {
                  "expected positive numbers");
   t_.rope_theta = named;
   t_.rotary_fraction = part;
-  if (std::any_of(parameters->begin(), parameters->end(), [](const Json& value) { return value.is_object(); }))
+  if (std::any_of(parameters->begin(), parameters->end(),
+                  [](const Json& value) { return value.is_object(); }))
     t_.unexecuted.emplace_back("rope_parameters by kind of layer");
 }
 
@@ -306,6 +307,10 @@ Transformer Structure::read() {
   t_.family = family_.tensors;
   t_.unexecuted = family_.unexecuted;
   for (const auto& [key, why] : family_.left_out) config_.use(key);
+  for (const auto& [key, value] : family_.usual.items())
+    if (const Json* says = config_.find(key); says != nullptr && *says != value)
+      config_.fail(key, fmt::format("{:.40}", says->dump(-1, ' ', true, Json::error_handler_t::replace)),
+                   fmt::format("expected {}", value.dump()));
   read_facts();
   read_width();
   const bool attends = set_text("mixer").empty() || config_.in_file("num_attention_heads");
