@@ -21,22 +21,10 @@ struct Options {
   Output output;
 };
 
-CollectiveKind parse_op(std::string name) {
-  std::string known;
-  for (char& c : name) {
-    if (c == '-') c = '_';
-  }
-  for (int kind = 0; kind <= static_cast<int>(CollectiveKind::scatter); ++kind) {
-    if (name_of(static_cast<CollectiveKind>(kind)) == name) return static_cast<CollectiveKind>(kind);
-    known += fmt::format("{}{}", kind == 0 ? "" : ", ", name_of(static_cast<CollectiveKind>(kind)));
-  }
-  throw UserError(fmt::format("collective {} is unknown", name), "expected " + known);
-}
-
 int run(const Options& options) {
   CollectiveRequest request;
-  request.kind = parse_op(options.op);
-  request.detail = parse_detail(options.detail);
+  request.kind = collective_from_name(options.op);
+  request.detail = detail_from_name(options.detail);
   if (options.algorithm != "auto") request.algorithm = algorithm_from_name(options.algorithm);
   request.bytes = options.sizes;
   request.cluster = sized_cluster(options.cluster, options.nodes, options.gpus);

@@ -44,12 +44,6 @@ Setting detail_option(std::string& detail) {
       detail);
 }
 
-sim::Detail parse_detail(const std::string& name) {
-  if (name == "flows") return sim::Detail::flows;
-  if (name == "messages") return sim::Detail::messages;
-  throw UserError(fmt::format("`detail` {} is unknown", name), "expected flows or messages");
-}
-
 bool parse_fold(const std::string& name) {
   if (name == "on") return true;
   if (name == "off") return false;

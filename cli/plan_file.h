@@ -23,7 +23,6 @@ std::string in_flags(std::string_view text);
 // A positional PLAN.
 Setting plan_option(std::string& plan);
 Setting detail_option(std::string& detail);
-sim::Detail parse_detail(const std::string& name);
 bool parse_fold(const std::string& name);
 
 // "of the step:  compute 81.2%  bubble 9.0% …", parts from 0.05% on.

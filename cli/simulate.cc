@@ -22,7 +22,7 @@ struct Options {
 int run(const Options& options) {
   sim::SimulationOptions simulation;
   simulation.fold = parse_fold(options.fold);
-  simulation.detail = parse_detail(options.detail);
+  simulation.detail = detail_from_name(options.detail);
   simulation.steps = options.steps.value_or(0);
   simulation.keep_timeline = !options.trace.empty();
   const Simulated simulated = simulate({load_plan(options.plan), simulation});

@@ -1,7 +1,6 @@
 // orrery whatif: a plan for each combination of varied options, in time, money and energy.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -30,34 +29,6 @@ struct Options {
   Output output;
 };
 
-whatif::Goal goal_of(const Options& options, const std::vector<whatif::Point>& points) {
-  whatif::Goal goal;
-  goal.asked = options.tokens || options.samples;
-  goal.in_tokens = options.tokens ||
-                   (!goal.asked && std::all_of(points.begin(), points.end(), [](const whatif::Point& point) {
-                     return point.job->training.seq_len > 0;
-                   }));
-  if (goal.asked) goal.amount = options.tokens ? *options.tokens : *options.samples;
-  return goal;
-}
-
-// Throws NoAnswer where no point answers what was asked.
-void check_answered(const whatif::Result& result) {
-  if (result.selection.fastest) return;
-  const std::size_t count = result.points.size();
-  const auto nearest = whatif::nearest(result.totals, result.limits);
-  if (!nearest) {
-    const std::string& refusal = result.answers.front().refusal;
-    if (count == 1) throw NoAnswer(refusal);
-    throw NoAnswer(fmt::format("none of {} points has a plan; {}: {}", count,
-                               whatif::describe(result.points.front().vary), refusal));
-  }
-  const std::string miss = whatif::miss_of(*result.totals[*nearest], result.limits);
-  if (count == 1) throw NoAnswer("the training " + miss);
-  throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}", count,
-                             whatif::describe(result.points[*nearest].vary), miss));
-}
-
 int run(const Options& options) {
   if (!options.tokens && !options.samples && (options.deadline_days || options.budget_usd))
     throw UserError("`deadline_days` and `budget_usd` are of a whole training",
@@ -66,7 +37,7 @@ int run(const Options& options) {
   for (const std::string& text : options.vary) varied.push_back(parse_varied(text));
   check_varied(varied);
   Points all = points_of(options.request, varied);
-  const whatif::Goal goal = goal_of(options, all.points);
+  const whatif::Goal goal = goal_of(options.tokens, options.samples, all.points);
   whatif::Limits limits;
   if (options.deadline_days) limits.deadline_s = *options.deadline_days * kSecondsPerDay;
   limits.budget_usd = options.budget_usd;

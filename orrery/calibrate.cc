@@ -1,9 +1,11 @@
 #include "orrery/calibrate.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/cluster_file.h"
 #include "topologies/readers/site_calibration.h"
@@ -31,6 +33,18 @@ SiteCalibrated calibrate_from(const CalibrateRequest& request) {
   }
   write_cluster_file(result.calibrated.cluster, file.string());
   result.file = file.string();
+  return result;
+}
+
+MachineCalibrated calibrate_machine(MpiLibrary mpi, const std::string& out) {
+  const TemporaryFolder folder;
+  const std::string report = folder.path() + "/calibrate.json";
+  std::vector<std::string> arguments = {"calibrate", "--json", report};
+  if (!out.empty()) arguments.insert(arguments.end(), {"--out", out});
+  MachineCalibrated result;
+  const int ranks = std::max(2, usable_cores());  // links want two ends
+  result.exit_code = launch_executor_beside(mpi, ranks, arguments, {}, &result.said);
+  if (result.exit_code == 0) result.report = read_json(report);
   return result;
 }
 

@@ -1,9 +1,12 @@
-// A cluster calibrated by what its owner has measured already: files in, a profile that later plans find out.
+// This machine measured, or a cluster calibrated by what its owner has measured already: files in, a profile
+// that later plans find out.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "exec/launch/launcher.h"
 #include "measurements/calibration/calibrate.h"
 #include "measurements/kinds.h"
 
@@ -24,5 +27,14 @@ struct SiteCalibrated {
 // their numbers are implausible. Nothing is written then. Where a profile was stored before, it is replaced:
 // files that shall count are given again.
 SiteCalibrated calibrate_from(const CalibrateRequest& request);
+
+struct MachineCalibrated {
+  int exit_code = 0;  // of the executor
+  std::string said;   // what it said on stderr
+  Json report;        // what it measured, as `calibrate` prints it
+};
+// Measures this machine's cores, memory and links. `out`: where the profile is written; empty: where plans on
+// localhost find it.
+MachineCalibrated calibrate_machine(MpiLibrary mpi, const std::string& out = {});
 
 }  // namespace orrery

@@ -1,8 +1,12 @@
 #include "orrery/orrery.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "planner/evaluation/interval.h"
 #include "program/runtime_profile.h"
@@ -60,12 +64,30 @@ void write_plan(const Plan& plan, const std::string& file) {
   write_file_atomically(file, to_textproto(message));
 }
 
+sim::Detail detail_from_name(std::string_view name) {
+  if (name == "flows") return sim::Detail::flows;
+  if (name == "messages") return sim::Detail::messages;
+  throw UserError(fmt::format("`detail` {} is unknown", name), "expected flows or messages");
+}
+
 Simulated simulate(const SimulateRequest& request) {
   Simulated result{planner::evaluate(request.plan)};
   result.wall_s = seconds_of(
       [&] { result.evaluation.simulation = sim::simulate(result.evaluation.plan, request.options); });
   planner::add_interval(&result.evaluation);
   return result;
+}
+
+CollectiveKind collective_from_name(std::string name) {
+  std::string known;
+  for (char& c : name) {
+    if (c == '-') c = '_';
+  }
+  for (int kind = 0; kind <= static_cast<int>(CollectiveKind::scatter); ++kind) {
+    if (name_of(static_cast<CollectiveKind>(kind)) == name) return static_cast<CollectiveKind>(kind);
+    known += fmt::format("{}{}", kind == 0 ? "" : ", ", name_of(static_cast<CollectiveKind>(kind)));
+  }
+  throw UserError(fmt::format("collective {} is unknown", name), "expected " + known);
 }
 
 std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
@@ -95,6 +117,35 @@ std::vector<CollectiveTime> collective(const CollectiveRequest& request) {
 planner::whatif::Result whatif(WhatifRequest request) {
   return planner::whatif::plan_points(std::move(request.varied), std::move(request.points), request.goal,
                                       request.limits, request.jobs, request.progress);
+}
+
+planner::whatif::Goal goal_of(std::optional<double> tokens, std::optional<double> samples,
+                              const std::vector<planner::whatif::Point>& points) {
+  planner::whatif::Goal goal;
+  goal.asked = tokens || samples;
+  goal.in_tokens = tokens || (!goal.asked && std::all_of(points.begin(), points.end(),
+                                                         [](const planner::whatif::Point& point) {
+                                                           return point.job->training.seq_len > 0;
+                                                         }));
+  if (goal.asked) goal.amount = tokens ? *tokens : *samples;
+  return goal;
+}
+
+void check_answered(const planner::whatif::Result& result) {
+  namespace whatif = planner::whatif;
+  if (result.selection.fastest) return;
+  const std::size_t count = result.points.size();
+  const auto nearest = whatif::nearest(result.totals, result.limits);
+  if (!nearest) {
+    const std::string& refusal = result.answers.front().refusal;
+    if (count == 1) throw NoAnswer(refusal);
+    throw NoAnswer(fmt::format("none of {} points has a plan; {}: {}", count,
+                               whatif::describe(result.points.front().vary), refusal));
+  }
+  const std::string miss = whatif::miss_of(*result.totals[*nearest], result.limits);
+  if (count == 1) throw NoAnswer("the training " + miss);
+  throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}", count,
+                             whatif::describe(result.points[*nearest].vary), miss));
 }
 
 }  // namespace orrery

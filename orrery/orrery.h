@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cost/collective_cost.h"
@@ -72,6 +73,8 @@ void write_plan(const Plan& plan, const std::string& file);
 
 // ---- simulate ----
 
+sim::Detail detail_from_name(std::string_view name);  // "flows" "messages"; throws UserError
+
 struct SimulateRequest {
   Plan plan;
   sim::SimulationOptions options;
@@ -83,6 +86,9 @@ struct Simulated {
 Simulated simulate(const SimulateRequest& request);
 
 // ---- one collective operation, as nccl-tests measures it ----
+
+// "all_reduce", "all-reduce", …; throws UserError.
+CollectiveKind collective_from_name(std::string name);
 
 struct CollectiveRequest {
   CollectiveKind kind = CollectiveKind::all_reduce;
@@ -115,5 +121,10 @@ struct WhatifRequest {
   planner::whatif::Progress progress;  // may be empty
 };
 planner::whatif::Result whatif(WhatifRequest request);
+// Of neither: a billion tokens where all the points' models have sequences, else samples.
+planner::whatif::Goal goal_of(std::optional<double> tokens, std::optional<double> samples,
+                              const std::vector<planner::whatif::Point>& points);
+// Throws NoAnswer, with why and how near, where no point answers what was asked.
+void check_answered(const planner::whatif::Result& result);
 
 }  // namespace orrery

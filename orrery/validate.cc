@@ -91,10 +91,11 @@ planner::Evaluation predict(const Plan& plan) {
 
 Measured measure(const MeasureRequest& request) {
   const TemporaryFolder folder;
+  std::string said;
   const int code = launch_executor_beside(request.mpi, request.ranks, arguments_of(request, folder.path()),
-                                          request.placement);
-  if (code != 0) return {code, {}};
-  return {0, read_measurement(folder.path())};
+                                          request.placement, request.quiet ? &said : nullptr);
+  if (code != 0) return {code, {}, said};
+  return {0, read_measurement(folder.path()), said};
 }
 
 int join_measurement(const MeasureRequest& request) {

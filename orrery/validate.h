@@ -38,10 +38,12 @@ struct MeasureRequest {
   bool pace = false;  // all ranks are on this machine, as when it was calibrated: measure its pace, too
   MpiLibrary mpi = MpiLibrary::openmpi;
   Placement placement;
+  bool quiet = false;  // what the executor says on stderr is kept
 };
 struct Measured {
   int exit_code = 0;  // of the executor, which has said why on stderr where it is not 0
   Measurement measurement;
+  std::string said;  // where it was quiet
 };
 // Runs the executor beside this process, its stdout discarded.
 Measured measure(const MeasureRequest& request);

@@ -50,9 +50,10 @@ ROOMS = {
     # orrery links no MPI: of exec/ it sees the launcher alone.
     "orrery": ["request", "measurements/calibration", "exec/launch"],
     "cli": ["orrery"],
+    "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "base", "exec/launch"}}
+DOORS = {"cli": {"cli", "orrery", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
 VALUES = {"program", "cost", "sim", "planner", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")
@@ -63,6 +64,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"mpi\.h": {"exec"},
     r"cuda|cublas|cudnn|nccl\.h": {"exec"},
     r"CLI/": {"cli", "exec"},
+    r"pybind11/|Python\.h": {"python"},
     r"onnx/": {"workloads/readers"},
     r"hwloc": {"topologies/readers"},
     r"expat": {"topologies/readers"},
@@ -79,7 +81,7 @@ WITHOUT_FLAGS = {
 WITHOUT_FRAMEWORKS = {"program", "cost", "sim", "planner"}
 FRAMEWORK = re.compile(r"Megatron|DeepSpeed|Horovod|FSDP|\bDDP\b|NeMo|torchtitan|PyTorch|MaxText|\bJAX\b|TensorFlow|Colossal", re.I)
 # Starts the executor; starts MPI's launchers; parses the executor's own options.
-EXECUTORS_LINE = {"orrery/validate.cc", "exec/launch/launcher.cc", "exec/main.cc"}
+EXECUTORS_LINE = {"orrery/validate.cc", "orrery/calibrate.cc", "exec/launch/launcher.cc", "exec/main.cc"}
 LITERAL_OR_COMMENT = re.compile(r'//[^\n]*|("(?:\\.|[^"\\\n])*")')
 FLAG = re.compile(r"--[a-z]")
 INTERNAL = re.compile(r"^namespace orrery::internal\b", re.M)  # a header for the top folder that it stands in

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/note.h"
@@ -59,10 +60,17 @@ std::filesystem::path mpirun_of(MpiLibrary mpi) {
   return found;
 }
 
+std::filesystem::path& executor_folder() {
+  static std::filesystem::path folder;
+  return folder;
+}
+
 std::filesystem::path executor_path(MpiLibrary mpi) {
+  const std::string name = "orrery-exec-" + std::string(name_of(mpi));
+  if (!executor_folder().empty()) return executor_folder() / name;
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return self.parent_path() / ("orrery-exec-" + std::string(name_of(mpi)));
+  return self.parent_path() / name;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
@@ -208,8 +216,9 @@ Child spawn(std::vector<std::string>& command, Environment& environment, bool ta
   return child;
 }
 
-// Hands a job's stderr on, line by line, until it ends; closes it. Whether an executor said what was wrong.
-bool pass_on(int error) {
+// Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. Whether an
+// executor said what was wrong.
+bool pass_on(int error, std::string* kept) {
   std::FILE* lines = fdopen(error, "r");
   if (lines == nullptr) return true;
   bool said = false;
@@ -220,7 +229,10 @@ bool pass_on(int error) {
     said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
     // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
     if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
-    std::fputs(line, stderr);
+    if (kept != nullptr)
+      *kept += text;
+    else
+      std::fputs(line, stderr);
   }
   std::free(line);
   std::fclose(lines);
@@ -266,6 +278,10 @@ MpiLibrary detect_mpi_library() {
                   "orrery-exec-openmpi with mpirun.openmpi, or orrery-exec-mpich with mpirun.mpich");
 }
 
+void set_executor_folder(std::filesystem::path folder) {
+  executor_folder() = std::move(folder);
+}
+
 std::filesystem::path executor_of(MpiLibrary mpi) {
   std::filesystem::path path = executor_path(mpi);
   if (access(path.c_str(), X_OK) != 0)
@@ -308,9 +324,9 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
 
 namespace {
 
-// `beside`: whatever this process is, it goes on, and the job's stdout is discarded.
+// `beside`: whatever this process is, it goes on, and the job's stdout is discarded; `said`: its stderr.
 int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments, const Placement& placement,
-           bool beside) {
+           bool beside, std::string* said = nullptr) {
   const std::filesystem::path program = executor_of(mpi);
   const bool is_rank = under_launcher();
   Environment environment;
@@ -332,9 +348,10 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   const bool elsewhere = !is_rank && !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
   if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
   std::fflush(nullptr);  // what was said before comes before what the job says
-  Child child = spawn(command, environment, elsewhere, beside);
+  const bool heard = elsewhere || said != nullptr;
+  Child child = spawn(command, environment, heard, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
-  const bool explained = elsewhere ? pass_on(child.error) : true;
+  const bool explained = heard ? pass_on(child.error, said) || !elsewhere : true;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
@@ -356,8 +373,8 @@ int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& a
 }
 
 int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
-                           const Placement& placement) {
-  return launch(mpi, ranks, arguments, placement, /*beside=*/true);
+                           const Placement& placement, std::string* said) {
+  return launch(mpi, ranks, arguments, placement, /*beside=*/true, said);
 }
 
 }  // namespace orrery

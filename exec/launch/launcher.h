@@ -24,6 +24,9 @@ MpiLibrary detect_mpi_library();
 
 // The program orrery-exec-<mpi> beside this program. Throws UserError where it was not built.
 std::filesystem::path executor_of(MpiLibrary mpi);
+// Of a library that another program has loaded (Python): where those programs are instead. Before the first
+// use of anything here.
+void set_executor_folder(std::filesystem::path folder);
 
 // Processor cores that this process may use.
 int usable_cores();
@@ -63,8 +66,8 @@ std::optional<std::string> killed_by_signal(Launcher launcher, MpiLibrary mpi, i
 int launch_executor(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
                     const Placement& placement = {});
 // The same, but this process goes on (under a launcher too, as the rank that it is), and what the ranks print
-// on stdout is discarded.
+// on stdout is discarded. `said`: what they say on stderr goes there.
 int launch_executor_beside(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
-                           const Placement& placement = {});
+                           const Placement& placement = {}, std::string* said = nullptr);
 
 }  // namespace orrery

@@ -126,23 +126,40 @@ double server_traffic_s(const Job& job, const Plan& plan) {
   return most;
 }
 
-// Of the whole batch, nobody waiting for anybody: each kind of node takes the share that it is fast enough
-// for.
-double unhindered_s(const std::shared_ptr<const Job>& job, const Choices& choices, Estimator& estimator) {
-  if (job->cluster.groups.size() == 1) return estimator.layout_bound_s(choices);
-  double rate = 0;
-  for (const NodeGroup& group : job->cluster.groups) {
-    auto alike = std::make_shared<Job>(*job);
-    for (NodeGroup& other : alike->cluster.groups) other.node.profile = group.node.profile;
-    rate += group.count * group.node.devices / Estimator(alike).layout_bound_s(choices);
+// How long the whole batch takes where nobody waits for anybody: each device takes the share that it is fast
+// enough for, by its kind of node and by its own speed (Cluster::overrides).
+class Unhindered {
+ public:
+  explicit Unhindered(const std::shared_ptr<const Job>& job) : devices_(job->cluster.devices()) {
+    int device = 0;
+    for (const NodeGroup& group : job->cluster.groups) {
+      auto alike = std::make_shared<Job>(*job);
+      alike->cluster.overrides.clear();
+      for (NodeGroup& other : alike->cluster.groups) other.node.profile = group.node.profile;
+      Kind& kind = kinds_.emplace_back(Kind{0, std::make_unique<Estimator>(alike)});
+      for (const int end = device + group.count * group.node.devices; device < end; ++device)
+        kind.speeds += job->cluster.device_speed(device);
+    }
   }
-  return job->cluster.devices() / rate;
-}
+
+  double step_s(const Choices& choices) {
+    double rate = 0;
+    for (const Kind& kind : kinds_) rate += kind.speeds / kind.estimator->layout_bound_s(choices);
+    return devices_ / rate;
+  }
+
+ private:
+  struct Kind {
+    double speeds = 0;  // of its devices together, as parts of the nominal
+    std::unique_ptr<Estimator> estimator;
+  };
+  int devices_ = 0;
+  std::vector<Kind> kinds_;
+};
 
 // The least that a step (as many samples as the batch has) takes with asynchronous servers: a bound in
 // closed form, with the servers' states spread over all devices as with ZeRO-1.
-System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
-               double fillable) {
+System servers(const std::shared_ptr<const Job>& job, const Pins& pins, double fillable) {
   System system;
   system.kind = SystemKind::async_servers;
   std::optional<Pins> alone = flat(pins);
@@ -155,6 +172,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
   alone->overlap_grad_reduce = true;
   alone->bucket_bytes = 0;
   MemoryModel memory(job);
+  Unhindered unhindered(job);
   double least_short = std::numeric_limits<double>::infinity();
   double best_s = std::numeric_limits<double>::infinity();
   try {
@@ -167,7 +185,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
         least_short = std::min(least_short, needs.needed - needs.capacity * fillable);
         return;
       }
-      const double compute_s = unhindered_s(job, choices, estimator);
+      const double compute_s = unhindered.step_s(choices);
       if (compute_s >= best_s) return;
       best_s = compute_s;
       system.choices = choices;
@@ -202,7 +220,7 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
   std::vector<System> found;
   for (const SystemKind kind : kKinds) {
     if (kind == SystemKind::async_servers) {
-      found.push_back(servers(job, pins, estimator, fillable));
+      found.push_back(servers(job, pins, fillable));
       continue;
     }
     System system;
@@ -249,7 +267,7 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
     }
     others += others.empty() ? ", against " : ", ";
     if (!system.step_time_s)
-      others += fmt::format("at least {} with {} ({} alone, closed form) and stale gradients",
+      others += fmt::format("at least {} with {} on every device ({} alone, closed form) and stale gradients",
                             human_seconds(system.bound_s), spoken(system.kind), system.bound_by);
     else if (system.kind == SystemKind::async_servers)
       others += fmt::format("{} for as many samples with {}, whose stale gradients may need more steps",

@@ -1,6 +1,7 @@
 #include "planner/search/systems.h"
 
 #include <catch2/catch.hpp>
+#include <random>
 #include <set>
 
 #include "planner/search/search.h"
@@ -94,6 +95,40 @@ TEST_CASE("the bound of asynchronous servers is below what is simulated, of sync
       choices.sync = sync;
       CHECK(servers.bound_s <= sim::simulate(Plan{job, choices}, options).step_time_s);
     }
+  }
+}
+
+TEST_CASE("the bound of asynchronous servers knows the speeds of single devices") {
+  Pins flat;
+  flat.tp = flat.pp = flat.cp = 1;
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<double> speed(0.1, 1);
+  for (int draw = 0; draw < 12; ++draw) {
+    const bool one_node = draw % 2 == 0;
+    auto job = std::make_shared<Job>(*make_job("resnet50", one_node ? "dgx-a100" : "v100-ib100", 8, 256, 0));
+    const double nominal = [&] {
+      Estimator estimator(job);
+      return of(systems(job, flat, Candidates{}, estimator), SystemKind::async_servers).bound_s;
+    }();
+    for (int device = 0; device < 8; ++device)
+      if (random() % 3 == 0 || device == draw % 8) {
+        const int node = one_node ? 0 : device;
+        job->cluster.overrides.push_back(
+            {node, one_node ? device : 0, 0, OverrideTarget::device, speed(random)});
+      }
+    Estimator estimator(job);
+    const System servers = of(systems(job, flat, Candidates{}, estimator), SystemKind::async_servers);
+    REQUIRE(servers.bound_s > 0);
+    CHECK(servers.bound_s >= nominal);
+    Choices choices = *servers.choices;
+    sim::SimulationOptions options;
+    options.keep_timeline = false;
+    for (const int staleness : {0, 2})
+      for (const int servers_of : {1, 8}) {
+        choices.staleness = staleness;
+        choices.servers = servers_of;
+        CHECK(servers.bound_s <= 1.000001 * sim::simulate(Plan{job, choices}, options).step_time_s);
+      }
   }
 }
 

@@ -1,0 +1,220 @@
+"""The verbs."""
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+
+from . import _native
+from ._answers import (Answer, Catalog, Collective, Description, Goodput, Plan, Search, Simulation, Validation,
+                       Whatif)
+from ._errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+    from typing_extensions import Unpack
+
+    from ._options import PlanOptions
+
+    Progress = Callable[[int, int], None]
+    PathLike = str | os.PathLike[str]
+
+__version__: str = _native.version()
+
+# Before the first of the notebook's or test's own threads that matter: the server of simulations is a copy of the
+# process as it is now.
+_native.start()
+_bin = pathlib.Path(__file__).parent / "bin"
+if _bin.exists():
+    _native.set_executor_folder(str(_bin.resolve()))
+
+_records = {record["key"]: record for record in _native.request_options()}
+_switches = {key for key, record in _records.items() if record["switch"]}
+
+
+def options() -> pandas.DataFrame:
+    """The options of `plan` and `whatif`: key, unit, help, fallback, range, group; whether `whatif` may vary it."""
+    import pandas
+
+    return pandas.DataFrame([r for r in _records.values() if not r["positional"]]).drop(columns="positional")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text(one) for one in value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    """Options as the command line has them; None and a switch that is off are not given."""
+    return {key: _text(value) for key, value in given.items()
+            if value is not None and not (key in _switches and value is False)}
+
+
+def catalog() -> Catalog:
+    """Workloads, clusters, networks, devices, links and runtimes that are known by name."""
+    return Catalog(_native.catalog())
+
+
+def describe(workload: PathLike, seq_len: int | None = None, precision: str = "bf16") -> Description:
+    """What a workload is: layers, FLOPs, bytes of one sample, and what was assumed.
+
+    workload: a Hugging Face config.json, an .onnx file, a .textproto or a name of the catalog.
+    seq_len: tokens a sample (None: the workload's own).
+    """
+    return Description(_native.describe(os.fspath(workload), seq_len or 0, precision))
+
+
+def plan(workload: PathLike, cluster: PathLike, *, jobs: int = 0, pareto: bool = False,
+         progress: Progress | None = None, **options: Unpack[PlanOptions]) -> Search:
+    """The best ways to train `workload` on `cluster`, ranked, and why.
+
+    options: those of `orrery plan`, each under its key (orrery.options() lists them): nodes, global_batch (samples a
+    step), seq_len (tokens), precision, runtime, tp, pp, dp, zero, schedule, …; what is given is not searched.
+    jobs: simulating processes (0: one a processor); the answer is the same whatever it is.
+    pareto: look for the whole front of step time, cost, energy and memory.
+    progress: called with how many simulations have ended, of how many.
+    Raises UserError, and NoAnswer where nothing fits.
+    """
+    found = _native.plan(os.fspath(workload), os.fspath(cluster), _texts(options), jobs, pareto, progress)
+    return Search(*found)
+
+
+def load_plan(file: PathLike) -> Plan:
+    """A plan that `orrery plan --out` or Plan.save wrote; not simulated."""
+    return Plan(_native.load_plan(os.fspath(file)))
+
+
+def _native_plan(plan: Plan | PathLike) -> _native.Plan:
+    return plan._native if isinstance(plan, Plan) else _native.load_plan(os.fspath(plan))
+
+
+def simulate(plan: Plan | PathLike, *, fold: bool = True, detail: str = "flows", steps: int = 0,
+             timeline: bool = True) -> Simulation:
+    """A plan's step in virtual time.
+
+    fold: one rank of each class of like ranks; False: every rank.
+    detail: of a collective, "flows" (one a link) or "messages" (step by step, every rank).
+    steps: to simulate (0: what the steady state needs).
+    timeline: keep when each instruction ran.
+    Raises InternalError where the simulating process dies, NoAnswer where a route is dead.
+    """
+    native = _native_plan(plan)
+    return Simulation(native, _native.simulate(native, fold, detail, steps, timeline), timeline)
+
+
+def collective(op: str, cluster: PathLike, bytes: float | Iterable[float], *, nodes: int | None = None,
+               gpus: int | None = None, algorithm: str = "auto", detail: str = "flows") -> Collective:
+    """Times of one collective operation on a cluster, as nccl-tests measures it.
+
+    op: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather or scatter.
+    bytes: sizes in bytes, as nccl-tests counts them.
+    algorithm: auto (what the library would choose), ring, tree, nvls, nvls-tree, pairwise, …
+    """
+    sizes = [float(bytes)] if isinstance(bytes, (int, float)) else [float(size) for size in bytes]
+    return Collective(_native.collective(op, os.fspath(cluster), sizes, nodes, gpus, algorithm, detail))
+
+
+def whatif(workload: PathLike, cluster: PathLike = "", *, vary: Mapping[str, Sequence[Any]] | None = None,
+           tokens: float | None = None, samples: float | None = None, deadline_days: float | None = None,
+           budget_usd: float | None = None, jobs: int = 0, progress: Progress | None = None,
+           **options: Unpack[PlanOptions]) -> Whatif:
+    """A plan for each combination of varied options: time to train, cost, energy, and which stand out.
+
+    vary: {"nodes": [8, 16], "network": [1, 2]}: options of `plan`, cluster, workload, or the hardware's keys.
+    tokens, samples: what is trained (None: figures per 1e9). deadline_days, budget_usd: limits.
+    A point without a plan has a `refusal`; where no point answers what was asked, so has the answer.
+    """
+    limits = _native.WhatifLimits()
+    limits.tokens, limits.samples = tokens, samples
+    limits.deadline_days, limits.budget_usd = deadline_days, budget_usd
+    varied = [(key, [_text(value) for value in values]) for key, values in (vary or {}).items()]
+    return Whatif(*_native.whatif(os.fspath(workload), os.fspath(cluster), _texts(options), varied, limits, jobs,
+                                  progress))
+
+
+def goodput(plan: Plan | PathLike, *, mtbf_device_hours: float, tokens: float | None = None,
+            samples: float | None = None, steps: float | None = None, mtbf_node_hours: float | None = None,
+            checkpoint_bandwidth_bytes_per_s: float | None = None, checkpoint_s: float | None = None,
+            read_s: float | None = None, checkpoint_async: bool = False, snapshot_s: float | None = None,
+            checkpoint_every: int | None = None, detect_s: float = 0, restart_s: float = 0, spares: int = 0,
+            repair_hours: float | None = None, elastic: bool = False, runs: int = 200, seed: int = 1,
+            jobs: int = 0) -> Goodput:
+    """How long a whole run takes on devices that fail.
+
+    tokens, samples or steps: the length of the run, one of them. mtbf_device_hours: mean time between failures of
+    one device that interrupt the job; mtbf_node_hours: of a node besides. checkpoint_every: steps (None: those that
+    lose least). checkpoint_s, read_s, snapshot_s, detect_s, restart_s: seconds. spares: nodes beside the plan's.
+    repair_hours: until a failed node is back. elastic: go on with fewer replicas. runs: whole runs simulated.
+    """
+    request = _native.GoodputRequest(_native_plan(plan))
+    length = _native.TrainingLength()
+    length.tokens, length.samples, length.steps = tokens, samples, steps
+    request.length = length
+    for name, value in (
+            ("mtbf_device_hours", mtbf_device_hours), ("mtbf_node_hours", mtbf_node_hours),
+            ("checkpoint_bandwidth_bytes_per_s", checkpoint_bandwidth_bytes_per_s), ("checkpoint_s", checkpoint_s),
+            ("read_s", read_s), ("checkpoint_async", checkpoint_async), ("snapshot_s", snapshot_s),
+            ("checkpoint_every", checkpoint_every), ("detect_s", detect_s), ("restart_s", restart_s),
+            ("spares", spares), ("repair_hours", repair_hours), ("elastic", elastic), ("runs", runs),
+            ("seed", seed), ("jobs", jobs)):
+        setattr(request, name, value)
+    return Goodput(_native.goodput(request))
+
+
+def validate(plan: Plan | PathLike, *, steps: int = 10, backend: str = "auto", data: PathLike = "", mpi: str = "",
+             against: Sequence[PathLike] = ()) -> Validation:
+    """Predicted beside measured: trains the plan on this machine with the executor, under mpirun, and joins.
+
+    steps: to train. backend: auto, mpi, nccl or cuda-mpi. data: a text (the GPL that every Debian carries).
+    against: files of steps that somebody measured with other software; then nothing is run.
+    """
+    if against:
+        return Validation(_native.against(_native_plan(plan), [os.fspath(file) for file in against]))
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "plan.textproto"
+        _native_plan(plan).save(str(file))
+        fields, forgotten = _native.validate(str(file), steps, backend, os.fspath(data), mpi)
+    if forgotten:
+        warnings.warn(f"{forgotten}: this validation is not remembered", stacklevel=2)
+    return Validation(fields)
+
+
+def calibrate(cluster: PathLike = "", files: Sequence[PathLike] = (), *, runtime: str = "", out: PathLike = "",
+              mpi: str = "") -> Answer:
+    """Without files: measures this machine's cores, memory and links (half a minute), for plans on localhost.
+
+    cluster, files: learns instead what files of measurements say of a cluster (docs/measurements.md).
+    out: where the profile is written ("": where later plans find it).
+    """
+    if not files and cluster:
+        raise UserError("calibrate with a cluster and no files: use `orrery calibrate CLUSTER --out FILE`")
+    if files:
+        return Answer(_native.calibrate_from(os.fspath(cluster), [os.fspath(file) for file in files], runtime,
+                                             os.fspath(out)))
+    return Answer(_native.calibrate(os.fspath(out), mpi))
+
+
+def history() -> Answer:
+    """The validations of this user, oldest first: entries, median_error, latest_median_error."""
+    return Answer(_native.history())
+
+
+def check_device(file: PathLike) -> Answer:
+    """What is implausible or was assumed in a device's or cluster's file, and how sure predictions with it are."""
+    return Answer(_native.check_device(os.fspath(file)))
+
+
+def discover(*, gpus: bool = False, nccl_topology: PathLike = "", nvidia_smi: PathLike = "", device: str = "",
+             port_bytes_per_s: float = 0) -> Answer:
+    """This machine (its cores, or its GPUs), or one by what its tools printed, as a cluster."""
+    request = _native.DiscoverRequest()
+    request.gpus, request.device, request.port_bytes_per_s = gpus, device, port_bytes_per_s
+    request.nccl_topology, request.nvidia_smi = os.fspath(nccl_topology), os.fspath(nvidia_smi)
+    return Answer(_native.discover(request))
