@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "workloads/checks.h"
 #include "workloads/readers/huggingface_structure.h"
+#include "workloads/readers/huggingface_towers.h"
 
 namespace orrery {
 namespace {
@@ -138,6 +139,14 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
   if (!root.is_object())
     throw UserError(file, 1, "is not a JSON object", "expected a Hugging Face config.json");
   Config outer(root, text, 0, file);
+  const auto towers = huggingface_families().find(outer.text("model_type", ""));
+  if (towers != huggingface_families().end() && !towers->second.graph.empty()) {
+    Workload workload;
+    workload.name = name_from(file, outer.text("_name_or_path", ""), towers->first);
+    workload.source = fmt::format("Hugging Face configuration {}", file);
+    read_towers(outer, towers->second, text, file, &workload);
+    return workload;
+  }
   const Json* nested = outer.find("text_config");
   if (nested != nullptr && !nested->is_object())
     outer.fail("text_config", "is no object", "expected the language model's configuration");

@@ -1,5 +1,7 @@
 #include "workloads/readers/huggingface_families.h"
 
+#include <fmt/format.h>
+
 #include "base/embedded.h"
 #include "base/error.h"
 
@@ -17,7 +19,9 @@ std::vector<std::string> texts_of(const Json& list) {
 void merge(const Json& row, Family* family) {
   for (const auto& [key, value] : row.items()) {
     if (key == "like") continue;
-    if (key == "tensors") {
+    if (key == "graph") {
+      family->graph = value.get<std::string>();
+    } else if (key == "tensors") {
       family->tensors = value.get<std::string>();
     } else if (key == "defaults") {
       family->defaults.update(value);
@@ -35,6 +39,8 @@ void merge(const Json& row, Family* family) {
       for (const auto& [name, facts] : value.items()) family->means[name] = texts_of(facts);
     } else if (key == "left_out") {
       for (const auto& [name, why] : value.items()) family->left_out[name] = why.get<std::string>();
+    } else if (key == "notes") {
+      for (std::string& note : texts_of(value)) family->notes.push_back(std::move(note));
     } else {
       ORRERY_CHECK(key == "unexecuted", "families.json has a column that is not known");
       for (std::string& what : texts_of(value)) family->unexecuted.push_back(std::move(what));
@@ -65,6 +71,14 @@ const std::map<std::string, Family, std::less<>>& huggingface_families() {
     return all;
   }();
   return families;
+}
+
+void check_usual(Config& config, const Family& family) {
+  for (const auto& [key, why] : family.left_out) config.use(key);
+  for (const auto& [key, value] : family.usual.items())
+    if (const Json* says = config.find(key); says != nullptr && *says != value)
+      config.fail(key, fmt::format("{:.40}", says->dump(-1, ' ', true, Json::error_handler_t::replace)),
+                  fmt::format("expected {}", value.dump()));
 }
 
 }  // namespace internal

@@ -181,9 +181,9 @@ Activation Structure::activation() {
 }
 
 void Structure::read_width() {
-  t_.layers = config_.in_file("hybrid_override_pattern") || config_.in_file("layers_block_type")
-                  ? number("layers", 0, 1, kMaxLayers)
-                  : required("layers", kMaxLayers);
+  const bool told_by_pattern = !set_text("mixer").empty() && (config_.in_file("hybrid_override_pattern") ||
+                                                              config_.in_file("layers_block_type"));
+  t_.layers = told_by_pattern ? number("layers", 0, 1, kMaxLayers) : required("layers", kMaxLayers);
   t_.hidden = required("hidden", kMaxWidth);
   t_.vocab = required("vocab", kMaxVocab);
   t_.activation = activation();
@@ -306,11 +306,7 @@ void Structure::read_heads_of_encoders() {
 Transformer Structure::read() {
   t_.family = family_.tensors;
   t_.unexecuted = family_.unexecuted;
-  for (const auto& [key, why] : family_.left_out) config_.use(key);
-  for (const auto& [key, value] : family_.usual.items())
-    if (const Json* says = config_.find(key); says != nullptr && *says != value)
-      config_.fail(key, fmt::format("{:.40}", says->dump(-1, ' ', true, Json::error_handler_t::replace)),
-                   fmt::format("expected {}", value.dump()));
+  check_usual(config_, family_);
   read_facts();
   read_width();
   const bool attends = set_text("mixer").empty() || config_.in_file("num_attention_heads");
@@ -325,6 +321,8 @@ Transformer Structure::read() {
   read_experts();
   read_windows();
   read_mixers();
+  if (t_.layers == 0) config_.fail("num_hidden_layers", "missing", "expected a whole number");
+  if (t_.heads == 0) config_.fail("num_attention_heads", "missing", "expected a whole number");
   if (t_.layer_pattern.empty() && !t_.moe && t_.ffn_hidden == 0) required("ffn_hidden", kMaxWidth);
   t_.multi_token_layers = config_.integer("num_nextn_predict_layers", 0, 0, 64);
   if (t_.multi_token_layers == 0) t_.multi_token_pattern.clear();
