@@ -20,7 +20,9 @@ struct Options {
   std::string plan, backend = "auto", data, trace, json;
   std::string vocabulary, checkpoint_folder, init, save;
   std::optional<int> steps, checkpoint_every, restart_from;
-  std::string on_nan;
+  std::string on_nan, eval_data, log;
+  std::optional<int> eval_every, eval_batches, patience;
+  bool progress = false, print_batches = false;
   bool restart = false;
   // As given: the executor reads them.
   std::string learning_rate, base_batch, warmup_steps, rate_schedule, decay_steps, least_rate;
@@ -65,6 +67,16 @@ int run(const Options& options) {
   if (options.restart) arguments.emplace_back("--restart");
   if (options.restart_from) pass("--restart-from", std::to_string(*options.restart_from));
   pass("--on-nan", options.on_nan);
+  pass("--eval-data", options.eval_data);
+  if (options.eval_every) pass("--eval-every", std::to_string(*options.eval_every));
+  if (options.eval_batches) pass("--eval-batches", std::to_string(*options.eval_batches));
+  if (options.patience) pass("--patience", std::to_string(*options.patience));
+  pass("--log", options.log);
+  if (options.print_batches) arguments.emplace_back("--print-batches");
+  if (options.progress) {
+    arguments.emplace_back("--progress");
+    pass("--predicted-step", fmt::format("{}", simulate({plan, {}}).evaluation.step_time_s()));
+  }
   pass("--init", options.init);
   pass("--save", options.save);
   const int ranks = plan.choices.world();
@@ -150,13 +162,15 @@ void add_optimizer_options(Command& command, Options& options) {
 }
 
 void add_data_options(Command& command, Options& options) {
-  command.add(text_option({.key = "data",
-                           .unit = "PATH",
-                           .help = "text to train on, a token a byte; for networks on images CIFAR-10's "
-                                   "binary files or a folder of .ppm "
-                                   "pictures for each class",
-                           .fallback = "the GPL that every Debian carries, synthetic images"},
-                          options.data));
+  command.add(text_option(
+      {.key = "data",
+       .unit = "PATH",
+       .help = "text to train on, a token a byte, or tokens (.bin of Megatron, llm.c or nanoGPT); "
+               "for networks on images CIFAR-10's "
+               "binary files or a folder of .ppm "
+               "pictures for each class",
+       .fallback = "the GPL that every Debian carries, synthetic images"},
+      options.data));
   command.add(text_option({.key = "vocab",
                            .unit = "FOLDER",
                            .help = "folder of a GPT-2 vocabulary, vocab.json and merges.txt",
@@ -204,6 +218,41 @@ void add_checkpoint_options(Command& command, Options& options) {
                           options.save));
 }
 
+void add_watching_options(Command& command, Options& options) {
+  command.add(
+      text_option({.key = "eval_data",
+                   .unit = "PATH",
+                   .help = "held-out text: its loss and perplexity at the end, and every --eval-every steps",
+                   .fallback = "none is evaluated"},
+                  options.eval_data));
+  command.add(count_option(
+      {.key = "eval_every", .unit = "N", .help = "steps between evaluations", .fallback = "at the end alone"},
+      options.eval_every, {1, kMostSteps}));
+  command.add(count_option(
+      {.key = "eval_batches", .unit = "N", .help = "batches of an evaluation", .fallback = "all of the text"},
+      options.eval_batches, {1, kMostSteps}));
+  command.add(count_option({.key = "patience",
+                            .unit = "N",
+                            .help = "end after so many evaluations without a new least loss",
+                            .fallback = "never"},
+                           options.patience, {1, kMostSteps}));
+  command.add(
+      text_option({.key = "log",
+                   .unit = "FILE",
+                   .help = "write a JSON object for each step, evaluation and checkpoint, a line each",
+                   .fallback = "none written"},
+                  options.log));
+  command.add(switch_option({.key = "progress",
+                             .help = "say on stderr every two seconds how far it is, and the pace beside the "
+                                     "predicted one"},
+                            options.progress));
+  command.add(
+      switch_option({.key = "print_batches",
+                     .help = "print where each sample of each step begins in the data, a JSON object a step, "
+                             "and train nothing"},
+                    options.print_batches));
+}
+
 }  // namespace
 
 Command run_command() {
@@ -219,6 +268,7 @@ Command run_command() {
   add_optimizer_options(command, *options);
   add_data_options(command, *options);
   add_checkpoint_options(command, *options);
+  add_watching_options(command, *options);
   command.add(text_option(
       {.key = "trace", .unit = "FILE", .help = "write a Chrome/Perfetto trace", .fallback = "none written"},
       options->trace));

@@ -180,6 +180,18 @@ int main(int argc, char** argv) {
           "--on-nan", [&training](const std::string& what) { training.skip_not_finite = what == "skip"; },
           "What a loss that is not finite does: stop, or skip the update")
       ->check(CLI::IsMember({"stop", "skip"}));
+  run_verb->add_option("--eval-data", training.eval_data, "Held-out text");
+  run_verb->add_option("--eval-every", training.eval_every, "Evaluate after so many steps")
+      ->check(CLI::NonNegativeNumber);
+  run_verb->add_option("--eval-batches", training.eval_batches, "Of the held-out text")
+      ->check(CLI::NonNegativeNumber);
+  run_verb
+      ->add_option("--patience", training.patience, "End after so many evaluations without a new least loss")
+      ->check(CLI::NonNegativeNumber);
+  run_verb->add_option("--log", training.log, "A line of JSON for each step");
+  run_verb->add_flag("--progress", training.progress, "A line on stderr now and then");
+  run_verb->add_option("--predicted-step", training.predicted_step_s, "Seconds, for --progress");
+  run_verb->add_flag("--print-batches", training.print_batches, "Print what each step trains on, and end");
   run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
   run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
   run_verb->add_option("--timeline", training.timeline,

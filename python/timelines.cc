@@ -64,7 +64,7 @@ py::dict columns_of(const Simulated& simulated) {
     start_s.push_back(event.start_s);
     end_s.push_back(event.end_s);
     flops.push_back(of.flops);
-    double moved = of.bytes;
+    double moved = of.op == Op::exchange ? 0 : of.bytes;
     for (const Transfer& transfer : of.transfers) moved += transfer.bytes;
     bytes.push_back(moved);
     kind.push_back(kinds.number(kind_of(of)));

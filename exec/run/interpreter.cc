@@ -186,6 +186,15 @@ void Interpreter::run_step(std::int64_t step) {
   double polled_s = 0;
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
+    if (evaluating_ && forward_[i] == 0) {
+      // What it waits for uses memory that others are given from here on.
+      if (!communicates(instruction)) {
+        for (const std::uint32_t other : instruction.after) wait_for(other);
+        values_.expire(i + 1 < begins_.size() ? begins_[i + 1] : values_.position());
+      }
+      done_[i] = 1;
+      continue;
+    }
     if (communicates(instruction)) {
       queues_[static_cast<std::size_t>(instruction.stream)].waiting.push_back(static_cast<std::uint32_t>(i));
       progress();
@@ -212,7 +221,7 @@ void Interpreter::run_step(std::int64_t step) {
   if (servers_) servers_->ask();  // what is next is known by the time that the parameters are here
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) wait_for(static_cast<std::uint32_t>(i));
   values_.expire(values_.position() + 1);
-  statistics_.set_batches(statistics_.batches() + micro_batches_);
+  if (!evaluating_) statistics_.set_batches(statistics_.batches() + micro_batches_);
   device_.copy_to_host(&loss_sum_, batch_.loss, sizeof(loss_sum_));
   recorder_.step_ends();
   // Every tensor rank computes the same loss, but where they share samples.

@@ -53,6 +53,11 @@ class Interpreter {
   // One training step; `step` counts from 0. Returns when everything of the step has ended on this rank.
   void run_step(std::int64_t step);
 
+  // The forward passes of one batch of held-out text, with the weights as they are: nothing is updated, sent
+  // back or counted. The sum of its losses, as loss_sum() of a step. Not with asynchronous servers, one
+  // process for all devices, or networks on images (whose norms would want their running statistics).
+  double evaluate(const TextData& held_out, std::int64_t batch);
+
   // With asynchronous servers, instead: one batch, of one replica; `batch` counts them over all steps.
   void run_batch(std::int64_t batch);
   AsynchronousServers& servers() { return *servers_; }
@@ -172,6 +177,9 @@ class Interpreter {
   std::vector<Slice> replicated_slices() const;
   double owned_gradient_squares() const;
 
+  // Which instructions the loss depends on.
+  std::vector<char> forward_instructions() const;
+
   bool progress();  // true when something ended
   void wait_for(std::uint32_t instruction);
 
@@ -219,6 +227,8 @@ class Interpreter {
 
   // Of the step under way.
   std::int64_t step_ = 0;
+  std::vector<char> forward_;  // instructions that an evaluation runs; empty: not asked for yet
+  bool evaluating_ = false;
   double loss_sum_ = 0;
   std::vector<char> done_;
   struct Queue {

@@ -159,6 +159,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   struct Part {
     Values::Id value = -1;
     Values::Id added = -1;  // to it, before it is sent
+    bool back = false;      // a gradient
     MessageSpec message;
   };
   std::vector<Part> parts;
@@ -170,6 +171,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
                 transfer.bytes);
     const Key key{transfer.tensor.kind, transfer.tensor.index, transfer.tensor.micro_batch, form};
     Part part;
+    part.back = key.kind == TensorKind::activation_gradient;
     const Key stream = math_->stream_gradient(transfer.tensor.index, transfer.tensor.micro_batch);
     if (transfer.send && key.kind == TensorKind::activation_gradient && values_.has(stream)) {
       part.value = values_.change(key);
@@ -187,6 +189,7 @@ void Interpreter::compile_exchange(const Instruction& instruction, Compiled& com
   compiled.start = [this, parts, &world = world_of(instruction)] {
     std::vector<MessageSpec> messages;
     for (const Part& part : parts) {
+      if (evaluating_ && part.back) continue;
       if (part.added >= 0)
         device_.add(values_.floats(part.value), values_.floats(part.added),
                     part.message.bytes / sizeof(float));

@@ -137,6 +137,11 @@ void RankRun::note(std::int64_t step) {
   kept_.keep(intervals);
 }
 
+void RankRun::end_at(std::int64_t step) {
+  loss_.resize(static_cast<std::size_t>(step - first_step_));
+  begins_s_.resize(loss_.size());
+}
+
 RankNotes RankRun::notes(const RankReport& report) const {
   RankNotes notes{report, loss_, begins_s_, ends_s_, {}};
   auto step = static_cast<std::int32_t>(kept_.first());

@@ -52,11 +52,16 @@ class RankRun {
   // same, and after an asynchronous worker's batch whose loss was none.
   void train(std::int64_t begin, std::int64_t end);
 
+  // Of this rank's samples, by step from the first one.
+  const std::vector<double>& losses() const { return loss_; }
+  double rate_of(std::int64_t step) const;
+  // Nothing is trained from this step on.
+  void end_at(std::int64_t step);
+
   RankNotes notes(const RankReport& report) const;
 
  private:
   void train_with_servers(std::int64_t begin, std::int64_t end);
-  double rate_of(std::int64_t step) const;
   void note(std::int64_t step);
   [[noreturn]] void not_finite(std::int64_t step) const;
 

@@ -12,9 +12,11 @@
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
 #include "exec/data/image_data.h"
+#include "exec/run/evaluation.h"
 #include "exec/run/interpreter.h"
 #include "exec/run/probe.h"
 #include "exec/run/process_memory.h"
+#include "exec/run/progress.h"
 #include "exec/run/rank_run.h"
 #include "exec/run/report.h"
 #include "exec/run/run_report.h"
@@ -32,8 +34,12 @@ namespace {
 
 TextData text_of(const Plan& plan, const TrainingOptions& options) {
   const Training& training = plan.job->training;
-  return {options.data.empty() ? kDefaultText : options.data, training.seq_len, training.seed,
-          training.global_batch, options.vocabulary};
+  return {options.data.empty() ? kDefaultText : options.data,
+          training.seq_len,
+          training.seed,
+          training.global_batch,
+          options.vocabulary,
+          plan.job->workload.transformer->vocab};
 }
 
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
@@ -84,11 +90,33 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
   }
   const TextData data = text_of(plan, options);
   const Transformer& model = *workload.transformer;
-  if (data.largest_token() + (model.mlm_head ? 1 : 0) >= model.vocab)
+  const std::optional<std::int32_t> largest = data.largest_token();
+  if (!largest && model.mlm_head)
+    throw UserError(options.data, 0, "is a file of tokens, which does not say the mask's",
+                    "a text, with its `vocab`");
+  if (largest && *largest + (model.mlm_head ? 1 : 0) >= model.vocab)
     throw UserError(options.vocabulary + "/vocab.json", 0,
-                    fmt::format("has token {}{} and the model a vocabulary of {}", data.largest_token(),
+                    fmt::format("has token {}{} and the model a vocabulary of {}", *largest,
                                 model.mlm_head ? " and the mask comes after it" : "", model.vocab),
                     "the model's own vocabulary");
+}
+
+// Where something is due next beside training.
+std::int64_t next_stop(const TrainingOptions& options, std::int64_t step) {
+  std::int64_t next = options.steps;
+  for (const std::int64_t every : {options.checkpoint_every, options.eval_every})
+    if (every > 0) next = std::min(next, (step / every + 1) * every);
+  return next;
+}
+
+// What each step trains on, so that anyone can do the same elsewhere: a line of JSON a step.
+void print_batches(const Plan& plan, const TextData& text, std::int64_t steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    Json begins = Json::array();
+    for (std::int64_t sample = 0; sample < plan.job->training.global_batch; ++sample)
+      begins.push_back(text.begin_of(step, sample));
+    fmt::print("{}\n", Json{{"step", step + 1}, {"samples_begin", begins}}.dump());
+  }
 }
 
 // What `train` does once its interpreter is made.
@@ -114,27 +142,32 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   note_pace();
   LearningRate rate = options.learning_rate;
   rate.steps = options.steps;
+  Evaluations evaluations(plan, options, control);
   RankRun run(plan, interpreter, rate, mine.first_step, options.steps, clock_offset(control));
   control.barrier();
   mine.begin_s = run.now_s();
-  for (std::int64_t step = mine.first_step; step < options.steps;) {
-    const std::int64_t every = options.checkpoint_every;
+  Progress progress(plan, options, mine.first_step, control);
+  std::int64_t step = mine.first_step;
+  while (step < options.steps && !evaluations.patience_is_over()) {
     // Asynchronous workers have no steps to measure between.
-    const bool step_by_step = reference && !plan.choices.asynchronous();
-    const std::int64_t stretch = step_by_step ? 1 : every > 0 ? every - step % every : options.steps;
-    const std::int64_t until = std::min(options.steps, step + stretch);
+    const bool step_by_step = (reference || progress.wanted()) && !plan.choices.asynchronous();
+    const std::int64_t until = step_by_step ? step + 1 : next_stop(options, step);
     run.train(step, until);
     note_pace();
     step = until;
-    if (every == 0 || step % every != 0) continue;
+    if (progress.wanted()) progress.trained(run, step);
+    if (evaluations.due(step)) progress.evaluated(step, evaluations.evaluate(interpreter, step));
+    if (options.checkpoint_every == 0 || step % options.checkpoint_every != 0) continue;
     save_checkpoint(options.checkpoint_folder, {step, interpreter.updates(), interpreter.scaler()}, plan,
                     kept, device, control);
+    progress.checkpointed(step);
   }
+  if (step < options.steps) run.end_at(step);
   if (!options.save.empty())
     save_weights(options.save, plan, parameters, interpreter.statistics(), device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
-  mine.skipped_steps = plan.choices.asynchronous() ? 0 : options.steps - interpreter.updates();
+  mine.skipped_steps = plan.choices.asynchronous() ? 0 : step - interpreter.updates();
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
   const auto digest = digest_parameters(plan, interpreter.parameters(), device, control);
@@ -150,10 +183,29 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
   Json json = report(plan, merged, programs, digest,
                      {options.backend, options.library, device.name(), data_description(plan, options)});
+  if (evaluations.wanted()) json["evaluations"] = evaluations.report();
+  if (step < options.steps) json["stopped_after"] = step;
   if (reference) json["machine_pace"] = pace_report(step_times(merged), paces);
   if (!options.timeline.empty()) write_file_atomically(options.timeline, serialized(merged.timeline));
   if (!options.trace.empty()) write_file_atomically(options.trace, chrome_trace(programs, merged.timeline));
   if (deliver(json, options.json)) print_summary(json);
+}
+
+void check_evaluation(const Plan& plan, const TrainingOptions& options) {
+  if (options.eval_data.empty()) {
+    if (options.eval_every > 0 || options.eval_batches > 0 || options.patience > 0)
+      throw UserError("`eval_every`, `eval_batches` and `patience` have no text", "`eval_data` FILE");
+  } else if (!plan.job->workload.transformer) {
+    throw UserError("`eval_data`: " + plan.job->workload.name + " reads images, of which none are evaluated",
+                    "a language model");
+  } else if (plan.choices.asynchronous() || plan.choices.sync == Sync::single_process) {
+    throw UserError(fmt::format("`eval_data` with `sync` {}", name_of(plan.choices.sync)),
+                    "all-reduce or parameter-server");
+  } else if (options.patience > 0 && options.eval_every == 0) {
+    throw UserError("`patience` without evaluations on the way", "`eval_every` STEPS");
+  }
+  if (options.print_batches && !plan.job->workload.transformer)
+    throw UserError("`print_batches`: " + plan.job->workload.name + " reads images", "a language model");
 }
 
 }  // namespace
@@ -180,6 +232,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
                     "a plan of one whose profile says clip_gradients: true");
   if (options.skip_not_finite && plan.choices.asynchronous())
     throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
+  check_evaluation(plan, options);
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
   check_data(plan, options);
@@ -191,6 +244,10 @@ void train(const Plan& plan, Device& device, Communicator& world, Communicator& 
   if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
     fmt::print(stderr, "{}the configuration asks for dropout {}; none is applied\n", kNote,
                plan.job->workload.transformer->dropout);
+  if (options.print_batches) {
+    if (control.rank() == 0) print_batches(plan, text_of(plan, options), options.steps);
+    return;
+  }
   RankReport mine;
   mine.context_bytes = resident_bytes();
   const Program program = lower(plan, world.rank());

@@ -34,9 +34,18 @@ struct TrainingOptions {
   bool restart = false;               // from the newest whole checkpoint in the folder, where there is one
   std::int64_t restart_from = -1;     // from the one after so many steps, and no other; -1: not asked for
   bool skip_not_finite =
-      false;          // updates by gradients that are not finite; else a loss that is not ends the run
-  std::string init;   // safetensors to start from; empty: seeded
-  std::string save;   // safetensors to write at the end; empty: none
+      false;  // updates by gradients that are not finite; else a loss that is not ends the run
+  // Evaluation on held-out text: after every so many steps (0: after the last alone) and at the end.
+  std::string eval_data;
+  std::int64_t eval_every = 0;
+  std::int64_t eval_batches = 0;  // of the global batch's size, from the beginning; 0: all that the text has
+  std::int64_t patience = 0;      // ends after so many evaluations without a new least loss; 0: never
+  std::string log;                // a line of JSON a step (exec/run/progress.h); empty: none
+  bool progress = false;          // a line on stderr now and then
+  double predicted_step_s = 0;    // for it; 0: unknown
+  bool print_batches = false;     // which samples each step trains on, instead of training
+  std::string init;               // safetensors to start from; empty: seeded
+  std::string save;               // safetensors to write at the end; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
   // Of an error on this rank, while what other ranks read from it or write to it is still there; to end the
   // job. Where it returns, or is not set, the error goes on.

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Watching a run: held-out text, a log, early stop, files of tokens, which samples a step trains on."""
+import json
+import math
+import os
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from checkpoint_test import GPT2, TrainingCase
+
+LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64}
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+        "vocab_size": 260, "max_position_embeddings": 64, "architectures": ["BertForMaskedLM"]}
+STILL = ["--learning-rate", "1e-30"]  # weights stay what they are
+
+
+class Watching(TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.text = self.folder / "text"
+        self.text.write_text("It is a truth universally acknowledged, that a single man in possession of a good fortune, "
+                             "must be in want of a wife. " * 40)
+
+    def evaluated(self, plan, steps, *options):
+        return self.train(plan, steps, "--data", self.text, "--eval-data", self.text, *options)["evaluations"]
+
+    def test_the_held_out_loss_is_the_training_loss_of_the_same_weights_whatever_the_plan(self):
+        plans = [("one", GPT2, ["--gpus", "1"]), ("dp2", GPT2, ["--gpus", "2", "--dp", "2", "--zero", "0"]),
+                 ("zero3", GPT2, ["--gpus", "2", "--dp", "2", "--zero", "3"]),
+                 ("tp2", LLAMA, ["--gpus", "2", "--tp", "2", "--sequence-parallel", "on"]),
+                 ("pp2", LLAMA, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "1f1b"]),
+                 ("v2", LLAMA, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "interleaved",
+                                "--interleave", "2"]),
+                 ("zb", LLAMA, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "zero-bubble"]),
+                 ("cp2", LLAMA, ["--gpus", "2", "--cp", "2", "--recompute", "full"]),
+                 ("ep2", MIXTRAL, ["--gpus", "2", "--dp", "2", "--ep", "2"]), ("bert", BERT, ["--gpus", "2", "--tp", "2"]),
+                 ("servers", GPT2, ["--gpus", "2", "--dp", "2", "--sync", "parameter-server", "--servers", "1"]),
+                 ("int8", GPT2, ["--gpus", "2", "--dp", "2", "--grad-compression", "int8"])]
+        for name, model, options in plans:
+            with self.subTest(name):
+                plan = self.plan(name, *options, model=model)
+                run = self.train(plan, 3, "--data", self.text, "--eval-data", self.text, "--eval-batches", 3, *STILL)
+                self.assert_close([run["evaluations"][0]["loss"]], [sum(run["loss"]) / 3], 2e-6)
+                # And it changes nothing of what is trained.
+                watched = self.train(plan, 4, "--data", self.text, "--eval-data", self.text, "--eval-every", 1)
+                alone = self.train(plan, 4, "--data", self.text)
+                self.assertEqual(watched["loss"], alone["loss"])
+                self.assertEqual(watched["parameters_digest"], alone["parameters_digest"])
+                self.assertEqual([each["step"] for each in watched["evaluations"]], [1, 2, 3, 4])
+                self.assertLess(watched["evaluations"][-1]["loss"], watched["evaluations"][0]["loss"])
+                for each in watched["evaluations"]:
+                    self.assertAlmostEqual(each["perplexity"], math.exp(each["loss"]), places=6)
+
+    def test_patience_ends_a_run_that_learns_nothing(self):
+        plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
+        run = self.train(plan, 50, "--eval-data", self.text, "--eval-every", 2, "--patience", 3, *STILL)
+        self.assertEqual(run["stopped_after"], 8)
+        self.assertEqual(len(run["loss"]), 8)
+        self.assertEqual(len(run["evaluations"]), 4)
+        self.assertNotIn("stopped_after", self.train(plan, 6, "--eval-data", self.text, "--eval-every", 2, "--patience", 3))
+        for options in (["--patience", 2], ["--eval-every", 2], ["--eval-data", self.text, "--patience", 2],
+                        ["--eval-data", self.folder / "none"]):
+            self.train(plan, 2, *options, code=2)
+        short = self.folder / "short"
+        short.write_text("too short for a batch")
+        self.assertIn("a batch", self.train(plan, 2, "--eval-data", short, code=2))
+
+    def test_the_log_has_a_line_for_each_step_evaluation_and_checkpoint(self):
+        plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
+        log = self.folder / "log"
+        options = ["--log", log, "--eval-data", self.text, "--eval-every", 3, "--checkpoint-dir", self.folder / "kept",
+                   "--checkpoint-every", 2]
+        first = self.train(plan, 4, *options)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual([(line["step"], next(key for key in line if key in ("loss", "evaluation_loss", "checkpoint")))
+                          for line in lines], [(1, "loss"), (2, "loss"), (2, "checkpoint"), (3, "loss"),
+                                               (3, "evaluation_loss"), (4, "loss"), (4, "evaluation_loss"), (4, "checkpoint")])
+        self.assert_close([line["loss"] for line in lines if "loss" in line], first["loss"], 1e-12)
+        for line in lines:
+            self.assertGreater(line["elapsed_s"], 0)
+            if "loss" in line:
+                self.assertAlmostEqual(line["tokens_per_s"] * line["step_s"], 8 * 16, places=6)
+        rest = self.train(plan, 6, *options, "--restart")
+        again = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual(again[:len(lines)], lines)
+        self.assert_close([line["loss"] for line in again[len(lines):] if "loss" in line], rest["loss"], 1e-12)
+        self.assertIn("cannot be written", self.train(plan, 2, "--log", "/nonexistent/log", code=2))
+
+    def test_progress_is_said_beside_what_was_predicted(self):
+        plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
+        said = self.orrery("run", plan, "--steps", 5, "--progress")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stderr, r"orrery: NOTE: step 5 of 5: loss \d+\.\d+, .* tokens/s, .* left; .* a step, .* predicted")
+
+    def test_tokens_of_megatron_llm_c_and_nanogpt_are_the_text_that_they_stand_for(self):
+        plan = self.plan("one", "--gpus", "1")
+        whole = self.train(plan, 3, "--data", self.text)["loss"]
+        tokens = self.text.read_bytes()
+        nano = self.folder / "nano.bin"
+        nano.write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+        llm = self.folder / "llm.bin"
+        llm.write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}H", *tokens))
+        wide = self.folder / "wide.bin"
+        wide.write_bytes(struct.pack("<256i", 20240801, 7, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}I", *tokens))
+        files = [nano, llm, wide]
+        for code, letter in ((1, "B"), (3, "h"), (4, "i"), (5, "q"), (8, "H")):
+            data = self.folder / f"megatron{code}.bin"
+            data.write_bytes(struct.pack(f"<{len(tokens)}{letter}", *tokens))
+            # Two documents: lengths, places, and which sequences belong to which document.
+            sizes, item = [1000, len(tokens) - 1000], struct.calcsize(letter)
+            data.with_suffix(".idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, 2, 3) + struct.pack(
+                "<2i", *sizes) + struct.pack("<2q", 0, 1000 * item) + struct.pack("<3q", 0, 1, 2))
+            files.append(data)
+        for file in files:
+            with self.subTest(file.name):
+                self.assertEqual(self.train(plan, 3, "--data", file)["loss"], whole)
+        nano.write_bytes(nano.read_bytes() + b"\xff\xff" * 600)
+        self.assertIn("the model has 259", self.train(plan, 99, "--data", nano, code=2))
+        for name, content, what in (("odd.bin", b"abc", "inside a token"), ("cut.bin", llm.read_bytes()[:-2], "its header says"),
+                                    ("none.bin", b"", "at least 17")):
+            (self.folder / name).write_bytes(content)
+            self.assertIn(what, self.train(plan, 1, "--data", self.folder / name, code=2))
+        megatron = self.folder / "megatron4.bin"
+        megatron.with_suffix(".idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 6, 2, 3))
+        self.assertIn("type 6", self.train(plan, 1, "--data", megatron, code=2))
+        megatron.with_suffix(".idx").write_bytes(b"no")
+        self.assertIn("index", self.train(plan, 1, "--data", megatron, code=2))
+
+    def test_the_order_of_batches_can_be_printed(self):
+        plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
+        done = self.done("run", plan, "--data", self.text, "--steps", 100, "--print-batches")
+        steps = [json.loads(line) for line in done.splitlines()]
+        self.assertEqual([step["step"] for step in steps], list(range(1, 101)))
+        begins = [begin for step in steps for begin in step["samples_begin"]]
+        sequences = (len(self.text.read_bytes()) - 1) // 16
+        self.assertEqual(sorted(begins[:sequences]), [16 * i for i in range(sequences)])
+        self.assertNotEqual(begins[:100], begins[sequences:sequences + 100])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
