@@ -104,7 +104,8 @@ void note_how_it_was_read(const Config& config, std::string_view type, Workload*
   workload->notes.push_back(
       fmt::format("model_type '{}' is not known; all of its fields are ({}). Read as a decoder of Llama's "
                   "kind with these: RMS "
-                  "norms before attention and MLP, a gated MLP, rotary positions.",
+                  "norms before attention and MLP, a gated MLP, rotary positions; embeddings tied unless it "
+                  "says otherwise.",
                   type, fmt::join(config.read(), " ")));
 }
 

@@ -72,7 +72,14 @@ void Structure::read_windows() {
     t_.sliding_window /= 2;
     if (t_.sliding_window == 0) t_.attention_pattern.clear();
   }
-  if (family_.set.contains("chunked")) read_chunks();
+  if (family_.set.contains("chunked")) {
+    read_chunks();
+  } else {
+    bool some = false;  // layers without positions: of no other shape
+    for (const char* key : {"no_rope_layers", "no_rope_layer_interval"})
+      some = config_.find(key) != nullptr || some;
+    if (some) t_.unexecuted.emplace_back("no_rope_layers");
+  }
   if (set_text("mixer").empty()) {
     read_layer_types();
     if (const Json* list = config_.find("attn_type_list"); list != nullptr)
@@ -133,7 +140,11 @@ StateSpaceShape Structure::mamba1() {
   };
   StateSpaceShape s;
   s.kind = StateSpaceKind::mamba1;
-  const auto inner = std::int64_t{config_.integer(key("mamba_expand", "expand"), 2, 1, 1024)} * t_.hidden;
+  // Of a model of these layers alone intermediate_size is their width, whatever `expand` says.
+  const bool said_width = !config_.has("mamba_expand") && config_.find("intermediate_size") != nullptr;
+  const std::int64_t expanded =
+      std::int64_t{config_.integer(key("mamba_expand", "expand"), 2, 1, 1024)} * t_.hidden;
+  const std::int64_t inner = said_width ? config_.required("intermediate_size", kMaxWidth) : expanded;
   if (inner > kMaxHeads)
     config_.fail(key("mamba_expand", "expand"), fmt::format("makes {} channels", inner), "expected fewer");
   s.heads = static_cast<int>(inner);

@@ -46,6 +46,7 @@ const std::map<std::string_view, Names>& dimension_keys() {
 const std::map<std::string_view, Names>& facts_by_key() {
   static const std::map<std::string_view, Names> facts = {
       {"attention_bias", {"qkv_bias", "proj_bias"}},
+      {"attention_out_bias", {"proj_bias"}},
       {"mlp_bias", {"mlp_bias"}},
       {"bias", {"qkv_bias", "linear_bias"}},
       {"use_bias", {"qkv_bias", "linear_bias"}},

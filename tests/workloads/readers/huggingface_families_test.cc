@@ -67,12 +67,36 @@ TEST_CASE("families: dense decoders have the parameters that their dimensions ad
                               24 * (attention(2048, 32, 32, 64) + 3 * 2048 + gated(2048, 5632) + 4 * 2048)},
       // one layer norm a layer, without bias
       {"command-r", 256000LL * 8192 + 8192 + 40 * (attention(8192, 64, 64, 128) + gated(8192, 22528) + 8192)},
+      {"smollm3-3b",
+       128256 * 2048 + 2048 + 36 * (attention(2048, 16, 4, 128) + gated(2048, 11008) + 2 * 2048)},
+      // heads wider than the hidden size; biases of queries, keys and values alone
+      {"seed-oss-36b",
+       2LL * 155136 * 5120 + 5120 +
+           64 * (attention(5120, 80, 8, 128) + 10240 + 2 * 1024 + gated(5120, 27648) + 2 * 5120)},
+      {"ernie-4.5-0.3b",
+       103424 * 1024 + 1024 + 18 * (attention(1024, 16, 2, 128) + gated(1024, 3072) + 2 * 1024)},
+      {"glm-4-9b", 2 * 151552 * 4096 + 4096 +
+                       40 * (attention(4096, 32, 2, 128) + 4096 + 2 * 256 + gated(4096, 13696) + 2 * 4096)},
+      {"internlm2-7b",
+       2 * 92544 * 4096 + 4096 + 32 * (attention(4096, 32, 8, 128) + gated(4096, 14336) + 2 * 4096)},
+      // layer norms, a plain MLP without biases
+      {"minitron-4b",
+       2 * 256000 * 3072 + 2 * 3072 + 32 * (attention(3072, 24, 8, 128) + 2 * 3072 * 9216 + 4 * 3072)},
+      // one key and value head, learned positions
+      {"starcoderbase-1b", (49152 + 8192) * 2048 + 2 * 2048 +
+                               24 * (attention(2048, 16, 1, 128) + 2 * 2048 + 2 * 128 + 2 * 2048 * 8192 +
+                                     8192 + 2048 + 4 * 2048)},
+      // attention without biases beside an MLP with them, one norm, a bias of the head
+      {"gpt-j-6b", 2 * 50400 * 4096 + 50400 + 2 * 4096 +
+                       28 * (attention(4096, 16, 16, 256) + 2 * 4096 * 16384 + 16384 + 4096 + 2 * 4096)},
       {"command-r7b", 256000 * 4096 + 4096 + 32 * (attention(4096, 32, 8, 128) + gated(4096, 14336) + 4096)},
   };
   for (const auto& [name, parameters] : models) {
     INFO(name);
     const Workload workload = load(name);
     CHECK(workload.parameters() == parameters);
+    // Of images beside the language model.
+    CHECK(workload.ignored_keys.empty() == (std::string(name) != "gemma-3-4b"));
     CHECK(workload.notes.empty());
   }
 }
@@ -85,6 +109,12 @@ TEST_CASE("families: mixtures of experts have the parameters that their dimensio
   const Count indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64;
   const Count llama4_layer = attention(5120, 40, 8, 128) + 2 * 5120;
   const Known models[] = {
+      {"olmoe-1b-7b",
+       2 * 50304 * 2048 + 2048 +
+           16 * (attention(2048, 16, 16, 128) + 4 * 2048 + 64 * 2048 + 64 * gated(2048, 1024))},
+      {"granite-3.1-1b-a400m",
+       49155 * 1024 + 1024 +
+           24 * (attention(1024, 16, 8, 64) + 2 * 1024 + 32 * 1024 + 32 * gated(1024, 512))},
       // biases of queries, keys, values, output, router and experts; a sink a head
       {"gpt-oss-20b", 2 * 201088 * 2880 + 2880 +
                           24 * (attention(2880, 64, 8, 64) + 4096 + 2 * 512 + 2880 + 64 + 2 * 2880 +
@@ -135,6 +165,9 @@ TEST_CASE("families: hybrids and state spaces have the parameters that their dim
       {"jamba-v0.1", 2 * 65536 * 4096 + 4096 + 28 * jamba + 4 * attention(4096, 32, 8, 128) +
                          16 * gated(4096, 14336) + 16 * (16 * 4096 + 16 * gated(4096, 14336)) +
                          32 * 2 * 4096},
+      {"falcon-mamba-7b", 2 * 65024 * 4096 + 4096 +
+                              64LL * (4096 * 16384 + 8192 * 5 + 8192 * (256 + 32) + 256 * 8192 + 8192 +
+                                      8192 * 16 + 8192 + 8192 * 4096 + 4096)},
       {"mamba-130m", 50280 * 768 + 768 + 24 * (mamba + 768)},
       {"mamba2-130m", 50288 * 768 + 768 + 24 * (mamba2 + 768)},
   };
@@ -156,6 +189,8 @@ TEST_CASE("families: encoders have the parameters that their dimensions add up t
   const Workload roberta = load("roberta-base");
   CHECK(roberta.parameters() == (50265 + 514 + 1) * 768 + 2 * 768 + 12 * bert + 768 * 769 + 2 * 768 + 50265);
   CHECK(roberta.default_seq_len == 512);
+  CHECK(load("distilbert-base-uncased").parameters() ==
+        (30522 + 512) * 768 + 2 * 768 + 6 * bert + 768 * 769 + 2 * 768 + 30522);
 }
 
 double flops_of(const Workload& workload, OperatorKind kind, int seq_len) {
