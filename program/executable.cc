@@ -67,6 +67,10 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.mla) return "it has latent attention";
   if (t.pooler) return "it predicts the next sentence, too";
   if (t.bidirectional && !t.mlm_head) return "it sees the tokens that it would predict";
+  if (t.branch_norms) return "what attention and MLP put out is normalised";
+  if (t.first_norm_absent || t.embedding_norm || t.unbiased_norm || t.unbiased_transform)
+    return "its norms are not where, or not what, the executor has them";
+  if (t.attention_gate || t.attention_sinks) return "its attention has a gate or sinks";
   if (t.parallel_residual) return "attention and MLP are parallel branches";
   if (t.qk_norm && t.norm != NormKind::rms_norm) return "queries and keys are normalised, not by RMS norms";
   if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
