@@ -88,6 +88,7 @@ int run(const Options& options) {
   Question question = question_of(options.request);
   say_what_is_ignored(question.ignored);
   const auto& job = question.job;
+  say_notes(job->workload);
   planner::SearchOptions search = question.search;
   search.jobs = options.jobs;
   search.pareto = options.pareto;

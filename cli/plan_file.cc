@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/note.h"
 #include "cli/output.h"
 
 namespace orrery::cli {
@@ -16,6 +17,10 @@ namespace orrery::cli {
 void say_what_is_ignored(const std::vector<std::string>& ignored) {
   if (!ignored.empty())
     fmt::print(stderr, "orrery: ignored, for it says nothing of the plan: {}\n", fmt::join(ignored, " "));
+}
+
+void say_notes(const Workload& workload) {
+  for (const std::string& note : workload.notes) fmt::print(stderr, "{}{}\n", kNote, note);
 }
 
 std::string in_flags(std::string_view text) {

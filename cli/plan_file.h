@@ -11,6 +11,9 @@ namespace orrery::cli {
 // On stderr, what of other systems' settings was not read, if anything.
 void say_what_is_ignored(const std::vector<std::string>& ignored);
 
+// On stderr, how a workload's file was read where it did not say.
+void say_notes(const Workload& workload);
+
 // Processes of a verb's `jobs`, at most.
 constexpr int kMostJobs = 1024;
 

@@ -42,6 +42,7 @@ int run(const Options& options) {
   if (options.deadline_days) limits.deadline_s = *options.deadline_days * kSecondsPerDay;
   limits.budget_usd = options.budget_usd;
   say_what_is_ignored(all.ignored);
+  if (!all.points.empty()) say_notes(all.points.front().job->workload);
   check_writable(options.out);  // before minutes of planning
   check_writable(options.output.file());
   show_progress("planning", 0, static_cast<int>(all.points.size()));

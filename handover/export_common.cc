@@ -38,6 +38,30 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
   throw InternalError("unknown export target");
 }
 
+namespace {
+
+std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
+  std::vector<std::string> parts;
+  const auto part = [&](bool has, const char* what) {
+    if (has) parts.emplace_back(what);
+  };
+  part(!t.layer_pattern.empty(), "layers of several kinds");
+  part(!t.attention_pattern.empty(), "attention of several kinds");
+  part(t.branch_norms, "norms of what attention and MLP put out");
+  part(t.no_input_norms || t.first_norm_absent || t.embedding_norm, "norms in other places");
+  part(t.parallel_residual, "attention beside the MLP");
+  part(t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights), "norms over all queries and keys");
+  part(t.attention_gate, "a gate behind attention");
+  part(t.attention_sinks, "attention sinks");
+  part(t.mla && t.mla->index_heads > 0, "sparse attention");
+  part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias), "experts with biases");
+  part(t.moe && t.moe->shared_gate, "a gate of the shared expert");
+  for (const std::string& what : t.unexecuted) parts.push_back(what);
+  return parts;
+}
+
+}  // namespace
+
 int ranks_per_node(const Plan& plan) {
   return std::min(plan.job->cluster.groups.front().node.devices, plan.choices.world());
 }
@@ -57,6 +81,9 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
       c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len);
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
+  if (transformer)
+    for (const std::string& part : parts_beyond_dimensions(*transformer))
+      text += "# NOTE: the model has " + part + ", which your script must build\n";
   if (transformer && transformer->fine_tuning.any())
     text += fmt::format(
         "# NOTE: the plan is for {}; this launches training of all weights until your script "

@@ -28,6 +28,14 @@ class Flags {
   std::vector<std::string> lines_;
 };
 
+// "[0,1,0,1]": one a layer that has experts.
+std::string layers_with_experts(const Transformer& m) {
+  std::string list = "[";
+  for (int layer = 0; layer < m.layers; ++layer)
+    list += fmt::format("{}{}", layer > 0 ? "," : "", m.layer_has_experts(layer) ? 1 : 0);
+  return list + "]";
+}
+
 void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
   const Training& t = plan.job->training;
   flags.add("--num-layers", m.layers);
@@ -51,6 +59,10 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
   if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
   flags.add("--vocab-size", m.vocab);
   if (m.sliding_window > 0) flags.add(fmt::format("--window-size '({},0)'", m.sliding_window));
+  if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
+    flags.add("--window-attn-skip-freq", m.full_attention_period);
+  if (m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights) flags.add("--qk-layernorm");
+  if (!m.learned_positions && m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
   if (m.multi_token_layers > 0) flags.add("--mtp-num-layers", m.multi_token_layers);
   if (m.mla) {
     flags.add("--multi-latent-attention");
@@ -69,6 +81,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
   if (m.moe->first_dense_layers > 0)
     flags.add(fmt::format("--moe-layer-freq '([0]*{}+[1]*{})'", m.moe->first_dense_layers,
                           m.layers - m.moe->first_dense_layers));
+  else if (m.moe->layer_offset > 0)
+    flags.add(fmt::format("--moe-layer-freq '{}'", layers_with_experts(m)));
   else if (m.moe->layer_period > 1)
     flags.add("--moe-layer-freq", m.moe->layer_period);
   flags.add("--moe-token-dispatcher-type alltoall");

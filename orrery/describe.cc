@@ -119,6 +119,7 @@ std::vector<std::string> assumptions(const Description& described, bool own_leng
         100 *
             (static_cast<double>(workload.published_parameters) / static_cast<double>(described.parameters) -
              1)));
+  texts.insert(texts.end(), workload.notes.begin(), workload.notes.end());
   if (!workload.ignored_keys.empty())
     texts.push_back(fmt::format("Ignored of its file: {}.", fmt::join(workload.ignored_keys, ", ")));
   return texts;

@@ -7,14 +7,53 @@
 namespace orrery {
 namespace {
 
-Json list_of(const std::vector<CatalogEntry>& entries) {
+Json figures(const CatalogEntry& entry) {
+  Json one = {{"name", entry.name}, {"description", entry.description}};
+  if (!entry.source.empty()) one["source"] = entry.source;
+  if (!entry.rests_on.empty()) one["rests_on"] = entry.rests_on;
+  return one;
+}
+
+Json figures(const CatalogWorkload& workload) {
+  Json one = figures(static_cast<const CatalogEntry&>(workload));
+  one.update({{"parameters", workload.parameters},
+              {"active_parameters", workload.active_parameters},
+              {"layers", workload.layers},
+              {"seq_len", workload.seq_len},
+              {"forward_flops", workload.forward_flops}});
+  return one;
+}
+
+Json figures(const CatalogCluster& cluster) {
+  Json one = figures(static_cast<const CatalogEntry&>(cluster));
+  if (cluster.device.empty()) return one;
+  one.update({{"device", cluster.device},
+              {"devices", cluster.devices},
+              {"memory_bytes", cluster.memory_bytes},
+              {"link_bytes_per_s", cluster.link_bytes_per_s},
+              {"network_bytes_per_s", cluster.network_bytes_per_s}});
+  if (cluster.price_usd_per_device_hour > 0)
+    one.update({{"price_usd_per_device_hour", cluster.price_usd_per_device_hour},
+                {"price_as_of", cluster.price_as_of}});
+  return one;
+}
+
+Json figures(const CatalogDevice& device) {
+  Json one = figures(static_cast<const CatalogEntry&>(device));
+  Json peaks = Json::object();
+  for (const auto& [type, peak] : device.peak_flops_per_s) peaks[std::string(name_of(type))] = peak;
+  one.update({{"memory_bytes", device.memory_bytes},
+              {"memory_bandwidth_bytes_per_s", device.memory_bandwidth_bytes_per_s},
+              {"peak_flops_per_s", peaks}});
+  if (device.price_usd_per_hour > 0)
+    one.update({{"price_usd_per_hour", device.price_usd_per_hour}, {"price_as_of", device.price_as_of}});
+  return one;
+}
+
+template <typename Entry>
+Json list_of(const std::vector<Entry>& entries) {
   Json list = Json::array();
-  for (const CatalogEntry& entry : entries) {
-    Json one = {{"name", entry.name}, {"description", entry.description}};
-    if (!entry.source.empty()) one["source"] = entry.source;
-    if (!entry.rests_on.empty()) one["rests_on"] = entry.rests_on;
-    list.push_back(std::move(one));
-  }
+  for (const Entry& entry : entries) list.push_back(figures(entry));
   return list;
 }
 

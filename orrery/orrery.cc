@@ -36,19 +36,6 @@ std::string_view version() {
   return ORRERY_VERSION;
 }
 
-Catalog catalog() {
-  Catalog result;
-  for (const WorkloadEntry& entry : catalog_workloads())
-    result.workloads.push_back({entry.name, entry.description});
-  result.clusters = catalog_clusters();
-  result.networks = catalog_networks();
-  result.devices = catalog_devices();
-  result.links = catalog_links();
-  for (const std::string& name : catalog_runtimes())
-    result.runtimes.push_back({name, catalog_runtime(name).description});
-  return result;
-}
-
 planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner::Pins& pins,
                            const planner::SearchOptions& options) {
   return planner::search(job, pins, options);

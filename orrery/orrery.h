@@ -55,8 +55,33 @@ std::string_view version();  // "0.1.0"
 
 // ---- what is known by name ----
 
+// With what people compare.
+struct CatalogWorkload : CatalogEntry {
+  std::int64_t parameters = 0, active_parameters = 0;
+  int layers = 0;
+  int seq_len = 0;           // tokens a sample; 0: no sequences
+  double forward_flops = 0;  // of a sample
+};
+struct CatalogCluster : CatalogEntry {
+  std::string device;                    // empty: to be discovered
+  int devices = 0;                       // of a node
+  double memory_bytes = 0;               // of a device
+  double link_bytes_per_s = 0;           // of a device to the others of its node, each direction
+  double network_bytes_per_s = 0;        // of a node's ports together, each direction
+  double price_usd_per_device_hour = 0;  // 0: no list price
+  std::string price_as_of;               // whose, and since when
+};
+struct CatalogDevice : CatalogEntry {
+  double memory_bytes = 0, memory_bandwidth_bytes_per_s = 0;
+  std::vector<std::pair<DType, double>> peak_flops_per_s;  // of the types that it computes in
+  double price_usd_per_hour = 0;                           // 0: no list price
+  std::string price_as_of;
+};
 struct Catalog {
-  std::vector<CatalogEntry> workloads, clusters, networks, devices, links, runtimes;
+  std::vector<CatalogWorkload> workloads;
+  std::vector<CatalogCluster> clusters;
+  std::vector<CatalogDevice> devices;
+  std::vector<CatalogEntry> networks, links, runtimes;
 };
 Catalog catalog();
 

@@ -153,12 +153,4 @@ double vector_elements(const Operator& op) {
   return 0;
 }
 
-double attended_keys(const AttentionShape& shape, int seq_len) {
-  const double s = std::max(1, seq_len);
-  const double window = shape.window > 0 ? std::min<double>(shape.window, s) : s;
-  if (!shape.causal) return shape.window > 0 ? std::min(2 * window, s) : s;
-  // Query i sees min(i, window) keys: window - window^2 / 2s on average, s / 2 without a window.
-  return window - window * window / (2 * s);
-}
-
 }  // namespace orrery

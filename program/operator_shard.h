@@ -52,7 +52,5 @@ std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard);
 
 // Elements per row of memory-bound arithmetic, by the operator's own figure or by its kind's.
 double vector_elements(const Operator& op);
-// Mean number of keys that one query attends to.
-double attended_keys(const AttentionShape& shape, int seq_len);
 
 }  // namespace orrery

@@ -223,6 +223,8 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
   const double factor = does_forward(kind) ? 1 : 2;
   work->attention_flops = factor * 2 * shard.rows * attended_keys(shape, shard.seq_len) * own.heads *
                           (own.qk_head_dim + own.v_head_dim);
+  // Every tensor rank has the whole indexer.
+  work->attention_flops += factor * shard.rows * index_flops_per_query(shape, shard.seq_len);
   work->attention_queries = shard.rows * own.heads;
   work->attention_head_dim = (shape.qk_head_dim + shape.v_head_dim) / 2.0;
   work->flops += work->attention_flops;

@@ -157,6 +157,7 @@ proto::DeviceProfile completed(const proto::DeviceProfile& message, const FieldC
     check.fail("like", fmt::format("'{}' is itself like another device", message.like()),
                fmt::format("expected '{}'", whole.like()));
   whole.clear_price_usd_per_hour();
+  whole.clear_price_as_of();
   if (!message.peak().empty()) whole.clear_peak();
   if (!message.matmul().empty()) whole.clear_matmul();
   if (!message.vector().empty()) whole.clear_vector();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -139,6 +140,7 @@ class GraphReader {
   ParameterTensor parameter(int index, const proto::ParameterTensor& p) const {
     ParameterTensor tensor;
     tensor.name = p.name();
+    tensor.tied_to = p.tied_to();
     double elements = 1;
     for (const std::int64_t size : p.shape()) {
       if (size < 1)
@@ -179,6 +181,18 @@ void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* wor
     reader.fail(cycle.front(), fmt::format("is on a cycle: {}", fmt::join(names, " -> ")),
                 "expected no cycle");
   }
+  std::map<std::string_view, const ParameterTensor*> owners;
+  for (int i = 0; i < message.operators_size(); ++i)
+    for (const ParameterTensor& tensor : operators[i].parameters) {
+      if (tensor.tied_to.empty()) {
+        owners.emplace(tensor.name, &tensor);
+        continue;
+      }
+      const auto owner = owners.find(tensor.tied_to);
+      if (owner == owners.end() || owner->second->shape != tensor.shape)
+        reader.fail(i, fmt::format("parameter '{}' is tied to '{}'", tensor.name, tensor.tied_to),
+                    "expected a tensor of an operator before it, of the same shape");
+    }
   bool numbered = false;
   for (int i = 0; i < message.operators_size(); ++i) {
     for (const int input : operators[i].inputs)
@@ -245,6 +259,7 @@ void write_graph(const Workload& workload, proto::Graph* message) {
     for (const ParameterTensor& tensor : op.parameters) {
       proto::ParameterTensor* t = p->add_parameters();
       t->set_name(tensor.name);
+      t->set_tied_to(tensor.tied_to);
       for (const std::int64_t size : tensor.shape) t->add_shape(size);
     }
     ORRERY_CHECK(op.matmuls.size() <= 1, "an operator of a graph has one product: " + op.name);

@@ -22,6 +22,9 @@ TensorNames llama() {
   n.q_norm = "self_attn.q_norm";
   n.k_norm = "self_attn.k_norm";
   n.proj = "self_attn.o_proj";
+  n.sinks = "self_attn.sinks";
+  n.norm1_after = "post_self_attn_layernorm";
+  n.norm2_after = "post_mlp_layernorm";
   n.gate = "mlp.gate_proj";
   n.up = "mlp.up_proj";
   n.down = "mlp.down_proj";
@@ -194,27 +197,140 @@ TensorNames nemotron_h() {
   return n;
 }
 
+TensorNames gemma2() {
+  TensorNames n = llama();
+  n.norm1_after = "post_attention_layernorm";
+  n.norm2 = "pre_feedforward_layernorm";
+  n.norm2_after = "post_feedforward_layernorm";
+  return n;
+}
+
+TensorNames olmo2() {
+  TensorNames n = llama();
+  n.norm1_after = "post_attention_layernorm";
+  n.norm2_after = "post_feedforward_layernorm";
+  return n;
+}
+
+TensorNames phi3() {
+  TensorNames n = llama();
+  n.qkv = "self_attn.qkv_proj";
+  return n;
+}
+
+TensorNames gpt_oss() {
+  TensorNames n = llama();
+  n.router = "mlp.router";
+  n.router_bias = "mlp.router.bias";
+  return n;
+}
+
+TensorNames llama4() {
+  TensorNames n = llama();
+  n.gate = "feed_forward.gate_proj";
+  n.up = "feed_forward.up_proj";
+  n.down = "feed_forward.down_proj";
+  n.router = "feed_forward.router";
+  n.expert = "feed_forward.experts.*.";
+  n.shared = "feed_forward.shared_expert.";
+  return n;
+}
+
+TensorNames starcoder2() {
+  TensorNames n = llama();
+  n.up = "mlp.c_fc";
+  n.down = "mlp.c_proj";
+  return n;
+}
+
+TensorNames qwen3_next() {
+  TensorNames n = qwen_moe();
+  n.state_space = "linear_attn.";
+  return n;
+}
+
+TensorNames minimax() {
+  TensorNames n = mixtral();
+  n.state_space = "self_attn.";
+  return n;
+}
+
+TensorNames jamba() {
+  TensorNames n = llama4();
+  n.final_norm = "model.final_layernorm";
+  n.norm2 = "pre_ff_layernorm";
+  n.state_space = "mamba.";
+  return n;
+}
+
+TensorNames roberta() {
+  TensorNames n = bert();
+  for (std::string* name : {&n.layer, &n.tokens, &n.positions, &n.types, &n.embedding_norm})
+    name->replace(0, 4, "roberta");
+  n.head = "lm_head.decoder";
+  return n;
+}
+
+TensorNames modernbert() {
+  TensorNames n = llama();
+  n.tokens = "model.embeddings.tok_embeddings";
+  n.embedding_norm = "model.embeddings.norm";
+  n.final_norm = "model.final_norm";
+  n.head = "decoder";
+  n.norm1 = "attn_norm";
+  n.norm2 = "mlp_norm";
+  n.qkv = "attn.Wqkv";
+  n.proj = "attn.Wo";
+  n.gate = "mlp.Wi_gate";
+  n.up = "mlp.Wi";
+  n.down = "mlp.Wo";
+  return n;
+}
+
 const std::map<std::string_view, TensorNames>& table() {
   static const std::map<std::string_view, TensorNames> names = {
       {"bert", bert()},
+      {"cohere", llama()},
+      {"cohere2", llama()},
       {"deepseek_v2", llama()},
       {"deepseek_v3", llama()},
+      {"deepseek_v32", llama()},
       {"falcon", falcon()},
       {"falcon_new", falcon_new()},
       {"gemma", llama()},
+      {"gemma2", gemma2()},
+      {"glm4", llama()},
+      {"glm4_moe", llama()},
       {"gpt2", gpt2()},
       {"gpt_neox", gpt_neox()},
+      {"gpt_oss", gpt_oss()},
+      {"granite", llama()},
+      {"jamba", jamba()},
       {"llama", llama()},
+      {"llama4_text", llama4()},
+      {"mamba", nemotron_h()},
+      {"mamba2", nemotron_h()},
       {"megatron", megatron()},
+      {"minimax", minimax()},
+      {"minimax_m2", mixtral()},
+      {"ministral", llama()},
       {"mistral", llama()},
       {"mixtral", mixtral()},
+      {"modernbert", modernbert()},
       {"nemotron_h", nemotron_h()},
+      {"olmo2", olmo2()},
       {"opt", opt()},
       {"phi", phi()},
+      {"phi3", phi3()},
+      {"phimoe", mixtral()},
       {"qwen2", llama()},
       {"qwen2_moe", qwen_moe()},
       {"qwen3", llama()},
       {"qwen3_moe", qwen_moe()},
+      {"qwen3_next", qwen3_next()},
+      {"roberta", roberta()},
+      {"stablelm", llama()},
+      {"starcoder2", starcoder2()},
   };
   return names;
 }

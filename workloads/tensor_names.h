@@ -13,7 +13,8 @@ struct TensorNames {
   std::string layer;
   std::string tokens, positions, types, embedding_norm, final_norm, head;
   std::string norm1, norm2;
-  std::string qkv, q, k, v, q_norm, k_norm, proj;
+  std::string norm1_after, norm2_after;  // of what attention and MLP put out
+  std::string qkv, q, k, v, q_norm, k_norm, proj, sinks;
   int qkv_parts = 3;        // of the fused tensor: q|k|v side by side; 1: by head
   bool transposed = false;  // weights stand [in, out] (GPT-2's Conv1D)
   std::string gate, up, down;

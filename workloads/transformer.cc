@@ -9,18 +9,30 @@
 namespace orrery {
 
 bool Transformer::layer_has_experts(int layer) const {
-  if (!layer_pattern.empty()) return layer_pattern[static_cast<std::size_t>(layer)] == 'E';
   if (!moe || moe->experts <= 0 || layer < moe->first_dense_layers) return false;
-  const int period = std::max(1, moe->layer_period);
-  // qwen2_moe's decoder_sparse_step counts layers from 1; DeepSeek's moe_layer_freq and Megatron's from 0.
-  const bool from_one = family.rfind("qwen", 0) == 0;
-  return (layer + (from_one ? 1 : 0)) % period == 0;
+  return layer % std::max(1, moe->layer_period) == moe->layer_offset;
 }
 
 int Transformer::layer_window(int layer) const {
+  if (!attention_pattern.empty())
+    return attention_pattern[static_cast<std::size_t>(layer)] == 'f' ? 0 : sliding_window;
   if (layer < sliding_window_from_layer) return 0;
   if (full_attention_period > 0 && (layer + 1) % full_attention_period == 0) return 0;
   return sliding_window;
+}
+
+std::vector<std::string> layers_of_pattern(std::string_view pattern) {
+  std::vector<std::string> layers;
+  if (pattern.find(' ') == std::string_view::npos) {
+    for (const char letter : pattern) layers.emplace_back(1, letter);
+    return layers;
+  }
+  for (std::size_t at = 0; at < pattern.size();) {
+    const std::size_t end = std::min(pattern.find(' ', at), pattern.size());
+    if (end > at) layers.emplace_back(pattern.substr(at, end - at));
+    at = end + 1;
+  }
+  return layers;
 }
 
 std::vector<Operator> transformer_operators(const Transformer& model) {

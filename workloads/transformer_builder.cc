@@ -13,7 +13,8 @@ TransformerBuilder::TransformerBuilder(const Transformer& model)
       names_(tensor_names(model.family)),
       h_(model.hidden),
       transposed_(names_.transposed),
-      mlp_bias_(model.linear_bias || model.mlp_bias) {}
+      mlp_bias_(model.linear_bias || model.mlp_bias),
+      pattern_(layers_of_pattern(model.layer_pattern)) {}
 
 std::vector<Operator> TransformerBuilder::build() {
   stream_ = embedding();
@@ -69,7 +70,7 @@ int TransformerBuilder::linear(std::string name, int layer, int input, const Lin
 
 void TransformerBuilder::norm_weights(int op, const std::string& name, std::int64_t width) {
   tensor(op, name + ".weight", {width});
-  if (m_.norm == NormKind::layer_norm) tensor(op, name + ".bias", {width});
+  if (m_.norm == NormKind::layer_norm && !m_.unbiased_norm) tensor(op, name + ".bias", {width});
 }
 
 int TransformerBuilder::norm(std::string name, int layer, int input, const std::string& tensor_name) {
@@ -77,6 +78,12 @@ int TransformerBuilder::norm(std::string name, int layer, int input, const std::
       add(OperatorKind::norm, TensorSplit::replicated, std::move(name), layer, {input}, h_, 2.0 * m_.hidden);
   norm_weights(op, tensor_name, h_);
   return op;
+}
+
+std::vector<int> TransformerBuilder::normed(std::string name, int layer, std::vector<int> branches,
+                                            const std::string& tensor_name) {
+  if (!m_.branch_norms) return branches;
+  return {norm(std::move(name), layer, branches.front(), tensor_name)};
 }
 
 int TransformerBuilder::residual(std::string name, int layer, std::vector<int> branches) {
@@ -92,19 +99,23 @@ int TransformerBuilder::embedding() {
   if (m_.learned_positions)
     tensor(op, names_.positions + ".weight", {m_.max_positions + m_.position_offset, h_});
   if (m_.token_types > 0) tensor(op, names_.types + ".weight", {m_.token_types, h_});
-  if (m_.post_norm) op = norm("embedding_norm", -1, op, names_.embedding_norm);
+  if (m_.post_norm || m_.embedding_norm) op = norm("embedding_norm", -1, op, names_.embedding_norm);
   return op;
 }
 
-void TransformerBuilder::single_block(char letter, int layer, const std::string& t, const std::string& p) {
-  const int input = norm(p + "norm1", layer, stream_, t + names_.norm1);
+void TransformerBuilder::single_block(char letter, int place, int layer, const std::string& t,
+                                      const std::string& p) {
+  const std::string number = std::to_string(place + 1);
+  const int input = norm(p + "norm" + number, layer, stream_, t + (place == 0 ? names_.norm1 : names_.norm2));
   std::vector<int> branches;
   switch (letter) {
     case 'M':
-      branches = {state_space(p, t, layer, input)};
+      branches = {m_.state_space->kind == StateSpaceKind::mamba1 ? selective_scan(p, t, layer, input)
+                                                                 : state_space(p, t, layer, input)};
       break;
-    case '*': {
-      const int core = self_attention(p, t, layer, layer, input);
+    case '*':
+    case 'A': {
+      const int core = self_attention(p, t, layer, layer, input, letter == 'A');
       branches = {linear(p + "proj", layer, core,
                          {t + names_.proj, h_, operators_[core].output_elements, TensorSplit::row, 1,
                           m_.linear_bias || m_.proj_bias})};
@@ -113,23 +124,32 @@ void TransformerBuilder::single_block(char letter, int layer, const std::string&
     default:
       branches = feed_forward(p, t, layer, letter == 'E', input);
   }
-  stream_ = residual(p + "residual1", layer, std::move(branches));
+  stream_ = residual(p + "residual" + number, layer, std::move(branches));
 }
 
 void TransformerBuilder::block(int layer, int number, const std::string& p) {
   const std::string t = fmt::format(fmt::runtime(names_.layer), number);
   if (!m_.layer_pattern.empty()) {
-    if (layer < m_.layers) return single_block(m_.layer_pattern[layer], layer, t, p);
+    if (layer < m_.layers) {
+      const std::string& letters = pattern_[static_cast<std::size_t>(layer)];
+      for (std::size_t i = 0; i < letters.size(); ++i)
+        single_block(letters[i], static_cast<int>(i), layer, t, p);
+      return;
+    }
     for (std::size_t i = 0; i < m_.multi_token_pattern.size(); ++i)
-      single_block(m_.multi_token_pattern[i], layer, fmt::format("{}{}.", t, i), fmt::format("{}{}.", p, i));
+      single_block(m_.multi_token_pattern[i], 0, layer, fmt::format("{}{}.", t, i),
+                   fmt::format("{}{}.", p, i));
     return;
   }
   // Multi-token prediction modules are of the last layer's kind.
   const int like = std::min(number, m_.layers - 1);
   const bool with_experts = m_.layer_has_experts(like);
-  const int input = m_.post_norm ? stream_ : norm(p + "norm1", layer, stream_, t + names_.norm1);
-  const int core =
-      m_.mla ? latent_attention(p, t, layer, like, input) : self_attention(p, t, layer, like, input);
+  const bool bare = m_.post_norm || m_.no_input_norms;
+  const int input = bare || (m_.first_norm_absent && number == 0)
+                        ? stream_
+                        : norm(p + "norm1", layer, stream_, t + names_.norm1);
+  const int core = m_.mla ? latent_attention(p, t, layer, like, input)
+                          : self_attention(p, t, layer, like, input, !m_.learned_positions);
   const std::int64_t context = operators_[core].output_elements;
   const int proj =
       linear(p + "proj", layer, core,
@@ -141,10 +161,13 @@ void TransformerBuilder::block(int layer, int number, const std::string& p) {
     stream_ = residual(p + "residual2", layer, std::move(branches));
     return;
   }
-  stream_ = residual(p + "residual1", layer, {proj});
+  stream_ =
+      residual(p + "residual1", layer, normed(p + "norm1_after", layer, {proj}, t + names_.norm1_after));
   if (m_.post_norm) stream_ = norm(p + "norm1", layer, stream_, t + names_.norm1);
-  const int second = m_.post_norm ? stream_ : norm(p + "norm2", layer, stream_, t + names_.norm2);
-  stream_ = residual(p + "residual2", layer, feed_forward(p, t, layer, with_experts, second));
+  const int second = bare ? stream_ : norm(p + "norm2", layer, stream_, t + names_.norm2);
+  stream_ = residual(p + "residual2", layer,
+                     normed(p + "norm2_after", layer, feed_forward(p, t, layer, with_experts, second),
+                            t + names_.norm2_after));
   if (m_.post_norm) stream_ = norm(p + "norm2", layer, stream_, t + names_.norm2);
 }
 
@@ -184,8 +207,9 @@ void TransformerBuilder::tail(std::vector<int> losses) {
   int input = stream_;
   if (m_.final_norm && !m_.post_norm) input = norm("final_norm", layer, input, names_.final_norm);
   if (m_.mlm_head) {
-    input = linear("head_transform", layer, input,
-                   {"cls.predictions.transform.dense", h_, h_, TensorSplit::replicated, 1, true});
+    input = linear(
+        "head_transform", layer, input,
+        {"cls.predictions.transform.dense", h_, h_, TensorSplit::replicated, 1, !m_.unbiased_transform});
     input = add(OperatorKind::activation, TensorSplit::replicated, "head_activation", layer, {input}, h_,
                 2.0 * m_.hidden);
     input = norm("head_norm", layer, input, "cls.predictions.transform.LayerNorm");

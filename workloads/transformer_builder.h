@@ -33,18 +33,28 @@ class TransformerBuilder {
   void weights(int op, const Linear& w);
   int linear(std::string name, int layer, int input, const Linear& w);
   void norm_weights(int op, const std::string& name, std::int64_t width);
+  void query_key_norms(int op, const std::string& t);
   int norm(std::string name, int layer, int input, const std::string& tensor_name);
   int residual(std::string name, int layer, std::vector<int> branches);
   int embedding();
+  // The norm of what a branch puts out, where the model has one.
+  std::vector<int> normed(std::string name, int layer, std::vector<int> branches,
+                          const std::string& tensor_name);
   // Rotary positions read and write queries and keys; their norms do so again.
   double rotary_elements(std::int64_t heads, double rotary_dim, double norm_dim) const;
   int attention(const std::string& p, int layer, int window_layer, std::vector<int> inputs, int qk_dim,
                 int v_dim, int kv_heads, double vector_elements);
-  int self_attention(const std::string& p, const std::string& t, int layer, int window_layer, int input);
+  int self_attention(const std::string& p, const std::string& t, int layer, int window_layer, int input,
+                     bool rotary);
+  // Sparse attention's choice of keys (DeepSeek-V3.2): operators that attention waits for.
+  std::vector<int> indexer(const std::string& p, const std::string& s, int layer, int input, int low_rank);
   // Multi-head latent attention: DeepSeek-V2, arXiv 2405.04434, section 2.1.
   int latent_attention(const std::string& p, const std::string& t, int layer, int window_layer, int input);
   // Mamba-2 (arXiv 2405.21060, section 7): one product gives gate, input, maps B and C, and step sizes.
+  // Gated delta rule: the same with two numbers a head; lightning attention: with none.
   int state_space(const std::string& p, const std::string& t, int layer, int input);
+  // Mamba (arXiv 2312.00752, section 3.4).
+  int selective_scan(const std::string& p, const std::string& t, int layer, int input);
   int mlp(const std::string& p, const std::string& t, const std::string& prefix, const std::string& gate,
           const std::string& up_name, const std::string& down_name, int layer, int input, std::int64_t width,
           const char* kind);
@@ -53,8 +63,8 @@ class TransformerBuilder {
   std::vector<int> experts(const std::string& p, const std::string& t, int layer, int input);
   std::vector<int> feed_forward(const std::string& p, const std::string& t, int layer, bool with_experts,
                                 int input);
-  // A layer that is one thing between a norm and its residual.
-  void single_block(char letter, int layer, const std::string& t, const std::string& p);
+  // One thing between a norm and its residual: the first or second of its layer.
+  void single_block(char letter, int place, int layer, const std::string& t, const std::string& p);
   // One block on `stream_`. `number` is its layer in the checkpoint, `layer` where it stands in the pipeline.
   void block(int layer, int number, const std::string& p);
   // Head and cross entropy on `input`; `also` are other losses that the last operator adds.
@@ -70,6 +80,7 @@ class TransformerBuilder {
   const std::int64_t h_;
   const bool transposed_;
   const bool mlp_bias_;
+  const std::vector<std::string> pattern_;  // letters of each layer, of a model with a layer_pattern
   std::vector<Operator> operators_;
   int stream_ = -1;  // the operator whose output is the residual stream
 };

@@ -63,6 +63,11 @@ std::vector<int> TransformerBuilder::experts(const std::string& p, const std::st
   operators_[up].matmuls = {{1, up_width, width, 1}};
   if (m_.gated_ffn) expert_tensor(up, t + names_.expert + names_.expert_gate, f, width, 1);
   expert_tensor(up, t + names_.expert + names_.expert_up, f, width, 1);
+  if (moe.expert_up_bias) {
+    tensor(up, t + names_.expert + names_.expert_up + ".bias", {moe.experts, up_width}, 1,
+           m_.gated_ffn ? 2 : 1);
+    operators_[up].parameters.back().expert = true;
+  }
   const int act = expert_operator(OperatorKind::activation, TensorSplit::column, "activation", {up}, k * f,
                                   static_cast<double>(k * (up_width + f)));
   const int down =

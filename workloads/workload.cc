@@ -33,14 +33,6 @@ constexpr std::array<std::pair<OperatorKind, std::string_view>, 20> kOperatorKin
     {OperatorKind::scan, "scan"},
 }};
 
-// Mean number of keys that a query of a sequence attends to; the half of the square when causal.
-double mean_keys(const AttentionShape& shape, int seq_len) {
-  const double s = std::max(1, seq_len);
-  const double w = shape.window > 0 ? std::min<double>(shape.window, s) : s;
-  if (!shape.causal) return shape.window > 0 ? std::min(2 * w, s) : s;
-  return w - w * w / (2 * s);
-}
-
 }  // namespace
 
 std::string_view name_of(OperatorKind kind) {
@@ -103,10 +95,51 @@ std::int64_t Workload::parameters() const {
   return sum;
 }
 
+std::string_view name_of(StateSpaceKind kind) {
+  switch (kind) {
+    case StateSpaceKind::mamba2:
+      return "mamba2";
+    case StateSpaceKind::mamba1:
+      return "mamba1";
+    case StateSpaceKind::gated_delta:
+      return "gated_delta";
+    case StateSpaceKind::lightning:
+      return "lightning";
+  }
+  return "mamba2";
+}
+
+double attended_keys(const AttentionShape& shape, int seq_len) {
+  const double s = std::max(1, seq_len);
+  const double window = shape.window > 0 ? std::min<double>(shape.window, s) : s;
+  if (!shape.causal) return shape.window > 0 ? std::min(2 * window, s) : s;
+  if (shape.chunked && shape.window > 0) {
+    // Whole chunks, and what is left of the last one.
+    const double chunks = std::floor(s / window), left = s - chunks * window;
+    return (chunks * window * window + left * left) / (2 * s);
+  }
+  // Query i sees min(i, window) keys: window - window^2 / 2s on average, s / 2 without a window.
+  return window - window * window / (2 * s);
+}
+
+double index_flops_per_query(const AttentionShape& shape, int seq_len) {
+  return 2 * (std::max(1, seq_len) / 2.0) * shape.index_heads * shape.index_head_dim;
+}
+
+double attention_flops_per_query(const AttentionShape& shape, int seq_len) {
+  return 2 * attended_keys(shape, seq_len) * shape.heads *
+         (static_cast<double>(shape.qk_head_dim) + shape.v_head_dim);
+}
+
 double StateSpaceShape::forward_flops_per_token() const {
   const auto width = static_cast<double>(inner());
-  return width * (4.0 * state + chunk) + 2.0 * groups * chunk * state +
-         2.0 * conv_kernel * static_cast<double>(convolved());
+  const double convolution =
+      2.0 * conv_kernel * static_cast<double>(kind == StateSpaceKind::mamba1 ? inner() : convolved());
+  if (kind == StateSpaceKind::mamba1) return 6 * width * state + convolution;
+  double flops = width * (4.0 * state + chunk) + 2.0 * groups * chunk * state + convolution;
+  if (kind == StateSpaceKind::gated_delta)
+    flops += static_cast<double>(heads) * chunk * (2.0 * state + head_dim) + 2.0 * width * state;
+  return flops;
 }
 
 namespace {
@@ -127,8 +160,7 @@ double Operator::forward_flops_per_row(int seq_len) const {
     flops += 2 * shape.rows_per_row * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   if (kind == OperatorKind::expert_linear) flops *= std::max(1, active_experts);
   if (attention)
-    flops += 2 * mean_keys(*attention, seq_len) * attention->heads *
-             (static_cast<double>(attention->qk_head_dim) + attention->v_head_dim);
+    flops += attention_flops_per_query(*attention, seq_len) + index_flops_per_query(*attention, seq_len);
   if (state_space) flops += state_space->forward_flops_per_token();
   return flops + adapter_flops(*this);
 }

@@ -81,20 +81,44 @@ struct MatmulShape {
 };
 
 // Forward FLOPs of a sample of s tokens: 2 * s * keys * heads * (qk_head_dim + v_head_dim), keys the mean
-// number that a query attends to: s / 2 when causal (the half of the square), w - w^2 / 2s with a window w.
+// number that a query attends to: s / 2 when causal (the half of the square), w - w^2 / 2s with a window w,
+// w / 2 in chunks of w tokens that s tokens fill. Sparse attention chooses its `window` keys by scores of
+// index_heads x index_head_dim over all keys before the query: 2 * s * (s / 2) * index_heads *
+// index_head_dim.
 struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;
   int qk_head_dim = 0;
   int v_head_dim = 0;
   bool causal = true;
-  int window = 0;  // keys back from the query, itself included; 0: none
+  int window = 0;        // keys back from the query, itself included; 0: none
+  bool chunked = false;  // the keys of the query's own chunk of `window` tokens (Llama 4)
+  int index_heads = 0;   // DeepSeek sparse attention (DeepSeek-V3.2); 0: none
+  int index_head_dim = 0;
 };
+
+// Mean number of keys that a query of a sequence attends to.
+double attended_keys(const AttentionShape& shape, int seq_len);
+// Forward FLOPs of a query, over all heads; and of choosing its keys.
+double attention_flops_per_query(const AttentionShape& shape, int seq_len);
+double index_flops_per_query(const AttentionShape& shape, int seq_len);
+
+enum class StateSpaceKind : std::uint8_t {
+  mamba2,       // arXiv 2405.21060
+  mamba1,       // arXiv 2312.00752: a state a channel (head_dim 1), step sizes of a low rank
+  gated_delta,  // gated delta rule (arXiv 2412.06464): values, keys and queries for input, B and C
+  lightning,    // lightning attention (arXiv 2501.08313): the same without a convolution
+};
+std::string_view name_of(StateSpaceKind kind);
 
 // Mamba-2's state-space core as its chunked form computes it (arXiv 2405.21060, section 6). A head keeps a
 // state of head_dim x state; heads of a group share the input and output maps B and C. Forward FLOPs of a
 // token: heads * (4 * head_dim * state + chunk * head_dim) for the states and the causal half of a chunk's
 // square, 2 * groups * chunk * state for its scores, 2 * conv_kernel a channel of the convolution.
+// gated_delta also solves a triangle of a chunk's keys for what each value changes: of its causal halves
+// heads * chunk * (2 * state + head_dim) for the scores of keys with keys and the two products with its
+// inverse (section 3.2 there), and heads * 2 * head_dim * state to take out what the state knew. mamba1 scans
+// token by token: 6 * inner * state (dt A, dt x B, a multiply-add into the state, one out of it).
 struct StateSpaceShape {
   int heads = 0;
   int head_dim = 0;
@@ -102,6 +126,11 @@ struct StateSpaceShape {
   int groups = 1;
   int conv_kernel = 4;
   int chunk = 128;  // tokens
+  StateSpaceKind kind = StateSpaceKind::mamba2;
+  int step_rank = 0;  // mamba1: of the projection to step sizes
+  bool conv_bias = true;
+  bool proj_bias = false;    // of the projections in and out
+  bool inner_norms = false;  // mamba1: of step sizes, B and C (Jamba)
   std::int64_t inner() const { return static_cast<std::int64_t>(heads) * head_dim; }
   std::int64_t convolved() const { return inner() + 2 * static_cast<std::int64_t>(groups) * state; }
   double forward_flops_per_token() const;
@@ -201,8 +230,10 @@ struct MixtureOfExperts {
   int latent = 0;  // width that experts work on between two projections (Nemotron 3); 0: the hidden size
   bool shared_gate = false;
   bool router_bias = false;
-  bool scaled_weights = true;  // the chosen experts' probabilities are scaled to add up to one
-  double auxiliary_loss = 0;   // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
+  bool scaled_weights = true;   // the chosen experts' probabilities are scaled to add up to one
+  double auxiliary_loss = 0;    // coefficient of the load-balancing loss (arXiv 2101.03961, equation 4)
+  int layer_offset = 0;         // layers with experts: those where layer % layer_period == layer_offset
+  bool expert_up_bias = false;  // of what goes into each one's activation
 };
 
 struct LatentAttention {
@@ -211,6 +242,10 @@ struct LatentAttention {
   int qk_nope_head_dim = 0;
   int qk_rope_head_dim = 0;
   int v_head_dim = 0;
+  // The indexer of sparse attention, which lets each query attend to index_top_k keys; 0: none.
+  int index_heads = 0;
+  int index_head_dim = 0;
+  int index_top_k = 0;
 };
 
 // gelu: GPT-2's tanh form; gelu_erf: x times the normal distribution (BERT, GPT-NeoX).
@@ -270,12 +305,26 @@ struct Transformer {
   int sliding_window = 0;             // 0: none; see layer_window
   int sliding_window_from_layer = 0;  // layers before this attend to everything (qwen2's max_window_layers)
   int full_attention_period = 0;      // every n-th layer attends to everything (gemma2: 2); 0: none
+  // A letter a layer, where layers attend differently: f to everything, w to the sliding window, c to chunks
+  // of sliding_window tokens. Empty: as the three above say.
+  std::string attention_pattern;
+  bool branch_norms = false;       // what attention and MLP put out is normalised before it is added
+  bool no_input_norms = false;     // and what goes into them is not (OLMo 2)
+  bool first_norm_absent = false;  // of the first layer's attention (ModernBERT)
+  bool embedding_norm = false;     // post_norm has one anyway
+  bool unbiased_norm = false;      // layer norms without bias
+  bool qk_norm_whole = false;      // with qk_norm: weights for every head's elements, not one head's for all
+  bool qk_norm_absent_weights = false;  // with qk_norm: nothing to train in it (Llama 4)
+  bool attention_gate = false;   // a sigmoid of a second part of the queries scales what attention puts out
+  bool attention_sinks = false;  // a trained score a head beside the keys' (GPT-OSS)
   int token_types = 0;
   bool pooler = false;
+  bool unbiased_transform = false;  // of mlm_head
   bool mlm_head = false;
   int multi_token_layers = 0;  // DeepSeek's multi-token prediction modules
-  // What each layer is, in Nemotron-H's letters: M state space, * attention, - MLP, E experts. Empty: every
-  // layer has attention, and an MLP or experts.
+  // What each layer is, in Nemotron-H's letters: M state space, * attention without positions, A with rotary
+  // ones, - MLP, E experts; each between a norm and its residual. Letters side by side are a layer each; with
+  // spaces every word is one ("ME *-": Jamba). Empty: every layer has attention, and an MLP or experts.
   std::string layer_pattern;
   std::string multi_token_pattern;  // of one multi-token prediction module, where there is a layer_pattern
   std::optional<StateSpaceShape> state_space;
@@ -292,7 +341,7 @@ struct Transformer {
   std::vector<std::string> unexecuted;
   bool final_norm = true;
 
-  bool layer_has_experts(int layer) const;
+  bool layer_has_experts(int layer) const;  // without a layer_pattern
   int layer_window(int layer) const;  // sliding window of this layer's attention, 0: attends to everything
 };
 
@@ -305,6 +354,7 @@ struct Workload {
   std::int64_t published_parameters = 0;
   int default_seq_len = 0;  // 0: the model has no sequences
   std::vector<std::string> ignored_keys;
+  std::vector<std::string> notes;  // sentences: how its file was read where it did not say
 
   std::int64_t parameters() const;  // tied tensors counted once
   // Forward FLOPs of one sample (2 per multiply-add; causal attention counted once); `model_flops` of a step
@@ -329,9 +379,13 @@ struct Workload {
 // - multi-head latent attention: for `qkv` stand qkv_down (replicated: to the low ranks, with the rotary key)
 //   latent_norm qkv (column split; queries, then keys and values). Without a low rank on queries:
 //   q kv_down latent_norm kv, and attention's inputs are q and kv.
-// - layer_pattern: a layer is norm1, one of state_in scan state_out | qkv attention proj | mlp_up activation
-//   mlp_down | router [latent_down] dispatch ... combine [latent_up shared_up ...], and residual1. Attention
-//   knows no positions.
+// - branch_norms: norm1_after between proj and residual1, norm2_after between mlp_down and residual2;
+//   no_input_norms: then no norm1, no norm2.
+// - sparse attention: index_q and index_in (keys, weights of the heads; replicated) before attention, whose
+//   inputs they are, too.
+// - layer_pattern: a letter is norm1, one of state_in scan state_out | qkv attention proj | mlp_up activation
+//   mlp_down | router [latent_down] dispatch ... combine [latent_up shared_up ...], and residual1; a layer's
+//   second letter norm2 ... residual2. mamba1: state_in state_maps state_steps scan state_out.
 // - mlm_head: head_transform head_activation head_norm head. pooler: before the head, on one token of a
 // sample
 //   (rows_per_row 1 / max_positions); with mlm_head also next_sentence.
@@ -340,6 +394,9 @@ struct Workload {
 //   mtp.m.loss_max mtp.m.loss_sum mtp.m.loss.
 // Tied tensors: the head's names the embedding's in tied_to.
 std::vector<Operator> transformer_operators(const Transformer& model);
+
+// A layer_pattern's layers, each as its letters.
+std::vector<std::string> layers_of_pattern(std::string_view pattern);
 
 // Throws UserError(file, line, …) on inconsistent dimensions, unknown kinds, cycles. `text` is the textproto
 // that `message` came from; where it is part of a larger one, `at` says which.

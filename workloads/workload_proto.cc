@@ -78,7 +78,7 @@ FineTuning read_fine_tuning(const proto::FineTuning& p, const Reader& read, int 
   return f;
 }
 
-MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& read) {
+MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, std::string_view family, const Reader& read) {
   MixtureOfExperts m;
   m.experts = read.bounded("experts", p.experts(), 1, kMaxExperts);
   m.experts_per_token = read.bounded("experts_per_token", p.experts_per_token(), 1, m.experts);
@@ -88,6 +88,11 @@ MixtureOfExperts read_experts(const proto::MixtureOfExperts& p, const Reader& re
   m.latent = read.bounded("latent", p.latent(), 0, kMaxWidth);
   m.first_dense_layers = read.bounded("first_dense_layers", p.first_dense_layers(), 0, kMaxLayers);
   m.layer_period = std::max(1, read.bounded("layer_period", p.layer_period(), 0, kMaxLayers));
+  // Files from before the field: qwen2_moe's decoder_sparse_step counts layers from 1.
+  const int offset = family.starts_with("qwen") ? m.layer_period - 1 : 0;
+  m.layer_offset =
+      p.has_layer_offset() ? read.bounded("layer_offset", p.layer_offset(), 0, m.layer_period - 1) : offset;
+  m.expert_up_bias = p.expert_up_bias();
   m.shared_gate = p.shared_gate();
   m.router_bias = p.router_bias();
   m.scaled_weights = !p.unscaled_weights();
@@ -102,6 +107,10 @@ LatentAttention read_latent(const proto::LatentAttention& p, const Reader& read)
   a.qk_nope_head_dim = read.bounded("qk_nope_head_dim", p.qk_nope_head_dim(), 1, kMaxHeads);
   a.qk_rope_head_dim = read.bounded("qk_rope_head_dim", p.qk_rope_head_dim(), 0, kMaxHeads);
   a.v_head_dim = read.bounded("v_head_dim", p.v_head_dim(), 1, kMaxHeads);
+  a.index_heads = read.bounded("index_heads", p.index_heads(), 0, kMaxHeads);
+  if (a.index_heads == 0) return a;
+  a.index_head_dim = read.bounded("index_head_dim", p.index_head_dim(), 1, kMaxHeads);
+  a.index_top_k = read.bounded("index_top_k", p.index_top_k(), 1, kMaxPositions);
   return a;
 }
 
@@ -111,8 +120,23 @@ StateSpaceShape read_state_space(const proto::StateSpace& p, const Reader& read)
   s.head_dim = read.bounded("head_dim", p.head_dim(), 1, kMaxHeads);
   s.state = read.bounded("state", p.state(), 1, kMaxHeads);
   s.groups = std::max(1, read.bounded("groups", p.groups(), 0, kMaxHeads));
+  bool known = p.kind().empty();
+  for (const StateSpaceKind kind : {StateSpaceKind::mamba2, StateSpaceKind::mamba1,
+                                    StateSpaceKind::gated_delta, StateSpaceKind::lightning}) {
+    if (p.kind() != name_of(kind)) continue;
+    s.kind = kind;
+    known = true;
+  }
+  if (!known)
+    read.fail("kind", fmt::format("'{}' is not known", p.kind()),
+              "expected mamba2, mamba1, gated_delta or lightning");
   if (p.conv_kernel() != 0) s.conv_kernel = read.bounded("conv_kernel", p.conv_kernel(), 1, 1024);
+  if (s.kind == StateSpaceKind::lightning) s.conv_kernel = 0;
   if (p.chunk() != 0) s.chunk = read.bounded("chunk", p.chunk(), 1, kMaxPositions);
+  s.step_rank = read.bounded("step_rank", p.step_rank(), s.kind == StateSpaceKind::mamba1 ? 1 : 0, kMaxWidth);
+  s.conv_bias = !p.unbiased_conv();
+  s.proj_bias = p.proj_bias();
+  s.inner_norms = p.inner_norms();
   return s;
 }
 
@@ -189,9 +213,20 @@ Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
   t.parallel_residual = p.parallel_residual();
   t.single_norm = p.single_norm();
   t.bidirectional = p.bidirectional();
+  t.attention_pattern = p.attention_pattern();
+  t.branch_norms = p.branch_norms();
+  t.no_input_norms = p.no_input_norms();
+  t.first_norm_absent = p.first_norm_absent();
+  t.embedding_norm = p.embedding_norm();
+  t.unbiased_norm = p.unbiased_norm();
+  t.qk_norm_whole = p.qk_norm_whole();
+  t.qk_norm_absent_weights = p.qk_norm_absent_weights();
+  t.attention_gate = p.attention_gate();
+  t.attention_sinks = p.attention_sinks();
+  t.unbiased_transform = p.unbiased_transform();
   t.pooler = p.pooler();
   t.mlm_head = p.mlm_head();
-  if (p.has_moe()) t.moe = read_experts(p.moe(), read.inside("moe"));
+  if (p.has_moe()) t.moe = read_experts(p.moe(), t.family, read.inside("moe"));
   t.layer_pattern = p.layer_pattern();
   t.multi_token_pattern = p.multi_token_pattern();
   if (p.has_state_space()) t.state_space = read_state_space(p.state_space(), read.inside("state_space"));
@@ -240,6 +275,17 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
   p->set_sliding_window(t.sliding_window);
   p->set_sliding_window_from_layer(t.sliding_window_from_layer);
   p->set_full_attention_period(t.full_attention_period);
+  p->set_attention_pattern(t.attention_pattern);
+  p->set_branch_norms(t.branch_norms);
+  p->set_no_input_norms(t.no_input_norms);
+  p->set_first_norm_absent(t.first_norm_absent);
+  p->set_embedding_norm(t.embedding_norm);
+  p->set_unbiased_norm(t.unbiased_norm);
+  p->set_qk_norm_whole(t.qk_norm_whole);
+  p->set_qk_norm_absent_weights(t.qk_norm_absent_weights);
+  p->set_attention_gate(t.attention_gate);
+  p->set_attention_sinks(t.attention_sinks);
+  p->set_unbiased_transform(t.unbiased_transform);
   p->set_token_types(t.token_types);
   p->set_pooler(t.pooler);
   p->set_mlm_head(t.mlm_head);
@@ -281,6 +327,8 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     m->set_latent(t.moe->latent);
     m->set_first_dense_layers(t.moe->first_dense_layers);
     m->set_layer_period(t.moe->layer_period);
+    m->set_layer_offset(t.moe->layer_offset);
+    m->set_expert_up_bias(t.moe->expert_up_bias);
     m->set_shared_gate(t.moe->shared_gate);
     m->set_unscaled_weights(!t.moe->scaled_weights);
     m->set_router_bias(t.moe->router_bias);
@@ -296,6 +344,11 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     s->set_groups(t.state_space->groups);
     s->set_conv_kernel(t.state_space->conv_kernel);
     s->set_chunk(t.state_space->chunk);
+    s->set_kind(std::string(name_of(t.state_space->kind)));
+    s->set_step_rank(t.state_space->step_rank);
+    s->set_unbiased_conv(!t.state_space->conv_bias);
+    s->set_proj_bias(t.state_space->proj_bias);
+    s->set_inner_norms(t.state_space->inner_norms);
   }
   if (t.mla) {
     proto::LatentAttention* a = p->mutable_mla();
@@ -304,6 +357,9 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     a->set_qk_nope_head_dim(t.mla->qk_nope_head_dim);
     a->set_qk_rope_head_dim(t.mla->qk_rope_head_dim);
     a->set_v_head_dim(t.mla->v_head_dim);
+    a->set_index_heads(t.mla->index_heads);
+    a->set_index_head_dim(t.mla->index_head_dim);
+    a->set_index_top_k(t.mla->index_top_k);
   }
 }
 
@@ -325,6 +381,7 @@ Workload workload_from_proto(const proto::Workload& message, const FieldCheck& a
               "expected 0 (not published) or a count");
   workload.default_seq_len = read.bounded("default_seq_len", message.default_seq_len(), 0, kMaxPositions);
   workload.ignored_keys.assign(message.ignored_keys().begin(), message.ignored_keys().end());
+  workload.notes.assign(message.notes().begin(), message.notes().end());
   switch (message.model_case()) {
     case proto::Workload::kTransformer: {
       const Reader inner = read.inside("transformer");
@@ -353,6 +410,7 @@ void to_proto(const Workload& workload, proto::Workload* message) {
   message->set_published_parameters(workload.published_parameters);
   message->set_default_seq_len(workload.default_seq_len);
   for (const std::string& key : workload.ignored_keys) message->add_ignored_keys(key);
+  for (const std::string& note : workload.notes) message->add_notes(note);
   if (workload.transformer) {
     write_transformer(*workload.transformer, message->mutable_transformer());
   } else {

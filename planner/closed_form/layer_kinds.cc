@@ -18,12 +18,13 @@ bool are_twins(const LowRankAdapter& a, const LowRankAdapter& b) {
 
 bool are_twins(const AttentionShape& a, const AttentionShape& b) {
   return a.heads == b.heads && a.kv_heads == b.kv_heads && a.qk_head_dim == b.qk_head_dim &&
-         a.v_head_dim == b.v_head_dim && a.causal == b.causal && a.window == b.window;
+         a.v_head_dim == b.v_head_dim && a.causal == b.causal && a.window == b.window &&
+         a.chunked == b.chunked && a.index_heads == b.index_heads && a.index_head_dim == b.index_head_dim;
 }
 
 bool are_twins(const StateSpaceShape& a, const StateSpaceShape& b) {
   return a.heads == b.heads && a.head_dim == b.head_dim && a.state == b.state && a.groups == b.groups &&
-         a.conv_kernel == b.conv_kernel && a.chunk == b.chunk;
+         a.conv_kernel == b.conv_kernel && a.chunk == b.chunk && a.kind == b.kind;
 }
 
 bool are_twins(const ParameterTensor& a, const ParameterTensor& b) {

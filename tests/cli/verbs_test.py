@@ -53,6 +53,25 @@ class Verbs(OrreryCase):
                     self.assertTrue(entry["source"], entry["name"])
         self.assertIn("gpt3-175b", self.done("catalog"))
 
+    def test_catalog_has_what_people_compare(self):
+        result = {kind: {entry["name"]: entry for entry in entries}
+                  for kind, entries in self.json("catalog").items()}
+        mixtral = result["workloads"]["mixtral-8x7b"]
+        self.assertEqual((46702792704, 32, 4096), (mixtral["parameters"], mixtral["layers"], mixtral["seq_len"]))
+        self.assertEqual(self.json("describe", "mixtral-8x7b")["active_parameters"], mixtral["active_parameters"])
+        dgx, h100 = result["clusters"]["dgx-h100"], result["devices"]["h100-sxm-80g"]
+        self.assertEqual(("h100-sxm-80g", 8), (dgx["device"], dgx["devices"]))
+        self.assertEqual(8 * 400e9 / 8, dgx["network_bytes_per_s"])
+        self.assertEqual(h100["price_usd_per_hour"], dgx["price_usd_per_device_hour"])
+        self.assertIn("2025", h100["price_as_of"])
+        self.assertEqual(9.894e14, h100["peak_flops_per_s"]["bf16"])
+        for kind, price in (("devices", "price_usd_per_hour"), ("clusters", "price_usd_per_device_hour")):
+            for entry in result[kind].values():
+                self.assertEqual(price in entry, bool(entry.get("price_as_of")), entry["name"])
+        text = self.done("catalog")
+        for word in ("46.7 B", "12.9 B", "8 h100-sxm-80g", "$6.88/h", "since June 2025"):
+            self.assertIn(word, text)
+
     def test_discover_reads_what_nccl_dumped(self):
         # The example of NCCL's documentation: one GPU of eight and its port.
         (self.folder / "topology.xml").write_text("""<system version="1">

@@ -170,6 +170,31 @@ TEST_CASE("Horovod gets its fusion threshold and how often to accumulate") {
   CHECK(content_of(files, "launch.sh").find("horovodrun -np 8") != std::string::npos);
 }
 
+TEST_CASE("export: parts of a model that no flag says are noted") {
+  Plan plan = llama_plan(1, 1, 8);
+  auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  Transformer& model = *job->workload.transformer;
+  const auto script = [&] { return content_of(export_plan(plan, ExportTarget::megatron), "launch.sh"); };
+  CHECK(script().find("NOTE: the model") == std::string::npos);
+  model.branch_norms = model.qk_norm = true;
+  model.sliding_window = 512;
+  model.full_attention_period = 2;
+  model.rotary_fraction = 0.5;
+  model.unexecuted = {"attn_logit_softcapping 50"};
+  model.moe = MixtureOfExperts{8, 2, 64};
+  model.moe->layer_period = 2;
+  model.moe->layer_offset = 1;
+  const std::string text = script();
+  for (const char* part :
+       {"NOTE: the model has norms of what attention and MLP put out", "attn_logit_softcapping 50",
+        "--window-size '(512,0)'", "--window-attn-skip-freq 2", "--qk-layernorm", "--rotary-percent 0.5",
+        "--moe-layer-freq '[0,1,0,1,0,1,0,1,0,1]'"}) {
+    INFO(part);
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
 TEST_CASE("an unknown target is refused with the known ones") {
   CHECK_THROWS_AS(export_target_from_name("mesh-tensorflow"), UserError);
   CHECK(export_target_from_name("megatron") == ExportTarget::megatron);

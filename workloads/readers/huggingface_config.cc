@@ -22,24 +22,38 @@ bool is_harmless(std::string_view key) {
     };
     add("how text is written, not how it is learned",
         {"use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "prefix",
-         "tokenizer_class", "task_specific_params", "output_past"});
+         "tokenizer_class", "task_specific_params", "output_past", "cls_token_id", "cache_implementation",
+         "num_logits_to_keep", "forced_bos_token_id", "decoder_start_token_id", "pad_vocab_size_multiple"});
     add("names and versions", {"_name_or_path", "name_or_path", "model_type", "architectures", "auto_map",
-                               "transformers_version", "finetuning_task"});
+                               "transformers_version", "finetuning_task", "for_llm_compressor"});
     add("which kernel computes the same attention",
-        {"_attn_implementation_autoset", "attention_softmax_in_fp32"});
+        {"_attn_implementation_autoset", "attention_softmax_in_fp32", "_flash_attn_2_enabled",
+         "fused_add_norm", "use_mamba_kernels", "deterministic_flash_attn", "reference_compile",
+         "moe_shared_expert_overlap", "mamba_ssm_cache_dtype", "residual_in_fp32"});
     add("what a program hands back beside the loss",
         {"output_attentions", "output_hidden_states", "output_router_logits", "keys_to_ignore_at_inference"});
     add("the precision is the plan's", {"dtype", "torch_dtype", "quantization_config"});
-    add("where training starts, which the plan's seed and `init` say", {"init_std", "initializer_range"});
+    add("where training starts, which the plan's seed and `init` say",
+        {"init_std", "initializer_range", "initializer_factor", "initializer_cutoff_factor",
+         "rescale_prenorm_residual", "time_step_min", "time_step_max", "time_step_floor",
+         "time_step_init_scheme", "time_step_scale"});
     add("recomputation and sharding are the plan's", {"gradient_checkpointing", "pretraining_tp", "ep_size"});
     add("classification heads, which are not trained",
-        {"classifier_dropout", "id2label", "label2id", "problem_type", "summary_activation",
-         "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+        {"classifier_dropout", "classifier_activation", "classifier_bias", "classifier_pooling",
+         "sparse_pred_ignore_index", "sparse_prediction", "id2label", "label2id", "problem_type",
+         "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+         "summary_use_proj"});
     add("dropouts, which read_mathematics notes",
         {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout", "embd_pdrop",
-         "expert_dropout", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop"});
+         "expert_dropout", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "residual_dropout",
+         "embedding_dropout", "mlp_dropout"});
     add("the balancing loss has a key of its own", {"aux_loss_alpha", "seq_aux"});
-    add("said again elsewhere: by rope_scaling, by n_positions", {"rope_type", "n_ctx"});
+    add("said again elsewhere: by rope_scaling, by n_positions",
+        {"rope_type", "n_ctx", "d_inner", "expand", "original_max_position_embeddings", "max_seq_len",
+         "initial_context_length"});
+    add("the usual, which the family has anyway",
+        {"mamba_hidden_act", "mamba_proj_bias", "time_step_limit", "time_step_rank", "ssm_cfg",
+         "norm_before_gate", "decoder_bias"});
     return all;
   }();
   return reasons.count(key) > 0;
@@ -66,7 +80,10 @@ int Config::line_of(std::string_view key) const {
 const Json* Config::find(std::string_view key) {
   used_.insert(std::string(key));
   const auto at = object_.find(std::string(key));
-  return at == object_.end() || at->is_null() ? nullptr : &*at;
+  if (at != object_.end()) return at->is_null() ? nullptr : &*at;
+  if (defaults_ == nullptr) return nullptr;
+  const auto usual = defaults_->find(std::string(key));
+  return usual == defaults_->end() || usual->is_null() ? nullptr : &*usual;
 }
 
 int Config::integer(std::string_view key, int fallback, int least, int most) {
@@ -107,6 +124,13 @@ std::vector<std::string> Config::unread() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object_.items())
     if (used_.count(key) == 0 && !is_harmless(key)) keys.push_back(key);
+  return keys;
+}
+
+std::vector<std::string> Config::read() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items())
+    if (used_.count(key) > 0 && !is_harmless(key)) keys.push_back(key);
   return keys;
 }
 

@@ -20,11 +20,17 @@ class Config {
   Config(const Json& object, std::string_view text, std::size_t start, std::string_view file)
       : object_(object), text_(text), start_(start), file_(file) {}
 
+  // What is read where the object lacks a key (null in the object is null). Must outlive this.
+  void take_defaults(const Json& defaults) { defaults_ = &defaults; }
+
   [[noreturn]] void fail(std::string_view key, std::string_view what, std::string_view expected) const;
 
   // Null where the key is absent or null.
   const Json* find(std::string_view key);
-  bool has(std::string_view key) const { return object_.contains(std::string(key)); }
+  bool in_file(std::string_view key) const { return object_.contains(std::string(key)); }
+  bool has(std::string_view key) const {
+    return in_file(key) || (defaults_ != nullptr && defaults_->contains(std::string(key)));
+  }
 
   int integer(std::string_view key, int fallback, int least, int most);
   int required(std::string_view key, int most);
@@ -35,12 +41,14 @@ class Config {
 
   // Without those that say nothing about shapes or cost.
   std::vector<std::string> unread() const;
+  std::vector<std::string> read() const;  // of the object's keys those that say something, in its order
 
  private:
   int line_of(std::string_view key) const;
   int integer_of(const Json& value, std::string_view key, int least, int most) const;
 
   const Json& object_;
+  const Json* defaults_ = nullptr;
   std::string_view text_;
   std::size_t start_;
   std::string_view file_;

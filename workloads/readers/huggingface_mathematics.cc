@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "workloads/readers/huggingface_families.h"
+#include "workloads/readers/huggingface_structure.h"
 
 namespace orrery::internal {
 namespace {
@@ -81,6 +81,30 @@ void read_routing(Config& config, Transformer* t) {
     unless("topk_method", "greedy", method);
 }
 
+// Factors and caps of what is computed: gemma 2's, Granite's, Cohere's, GPT-OSS's, Llama 4's, MiniMax's.
+void read_scales(Config& config, Transformer* t) {
+  const auto unless = [&](const char* key, double neutral) {
+    if (config.find(key) == nullptr) return;
+    if (const double value = config.real(key, neutral, -kMostFactor, kMostFactor); value != neutral)
+      t->unexecuted.push_back(fmt::format("{} {}", key, value));
+  };
+  for (const char* key :
+       {"embedding_multiplier", "logits_scaling", "residual_multiplier", "logit_scale",
+        "layernorm_full_attention_alpha", "layernorm_full_attention_beta", "layernorm_linear_attention_alpha",
+        "layernorm_linear_attention_beta", "layernorm_mlp_alpha", "layernorm_mlp_beta",
+        "full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor",
+        "linear_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor"})
+    unless(key, 1);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "input_jitter_noise",
+                          "swiglu_limit", "attention_multiplier", "rope_local_base_freq", "local_rope_theta"})
+    unless(key, 0);
+  unless("query_pre_attn_scalar", t->head_dim);
+  for (const char* key : {"attn_temperature_tuning", "use_bidirectional_attention"})
+    if (const Json* says = config.find(key); says != nullptr && *says != false)
+      t->unexecuted.push_back(fmt::format("{} {}", key, says->dump()));
+  for (const char* key : {"attn_scale", "floor_scale"}) config.use(key);
+}
+
 }  // namespace
 
 void read_mathematics(Config& config, Transformer* t) {
@@ -107,15 +131,11 @@ void read_mathematics(Config& config, Transformer* t) {
   for (const char* key : {"activation_function", "hidden_act", "hidden_activation"})
     if (const Json* name = config.find(key); name != nullptr && *name == "quick_gelu")
       unexecuted(key, "quick_gelu");
-  // Classes of 2018 and 2019 drop out a tenth unless told otherwise.
-  const bool drops = t->family == "gpt2" || t->family == "bert" || t->family == "opt";
+  read_scales(config, t);
   for (const char* key :
        {"attn_pdrop", "embd_pdrop", "resid_pdrop", "attention_dropout", "hidden_dropout",
         "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "dropout"})
     if (config.has(key)) t->dropout = std::max(t->dropout, config.real(key, 0, 0, 1));
-  const bool told = config.has("attn_pdrop") || config.has("resid_pdrop") ||
-                    config.has("hidden_dropout_prob") || config.has("dropout");
-  if (drops && !told) t->dropout = std::max(t->dropout, 0.1);
 }
 
 }  // namespace orrery::internal

@@ -1,0 +1,247 @@
+#include "workloads/readers/huggingface_towers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "workloads/checks.h"
+#include "workloads/readers/tower_builder.h"
+
+namespace orrery::internal {
+namespace {
+
+constexpr int kMaxSide = 1 << 16;         // pixels
+constexpr int kMaxTowerTokens = 1 << 20;  // of a sample
+
+class Towers {
+ public:
+  Towers(Config& config, const Family& family) : config_(config), family_(family) {}
+
+  void encoder_decoder();
+  void images(const std::string& prefix, TokenTensor* out);
+  void classify_images();
+  void texts(TokenTensor* out);
+  void finish(Workload* workload) { builder_.finish(workload); }
+  TowerBuilder& builder() { return builder_; }
+  // The same graph, from another object of the configuration.
+  Towers inside(Config& config) { return {config, family_, builder_}; }
+
+ private:
+  Towers(Config& config, const Family& family, TowerBuilder builder)
+      : config_(config), family_(family), builder_(std::move(builder)) {}
+
+  bool is(const char* fact) const { return family_.is.contains(fact); }
+  std::string key(const std::string& name) const {
+    const auto own = family_.keys.find(name);
+    return own == family_.keys.end() ? name : own->second;
+  }
+  int number(const std::string& name, int most) { return config_.required(key(name), most); }
+  TowerBlock block_of(const std::string& layers, std::int64_t width, const char* heads, const char* ffn);
+  TokenTensor positions(const std::string& name, const TokenTensor& in);
+  TokenTensor sound(std::int64_t width, std::int64_t tokens);
+  TokenTensor encoder(const TokenTensor& in, int layers, const TowerBlock& block);
+
+  Config& config_;
+  const Family& family_;
+  TowerBuilder builder_;
+};
+
+TowerBlock Towers::block_of(const std::string& layers, std::int64_t width, const char* heads,
+                            const char* ffn) {
+  TowerBlock block;
+  block.heads = number(heads, kMaxHeads);
+  const bool sized = config_.find(key("head_dim")) != nullptr;
+  if (!sized && width % block.heads != 0)
+    config_.fail(key(heads), fmt::format("{} does not divide the width {}", block.heads, width),
+                 fmt::format("expected a divisor, of {}", layers));
+  block.head_dim = sized ? number("head_dim", kMaxHeads) : width / block.heads;
+  block.ffn = config_.find("mlp_ratio") != nullptr ? config_.required("mlp_ratio", 1024) * width
+                                                   : number(ffn, kMaxWidth);
+  block.rms_norm = is("rms_norm");
+  block.post_norm = is("post_norm");
+  block.biases = !is("unbiased");
+  block.key_bias = !is("unbiased_keys");
+  block.layer_scale = is("layer_scale");
+  block.gated = config_.text("feed_forward_proj", "relu").starts_with("gated");
+  return block;
+}
+
+TokenTensor Towers::positions(const std::string& name, const TokenTensor& in) {
+  const int offset = config_.integer("position_offset", 0, 0, 1024);
+  TokenTensor out =
+      builder_.trained_rows(name, in, in.tokens, {{name + ".weight", {in.tokens + offset, in.width}}});
+  return is("embedding_norm") ? builder_.norm(name + "_norm", out, true) : out;
+}
+
+// Whisper's two convolutions, the second of stride 2.
+TokenTensor Towers::sound(std::int64_t width, std::int64_t tokens) {
+  const std::int64_t bins = number("num_mel_bins", kMaxWidth);
+  TokenTensor x = builder_.project("encoder.conv1", {}, 2 * tokens, 3 * bins, width, true);
+  x = builder_.activation("encoder.conv1_activation", x, false);
+  x = builder_.project("encoder.conv2", x, tokens, 3 * width, width, true);
+  return builder_.activation("encoder.conv2_activation", x, false);
+}
+
+TokenTensor Towers::encoder(const TokenTensor& in, int layers, const TowerBlock& block) {
+  TokenTensor x = in;
+  for (int i = 0; i < layers; ++i) {
+    if (i > 0) builder_.next_layer();
+    x = builder_.block(fmt::format("encoder.{}.", i), block, x, false);
+    if (i == 0 && is("relative_positions"))
+      builder_.parameter("encoder.relative_attention_bias.weight",
+                         {number("relative_attention_num_buckets", kMaxHeads), block.heads});
+  }
+  return block.post_norm ? x : builder_.norm("encoder.final_norm", x, !block.rms_norm);
+}
+
+void Towers::encoder_decoder() {
+  const std::int64_t width = number("d_model", kMaxWidth), vocab = number("vocab_size", kMaxVocab);
+  const std::int64_t source = number("encoder_positions", kMaxTowerTokens);
+  const std::int64_t target = number("decoder_positions", kMaxTowerTokens);
+  const int layers = number("encoder_layers", kMaxLayers);
+  const int decoder_layers = config_.integer(key("decoder_layers"), layers, 1, kMaxLayers);
+  const TowerBlock encoder_block =
+      block_of("the encoder", width, "encoder_attention_heads", "encoder_ffn_dim");
+  const TowerBlock decoder_block =
+      block_of("the decoder", width, "decoder_attention_heads", "decoder_ffn_dim");
+  const bool hears = is("mel");
+  // All tables stand at the start: what is shared with them is the head alone.
+  TokenTensor words;
+  if (!hears) words = builder_.lookup("shared", vocab, width, source);
+  TokenTensor answer = hears ? builder_.lookup("shared", vocab, width, target)
+                             : builder_.lookup("decoder.tokens", vocab, width, target, "shared.weight");
+  TokenTensor x = hears ? sound(width, source) : words;
+  if (is("learned_positions")) {
+    x = positions("encoder.positions", x);
+    answer = positions("decoder.positions", answer);
+  }
+  const TokenTensor memory = encoder(x, layers, encoder_block);
+  x = answer;
+  for (int i = 0; i < decoder_layers; ++i) {
+    builder_.next_layer();
+    x = builder_.block(fmt::format("decoder.{}.", i), decoder_block, x, true, &memory);
+    if (i == 0 && is("relative_positions"))
+      builder_.parameter("decoder.relative_attention_bias.weight",
+                         {number("relative_attention_num_buckets", kMaxHeads), decoder_block.heads});
+  }
+  if (!decoder_block.post_norm) x = builder_.norm("decoder.final_norm", x, !decoder_block.rms_norm);
+  const bool tied = config_.boolean("tie_word_embeddings", true);
+  builder_.loss({builder_.project("head", x, target, width, vocab, false, tied ? "shared.weight" : "")});
+}
+
+void Towers::images(const std::string& prefix, TokenTensor* out) {
+  const std::int64_t width = number("hidden_size", kMaxWidth);
+  const std::int64_t image = number("image_size", kMaxSide), patch = number("patch_size", kMaxSide);
+  const std::int64_t channels = config_.integer("num_channels", 3, 1, 1024);
+  if (patch > image) config_.fail("patch_size", fmt::format("{}", patch), "expected at most image_size");
+  const std::int64_t side = image / patch, tokens = side * side + 1;
+  if (tokens > kMaxTowerTokens) config_.fail("patch_size", "makes too many patches", "expected larger ones");
+  TokenTensor x = builder_.project(prefix + "patches", {}, tokens - 1, channels * patch * patch, width,
+                                   !is("unbiased_patches"));
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> rows = {
+      {prefix + "class_token", {width}}, {prefix + "positions.weight", {tokens, width}}};
+  if (is("mask_token")) rows.push_back({prefix + "mask_token", {width}});
+  x = builder_.trained_rows(prefix + "positions", x, tokens, std::move(rows));
+  if (is("pre_norm_of_patches")) x = builder_.norm(prefix + "pre_norm", x, true);
+  const int layers = number("num_hidden_layers", kMaxLayers);
+  const TowerBlock block = block_of("the tower", width, "num_attention_heads", "intermediate_size");
+  for (int i = 0; i < layers; ++i) {
+    if (i > 0) builder_.next_layer();
+    x = builder_.block(fmt::format("{}{}.", prefix, i), block, x, false);
+  }
+  *out = builder_.norm(prefix + "final_norm", x, true);
+}
+
+void Towers::classify_images() {
+  TokenTensor x;
+  images("vision.", &x);
+  if (!is("classifier")) return builder_.loss({x});
+  const Json* labels = config_.find("id2label");
+  const auto classes = labels != nullptr && labels->is_object() && !labels->empty()
+                           ? static_cast<std::int64_t>(labels->size())
+                           : config_.integer("num_labels", 1000, 1, kMaxVocab);
+  builder_.loss({builder_.project("classifier", x, 1, x.width, classes, true)});
+}
+
+void Towers::texts(TokenTensor* out) {
+  const std::int64_t width = number("hidden_size", kMaxWidth);
+  const int layers = number("num_hidden_layers", kMaxLayers);
+  const TowerBlock block = block_of("the texts' tower", width, "num_attention_heads", "intermediate_size");
+  TokenTensor x = builder_.lookup("text.tokens", number("vocab_size", kMaxVocab), width,
+                                  number("max_position_embeddings", kMaxTowerTokens));
+  x = positions("text.positions", x);
+  for (int i = 0; i < layers; ++i) {
+    if (i > 0) builder_.next_layer();
+    x = builder_.block(fmt::format("text.{}.", i), block, x, true);
+  }
+  *out = builder_.norm("text.final_norm", x, true);
+}
+
+const Json& nested(Config& config, const char* key) {
+  const Json* found = config.find(key);
+  if (found == nullptr || !found->is_object())
+    config.fail(key, "missing", "expected the configuration of one tower");
+  return *found;
+}
+
+void two_towers(Config& config, const Family& family, std::string_view text, std::string_view file,
+                Workload* workload) {
+  const auto part = [&](const char* key) {
+    Config one(nested(config, key), text, std::min(text.find(fmt::format("\"{}\"", key)), text.size()), file);
+    one.take_defaults(family.defaults);
+    check_usual(one, family);
+    return one;
+  };
+  Config words = part("text_config"), pictures = part("vision_config");
+  TokenTensor text_out, image_out;
+  Towers of_texts(words, family);
+  of_texts.texts(&text_out);
+  of_texts.builder().next_layer();
+  Towers of_images = of_texts.inside(pictures);
+  of_images.images("vision.", &image_out);
+  TowerBuilder& builder = of_images.builder();
+  const int width = config.required("projection_dim", kMaxWidth);
+  const TokenTensor a = builder.project("text_projection", text_out, 1, text_out.width, width, false);
+  const TokenTensor b = builder.project("visual_projection", image_out, 1, image_out.width, width, false);
+  builder.loss({a, b});
+  builder.parameter("logit_scale", {1});
+  of_images.finish(workload);
+  for (Config* one : {&words, &pictures})
+    for (std::string& key : one->unread()) workload->ignored_keys.push_back(std::move(key));
+}
+
+}  // namespace
+
+void read_towers(Config& config, const Family& family, std::string_view text, std::string_view file,
+                 Workload* workload) {
+  config.take_defaults(family.defaults);
+  check_usual(config, family);
+  if (family.graph == "two_towers") {
+    two_towers(config, family, text, file, workload);
+  } else {
+    Towers towers(config, family);
+    if (family.graph == "images") {
+      towers.classify_images();
+    } else {
+      towers.encoder_decoder();
+    }
+    towers.finish(workload);
+  }
+  double parameters = 0;
+  for (const Operator& op : workload->operators)
+    for (const ParameterTensor& tensor : op.parameters) {
+      double elements = 1;
+      for (const std::int64_t size : tensor.shape) elements *= static_cast<double>(size);
+      parameters += elements;
+    }
+  if (!(parameters <= kMaxParameters))
+    throw UserError(file, 0, fmt::format("makes {:.3g} parameters", parameters),
+                    fmt::format("expected at most {:.0g}", kMaxParameters));
+  workload->notes = family.notes;
+  workload->notes.emplace_back(
+      "A row is a sample of the configuration's own lengths; attention costs its two products, fused.");
+  for (std::string& key : config.unread()) workload->ignored_keys.push_back(std::move(key));
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,151 @@
+#include "workloads/readers/tower_builder.h"
+
+namespace orrery::internal {
+
+int TowerBuilder::add(OperatorKind kind, const std::string& name, std::vector<int> inputs, std::int64_t out,
+                      double vector_elements) {
+  Operator op;
+  op.kind = kind;
+  op.name = name;
+  for (const int input : inputs)
+    if (input >= 0) op.inputs.push_back(input);
+  op.output_elements = out;
+  op.vector_elements = vector_elements;
+  op.layer = layer_;
+  operators_.push_back(std::move(op));
+  return static_cast<int>(operators_.size()) - 1;
+}
+
+void TowerBuilder::parameter(const std::string& name, std::vector<std::int64_t> shape) {
+  ParameterTensor tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape);
+  operators_.back().parameters.push_back(std::move(tensor));
+}
+
+TokenTensor TowerBuilder::lookup(const std::string& name, std::int64_t vocab, std::int64_t width,
+                                 std::int64_t tokens, const std::string& tied_to) {
+  const std::int64_t out = tokens * width;
+  const int op = add(OperatorKind::embedding, name, {}, out, 2.0 * static_cast<double>(out));
+  parameter(name + ".weight", {vocab, width});
+  operators_.back().parameters.back().tied_to = tied_to;
+  return {op, tokens, width};
+}
+
+TokenTensor TowerBuilder::project(const std::string& name, const TokenTensor& in, std::int64_t rows,
+                                  std::int64_t inputs, std::int64_t outputs, bool bias,
+                                  const std::string& tied_to) {
+  const int op = add(OperatorKind::linear, name, {in.op}, rows * outputs, 0);
+  operators_.back().matmuls = {{static_cast<double>(rows), outputs, inputs, 1}};
+  parameter(name + ".weight", {outputs, inputs});
+  operators_.back().parameters.back().tied_to = tied_to;
+  if (bias) parameter(name + ".bias", {outputs});
+  return {op, rows, outputs};
+}
+
+TokenTensor TowerBuilder::trained_rows(
+    const std::string& name, const TokenTensor& in, std::int64_t tokens,
+    std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters) {
+  const std::int64_t out = tokens * in.width;
+  const int op = add(OperatorKind::elementwise, name, {in.op}, out, 2.0 * static_cast<double>(out));
+  operators_.back().keeps_input = false;
+  for (auto& [tensor, shape] : parameters) parameter(tensor, std::move(shape));
+  return {op, tokens, in.width};
+}
+
+TokenTensor TowerBuilder::norm(const std::string& name, const TokenTensor& in, bool bias) {
+  const int op =
+      add(OperatorKind::norm, name, {in.op}, in.elements(), 2.0 * static_cast<double>(in.elements()));
+  parameter(name + ".weight", {in.width});
+  if (bias) parameter(name + ".bias", {in.width});
+  return {op, in.tokens, in.width};
+}
+
+TokenTensor TowerBuilder::activation(const std::string& name, const TokenTensor& in, bool gated) {
+  const TokenTensor out{-1, in.tokens, gated ? in.width / 2 : in.width};
+  const int op = add(OperatorKind::activation, name, {in.op}, out.elements(),
+                     static_cast<double>(in.elements() + out.elements()));
+  return {op, out.tokens, out.width};
+}
+
+TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock& block,
+                                    const TokenTensor& queries, const TokenTensor& memory, bool causal) {
+  const std::int64_t inner = block.heads * block.head_dim;
+  const bool own = queries.op == memory.op;
+  std::vector<int> inputs;
+  // Products of the same input are one.
+  const auto part = [&](const std::string& name, const TokenTensor& in, std::int64_t parts, bool keys) {
+    const int op = add(OperatorKind::linear, prefix + name, {in.op}, parts * in.tokens * inner, 0);
+    operators_.back().matmuls = {{static_cast<double>(in.tokens), parts * inner, in.width, 1}};
+    parameter(prefix + name + ".weight", {parts * inner, in.width});
+    const std::int64_t biased = block.biases ? parts - (keys && !block.key_bias ? 1 : 0) : 0;
+    if (biased > 0) parameter(prefix + name + ".bias", {biased * inner});
+    inputs.push_back(op);
+  };
+  if (own) {
+    part("qkv", queries, 3, true);
+  } else {
+    part("q", queries, 1, false);
+    part("kv", memory, 2, true);
+  }
+  // Scores and context: 2 x 2 x queries x keys x inner; the half of it where causal.
+  const int core = add(OperatorKind::linear, prefix + "attention", inputs, queries.tokens * inner, 0);
+  const auto rows = static_cast<double>(queries.tokens) * (causal ? 0.5 : 1);
+  operators_.back().matmuls = {{rows, 2 * inner, memory.tokens, 1}};
+  return project(prefix + "proj", {core, queries.tokens, inner}, queries.tokens, inner, queries.width,
+                 block.biases);
+}
+
+TokenTensor TowerBuilder::residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,
+                                   const TowerBlock& block) {
+  if (block.layer_scale) {
+    branch.op = add(OperatorKind::elementwise, name + "_scale", {branch.op}, branch.elements(),
+                    2.0 * static_cast<double>(branch.elements()));
+    parameter(name + "_scale.weight", {branch.width});
+  }
+  const int op = add(OperatorKind::elementwise, name, {branch.op, stream.op}, stream.elements(),
+                     3.0 * static_cast<double>(stream.elements()));
+  operators_.back().keeps_input = false;
+  return {op, stream.tokens, stream.width};
+}
+
+TokenTensor TowerBuilder::block(const std::string& prefix, const TowerBlock& block, const TokenTensor& in,
+                                bool causal, const TokenTensor* memory) {
+  TokenTensor stream = in;
+  int number = 0;
+  const auto branch = [&](auto compute) {
+    const std::string name = prefix + "norm" + std::to_string(++number);
+    const TokenTensor input = block.post_norm ? stream : norm(name, stream, !block.rms_norm);
+    stream = residual(prefix + "residual" + std::to_string(number), stream, compute(input), block);
+    if (block.post_norm) stream = norm(name, stream, !block.rms_norm);
+  };
+  branch([&](const TokenTensor& input) { return attention(prefix, block, input, input, causal); });
+  if (memory != nullptr)
+    branch(
+        [&](const TokenTensor& input) { return attention(prefix + "cross.", block, input, *memory, false); });
+  branch([&](const TokenTensor& input) {
+    const TokenTensor up = project(prefix + "mlp_up", input, input.tokens, input.width,
+                                   block.gated ? 2 * block.ffn : block.ffn, block.biases);
+    return project(prefix + "mlp_down", activation(prefix + "activation", up, block.gated), input.tokens,
+                   block.ffn, input.width, block.biases);
+  });
+  return stream;
+}
+
+void TowerBuilder::loss(const std::vector<TokenTensor>& of) {
+  std::vector<int> inputs;
+  double elements = 0;
+  for (const TokenTensor& one : of) {
+    inputs.push_back(one.op);
+    elements += static_cast<double>(one.elements());
+  }
+  add(OperatorKind::loss, "loss", std::move(inputs), 1, 2 * elements);
+}
+
+void TowerBuilder::finish(Workload* workload) {
+  workload->layers = layer_ + 1;
+  workload->operators = std::exchange(operators_, {});
+  layer_ = 0;
+}
+
+}  // namespace orrery::internal

@@ -1,0 +1,68 @@
+// Graphs of transformer blocks over sequences of fixed lengths.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "workloads/workload.h"
+
+namespace orrery::internal {
+
+// What stands at one point of the graph: `tokens` rows of `width` a sample, and the operator that makes it.
+struct TokenTensor {
+  int op = -1;  // -1: the batch itself
+  std::int64_t tokens = 0;
+  std::int64_t width = 0;
+  std::int64_t elements() const { return tokens * width; }
+};
+
+struct TowerBlock {
+  std::int64_t heads = 0, head_dim = 0, ffn = 0;
+  bool rms_norm = false;     // without bias; else layer norms with one
+  bool post_norm = false;    // behind each residual
+  bool biases = true;        // of all products
+  bool key_bias = true;      // with biases: of the keys, too
+  bool gated = false;        // MLP of three matrices
+  bool layer_scale = false;  // each branch is scaled by a trained vector
+};
+
+// A row is a sample. Attention is one operator that costs its two products, as a fused kernel does: scores
+// are neither written nor kept.
+class TowerBuilder {
+ public:
+  void next_layer() { ++layer_; }
+
+  TokenTensor lookup(const std::string& name, std::int64_t vocab, std::int64_t width, std::int64_t tokens,
+                     const std::string& tied_to = {});
+  // A product that every row of the batch or of `in` goes through; `rows` of them come out.
+  TokenTensor project(const std::string& name, const TokenTensor& in, std::int64_t rows, std::int64_t inputs,
+                      std::int64_t outputs, bool bias, const std::string& tied_to = {});
+  // Adds trained rows (positions, a class token) to the sequence, which then has `tokens`.
+  TokenTensor trained_rows(const std::string& name, const TokenTensor& in, std::int64_t tokens,
+                           std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters);
+  TokenTensor norm(const std::string& name, const TokenTensor& in, bool bias);
+  TokenTensor activation(const std::string& name, const TokenTensor& in, bool gated);
+  // Scaled products of `queries` with `memory`, and their projection.
+  TokenTensor attention(const std::string& prefix, const TowerBlock& block, const TokenTensor& queries,
+                        const TokenTensor& memory, bool causal);
+  // A block; `memory` of a decoder: what its second attention reads.
+  TokenTensor block(const std::string& prefix, const TowerBlock& block, const TokenTensor& in, bool causal,
+                    const TokenTensor* memory = nullptr);
+  // Parameters that the operator made last holds beside its own.
+  void parameter(const std::string& name, std::vector<std::int64_t> shape);
+  void loss(const std::vector<TokenTensor>& of);
+
+  void finish(Workload* workload);
+
+ private:
+  int add(OperatorKind kind, const std::string& name, std::vector<int> inputs, std::int64_t out,
+          double vector_elements);
+  TokenTensor residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,
+                       const TowerBlock& block);
+
+  std::vector<Operator> operators_;
+  int layer_ = 0;
+};
+
+}  // namespace orrery::internal
