@@ -5,7 +5,7 @@
 import pathlib
 import sys
 
-BUILDS = ("release", "dev", "fast")
+BUILDS = ("release", "dev")
 
 
 def find_orrery():
