@@ -61,7 +61,7 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
-  if (t.moe && t.moe->expert_bias) return "its experts have biases";
+  if (t.moe && (t.moe->expert_bias || t.moe->expert_up_bias)) return "its experts have biases";
   if (t.moe && t.fine_tuning.any()) return "it has experts, and weights that are not trained";
   if (t.masked_share > 0) return "its head sees a share of the tokens";
   if (t.mla) return "it has latent attention";
