@@ -72,12 +72,12 @@ std::string unknown_in(const Workload& workload, const Training& training) {
     return "its norms are not where, or not what, the executor has them";
   if (t.attention_gate || t.attention_sinks) return "its attention has a gate or sinks";
   if (t.parallel_residual) return "attention and MLP are parallel branches";
-  if (t.qk_norm) return "queries and keys are normalised";
+  if (t.qk_norm && t.norm != NormKind::rms_norm) return "queries and keys are normalised, not by RMS norms";
   if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
     return "its queries, keys and values are interleaved in one tensor";
   if (t.multi_token_layers > 0) return "it predicts several tokens";
-  if (t.sliding_window > 0 && t.sliding_window < training.seq_len)
-    return "its attention has a sliding window shorter than the sequence";
+  if (t.bidirectional && t.sliding_window > 0 && t.sliding_window < training.seq_len)
+    return "its attention has a window that looks both ways";
   if (!t.final_norm && !t.post_norm) return "it has no final norm";
   if (t.vocab < kByteVocabulary) return "its vocabulary is smaller than the 256 bytes it would be trained on";
   if (t.mlm_head && t.vocab == kByteVocabulary)
@@ -117,6 +117,8 @@ Refusal refuses_training(const Plan& plan) {
                    "a runtime that does not clip, such as orrery");
   if (!plan.job->workload.transformer) return {};
   const Transformer& t = *plan.job->workload.transformer;
+  if (plan.choices.cp > 1 && t.sliding_window > 0 && t.sliding_window < training.seq_len)
+    return refused("`cp` above 1 with a sliding window shorter than the sequence", "`cp` 1");
   if (t.learned_positions && training.seq_len > t.max_positions)
     return refused(fmt::format("`seq_len` {}: {} has {} positions", training.seq_len, plan.job->workload.name,
                                t.max_positions),

@@ -30,6 +30,27 @@ Head head_of(const AttentionSize& s, const float* qkv, int batch, int head) {
           qkv + row + static_cast<std::int64_t>(s.heads + s.kv_heads + shared) * s.head_dim};
 }
 
+// Queries [begin, begin + queries) and the keys that any of them sees: [first, first + keys).
+struct Block {
+  int begin = 0;
+  int queries = 0;
+  int first = 0;
+  int keys = 0;
+
+  // Of query `i` of the block: the keys that it sees, counted from `first`.
+  int from(const AttentionSize& s, int i) const {
+    return s.window > 0 ? std::max(0, begin + i + 1 - s.window - first) : 0;
+  }
+  int until(const AttentionSize& s, int i) const { return s.causal ? begin + i + 1 - first : keys; }
+};
+
+Block block_at(const AttentionSize& s, int begin) {
+  Block block{begin, std::min(kQueryBlock, s.seq - begin), 0, s.seq};
+  if (s.window > 0) block.first = std::max(0, begin + 1 - s.window);
+  if (s.causal) block.keys = begin + block.queries - block.first;
+  return block;
+}
+
 }  // namespace
 
 void attention_forward(const AttentionSize& s, const float* qkv, float* out, float* statistics) {
@@ -43,15 +64,20 @@ void attention_forward(const AttentionSize& s, const float* qkv, float* out, flo
       float* statistic = statistics + (static_cast<std::int64_t>(b) * s.heads + h) * s.seq;
       float* result = out + static_cast<std::int64_t>(b) * s.seq * width + h * s.head_dim;
       for (int begin = 0; begin < s.seq; begin += kQueryBlock) {
-        const int queries = std::min(kQueryBlock, s.seq - begin);
-        const int keys = s.causal ? begin + queries : s.seq;
+        const Block block = block_at(s, begin);
+        const int queries = block.queries;
+        const int keys = block.keys;
+        const std::int64_t skipped = static_cast<std::int64_t>(block.first) * stride;
         gemm(false, true, queries, keys, s.head_dim, scale,
-             head.q + static_cast<std::int64_t>(begin) * stride, stride, head.k, stride, 0, scores.data(),
-             keys);
-        for (int i = 0; i < queries; ++i)
-          statistic[begin + i] = softmax_row(scores.data() + static_cast<std::int64_t>(i) * keys,
-                                             s.causal ? begin + i + 1 : keys, keys);
-        gemm(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v, stride, 0,
+             head.q + static_cast<std::int64_t>(begin) * stride, stride, head.k + skipped, stride, 0,
+             scores.data(), keys);
+        for (int i = 0; i < queries; ++i) {
+          float* row = scores.data() + static_cast<std::int64_t>(i) * keys;
+          const int from = block.from(s, i);
+          std::fill_n(row, from, 0.0F);
+          statistic[begin + i] = softmax_row(row + from, block.until(s, i) - from, keys - from);
+        }
+        gemm(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v + skipped, stride, 0,
              result + static_cast<std::int64_t>(begin) * width, width);
       }
     }
@@ -80,24 +106,33 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
       const float* statistic = statistics + (static_cast<std::int64_t>(b) * s.heads + h) * s.seq;
       const std::int64_t base = static_cast<std::int64_t>(b) * s.seq * width + h * s.head_dim;
       for (int begin = 0; begin < s.seq; begin += kQueryBlock) {
-        const int queries = std::min(kQueryBlock, s.seq - begin);
-        const int keys = s.causal ? begin + queries : s.seq;
+        const Block block = block_at(s, begin);
+        const int queries = block.queries;
+        const int keys = block.keys;
+        const std::int64_t skipped = static_cast<std::int64_t>(block.first) * stride;
         const float* q = head.q + static_cast<std::int64_t>(begin) * stride;
         const float* o = out + base + static_cast<std::int64_t>(begin) * width;
         const float* d = dout + base + static_cast<std::int64_t>(begin) * width;
-        gemm(false, true, queries, keys, s.head_dim, scale, q, stride, head.k, stride, 0, scores.data(),
+        gemm(false, true, queries, keys, s.head_dim, scale, q, stride, head.k + skipped, stride, 0,
+             scores.data(), keys);
+        gemm(false, true, queries, keys, s.head_dim, 1, d, width, head.v + skipped, stride, 0, dscores.data(),
              keys);
-        gemm(false, true, queries, keys, s.head_dim, 1, d, width, head.v, stride, 0, dscores.data(), keys);
         for (int i = 0; i < queries; ++i) {
           const std::int64_t row = static_cast<std::int64_t>(i) * width;
           const auto delta = static_cast<float>(dot(o + row, d + row, s.head_dim));
-          softmax_backward_row(scores.data() + static_cast<std::int64_t>(i) * keys,
-                               dscores.data() + static_cast<std::int64_t>(i) * keys, statistic[begin + i],
-                               delta, scale, s.causal ? begin + i + 1 : keys, keys);
+          const int from = block.from(s, i);
+          float* score = scores.data() + static_cast<std::int64_t>(i) * keys;
+          float* dscore = dscores.data() + static_cast<std::int64_t>(i) * keys;
+          std::fill_n(score, from, 0.0F);
+          std::fill_n(dscore, from, 0.0F);
+          softmax_backward_row(score + from, dscore + from, statistic[begin + i], delta, scale,
+                               block.until(s, i) - from, keys - from);
         }
-        gemm(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv, stride);
-        gemm(true, false, keys, s.head_dim, queries, 1, dscores.data(), keys, q, stride, 1, dk, stride);
-        gemm(false, false, queries, s.head_dim, keys, 1, dscores.data(), keys, head.k, stride, 0,
+        gemm(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv + skipped,
+             stride);
+        gemm(true, false, keys, s.head_dim, queries, 1, dscores.data(), keys, q, stride, 1, dk + skipped,
+             stride);
+        gemm(false, false, queries, s.head_dim, keys, 1, dscores.data(), keys, head.k + skipped, stride, 0,
              dq + static_cast<std::int64_t>(begin) * stride, stride);
       }
     }

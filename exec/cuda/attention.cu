@@ -37,6 +37,7 @@ struct Operands {
   int query_begin;
   int key_count;
   bool causal;
+  int window;  // causal: keys back from the query, itself included; 0: all
   float scale;
 
   __device__ std::int64_t query_at(int b, int h, int s) const {
@@ -52,7 +53,8 @@ struct Operands {
     return (static_cast<std::int64_t>(b) * heads + h) * seq + s;
   }
   __device__ bool sees(int query, int key) const {
-    return query >= query_begin && query < seq && key < key_count && (!causal || key <= query);
+    return query >= query_begin && query < seq && key < key_count && (!causal || key <= query) &&
+           (window == 0 || key > query - window);
   }
 };
 
@@ -101,7 +103,12 @@ __device__ void for_columns(const float* sums, int dim, int lane, Put put) {
   }
 }
 
-// Keys that any query of this block of warps sees: every warp meets the barriers.
+// The first key, down to a tile's, that any query of this block of warps sees, and where the keys that any
+// sees end: every warp meets the barriers.
+__device__ int first_key_of_block(const Operands& o) {
+  const int first = o.query_begin + static_cast<int>(blockIdx.x) * kWarps + 1 - o.window;
+  return o.window == 0 || first < 0 ? 0 : first / kTile * kTile;
+}
 __device__ int keys_of_block(const Operands& o) {
   const int last = min(o.query_begin + static_cast<int>(blockIdx.x + 1) * kWarps, o.seq) - 1;
   return o.causal ? last + 1 : o.key_count;
@@ -126,7 +133,7 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
   float top = -FLT_MAX;
   float total = 0;
   const int needed = keys_of_block(o);
-  for (int first = 0; first < needed; first += kTile) {
+  for (int first = first_key_of_block(o); first < needed; first += kTile) {
     load_tiles(
         keys, values, first, o.key_count, dim, [&](int s) { return o.keys + o.key_at(b, kv, s); },
         [&](int s) { return o.values + o.key_at(b, kv, s); });
@@ -198,7 +205,7 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
   const float shift = live ? delta[o.statistic_at(b, h, query)] : 0;
   float sums[kMaxPerLane] = {};
   const int needed = keys_of_block(o);
-  for (int first = 0; first < needed; first += kTile) {
+  for (int first = first_key_of_block(o); first < needed; first += kTile) {
     load_tiles(
         keys, values, first, o.key_count, dim, [&](int s) { return o.keys + o.key_at(b, kv, s); },
         [&](int s) { return o.values + o.key_at(b, kv, s); });
@@ -238,8 +245,10 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
   float dk[kMaxPerLane] = {};
   float dv[kMaxPerLane] = {};
   const int first_seen = o.causal ? static_cast<int>(blockIdx.x) * kWarps : o.query_begin;
+  const int last_key = (static_cast<int>(blockIdx.x) + 1) * kWarps - 1;
+  const int end_seen = o.window == 0 ? o.seq : min(o.seq, last_key + o.window);
   for (int h = kv * group; h < (kv + 1) * group; ++h) {
-    for (int first = first_seen / kTile * kTile; first < o.seq; first += kTile) {
+    for (int first = first_seen / kTile * kTile; first < end_seen; first += kTile) {
       load_tiles(
           queries, gradients, first, o.seq, dim, [&](int s) { return o.queries + o.query_at(b, h, s); },
           [&](int s) { return dout + o.out_at(b, h, s); });
@@ -287,6 +296,7 @@ Operands operands_of(const AttentionSize& l) {
   o.kv_heads = l.kv_heads;
   o.dim = l.head_dim;
   o.causal = l.causal;
+  o.window = l.causal ? l.window : 0;
   o.scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
   return o;
 }

@@ -37,6 +37,7 @@ struct AttentionSize {
   int head_dim = 0;
   bool causal = true;
   int first_position = 0;  // of each sequence's first row
+  int window = 0;          // causal: keys back from the query, itself included; 0: all
   int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 

@@ -202,11 +202,19 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   });
 }
 
+AttentionSize Layers::attention_size_of(int index) const {
+  AttentionSize size = attention_size();
+  const int window = op(index).attention->window;
+  // Which sees everything sees what it does without.
+  if (window > 0 && window < plan_.job->training.seq_len) size.window = window;
+  return size;
+}
+
 void Layers::attention_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
   const auto out = values_.define(activation(index, micro_batch, Form::whole),
                                   bytes_of_floats(elements(index, Form::whole)));
-  const AttentionSize size = attention_size();
+  const AttentionSize size = attention_size_of(index);
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
                                     bytes_of_floats(rows_ * size.heads));
   steps.push_back([=, this] {
@@ -219,7 +227,7 @@ void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& s
   const auto out = values_.use(activation(index, micro_batch, Form::whole));
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
-  const AttentionSize size = attention_size();
+  const AttentionSize size = attention_size_of(index);
   const auto dqkv = values_.define(gradient(input(index), micro_batch, Form::whole),
                                    bytes_of_floats(rows_ * size.qkv_columns()));
   values_.forget(gradient(index, micro_batch, Form::whole));

@@ -4,6 +4,7 @@
 // head).
 #pragma once
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@ class Layers final : public Mathematics {
   std::int64_t elements(int op, Form form) const override { return rows_of(form) * columns_of(op); }
   Form stream_form() const override { return sequence_parallel_ ? Form::shard : Form::whole; }
   AttentionSize attention_size() const;
+  AttentionSize attention_size_of(int op) const;  // with its layer's window
   std::int64_t rows_of(Form form) const;
 
  private:
@@ -91,6 +93,18 @@ class Layers final : public Mathematics {
   };
   std::vector<SegmentRun> segment_runs() const;
   void rotate(float* qkv, bool inverse) const;
+  // Norms of each head's queries and keys, in place, behind a qkv product (nothing where the model has none).
+  // What they were is kept for backward.
+  void query_key_norms_forward(int op, int micro_batch, Values::Id qkv, std::vector<Step>& steps);
+  void query_key_norms_backward(int op, int micro_batch, Values::Id dqkv, std::vector<Step>& steps);
+  bool feeds_normalised_heads(int op) const;
+  bool normalises_heads(int op, const HeldTensor& tensor) const;  // a weight of such a norm
+  struct HeadNorm {
+    const HeldTensor* weight = nullptr;
+    std::int64_t heads = 0;
+    std::int64_t column = 0;  // of the fused queries, keys and values where they begin
+  };
+  std::array<HeadNorm, 2> head_norms(int op) const;  // of queries, of keys
   int find_back(int op, OperatorKind kind) const;
   // Post-norm: see Mathematics::stream_gradient.
   bool stream_is_norm(int residual) const;

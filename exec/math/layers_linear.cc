@@ -15,6 +15,7 @@ Layers::Linear Layers::linear_of(int index) const {
   for (int p = 0;; ++p) {
     const HeldTensor* held = parameters_.own(index, p);
     if (held == nullptr) break;
+    if (normalises_heads(index, *held)) continue;
     if (held->shape.size() != 2) {
       biases.push_back(held);
       continue;
@@ -104,13 +105,14 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
     }
   });
   adapters_forward(index, micro_batch, linear, weights, x, y, steps);
-  if (!rotates && !scaled) return;
-  steps.push_back([=, this] {
-    for (std::size_t i = 0; i < biases.size() && scaled; ++i)
-      device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
-                       linear.out);
-    if (rotates) rotate(values_.floats(y), false);
-  });
+  if (scaled)
+    steps.push_back([=, this] {
+      for (std::size_t i = 0; i < biases.size(); ++i)
+        device_.add_bias(values_.floats(y) + linear.biases[i].second, at(biases[i]), rows, biases[i].elements,
+                         linear.out);
+    });
+  query_key_norms_forward(index, micro_batch, y, steps);
+  if (rotates) steps.push_back([=, this] { rotate(values_.floats(y), false); });
 }
 
 void Layers::linear_backward(int index, int micro_batch, bool want_input, bool want_weight,
@@ -122,8 +124,10 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   const Form form = output_form(index);
   const std::int64_t rows = rows_of(form);
   const Key out = gradient(index, micro_batch, form);
-  const auto dy = rotates ? values_.change(out) : values_.use(out);
+  const bool norms = want_input && feeds_normalised_heads(index);
+  const auto dy = rotates || norms ? values_.change(out) : values_.use(out);
   if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
+  if (norms) query_key_norms_backward(index, micro_batch, dy, steps);
   const std::vector<OutputGradient> outputs =
       before_magnitudes(index, micro_batch, linear, want_weight, dy, steps);
   const bool trains_weights = want_weight && !linear.products.front().weight->frozen;

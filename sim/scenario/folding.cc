@@ -114,16 +114,17 @@ class Refinement {
       if (!seen[static_cast<std::size_t>(rank)]) add_group(group_of(kind, plan_, rank), seen);
   }
 
-  void add_pipeline() {
-    const int stages = plan_.choices.pp;
-    if (stages <= 1) return;
+  // Rank by rank who sends to whom: a group that looks the same from either end is not the same to its
+  // messages.
+  void add_ring(GroupKind kind, int Coordinates::*along, int ranks) {
+    if (ranks <= 1) return;
     for (int rank = 0; rank < world_; ++rank) {
       Coordinates at = coordinates_of(plan_, rank);
-      at.pp = (at.pp + 1) % stages;
+      at.*along = (at.*along + 1) % ranks;
       const int next = rank_of(plan_, at);
       const int source = devices_[static_cast<std::size_t>(rank)];
       const int destination = devices_[static_cast<std::size_t>(next)];
-      ties_.push_back({GroupKind::pipeline, {rank, next}, links_between(source, destination), true});
+      ties_.push_back({kind, {rank, next}, links_between(source, destination), true});
     }
   }
 
@@ -133,7 +134,8 @@ class Refinement {
       if (rule.kind == GroupKind::world || rule.kind == GroupKind::pipeline) continue;
       if (rule.used(plan_)) add_groups(rule.kind);
     }
-    add_pipeline();
+    add_ring(GroupKind::pipeline, &Coordinates::pp, plan_.choices.pp);
+    add_ring(GroupKind::context, &Coordinates::cp, plan_.choices.cp);
   }
 
   std::vector<Colour> refined(const std::vector<Colour>& colours) const {

@@ -48,9 +48,10 @@ Doubles attention_reference(const AttentionSize& s, const Doubles& qkv) {
         };
         const int shared = h / (s.heads / s.kv_heads);
         const int keys = s.causal ? i + 1 : s.seq;
+        const int from = s.window > 0 ? std::max(0, i + 1 - s.window) : 0;
         Doubles p(static_cast<std::size_t>(keys));
         double sum = 0;
-        for (int j = 0; j < keys; ++j) {
+        for (int j = from; j < keys; ++j) {
           double score = 0;
           for (int d = 0; d < s.head_dim; ++d) score += at(i, h, d) * at(j, s.heads + shared, d);
           p[static_cast<std::size_t>(j)] = std::exp(score / std::sqrt(s.head_dim));
@@ -58,7 +59,7 @@ Doubles attention_reference(const AttentionSize& s, const Doubles& qkv) {
         }
         for (int d = 0; d < s.head_dim; ++d) {
           double value = 0;
-          for (int j = 0; j < keys; ++j)
+          for (int j = from; j < keys; ++j)
             value += p[static_cast<std::size_t>(j)] / sum * at(j, s.heads + s.kv_heads + shared, d);
           out[static_cast<std::size_t>(((b * s.seq + i) * s.heads + h) * s.head_dim + d)] = value;
         }
@@ -218,11 +219,14 @@ TEST_CASE("activations, plain and gated, agree with double precision out to wher
 }
 
 TEST_CASE(
-    "attention and its gradient agree with double precision: causal or not, shared heads, odd lengths") {
+    "attention and its gradient agree with double precision: causal or not, shared heads, odd lengths, "
+    "windows") {
   for (const auto& device : devices()) {
     for (const AttentionSize size :
          {AttentionSize{1, 1, 1, 1, 4, true}, AttentionSize{2, 5, 4, 2, 6, true},
-          AttentionSize{1, 7, 2, 2, 8, false}, AttentionSize{1, 70, 2, 1, 4, true}}) {
+          AttentionSize{1, 7, 2, 2, 8, false}, AttentionSize{1, 70, 2, 1, 4, true},
+          AttentionSize{2, 9, 2, 1, 4, true, 0, 1}, AttentionSize{1, 12, 4, 2, 4, true, 0, 5},
+          AttentionSize{1, 150, 2, 1, 4, true, 0, 33}, AttentionSize{1, 70, 1, 1, 4, true, 0, 70}}) {
       const std::size_t rows = static_cast<std::size_t>(size.batch) * size.seq;
       const std::size_t width = static_cast<std::size_t>(size.heads) * size.head_dim;
       const auto qkv = random_values(rows * size.qkv_columns(), 1);

@@ -527,6 +527,41 @@ std::vector<PlanCase> precision_cases() {
   return cases;
 }
 
+// Windows shorter than the sequence (in some layers), and norms of heads' queries and keys.
+std::vector<PlanCase> attention_cases() {
+  const auto windowed = [](Transformer& t) {
+    t.sliding_window = 7;
+    t.full_attention_period = 2;
+  };
+  const auto normalised = [](Transformer& t) { t.qk_norm = true; };
+  const auto both = [=](Transformer& t) {
+    windowed(t);
+    normalised(t);
+  };
+  const auto in = [](std::string name, Choices c, std::function<void(Transformer&)> model,
+                     Optimizer optimizer = Optimizer::sgd) {
+    PlanCase result{std::move(name), true, c, optimizer};
+    result.model = std::move(model);
+    return result;
+  };
+  const auto sp = [](Choices& c) { c.sequence_parallel = true; };
+  const auto full = [](Choices& c) { c.recompute = Recompute::full; };
+  const auto selective = [](Choices& c) { c.recompute = Recompute::selective; };
+  const auto zero3 = [](Choices& c) { c.zero = 3; };
+  return {
+      in("window recompute", with(choices(1, 1, 1, 4), full), windowed),
+      in("window tp2", choices(2, 1, 1, 4), windowed),
+      in("window pp2 dp2", choices(1, 2, 2, 2), windowed, Optimizer::momentum),
+      in("qk norm recompute", with(choices(1, 1, 1, 2), full), normalised),
+      in("qk norm tp2", choices(2, 1, 1, 4), normalised, Optimizer::momentum),
+      in("qk norm tp2 sp selective", with(with(choices(2, 1, 1, 4), sp), selective), normalised),
+      in("qk norm pp2 zero-bubble", choices(1, 2, 1, 2, Schedule::zero_bubble), both),
+      in("qk norm cp2", with(choices(1, 1, 1, 4), [](Choices& c) { c.cp = 2; }), normalised),
+      in("qk norm window dp2 zero3", with(choices(1, 1, 2, 2), zero3), both, Optimizer::momentum),
+      in("qk norm window tp2 sp dp2 clipped", with(choices(2, 1, 2, 2), sp), both),
+  };
+}
+
 // Adapters beside frozen weights, and frozen layers.
 std::vector<PlanCase> fine_tuning_cases() {
   const auto tuned = [](std::string name, bool llama, Choices c, FineTuning tuning,
@@ -590,8 +625,9 @@ std::vector<PlanCase> fine_tuning_cases() {
 
 std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
-  for (const auto& more : {context_cases(), compression_cases(), server_cases(), expert_cases(),
-                           encoder_cases(), image_cases(), precision_cases(), fine_tuning_cases()})
+  for (const auto& more :
+       {context_cases(), compression_cases(), server_cases(), expert_cases(), encoder_cases(), image_cases(),
+        precision_cases(), fine_tuning_cases(), attention_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Trains a model twice, by `orrery run` and by PyTorch in double precision, on the same batches from the same weights,
+and prints both losses of every step.
+
+    compare_with_pytorch.py CONFIG.json [--steps 5] [--seq-len 32] [--global-batch 4] [--optimizer adamw]
+                            [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
+
+CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2 or qwen3, small enough to train twice. The
+model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
+Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from torch.nn import functional as F
+except ImportError:
+    sys.exit("compare_with_pytorch.py: there is no PyTorch (Debian: apt install python3-torch)")
+
+DATA = "/usr/share/common-licenses/GPL-3"
+
+
+def read_safetensors(path):
+    raw = path.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    tensors = {}
+    for name, about in json.loads(raw[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = about["data_offsets"]
+        values = torch.frombuffer(bytearray(raw[8 + length + begin:8 + length + end]), dtype=torch.float32)
+        tensors[name] = values.reshape(about["shape"]).double()
+    return tensors
+
+
+def causal_mask(length, window):
+    query, key = torch.arange(length)[:, None], torch.arange(length)[None, :]
+    seen = key <= query
+    return seen & (key > query - window) if window else seen
+
+
+def attention(q, k, v, window):
+    """batch x heads x length x head_dim each; keys and values of fewer heads are shared."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    scores = scores.masked_fill(~causal_mask(q.shape[-2], window), -math.inf)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def heads_of(x, heads):
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def rms_norm(x, weight, epsilon):
+    return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+
+
+def gpt2(c, w, tokens):
+    def linear(x, name):
+        return x @ w[name + ".weight"] + w[name + ".bias"]
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], c.get("layer_norm_epsilon", 1e-5))
+
+    x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][:tokens.shape[1]]
+    for i in range(c["n_layer"]):
+        p = f"transformer.h.{i}."
+        q, k, v = (heads_of(part, c["n_head"]) for part in linear(norm(x, p + "ln_1"), p + "attn.c_attn").chunk(3, -1))
+        x = x + linear(attention(q, k, v, 0).transpose(1, 2).flatten(2), p + "attn.c_proj")
+        h = linear(norm(x, p + "ln_2"), p + "mlp.c_fc")
+        h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h ** 3)))
+        x = x + linear(h, p + "mlp.c_proj")
+    return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
+
+
+def rotary(x, theta):
+    length, dim = x.shape[-2:]
+    angle = torch.arange(length).double()[:, None] * theta ** (-torch.arange(0, dim, 2).double() / dim)
+    cosine, sine = angle.cos(), angle.sin()
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], -1)
+
+
+def experts(c, w, p, x):
+    """Mixtral: a softmax over all experts, the k most likely, their weights scaled to add up to one."""
+    probability = torch.softmax(x @ w[p + "gate.weight"].T, -1)
+    best, chosen = probability.topk(c["num_experts_per_tok"], -1)
+    best = best / best.sum(-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for e in range(c["num_local_experts"]):
+        q = f"{p}experts.{e}."
+        y = (F.silu(x @ w[q + "w1.weight"].T) * (x @ w[q + "w3.weight"].T)) @ w[q + "w2.weight"].T
+        out = out + y * (best * (chosen == e)).sum(-1, keepdim=True)
+    return out
+
+
+def llama(c, w, tokens):
+    mixtral = c["model_type"] == "mixtral"
+    epsilon = c.get("rms_norm_eps", 1e-5 if mixtral else 1e-6)
+    theta = c.get("rope_theta", 1e6 if mixtral else 1e4)
+    heads, kv_heads = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
+    window = c.get("sliding_window") or 0
+    if c["model_type"] in ("qwen2", "qwen3") and not c.get("use_sliding_window", False):
+        window = 0
+
+    def linear(x, name):
+        bias = w.get(name + ".bias")
+        return x @ w[name + ".weight"].T + (0 if bias is None else bias)
+
+    x = w["model.embed_tokens.weight"][tokens]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        h = rms_norm(x, w[p + "input_layernorm.weight"], epsilon)
+        q, k, v = (heads_of(linear(h, f"{p}self_attn.{part}_proj"), n)
+                   for part, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+        if p + "self_attn.q_norm.weight" in w:
+            q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
+            k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
+        seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3") else 0
+        mixed = attention(rotary(q, theta), rotary(k, theta), v, seen).transpose(1, 2).flatten(2)
+        x = x + linear(mixed, p + "self_attn.o_proj")
+        h = rms_norm(x, w[p + "post_attention_layernorm.weight"], epsilon)
+        if c["model_type"] == "mixtral":
+            x = x + experts(c, w, p + "block_sparse_moe.", h)
+        else:
+            x = x + linear(F.silu(linear(h, p + "mlp.gate_proj")) * linear(h, p + "mlp.up_proj"), p + "mlp.down_proj")
+    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+    return rms_norm(x, w["model.norm.weight"], epsilon) @ head.T
+
+
+MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama}
+
+
+def optimizer_of(name, weights, rate):
+    """The executor's defaults (docs/executor.md)."""
+    if name == "sgd":
+        return torch.optim.SGD(weights, lr=rate)
+    if name == "momentum":
+        return torch.optim.SGD(weights, lr=rate, momentum=0.9)
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    return kind(weights, lr=rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01 if name == "adamw" else 0)
+
+
+def train(config, weights, text, batches, arguments):
+    for tensor in weights.values():
+        tensor.requires_grad_(True)
+    optimizer = optimizer_of(arguments.optimizer, list(weights.values()), arguments.learning_rate)
+    losses = []
+    for begins in batches:
+        rows = [text[begin:begin + arguments.seq_len + 1] for begin in begins]
+        data = torch.tensor([list(row) for row in rows])
+        logits = MODELS[config["model_type"]](config, weights, data[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), data[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        if arguments.clip_norm:
+            torch.nn.utils.clip_grad_norm_(list(weights.values()), arguments.clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--seq-len", type=int, default=32)
+    parser.add_argument("--global-batch", type=int, default=4)
+    parser.add_argument("--optimizer", choices=["sgd", "momentum", "adam", "adamw"], default="adamw")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--clip-norm", type=float, default=0, help="as the plan's runtime clips; 0: it does not")
+    parser.add_argument("--plan", default="--gpus 1", help="further options of `orrery plan`")
+    parser.add_argument("--data", type=pathlib.Path, default=DATA)
+    parser.add_argument("--tolerance", type=float, default=1e-5, help="of each loss, relative")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    config = json.loads(arguments.config.read_text())
+    if config.get("model_type") not in MODELS:
+        sys.exit(f"compare_with_pytorch.py: {arguments.config}: no model of type {config.get('model_type')} here "
+                 f"(expected one of {', '.join(MODELS)})")
+    if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] == "mixtral":
+        sys.exit(f"compare_with_pytorch.py: {arguments.config}: the balancing loss is not in the model here "
+                 "(expected router_aux_loss_coef 0)")
+    orrery = os.environ.get("ORRERY", "orrery")
+
+    def call(*words):
+        done = subprocess.run([orrery, *map(str, words)], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"compare_with_pytorch.py: orrery {' '.join(map(str, words))}: {done.stderr.strip()}")
+        return done.stdout
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        plan, weights, result = folder / "plan", folder / "weights.safetensors", folder / "run.json"
+        call("plan", arguments.config, "localhost", "--global-batch", arguments.global_batch, "--seq-len", arguments.seq_len,
+             "--precision", "fp32", "--optimizer", arguments.optimizer, "--out", plan, *shlex.split(arguments.plan))
+        run = ["run", plan, "--data", arguments.data, "--steps"]
+        batches = [json.loads(line)["samples_begin"]
+                   for line in call(*run, arguments.steps, "--print-batches").splitlines()]
+        # A step that moves nothing: the weights that training starts from.
+        call(*run, 1, "--learning-rate", "1e-30", "--weight-decay", "0", "--save", weights) if arguments.optimizer.startswith(
+            "adam") else call(*run, 1, "--learning-rate", "1e-30", "--save", weights)
+        call(*run, arguments.steps, "--init", weights, "--learning-rate", arguments.learning_rate, "--json", result)
+        ours = json.loads(result.read_text())["loss"]
+        theirs = train(config, read_safetensors(weights), arguments.data.read_bytes(), batches, arguments)
+    worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
+    if arguments.json:
+        print(json.dumps({"orrery": ours, "pytorch_fp64": theirs, "worst": worst}))
+    else:
+        print("step  orrery        PyTorch fp64  difference")
+        for step, (a, b) in enumerate(zip(ours, theirs), 1):
+            print(f"{step:4}  {a:.9f}  {b:.9f}  {a - b:+.1e}")
+    return 0 if worst <= arguments.tolerance else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

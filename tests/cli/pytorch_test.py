@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""What PyTorch computes, in double precision, from the same weights on the same batches: scripts/compare_with_pytorch.py."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from orrery_case import ORRERY, SOURCE, OrreryCase
+
+PYTHON = "/usr/bin/python3"  # Debian's, which python3-torch belongs to
+SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "vocab_size": 256, "max_position_embeddings": 64}
+GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32, "vocab_size": 259}
+HALF = {"sliding_window": 9}
+MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_type": "llama", **SHAPE}, "--gpus 2 --pp 2", "sgd"),
+          ("mistral zero3", {"model_type": "mistral", **SHAPE, **HALF}, "--gpus 2 --dp 2 --zero 3", "momentum"),
+          ("qwen2", {"model_type": "qwen2", **SHAPE, **HALF, "use_sliding_window": True, "max_window_layers": 1}, "--gpus 1",
+           "adam"),
+          ("qwen3 tp2", {"model_type": "qwen3", **SHAPE, "head_dim": 16}, "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
+          ("mixtral ep2", {"model_type": "mixtral", **SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2,
+                           "router_aux_loss_coef": 0.0}, "--gpus 2 --dp 2 --ep 2", "adamw")]
+
+
+class PyTorch(OrreryCase):
+    def test_losses_are_pytorchs_of_the_same_weights_on_the_same_batches(self):
+        if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
+            self.skipTest("there is no PyTorch (Debian: python3-torch)")
+        for name, model, plan, optimizer in MODELS:
+            with self.subTest(name):
+                config = self.folder / "config.json"
+                config.write_text(json.dumps(model))
+                done = subprocess.run([PYTHON, SOURCE / "scripts/compare_with_pytorch.py", config, "--plan", plan, "--optimizer",
+                                       optimizer, "--steps", "4", "--tolerance", "2e-7", "--json"], capture_output=True,
+                                      text=True, env={**self.environment, "ORRERY": ORRERY})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
