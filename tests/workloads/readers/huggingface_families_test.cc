@@ -351,6 +351,7 @@ TEST_CASE("families: what the executor lacks is said, of gemma, Granite, GPT-OSS
   says("command-r", "logit_scale 0.0625");
   says("llama-4-scout-17b-16e", "no_rope_layers");
   says("deepseek-v3.2", "sparse attention");
+  says("ernie-4.5-0.3b", "rotary positions of neighbouring pairs");
   CHECK(load("olmo-2-7b").transformer->unexecuted.empty());
 }
 
