@@ -61,7 +61,7 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.moe && t.moe->latent > 0) return "its experts have a width of their own";
   if (t.moe && (t.moe->shared_gate || t.moe->router_bias))
     return "its router has a bias or gates the shared experts";
-  if (t.moe && t.moe->expert_bias) return "its experts have biases";
+  if (t.moe && (t.moe->expert_bias || t.moe->expert_up_bias)) return "its experts have biases";
   if (t.moe && t.fine_tuning.any()) return "it has experts, and weights that are not trained";
   if (t.masked_share > 0) return "its head sees a share of the tokens";
   if (t.mla) return "it has latent attention";
@@ -73,6 +73,9 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.attention_gate || t.attention_sinks) return "its attention has a gate or sinks";
   if (t.parallel_residual) return "attention and MLP are parallel branches";
   if (t.qk_norm && t.norm != NormKind::rms_norm) return "queries and keys are normalised, not by RMS norms";
+  if (t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights))
+    return "queries and keys are normalised over all heads, or without weights";
+  if (t.attention_pattern.find('c') != std::string::npos) return "its attention stays within chunks";
   if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
     return "its queries, keys and values are interleaved in one tensor";
   if (t.multi_token_layers > 0) return "it predicts several tokens";

@@ -98,6 +98,16 @@ Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes,
   return cluster;
 }
 
+namespace {
+
+// Networks with layer norms are trained as language models are, on whatever they are trained.
+bool has_layer_norms(const Workload& workload) {
+  return std::any_of(workload.operators.begin(), workload.operators.end(),
+                     [](const Operator& op) { return op.kind == OperatorKind::norm; });
+}
+
+}  // namespace
+
 Question question_of(const Request& request) {
   for (const auto& [key, input] : {std::pair("workload", &request.workload), {"cluster", &request.cluster}})
     if (input->empty())
@@ -109,7 +119,7 @@ Question question_of(const Request& request) {
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
   const planner::Imported imports = imported(request, job->workload);
-  const bool sequences = job->workload.default_seq_len > 0;
+  const bool sequences = job->workload.default_seq_len > 0 || has_layer_norms(job->workload);
   const RuntimeUse use = !on_gpus(job->cluster) ? RuntimeUse::cpu
                          : sequences            ? RuntimeUse::gpu
                                                 : RuntimeUse::gpu_images;

@@ -89,7 +89,7 @@ void add_training(Request& request, std::vector<Setting>& all) {
                            "bf16 where every device has it, fp16 on older GPUs, fp32 on processors"),
                   request.precision, precision_from_name));
   all.push_back(name_option(training("optimizer", "sgd|momentum|adam|adamw", "optimizer",
-                                     "adam; momentum for networks without sequences on GPUs"),
+                                     "adam; momentum for networks without sequences or layer norms on GPUs"),
                             request.optimizer, optimizer_from_name));
   all.push_back(name_option(training("attention", "fused|unfused", "attention kernel", "the runtime's"),
                             request.fused_attention, fused_from_name));

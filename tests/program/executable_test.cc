@@ -59,9 +59,27 @@ TEST_CASE(
   };
   CHECK(refusal([](Transformer&) {}) == "");
   CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("not trained") != std::string::npos);
+  const std::pair<bool Transformer::*, const char*> parts[] = {
+      {&Transformer::branch_norms, "what attention and MLP put out"},
+      {&Transformer::embedding_norm, "norms"},
+      {&Transformer::first_norm_absent, "norms"},
+      {&Transformer::unbiased_norm, "norms"},
+      {&Transformer::attention_gate, "gate or sinks"},
+      {&Transformer::attention_sinks, "gate or sinks"},
+      {&Transformer::qk_norm_whole, "over all heads"},
+      {&Transformer::qk_norm_absent_weights, "without weights"},
+  };
+  for (const auto& [part, what] : parts) {
+    const auto field = part;
+    INFO(what);
+    CHECK(refusal([field](Transformer& t) { t.*field = t.qk_norm = true; }).find(what) != std::string::npos);
+  }
   CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.unexecuted = {"jitter 0.1"}; }).find("jitter 0.1") !=
         std::string::npos);
+  CHECK(refusal([](Transformer& t) {
+          t.attention_pattern = std::string(static_cast<std::size_t>(t.layers), 'c');
+        }).find("chunks") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.masked_share = 0.1; }).find("share") != std::string::npos);
 }
 

@@ -28,6 +28,12 @@ TEST_CASE("what is left open follows from the workload and the cluster") {
   Request images = gpt2();
   images.workload = "resnet50";
   CHECK(question_of(images).job->training.global_batch == 8 * 32);
+  CHECK(question_of(images).job->training.optimizer == Optimizer::momentum);
+  // No sequences to speak of, and layer norms: trained as language models are.
+  Request towers = gpt2();
+  towers.workload = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";
+  CHECK(question_of(towers).job->training.optimizer == Optimizer::adam);
+  CHECK(question_of(towers).job->runtime.name == "typical");
   images.seq_len = 128;
   CHECK_THROWS_WITH(question_of(images), Catch::Contains("`seq_len` does not apply to resnet50"));
 }

@@ -24,8 +24,9 @@ bool is_harmless(std::string_view key) {
         {"use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "prefix",
          "tokenizer_class", "task_specific_params", "output_past", "cls_token_id", "cache_implementation",
          "num_logits_to_keep", "forced_bos_token_id", "decoder_start_token_id", "pad_vocab_size_multiple"});
-    add("names and versions", {"_name_or_path", "name_or_path", "model_type", "architectures", "auto_map",
-                               "transformers_version", "finetuning_task", "for_llm_compressor"});
+    add("names and versions",
+        {"_name_or_path", "name_or_path", "model_type", "architectures", "auto_map", "transformers_version",
+         "finetuning_task", "for_llm_compressor", "is_llama_config", "transformers.js_config"});
     add("which kernel computes the same attention",
         {"_attn_implementation_autoset", "attention_softmax_in_fp32", "_flash_attn_2_enabled",
          "fused_add_norm", "use_mamba_kernels", "deterministic_flash_attn", "reference_compile",
@@ -50,7 +51,7 @@ bool is_harmless(std::string_view key) {
     add("the balancing loss has a key of its own", {"aux_loss_alpha", "seq_aux"});
     add("said again elsewhere: by rope_scaling, by n_positions",
         {"rope_type", "n_ctx", "d_inner", "expand", "original_max_position_embeddings", "max_seq_len",
-         "initial_context_length"});
+         "initial_context_length", "_sliding_window_pattern"});
     add("the usual, which the family has anyway",
         {"mamba_hidden_act", "mamba_proj_bias", "time_step_limit", "time_step_rank", "ssm_cfg",
          "norm_before_gate", "decoder_bias"});

@@ -34,7 +34,18 @@ void Structure::read_layer_types() {
     return;
   }
   if (t_.sliding_window == 0) config_.fail(key_of("window"), "missing", "expected layer_types' window");
-  t_.attention_pattern = std::move(pattern);
+  // Every n-th is full, as two fields say it; or it takes a letter a layer.
+  const std::size_t period = pattern.find('f') == std::string::npos ? 0 : pattern.find('f') + 1;
+  bool regular = pattern.find('c') == std::string::npos;
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    regular = regular && (pattern[i] == 'f') == (period > 0 && (i + 1) % period == 0);
+  t_.attention_pattern.clear();
+  t_.sliding_window_from_layer = 0;
+  if (regular) {
+    t_.full_attention_period = static_cast<int>(period);
+  } else {
+    t_.attention_pattern = std::move(pattern);
+  }
 }
 
 // Llama 4: layers with rotary positions attend within chunks, the others to everything.

@@ -99,7 +99,7 @@ void read_scales(Config& config, Transformer* t) {
                           "swiglu_limit", "attention_multiplier", "rope_local_base_freq", "local_rope_theta"})
     unless(key, 0);
   unless("query_pre_attn_scalar", t->head_dim);
-  for (const char* key : {"attn_temperature_tuning", "use_bidirectional_attention"})
+  for (const char* key : {"attn_temperature_tuning", "use_bidirectional_attention", "rope_interleaved"})
     if (const Json* says = config.find(key); says != nullptr && *says != false)
       t->unexecuted.push_back(fmt::format("{} {}", key, says->dump()));
   for (const char* key : {"attn_scale", "floor_scale"}) config.use(key);

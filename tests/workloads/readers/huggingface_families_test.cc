@@ -272,6 +272,29 @@ TEST_CASE("families: a workload comes back from its file form as it was") {
   }
 }
 
+TEST_CASE("families: entries of the catalog are their configurations") {
+  const std::pair<const char*, const char*> models[] = {
+      {"gemma2-2b", "gemma-2-2b"},
+      {"phi4", "phi-4"},
+      {"olmo2-7b", "olmo-2-7b"},
+      {"gpt-oss-20b", "gpt-oss-20b"},
+      {"llama4-scout", "llama-4-scout-17b-16e"},
+      {"llama4-maverick", "llama-4-maverick-17b-128e"},
+      {"glm4-5-air", "glm-4.5-air"},
+      {"kimi-k2", "kimi-k2"},
+      {"minimax-m2", "minimax-m2"},
+      {"qwen3-next-80b-a3b", "qwen3-next-80b-a3b"},
+      {"jamba-v0-1", "jamba-v0.1"},
+  };
+  for (const auto& [entry, file] : models) {
+    INFO(entry);
+    const Workload catalog = load_workload(entry), configuration = load(file);
+    CHECK(catalog.parameters() == configuration.parameters());
+    CHECK(catalog.forward_flops_per_sample(16384) == configuration.forward_flops_per_sample(16384));
+    CHECK(catalog.transformer->unexecuted == configuration.transformer->unexecuted);
+  }
+}
+
 constexpr std::string_view kNew =
     "{\n\"model_type\": \"brandnew\",\n\"architectures\": [\"BrandNewForCausalLM\"],\n\"num_hidden_layers\": "
     "2,\n"
@@ -298,6 +321,10 @@ TEST_CASE("families: a model_type that is not known is read by its fields, and t
   CHECK(experts.transformer->moe->expert_ffn_hidden == 32);
   CHECK(experts.transformer->layer_window(0) == 128);
   CHECK(experts.transformer->layer_window(1) == 0);
+  CHECK(experts.transformer->full_attention_period == 2);
+  const Workload first = parse(
+      new_with("\"layer_types\": [\"full_attention\", \"sliding_attention\"], \"sliding_window\": 128"));
+  CHECK(first.transformer->attention_pattern == "fw");
 }
 
 TEST_CASE("families: what cannot be read names the field and the ways on") {
@@ -351,6 +378,7 @@ TEST_CASE("families: what the executor lacks is said, of gemma, Granite, GPT-OSS
   says("command-r", "logit_scale 0.0625");
   says("llama-4-scout-17b-16e", "no_rope_layers");
   says("deepseek-v3.2", "sparse attention");
+  says("ernie-4.5-0.3b", "rotary positions of neighbouring pairs");
   CHECK(load("olmo-2-7b").transformer->unexecuted.empty());
 }
 
