@@ -5,7 +5,7 @@ and prints both losses of every step.
     compare_with_pytorch.py CONFIG.json [--steps 5] [--seq-len 32] [--global-batch 4] [--optimizer adamw]
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
-CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2 or qwen3, small enough to train twice. The
+CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, stablelm or starcoder2, small enough to train twice. The
 model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
@@ -64,6 +64,11 @@ def rms_norm(x, weight, epsilon):
     return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
 
 
+def gelu(x):
+    """By its tanh form, as both GPT-2 and StarCoder2 were trained."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
 def gpt2(c, w, tokens):
     def linear(x, name):
         return x @ w[name + ".weight"] + w[name + ".bias"]
@@ -77,17 +82,18 @@ def gpt2(c, w, tokens):
         q, k, v = (heads_of(part, c["n_head"]) for part in linear(norm(x, p + "ln_1"), p + "attn.c_attn").chunk(3, -1))
         x = x + linear(attention(q, k, v, 0).transpose(1, 2).flatten(2), p + "attn.c_proj")
         h = linear(norm(x, p + "ln_2"), p + "mlp.c_fc")
-        h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h ** 3)))
-        x = x + linear(h, p + "mlp.c_proj")
+        x = x + linear(gelu(h), p + "mlp.c_proj")
     return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
 
 
-def rotary(x, theta):
-    length, dim = x.shape[-2:]
+def rotary(x, theta, share):
+    """The first `share` of each head's elements turn; the others stay."""
+    length, dim = x.shape[-2], int(x.shape[-1] * share)
+    x, still = x[..., :dim], x[..., dim:]
     angle = torch.arange(length).double()[:, None] * theta ** (-torch.arange(0, dim, 2).double() / dim)
     cosine, sine = angle.cos(), angle.sin()
     a, b = x.chunk(2, -1)
-    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], -1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine, still], -1)
 
 
 def experts(c, w, p, x):
@@ -105,8 +111,10 @@ def experts(c, w, p, x):
 
 def llama(c, w, tokens):
     mixtral = c["model_type"] == "mixtral"
-    epsilon = c.get("rms_norm_eps", 1e-5 if mixtral else 1e-6)
+    epsilon = next((c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if key in c),
+                   1e-6 if c["model_type"] in ("llama", "mistral", "qwen2", "qwen3") else 1e-5)
     theta = c.get("rope_theta", 1e6 if mixtral else 1e4)
+    share = c.get("partial_rotary_factor", 0.25 if c["model_type"] == "stablelm" else 1.0)
     heads, kv_heads = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
     window = c.get("sliding_window") or 0
     if c["model_type"] in ("qwen2", "qwen3") and not c.get("use_sliding_window", False):
@@ -116,28 +124,36 @@ def llama(c, w, tokens):
         bias = w.get(name + ".bias")
         return x @ w[name + ".weight"].T + (0 if bias is None else bias)
 
+    def norm(x, name):
+        if name + ".bias" in w:
+            return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], epsilon)
+        return rms_norm(x, w[name + ".weight"], epsilon)
+
     x = w["model.embed_tokens.weight"][tokens]
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        h = rms_norm(x, w[p + "input_layernorm.weight"], epsilon)
+        h = norm(x, p + "input_layernorm")
         q, k, v = (heads_of(linear(h, f"{p}self_attn.{part}_proj"), n)
                    for part, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
         if p + "self_attn.q_norm.weight" in w:
             q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
             k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
         seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3") else 0
-        mixed = attention(rotary(q, theta), rotary(k, theta), v, seen).transpose(1, 2).flatten(2)
+        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, seen).transpose(1, 2).flatten(2)
         x = x + linear(mixed, p + "self_attn.o_proj")
-        h = rms_norm(x, w[p + "post_attention_layernorm.weight"], epsilon)
+        h = norm(x, p + "post_attention_layernorm")
         if c["model_type"] == "mixtral":
             x = x + experts(c, w, p + "block_sparse_moe.", h)
+        elif c["model_type"] == "starcoder2":
+            x = x + linear(gelu(linear(h, p + "mlp.c_fc")), p + "mlp.c_proj")
         else:
             x = x + linear(F.silu(linear(h, p + "mlp.gate_proj")) * linear(h, p + "mlp.up_proj"), p + "mlp.down_proj")
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    return rms_norm(x, w["model.norm.weight"], epsilon) @ head.T
+    return norm(x, "model.norm") @ head.T
 
 
-MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama}
+MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama,
+          "stablelm": llama, "starcoder2": llama}
 
 
 def optimizer_of(name, weights, rate):

@@ -19,6 +19,9 @@ MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_
           ("qwen2", {"model_type": "qwen2", **SHAPE, **HALF, "use_sliding_window": True, "max_window_layers": 1}, "--gpus 1",
            "adam"),
           ("qwen3 tp2", {"model_type": "qwen3", **SHAPE, "head_dim": 16}, "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
+          ("stablelm dp2", {"model_type": "stablelm", **SHAPE, "partial_rotary_factor": 0.5, "use_qkv_bias": True}, "--gpus 2 --dp 2",
+           "adamw"),
+          ("starcoder2 tp2", {"model_type": "starcoder2", **SHAPE, **HALF}, "--gpus 2 --tp 2", "adamw"),
           ("mixtral ep2", {"model_type": "mixtral", **SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2,
                            "router_aux_loss_coef": 0.0}, "--gpus 2 --dp 2 --ep 2", "adamw")]
 
