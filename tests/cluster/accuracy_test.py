@@ -20,7 +20,7 @@ PLANS = {"wide": ["dp4", "dp4 zero3", "dp4 fp16", "dp4 servers", "tp2 dp2", "pp4
 # Of clearly different lengths, and quick: among so few the order of two that noise can swap would decide.
 FEW = {"wide": ["dp4 fp16", "pp4 gpipe", "tp2 dp2", "pp2 dp2"]}
 QUICK = {"wide": ["pp4 gpipe", "pp4 1f1b", "pp2 tp2"]}
-# What predictions are held to (README, "A real cluster on one machine").
+# What predictions are held to (docs/one-machine.md).
 LIMITS = dict(median=0.10, worst=0.20, tau=0.8, regret=0.05)
 ATTEMPTS = 2
 STEPS = 4
