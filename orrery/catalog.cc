@@ -32,7 +32,7 @@ CatalogDevice figures_of(const CatalogEntry& entry) {
     if (const double peak = device.peak_flops_per_s[static_cast<std::size_t>(type)]; peak > 0)
       result.peak_flops_per_s.emplace_back(type, peak);
   result.price_usd_per_hour = device.price_usd_per_hour;
-  if (device.price_usd_per_hour > 0) result.price_as_of = catalog_device_message(entry.name).price_as_of();
+  if (device.price_usd_per_hour > 0) result.price_as_of = device.price_as_of;
   return result;
 }
 

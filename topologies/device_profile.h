@@ -76,7 +76,8 @@ enum class DeviceKind { gpu, cpu };
   FIELD(double, power_loss, 0, not_negative) \
   FIELD(double, power_ramp_s, 0, not_negative) \
   FIELD(double, reference_s, 0, not_negative) \
-  FIELD(double, price_usd_per_hour, 0, not_negative)
+  FIELD(double, price_usd_per_hour, 0, not_negative) \
+  FIELD(std::string, price_as_of, {}, any)
 
 #define ORRERY_MEMBER(type, name, initial, accepted) type name = initial;
 
