@@ -19,5 +19,6 @@ Command validate_command();
 Command export_command();
 Command goodput_command();
 Command measurements_command();
+Command report_command();
 
 }  // namespace orrery::cli

@@ -29,24 +29,40 @@ std::vector<Span> spans_of(const Program& program, const Timeline& timeline, int
   return spans;
 }
 
-double& category_of(Breakdown& breakdown, const Instruction& instruction) {
+double Breakdown::*category_of(const Instruction& instruction) {
   const std::string_view kind = kind_of(instruction);
-  if (kind == "forward" || kind == "backward") return breakdown.compute;
-  if (kind == "recompute") return breakdown.recompute;
-  if (kind == "optimizer") return breakdown.optimizer;
-  if (kind == "tensor_comm") return breakdown.tensor_comm;
-  if (kind == "data_comm") return breakdown.data_comm;
-  if (kind == "pipeline_comm") return breakdown.pipeline_comm;
-  if (kind == "expert_comm") return breakdown.expert_comm;
-  if (kind == "context_comm") return breakdown.context_comm;
-  if (kind == "input") return breakdown.input;
-  return breakdown.other;
+  if (kind == "forward" || kind == "backward") return &Breakdown::compute;
+  if (kind == "recompute") return &Breakdown::recompute;
+  if (kind == "optimizer") return &Breakdown::optimizer;
+  if (kind == "tensor_comm") return &Breakdown::tensor_comm;
+  if (kind == "data_comm") return &Breakdown::data_comm;
+  if (kind == "pipeline_comm") return &Breakdown::pipeline_comm;
+  if (kind == "expert_comm") return &Breakdown::expert_comm;
+  if (kind == "context_comm") return &Breakdown::context_comm;
+  if (kind == "input") return &Breakdown::input;
+  return &Breakdown::other;
 }
+
+// Adds up what a step was spent on, and keeps the stretches where somebody wants them.
+class Spent {
+ public:
+  explicit Spent(std::vector<BreakdownStretch>* stretches) : stretches_(stretches) {}
+
+  void add(double Breakdown::*part, double begin_s, double end_s) {
+    sum.*part += end_s - begin_s;
+    if (stretches_ != nullptr && end_s > begin_s) stretches_->push_back({begin_s, end_s, part});
+  }
+
+  Breakdown sum;
+
+ private:
+  std::vector<BreakdownStretch>* stretches_;
+};
 
 class GapExplainer {
  public:
-  GapExplainer(const Program& program, const std::vector<Span>& spans, Breakdown& breakdown)
-      : program_(program), spans_(spans), breakdown_(breakdown), previous_(program.instructions.size(), -1) {
+  GapExplainer(const Program& program, const std::vector<Span>& spans, Spent& spent)
+      : program_(program), spans_(spans), spent_(spent), previous_(program.instructions.size(), -1) {
     std::array<std::int64_t, kStreamCount> last{};
     last.fill(-1);
     for (std::size_t i = 0; i < previous_.size(); ++i) {
@@ -96,16 +112,16 @@ class GapExplainer {
       const bool explains = reason >= 0 && spans_[static_cast<std::size_t>(reason)].end_s > begin_s &&
                             program_.instructions[static_cast<std::size_t>(reason)].stream != Stream::compute;
       if (!explains) {
-        breakdown_.bubble += at_s - begin_s;
+        spent_.add(&Breakdown::bubble, begin_s, at_s);
         return;
       }
       const Span& span = spans_[static_cast<std::size_t>(reason)];
       if (span.end_s < at_s) {  // everything was there, and yet it did not start: peers were late
-        breakdown_.bubble += at_s - span.end_s;
+        spent_.add(&Breakdown::bubble, span.end_s, at_s);
         at_s = span.end_s;
       }
       const double from_s = std::clamp(span.start_s, begin_s, at_s);
-      category_of(breakdown_, program_.instructions[static_cast<std::size_t>(reason)]) += at_s - from_s;
+      spent_.add(category_of(program_.instructions[static_cast<std::size_t>(reason)]), from_s, at_s);
       at_s = from_s;
       reason = last_predecessor(static_cast<std::size_t>(reason));
     }
@@ -113,31 +129,54 @@ class GapExplainer {
 
   const Program& program_;
   const std::vector<Span>& spans_;
-  Breakdown& breakdown_;
+  Spent& spent_;
   std::vector<std::int64_t> previous_;  // on the same stream
 };
 
-}  // namespace
-
-Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s,
-                    double end_s) {
-  const std::vector<Span> spans = spans_of(program, timeline, step);
-  Breakdown result;
-  GapExplainer explain(program, spans, result);
+void explain(const Program& program, const std::vector<Span>& spans, double begin_s, double end_s,
+             Spent& spent) {
+  GapExplainer gaps(program, spans, spent);
   double at_s = begin_s;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     if (!spans[i].recorded || program.instructions[i].stream != Stream::compute) continue;
     const double start_s = std::clamp(spans[i].start_s, at_s, std::max(at_s, end_s));
     const double stop_s = std::clamp(spans[i].end_s, start_s, std::max(start_s, end_s));
-    if (start_s > at_s) explain.before(static_cast<std::int64_t>(i), at_s, start_s);
-    category_of(result, program.instructions[i]) += stop_s - start_s;
+    if (start_s > at_s) gaps.before(static_cast<std::int64_t>(i), at_s, start_s);
+    spent.add(category_of(program.instructions[i]), start_s, stop_s);
     at_s = stop_s;
   }
-  if (end_s > at_s) explain.at_end(at_s, end_s);
+  if (end_s > at_s) gaps.at_end(at_s, end_s);
+}
+
+}  // namespace
+
+Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s,
+                    double end_s) {
+  Spent spent(nullptr);
+  explain(program, spans_of(program, timeline, step), begin_s, end_s, spent);
+  Breakdown result = spent.sum;
   // The parts are differences of times; their sum may miss the step by rounding.
   const double rest = (end_s - begin_s) - result.total();
   (result.bubble > 0 ? result.bubble : result.other) += rest;
   return result;
+}
+
+std::vector<BreakdownStretch> breakdown_stretches(const Program& program, const Timeline& timeline, int step,
+                                                  double begin_s, double end_s) {
+  std::vector<BreakdownStretch> found;
+  Spent spent(&found);
+  explain(program, spans_of(program, timeline, step), begin_s, end_s, spent);
+  // Gaps are explained backwards.
+  std::sort(found.begin(), found.end(),
+            [](const BreakdownStretch& a, const BreakdownStretch& b) { return a.begin_s < b.begin_s; });
+  std::vector<BreakdownStretch> joined;
+  for (const BreakdownStretch& stretch : found) {
+    if (!joined.empty() && joined.back().part == stretch.part)
+      joined.back().end_s = stretch.end_s;
+    else
+      joined.push_back(stretch);
+  }
+  return joined;
 }
 
 std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step) {

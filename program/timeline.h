@@ -51,6 +51,15 @@ struct Breakdown {
 // Compute where the compute stream is busy, else the communication that the next compute waits for, else
 // bubble.
 Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s, double end_s);
+// The same, stretch by stretch: `part` is a field of Breakdown. Neighbours differ in it, none is empty, and
+// together they fill [begin_s, end_s) in order of time.
+struct BreakdownStretch {
+  double begin_s = 0;
+  double end_s = 0;
+  double Breakdown::*part = &Breakdown::other;
+};
+std::vector<BreakdownStretch> breakdown_stretches(const Program& program, const Timeline& timeline, int step,
+                                                  double begin_s, double end_s);
 // Total busy seconds by kind_of(), of one rank and step.
 std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step);
 

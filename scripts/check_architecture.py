@@ -49,11 +49,13 @@ ROOMS = {
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
     "orrery": ["request", "measurements/calibration", "exec/launch"],
-    "cli": ["orrery"],
+    # What a page shows, on top of the façade.
+    "report": ["orrery"],
+    "cli": ["orrery", "report"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
+DOORS = {"cli": {"cli", "orrery", "report", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
 VALUES = {"program", "cost", "sim", "planner", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")

@@ -1,0 +1,89 @@
+// orrery report: plans, what-ifs and validations as one page to look at.
+#include "report/report.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/output.h"
+#include "cli/plan_file.h"
+#include "cli/verbs.h"
+
+namespace orrery::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string out, fold = "on", search = "on";
+  bool markdown = false;
+  int jobs = 0;
+  Output output;
+};
+
+int run(const Options& options) {
+  if (options.out.empty() && !options.markdown && options.output.file().empty())
+    throw UserError("a page goes into a file", "expected `out`, `markdown` or `json`");
+  if (options.search != "on" && options.search != "off")
+    throw UserError(fmt::format("`search` {} is unknown", options.search), "expected on or off");
+  check_writable(options.out);
+  check_writable(options.output.file());
+  const Json made = report({options.files, parse_fold(options.fold), options.search == "on", options.jobs});
+  if (!options.out.empty()) {
+    const std::string text = options.markdown ? report_markdown(made) : report_page(made);
+    write_file_atomically(options.out, text);
+    options.output.print(fmt::format("{} written to {}\n", made.at("title").get<std::string>(), options.out));
+  } else if (options.markdown) {
+    options.output.print(report_markdown(made));
+  }
+  options.output.write(made);
+  return 0;
+}
+
+}  // namespace
+
+Command report_command() {
+  const auto options = std::make_shared<Options>();
+  Command command{
+      "report",
+      "shows plans, and what whatif and validate wrote as JSON, on one page to look at",
+      {texts_option({.key = "plan",
+                     .help = "plans that `orrery plan --out` wrote, and JSON of `orrery whatif` or "
+                             "`orrery validate`",
+                     .positional = true,
+                     .required = true,
+                     .many = true},
+                    options->files)},
+      [options] { return run(*options); }};
+  command.add(text_option({.key = "out",
+                           .unit = "FILE",
+                           .help = "write one HTML page, which asks nothing of any network (Markdown with "
+                                   "--markdown)",
+                           .fallback = "none written"},
+                          options->out));
+  command.add(switch_option(
+      {.key = "markdown", .help = "Markdown instead of a page; to stdout without --out"}, options->markdown));
+  command.add(
+      text_option({.key = "search",
+                   .unit = "on|off",
+                   .help = "search for what to show beside a plan: the best other one and the nearest "
+                           "recipe that people run",
+                   .fallback = "on"},
+                  options->search));
+  command.add(
+      text_option({.key = "fold",
+                   .unit = "on|off",
+                   .help = "on: simulate and show one rank of each class of like ranks; off: every rank",
+                   .fallback = "on"},
+                  options->fold));
+  command.add(count_option({.key = "jobs",
+                            .unit = "J",
+                            .help = "simulating processes; the answer is the same whatever it is",
+                            .fallback = "0, one a processor"},
+                           options->jobs, {0, kMostJobs}));
+  command.add(options->output.setting());
+  return command;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,168 @@
+// Charts: made by ECharts, in the colours of the page's theme, reached by keyboard, each beside its numbers.
+const allCharts = [];
+
+const palettes = {
+  light: {
+    ink: '#16202c', soft: '#526070', line: '#d5dbe3', card: '#ffffff', accent: '#0b5cad',
+    series: ['#0b6bcb', '#d1660a', '#1f8a4c', '#8a4fc7', '#c2376b', '#00838f', '#7a6a00', '#5c6b7a'],
+    parts: {
+      compute: '#2f7fd1', recompute: '#7fb4e8', optimizer: '#8a5bc9', tensor_comm: '#e07b16', data_comm: '#c8352b',
+      pipeline_comm: '#d9a400', expert_comm: '#c2378f', context_comm: '#b0643a', bubble: '#c3cad3', input: '#1f9a8a',
+      other: '#8b97a5', forward: '#2f7fd1', backward: '#1c5793',
+    },
+  },
+  dark: {
+    ink: '#e8edf3', soft: '#a5b3c2', line: '#33414f', card: '#18212b', accent: '#7db8f2',
+    series: ['#6fb3f5', '#f2a154', '#6fcf8e', '#c19af0', '#f088b1', '#5fd0dc', '#d6c453', '#a5b3c2'],
+    parts: {
+      compute: '#4c9be8', recompute: '#2d659e', optimizer: '#b08ae6', tensor_comm: '#f39a3d', data_comm: '#f0645a',
+      pipeline_comm: '#f0c53a', expert_comm: '#ec6fbe', context_comm: '#d08a5c', bubble: '#46535f', input: '#46c9b8',
+      other: '#8593a1', forward: '#4c9be8', backward: '#8cc1f5',
+    },
+  },
+};
+
+let themeName = 'light';
+const palette = () => palettes[themeName];
+const partColour = (part) => palette().parts[part] || palette().parts.other;
+
+function say(text) {
+  document.getElementById('said').textContent = text;
+}
+
+function axis(more) {
+  const p = palette();
+  return {
+    axisLine: { lineStyle: { color: p.soft } }, axisTick: { lineStyle: { color: p.soft } },
+    axisLabel: { color: p.soft, hideOverlap: true }, nameTextStyle: { color: p.soft }, splitLine: { lineStyle: { color: p.line } },
+    ...more, ...(more.axisLabel ? { axisLabel: { color: p.soft, hideOverlap: true, ...more.axisLabel } } : {}),
+  };
+}
+
+function withTheme(option) {
+  const p = palette();
+  return {
+    animation: false, textStyle: { color: p.ink, fontFamily: 'system-ui, "DejaVu Sans", sans-serif' },
+    backgroundColor: 'transparent', ...option,
+    tooltip: {
+      confine: true, backgroundColor: p.card, borderColor: p.soft, textStyle: { color: p.ink }, ...option.tooltip,
+    },
+    ...(option.legend ? {
+      legend: {
+        type: 'scroll', top: 0, textStyle: { color: p.ink }, inactiveColor: p.soft, pageTextStyle: { color: p.ink },
+        pageIconColor: p.accent, pageIconInactiveColor: p.line, ...option.legend,
+      },
+    } : {}),
+  };
+}
+
+// chart(): a figure with a caption, a chart and its numbers.
+//   label: for those who do not see it. option(): ECharts' option, asked for again when the theme changes.
+//   zoom: arrows with Shift pan and + and - zoom. walk: [series, points] that arrows step through, each said by
+//   tell(series, point). height: of pixels, or () => pixels. table: [head, rows, options].
+function chart({ label, caption, option, height = 320, zoom = false, walk, tell, table, controls }) {
+  const box = el('div', {
+    class: 'chart', tabindex: '0', role: zoom ? 'application' : 'img', 'aria-label': label,
+    style: `height:${typeof height === 'function' ? height() : height}px`,
+  });
+  const figure = el('figure', {}, caption && el('figcaption', {}, caption), controls, box,
+    table && details('Its numbers', tableOf(table[0], table[1], { label: `${label}: numbers`, ...table[2] })));
+  const made = { box, figure, option, instance: null, at: [0, -1] };
+  made.draw = () => {
+    if (!made.instance) made.instance = echarts.init(box, null, { renderer: 'canvas' });
+    if (typeof height === 'function') box.style.height = `${height()}px`;
+    made.instance.resize();
+    made.instance.setOption(withTheme(option()), { notMerge: true });
+  };
+  const range = () => {
+    const now = made.instance.getOption().dataZoom[0];
+    return [now.start, now.end];
+  };
+  made.zoomTo = (start, end) => {
+    const width = Math.min(100, Math.max(0.01, end - start));
+    const from = Math.min(Math.max(0, start), 100 - width);
+    made.instance.dispatchAction({ type: 'dataZoom', start: from, end: from + width });
+  };
+  made.zoomBy = (factor) => {
+    const [start, end] = range();
+    const middle = (start + end) / 2, half = (end - start) * factor / 2;
+    made.zoomTo(middle - half, middle + half);
+  };
+  made.pan = (share) => {
+    const [start, end] = range();
+    made.zoomTo(start + (end - start) * share, end + (end - start) * share);
+  };
+  const step = (series, point) => {
+    const [lines, points] = [walk().length, walk()];
+    if (lines === 0) return;
+    made.at[0] = (made.at[0] + series + lines) % lines;
+    const many = points[made.at[0]];
+    made.at[1] = series !== 0 ? Math.min(Math.max(made.at[1], 0), many - 1) : (made.at[1] + point + many) % many;
+    if (tell) say(tell(made.at[0], made.at[1], made));
+  };
+  box.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (zoom && (event.key === '+' || event.key === '=')) made.zoomBy(0.5);
+    else if (zoom && event.key === '-') made.zoomBy(2);
+    else if (zoom && (event.key === '0' || event.key === 'Home')) made.zoomTo(0, 100);
+    else if (zoom && way && event.shiftKey && way[1] !== 0) made.pan(way[1] * 0.25);
+    else if (walk && way) step(way[0], way[1]);
+    else return;
+    event.preventDefault();
+  });
+  allCharts.push(made);
+  return made;
+}
+
+// Shows the tooltip of a point, for keyboards.
+function showPoint(made, seriesIndex, dataIndex) {
+  made.instance.dispatchAction({ type: 'showTip', seriesIndex, dataIndex });
+}
+
+function zoomControls(target) {
+  const button = (text, name, act) => el('button', { type: 'button', 'aria-label': name, onclick: act }, text);
+  return [
+    button('+', 'Zoom in', () => target().zoomBy(0.5)), button('−', 'Zoom out', () => target().zoomBy(2)),
+    button('◀', 'Earlier', () => target().pan(-0.5)), button('▶', 'Later', () => target().pan(0.5)),
+    button('All', 'All of the step', () => target().zoomTo(0, 100)),
+  ];
+}
+
+// Whiskers from low to high in a chart of points [x, y, low, high]; across: along x.
+function whiskers(name, data, colour, across) {
+  return {
+    name, type: 'custom', silent: true, z: 1, data, encode: across ? { x: [0, 2, 3], y: 1 } : { x: 0, y: [1, 2, 3] },
+    tooltip: { show: false }, clip: true,
+    renderItem(params, api) {
+      const ends = [2, 3].map((i) => (across ? api.coord([api.value(i), api.value(1)]) : api.coord([api.value(0), api.value(i)])));
+      const line = (x1, y1, x2, y2) => ({ type: 'line', shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 1.5, opacity: 0.7 } });
+      const cap = (end) => (across ? line(end[0], end[1] - 4, end[0], end[1] + 4) : line(end[0] - 4, end[1], end[0] + 4, end[1]));
+      return { type: 'group', children: [line(...ends[0], ...ends[1]), cap(ends[0]), cap(ends[1])] };
+    },
+  };
+}
+
+function setTheme(name) {
+  themeName = name;
+  document.documentElement.dataset.theme = name;
+  for (const made of allCharts) if (made.instance) made.draw();
+}
+
+// Charts are drawn when they are about to be seen.
+function drawWhenSeen() {
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      watcher.unobserve(entry.target);
+      allCharts.find((made) => made.box === entry.target).draw();
+    }
+  }, { rootMargin: '600px' });
+  for (const made of allCharts) watcher.observe(made.box);
+  let waiting = 0;
+  window.addEventListener('resize', () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { for (const made of allCharts) if (made.instance) made.draw(); }, 150);
+  });
+  window.addEventListener('beforeprint', () => { for (const made of allCharts) made.draw(); });
+}

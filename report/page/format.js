@@ -1,0 +1,72 @@
+// Numbers and elements. Text of a report is only ever set as text.
+const counted = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 4 });
+
+function scaled(value, units, step) {
+  let at = 0;
+  while (Math.abs(value) >= step && at < units.length - 1) {
+    value /= step;
+    at += 1;
+  }
+  return `${value.toPrecision(Math.abs(value) >= 100 ? Math.max(3, Math.trunc(Math.log10(Math.abs(value))) + 1) : 3)} ${units[at]}`.trim();
+}
+
+const bytes = (value) => scaled(value, ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'], 1024);
+const rate = (value) => `${scaled(value, ['B', 'kB', 'MB', 'GB', 'TB', 'PB'], 1000)}/s`;
+const count = (value) => (Math.abs(value) < 1e6 ? counted.format(value) : scaled(value, ['', 'k', 'M', 'B', 'T'], 1000));
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
+const usd = (value) => `${new Intl.NumberFormat('en-US', value < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 }).format(value)} USD`;
+const signed = (share) => `${share >= 0 ? '+' : '−'}${Math.abs(100 * share).toFixed(1)}%`;
+
+function seconds(value) {
+  const size = Math.abs(value);
+  if (size === 0) return '0 s';
+  // What rounds up to the next unit is said in it.
+  if (size < 0.9995e-3) return `${(value * 1e6).toPrecision(3)} µs`;
+  if (size < 0.9995) return `${(value * 1e3).toPrecision(3)} ms`;
+  if (size < 600) return `${value.toPrecision(size < 100 ? 4 : 3)} s`;
+  if (size < 2 * 3600) return `${(value / 60).toPrecision(3)} min`;
+  if (size < 2 * 86400) return `${(value / 3600).toPrecision(3)} h`;
+  return `${counted.format(Number((value / 86400).toPrecision(3)))} days`;
+}
+
+const partNames = {
+  compute: 'compute', recompute: 'recomputation', tensor_comm: 'tensor-parallel communication',
+  data_comm: 'data-parallel communication', pipeline_comm: 'pipeline communication',
+  expert_comm: 'expert communication', context_comm: 'context communication', bubble: 'bubble (waiting)',
+  optimizer: 'optimizer', input: 'input', other: 'other', forward: 'forward', backward: 'backward',
+};
+const partName = (part) => partNames[part] || part;
+
+function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'class') element.className = value;
+    else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  for (const child of children.flat()) {
+    if (child !== undefined && child !== null) element.append(child);
+  }
+  return element;
+}
+
+// In ECharts' tooltips, which are HTML.
+const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+let ids = 0;
+const newId = (what) => `${what}-${ids += 1}`;
+
+// head: names, those of columns of words begin with "~".
+function tableOf(head, rows, { chosen = -1, label = 'Table' } = {}) {
+  const words = head.map((name) => name.startsWith('~'));
+  const table = el('table', {},
+    el('thead', {}, el('tr', {}, head.map((name, i) => el('th', { scope: 'col', class: words[i] && 'words' }, name.replace(/^~/, ''))))),
+    el('tbody', {}, rows.map((row, at) => el('tr', { class: at === chosen && 'chosen' }, row.map((cell, i) =>
+      el(i === 0 ? 'th' : 'td', { scope: i === 0 && 'row', class: words[i] && 'words' }, String(cell)))))));
+  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, table);
+}
+
+function details(summary, content) {
+  return el('details', {}, el('summary', {}, summary), content);
+}

@@ -1,0 +1,47 @@
+// What a device holds over a step.
+const memoryParts = ['weights', 'gradients', 'optimizer', 'buffers', 'margin', 'kept', 'transient'];
+const memoryNames = {
+  weights: 'weights', gradients: 'gradients', optimizer: 'optimizer states', buffers: 'buffers',
+  margin: 'allocator and context', kept: 'activations kept', transient: 'activations of a moment',
+};
+
+function memorySection(plan) {
+  const memory = plan.memory;
+  if (!memory || memory.stages.length === 0) return [];
+  let stage = memory.stages.find((one) => one.stage === memory.fullest) || memory.stages[0];
+  let self = null;
+  const at = (part, point) => stage.bytes[part] * (part === 'kept' ? stage.kept[point] / 1000 : part === 'transient' ? stage.transient[point] / 1000 : 1);
+  const time = (point) => memory.step_s * (point + 0.5) / memory.points;
+  const text = (point) => `${seconds(time(point))}: ${memoryParts.map((part) => `${memoryNames[part]} ${bytes(at(part, point))}`).join(', ')}; together ${bytes(memoryParts.reduce((sum, part) => sum + at(part, point), 0))} of ${bytes(stage.capacity_bytes)}`;
+  const id = newId('stage');
+  const select = memory.stages.length > 1 && el('select', { id, onchange: (event) => { stage = memory.stages[Number(event.target.value)]; self.draw(); } },
+    memory.stages.map((one, i) => el('option', { value: i, selected: one === stage }, `stage ${one.stage}${one.stage === memory.fullest ? ' (fullest)' : ''}: ${bytes(one.total_bytes)}`)));
+  self = chart({
+    label: 'Memory of a device over a step',
+    caption: 'A device of one stage over the step: what stays, and the activations of the micro-batches in flight. Their peak is the memory model’s; the curve between follows the timeline by operators.',
+    height: 360,
+    controls: select && el('div', { class: 'controls' }, el('label', { for: id }, 'Device of'), select),
+    walk: () => [memory.points],
+    tell: (series, point, made) => { showPoint(made, 0, point); return text(point); },
+    option: () => ({
+      grid: { left: 8, right: 24, top: 44, bottom: 24, containLabel: true }, legend: {},
+      tooltip: { trigger: 'axis', valueFormatter: bytes },
+      xAxis: axis({ type: 'category', boundaryGap: false, data: stage.kept.map((value, point) => seconds(time(point))), axisLabel: { interval: Math.ceil(memory.points / 8) } }),
+      yAxis: axis({ type: 'value', max: (value) => Math.max(value.max, stage.capacity_bytes) * 1.04, axisLabel: { formatter: bytes, showMaxLabel: false } }),
+      series: memoryParts.map((part, i) => ({
+        name: memoryNames[part], type: 'line', step: 'middle', stack: 'bytes', symbol: 'none', lineStyle: { width: 0 },
+        areaStyle: { opacity: 0.85 }, color: palette().series[(i + (i > 4 ? 1 : 0)) % 8], data: stage.kept.map((value, point) => at(part, point)),
+        ...(i === 0 ? {
+          markLine: {
+            symbol: 'none', silent: true, data: [{ yAxis: stage.capacity_bytes }], lineStyle: { color: palette().parts.data_comm, type: 'dashed', width: 2 },
+            label: { formatter: `capacity ${bytes(stage.capacity_bytes)}`, position: 'insideEndTop', color: palette().ink },
+          },
+        } : {}),
+      })),
+    }),
+    table: [['bytes', ...memory.stages.map((one) => `stage ${one.stage}`)],
+      [...memoryParts.map((part) => [memoryNames[part], ...memory.stages.map((one) => bytes(one.bytes[part]))]),
+        ['together', ...memory.stages.map((one) => bytes(one.total_bytes))], ['capacity', ...memory.stages.map((one) => bytes(one.capacity_bytes))]]],
+  });
+  return [self.figure];
+}
