@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -57,6 +58,16 @@ Json cost_json(const planner::Evaluation& evaluation) {
 }
 
 // What the search says of the job: other plans, and the recipe that people run.
+// Of a plan that the search did not choose.
+std::string beside_answer(const planner::Evaluation& answer, const planner::Evaluation& plan) {
+  const double more_s = planner::loss_against(answer, plan).seconds;
+  const double share = more_s / answer.step_time_s();
+  return fmt::format(
+      "The search's answer is another plan, {}, which takes {} a step: this one takes {} ({:.1f}%) {}.",
+      planner::describe(answer.plan), human_seconds(answer.step_time_s()), human_seconds(std::abs(more_s)),
+      100 * std::abs(share), more_s >= 0 ? "more" : "less");
+}
+
 void add_search(const Plan& plan, const planner::Evaluation& evaluation, int jobs, Json& json) {
   planner::SearchOptions options;
   options.jobs = jobs;
@@ -93,7 +104,7 @@ void add_search(const Plan& plan, const planner::Evaluation& evaluation, int job
     for (const char* key : {"probability_fastest", "regret_s"})
       if (odds.contains(key)) json[key] = odds[key];
   } else {
-    json["why"] = planner::beside_recipe(found.plans.front(), evaluation, "this plan");
+    json["why"] = beside_answer(found.plans.front(), evaluation);
   }
   json["sensitivities"] = Json::array();
   for (const planner::Sensitivity& change : found.sensitivities)
