@@ -5,7 +5,7 @@ and prints both losses of every step.
     compare_with_pytorch.py CONFIG.json [--steps 5] [--seq-len 32] [--global-batch 4] [--optimizer adamw]
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
-CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, stablelm or starcoder2, small enough to train twice. The
+CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm or starcoder2, small enough to train twice. The
 model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
@@ -97,14 +97,17 @@ def rotary(x, theta, share):
 
 
 def experts(c, w, p, x):
-    """Mixtral: a softmax over all experts, the k most likely, their weights scaled to add up to one."""
+    """A softmax over all experts, the k most likely, their weights scaled to add up to one (Mixtral) or as they are."""
     probability = torch.softmax(x @ w[p + "gate.weight"].T, -1)
     best, chosen = probability.topk(c["num_experts_per_tok"], -1)
-    best = best / best.sum(-1, keepdim=True)
+    mixtral = c["model_type"] == "mixtral"
+    if c.get("norm_topk_prob", mixtral):
+        best = best / best.sum(-1, keepdim=True)
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     out = torch.zeros_like(x)
-    for e in range(c["num_local_experts"]):
+    for e in range(c["num_local_experts"] if mixtral else c["num_experts"]):
         q = f"{p}experts.{e}."
-        y = (F.silu(x @ w[q + "w1.weight"].T) * (x @ w[q + "w3.weight"].T)) @ w[q + "w2.weight"].T
+        y = (F.silu(x @ w[f"{q}{gate}.weight"].T) * (x @ w[f"{q}{up}.weight"].T)) @ w[f"{q}{down}.weight"].T
         out = out + y * (best * (chosen == e)).sum(-1, keepdim=True)
     return out
 
@@ -112,12 +115,12 @@ def experts(c, w, p, x):
 def llama(c, w, tokens):
     mixtral = c["model_type"] == "mixtral"
     epsilon = next((c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if key in c),
-                   1e-6 if c["model_type"] in ("llama", "mistral", "qwen2", "qwen3") else 1e-5)
+                   1e-6 if c["model_type"] in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe") else 1e-5)
     theta = c.get("rope_theta", 1e6 if mixtral else 1e4)
     share = c.get("partial_rotary_factor", 0.25 if c["model_type"] == "stablelm" else 1.0)
     heads, kv_heads = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
     window = c.get("sliding_window") or 0
-    if c["model_type"] in ("qwen2", "qwen3") and not c.get("use_sliding_window", False):
+    if c["model_type"] in ("qwen2", "qwen3", "qwen3_moe") and not c.get("use_sliding_window", False):
         window = 0
 
     def linear(x, name):
@@ -138,12 +141,14 @@ def llama(c, w, tokens):
         if p + "self_attn.q_norm.weight" in w:
             q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
             k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
-        seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3") else 0
+        seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3", "qwen3_moe") else 0
         mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, seen).transpose(1, 2).flatten(2)
         x = x + linear(mixed, p + "self_attn.o_proj")
         h = norm(x, p + "post_attention_layernorm")
         if c["model_type"] == "mixtral":
             x = x + experts(c, w, p + "block_sparse_moe.", h)
+        elif c["model_type"] == "qwen3_moe":
+            x = x + experts(c, w, p + "mlp.", h)
         elif c["model_type"] == "starcoder2":
             x = x + linear(gelu(linear(h, p + "mlp.c_fc")), p + "mlp.c_proj")
         else:
@@ -152,7 +157,7 @@ def llama(c, w, tokens):
     return norm(x, "model.norm") @ head.T
 
 
-MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama,
+MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama, "qwen3_moe": llama,
           "stablelm": llama, "starcoder2": llama}
 
 
@@ -203,7 +208,7 @@ def main():
     if config.get("model_type") not in MODELS:
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: no model of type {config.get('model_type')} here "
                  f"(expected one of {', '.join(MODELS)})")
-    if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] == "mixtral":
+    if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] in ("mixtral", "qwen3_moe"):
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: the balancing loss is not in the model here "
                  "(expected router_aux_loss_coef 0)")
     orrery = os.environ.get("ORRERY", "orrery")

@@ -22,6 +22,9 @@ MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_
           ("stablelm dp2", {"model_type": "stablelm", **SHAPE, "partial_rotary_factor": 0.5, "use_qkv_bias": True}, "--gpus 2 --dp 2",
            "adamw"),
           ("starcoder2 tp2", {"model_type": "starcoder2", **SHAPE, **HALF}, "--gpus 2 --tp 2", "adamw"),
+          ("qwen3_moe ep2", {"model_type": "qwen3_moe", **SHAPE, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+                             "moe_intermediate_size": 24, "norm_topk_prob": False, "router_aux_loss_coef": 0.0},
+           "--gpus 2 --dp 2 --ep 2", "adamw"),
           ("mixtral ep2", {"model_type": "mixtral", **SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2,
                            "router_aux_loss_coef": 0.0}, "--gpus 2 --dp 2 --ep 2", "adamw")]
 
