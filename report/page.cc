@@ -1,9 +1,12 @@
 // The page: a template, its style and scripts, the charts' library and the report's JSON in one file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/embedded.h"
@@ -21,39 +24,30 @@ std::string_view file_named(std::string_view name) {
   throw InternalError(fmt::format("the page lacks {}", name));
 }
 
-// JSON inside an element of HTML: nothing in it ends that element or begins another.
-std::string in_html(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+using Replacements = std::initializer_list<std::pair<char, std::string_view>>;
+
+std::string replaced(std::string_view text, Replacements replacements) {
   std::string result;
   result.reserve(text.size());
   for (const char c : text) {
-    if (c == '<')
-      result += "\\u003c";
-    else if (c == '>')
-      result += "\\u003e";
-    else if (c == '&')
-      result += "\\u0026";
-    else
+    const auto at = std::find_if(replacements.begin(), replacements.end(),
+                                 [c](const auto& replacement) { return replacement.first == c; });
+    if (at == replacements.end())
       result += c;
+    else
+      result += at->second;
   }
   return result;
 }
 
+// JSON inside an element of HTML: nothing in it ends that element or begins another.
+std::string in_html(const Json& json) {
+  return replaced(json.dump(-1, ' ', false, Json::error_handler_t::replace),
+                  {{'<', "\\u003c"}, {'>', "\\u003e"}, {'&', "\\u0026"}});
+}
+
 std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '&')
-      result += "&amp;";
-    else if (c == '"')
-      result += "&quot;";
-    else
-      result += c;
-  }
-  return result;
+  return replaced(text, {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}});
 }
 
 // The scripts in the order in which they use each other.

@@ -57,7 +57,6 @@ Json cost_json(const planner::Evaluation& evaluation) {
   return json;
 }
 
-// What the search says of the job: other plans, and the recipe that people run.
 // Of a plan that the search did not choose.
 std::string beside_answer(const planner::Evaluation& answer, const planner::Evaluation& plan) {
   const double more_s = planner::loss_against(answer, plan).seconds;
@@ -68,6 +67,7 @@ std::string beside_answer(const planner::Evaluation& answer, const planner::Eval
       100 * std::abs(share), more_s >= 0 ? "more" : "less");
 }
 
+// What the search says of the job: other plans, and the recipe that people run.
 void add_search(const Plan& plan, const planner::Evaluation& evaluation, int jobs, Json& json) {
   planner::SearchOptions options;
   options.jobs = jobs;

@@ -1,6 +1,7 @@
 #include "exec/communicators/gather.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace orrery::exec {
 namespace {
@@ -31,6 +32,18 @@ std::vector<std::string> gather_to_root(Communicator& world, const std::string& 
     if (length > 0) message(world, rank, into.data(), length, kBytesTag, false);
   }
   return all;
+}
+
+std::vector<double> sum_at_root(Communicator& world, const std::vector<double>& values) {
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+  std::vector<double> sums(values.size(), 0);
+  for (const std::string& part : gather_to_root(world, bytes))
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      double value = 0;
+      std::memcpy(&value, part.data() + i * sizeof(value), sizeof(value));
+      sums[i] += value;
+    }
+  return sums;
 }
 
 std::string broadcast_from_root(Communicator& world, std::string bytes) {

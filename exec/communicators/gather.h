@@ -12,6 +12,10 @@ namespace orrery::exec {
 // elsewhere empty.
 std::vector<std::string> gather_to_root(Communicator& world, const std::string& bytes);
 
+// Element by element the sum over the ranks, in their order; on rank 0, elsewhere zeros. Collective; as many
+// values on every rank.
+std::vector<double> sum_at_root(Communicator& world, const std::vector<double>& values);
+
 // Rank 0's bytes on every rank.
 std::string broadcast_from_root(Communicator& world, std::string bytes);
 

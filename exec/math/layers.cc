@@ -157,6 +157,15 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
   });
 }
 
+Layers::Place Layers::gradient_of_norm(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps) {
+  if (!tensor.frozen) return gradient_of(tensor, micro_batch, steps);
+  Place unwanted;
+  unwanted.elements = tensor.elements;
+  unwanted.value = values_.define_unnamed(bytes_of_floats(tensor.elements));
+  unwanted.first = true;
+  return unwanted;
+}
+
 void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const HeldTensor* weight = parameters_.own(index, 0);
   const HeldTensor* bias = parameters_.own(index, 1);
@@ -182,18 +191,8 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
       accumulate ? values_.change(into) : values_.define(into, bytes_of_floats(elements(index, form)));
   values_.forget(gradient(index, micro_batch, form));
   const Place w = weight_of(*weight);
-  // The kernels make the weights' gradients with the input's; those of frozen ones are for nobody.
-  const auto unwanted = [&] {
-    Place place;
-    place.elements = model_.hidden;
-    place.value = values_.define_unnamed(bytes_of_floats(model_.hidden));
-    place.first = true;
-    return place;
-  };
-  const Place dw = weight->frozen ? unwanted() : gradient_of(*weight, micro_batch, steps);
-  const Place db = bias == nullptr ? Place{}
-                   : bias->frozen  ? unwanted()
-                                   : gradient_of(*bias, micro_batch, steps);
+  const Place dw = gradient_of_norm(*weight, micro_batch, steps);
+  const Place db = bias == nullptr ? Place{} : gradient_of_norm(*bias, micro_batch, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
     device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), at(w), mean, mean + rows,

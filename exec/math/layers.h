@@ -115,6 +115,8 @@ class Layers final : public Mathematics {
   void embedding_backward(int op, int micro_batch, std::vector<Step>& steps);
   void norm_forward(int op, int micro_batch, std::vector<Step>& steps);
   void norm_backward(int op, int micro_batch, std::vector<Step>& steps);
+  // Norms' kernels make the weights' gradients with the input's; those of frozen ones are for nobody.
+  Place gradient_of_norm(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps);
   void linear_forward(int op, int micro_batch, std::vector<Step>& steps);
   void linear_backward(int op, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
   void attention_forward(int op, int micro_batch, std::vector<Step>& steps);

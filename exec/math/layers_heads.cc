@@ -64,18 +64,10 @@ void Layers::query_key_norms_backward(int index, int micro_batch, Values::Id dqk
   const auto before = values_.use({TensorKind::saved, index, micro_batch, Form::whole, kHeadsBeforeNorm});
   const auto dy = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * dim));
   const auto dx = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * dim));
-  const auto unwanted = values_.define_unnamed(bytes_of_floats(dim));
   std::int64_t first = 0;
   for (const HeadNorm& norm : head_norms(index)) {
     const Place weight = weight_of(*norm.weight);
-    Place into;
-    if (norm.weight->frozen) {
-      into.elements = dim;
-      into.value = unwanted;
-      into.first = true;
-    } else {
-      into = gradient_of(*norm.weight, micro_batch, steps);
-    }
+    const Place into = gradient_of_norm(*norm.weight, micro_batch, steps);
     steps.push_back([=, this] {
       const float* raw = values_.floats(before) + first * dim;
       const float* mean = values_.floats(before) + all * dim + first;

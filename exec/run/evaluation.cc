@@ -13,20 +13,6 @@
 #include "exec/math/objective.h"
 
 namespace orrery::exec {
-namespace {
-
-std::string bytes_of_value(double value) {
-  return {reinterpret_cast<const char*>(&value), sizeof(value)};
-}
-
-double value_of_bytes(const std::string& bytes) {
-  double value = 0;
-  std::memcpy(&value, bytes.data(), sizeof(value));
-  return value;
-}
-
-}  // namespace
-
 Evaluations::Evaluations(const Plan& plan, const TrainingOptions& options, Communicator& control)
     : plan_(plan), options_(options), control_(control) {
   if (options.eval_data.empty()) return;
@@ -49,9 +35,9 @@ bool Evaluations::due(std::int64_t done) const {
 double Evaluations::evaluate(Interpreter& interpreter, std::int64_t done) {
   double mine = 0;
   for (std::int64_t batch = 0; batch < batches_; ++batch) mine += interpreter.evaluate(*held_out_, batch);
-  double all = 0;
-  for (const std::string& part : gather_to_root(control_, bytes_of_value(mine))) all += value_of_bytes(part);
-  all = value_of_bytes(broadcast_from_root(control_, bytes_of_value(all)));
+  double all = sum_at_root(control_, {mine}).front();
+  const std::string bytes = broadcast_from_root(control_, {reinterpret_cast<const char*>(&all), sizeof(all)});
+  std::memcpy(&all, bytes.data(), sizeof(all));
   const double loss =
       all / (static_cast<double>(batches_) * static_cast<double>(plan_.job->training.global_batch) *
              static_cast<double>(predictions_per_sample(*plan_.job)));

@@ -20,19 +20,6 @@ namespace {
 
 constexpr double kSayEvery_s = 2;
 
-// The ranks' losses, step by step, of everybody together; on rank 0.
-std::vector<double> together(Communicator& control, const std::vector<double>& mine) {
-  const std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double));
-  std::vector<double> sums(mine.size(), 0);
-  for (const std::string& part : gather_to_root(control, bytes))
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      double loss = 0;
-      std::memcpy(&loss, part.data() + i * sizeof(double), sizeof(double));
-      sums[i] += loss;
-    }
-  return sums;
-}
-
 }  // namespace
 
 Progress::Progress(const Plan& plan, const TrainingOptions& options, std::int64_t first_step,
@@ -72,7 +59,7 @@ void Progress::trained(const RankRun& run, std::int64_t done) {
   const std::int64_t from = std::exchange(logged_, done);
   const auto begin = static_cast<std::ptrdiff_t>(from - first_step_);
   const auto end = static_cast<std::ptrdiff_t>(done - first_step_);
-  const std::vector<double> losses = together(control_, {all.begin() + begin, all.begin() + end});
+  const std::vector<double> losses = sum_at_root(control_, {all.begin() + begin, all.begin() + end});
   if (control_.rank() != 0) return;
   const double now_s = steady_seconds();
   const double step_s = (now_s - logged_s_) / static_cast<double>(done - from);

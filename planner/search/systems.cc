@@ -130,7 +130,10 @@ double server_traffic_s(const Job& job, const Plan& plan) {
 // enough for, by its kind of node and by its own speed (Cluster::overrides).
 class Unhindered {
  public:
-  explicit Unhindered(const std::shared_ptr<const Job>& job) : devices_(job->cluster.devices()) {
+  // `estimator`: of the job; enough where all devices are alike.
+  Unhindered(const std::shared_ptr<const Job>& job, Estimator& estimator)
+      : devices_(job->cluster.devices()), whole_(estimator) {
+    if (job->cluster.groups.size() == 1 && job->cluster.overrides.empty()) return;
     int device = 0;
     for (const NodeGroup& group : job->cluster.groups) {
       auto alike = std::make_shared<Job>(*job);
@@ -143,6 +146,7 @@ class Unhindered {
   }
 
   double step_s(const Choices& choices) {
+    if (kinds_.empty()) return whole_.layout_bound_s(choices);
     double rate = 0;
     for (const Kind& kind : kinds_) rate += kind.speeds / kind.estimator->layout_bound_s(choices);
     return devices_ / rate;
@@ -154,12 +158,14 @@ class Unhindered {
     std::unique_ptr<Estimator> estimator;
   };
   int devices_ = 0;
+  Estimator& whole_;
   std::vector<Kind> kinds_;
 };
 
 // The least that a step (as many samples as the batch has) takes with asynchronous servers: a bound in
 // closed form, with the servers' states spread over all devices as with ZeRO-1.
-System servers(const std::shared_ptr<const Job>& job, const Pins& pins, double fillable) {
+System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimator& estimator,
+               double fillable) {
   System system;
   system.kind = SystemKind::async_servers;
   std::optional<Pins> alone = flat(pins);
@@ -173,7 +179,7 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, double f
   alone->overlap_grad_reduce = true;
   alone->bucket_bytes = 0;
   MemoryModel memory(job);
-  Unhindered unhindered(job);
+  Unhindered unhindered(job, estimator);
   double least_short = std::numeric_limits<double>::infinity();
   double best_s = std::numeric_limits<double>::infinity();
   try {
@@ -222,7 +228,7 @@ std::vector<System> systems(const std::shared_ptr<const Job>& job, const Pins& p
   std::vector<System> found;
   for (const SystemKind kind : kKinds) {
     if (kind == SystemKind::async_servers) {
-      found.push_back(servers(job, pins, fillable));
+      found.push_back(servers(job, pins, estimator, fillable));
       continue;
     }
     System system;
