@@ -12,6 +12,7 @@ namespace {
 
 struct Span {
   double start_s = 0;
+  double moving_s = 0;  // nobody is waited for any more
   double end_s = 0;
   bool recorded = false;
 };
@@ -24,7 +25,8 @@ std::vector<Span> spans_of(const Program& program, const Timeline& timeline, int
   const auto begin = std::partition_point(timeline.events.begin(), timeline.events.end(),
                                           [&](const TimelineEvent& event) { return key(event) < wanted; });
   for (auto event = begin; event != timeline.events.end() && key(*event) == wanted; ++event) {
-    if (event->instruction < spans.size()) spans[event->instruction] = {event->start_s, event->end_s, true};
+    if (event->instruction < spans.size()) 
+      spans[event->instruction] = {event->start_s, event->moving_since_s(), event->end_s, true};
   }
   return spans;
 }
@@ -120,8 +122,10 @@ class GapExplainer {
         spent_.add(&Breakdown::bubble, span.end_s, at_s);
         at_s = span.end_s;
       }
-      const double from_s = std::clamp(span.start_s, begin_s, at_s);
-      spent_.add(category_of(program_.instructions[static_cast<std::size_t>(reason)]), from_s, at_s);
+      const double moving_s = std::clamp(span.moving_s, begin_s, at_s);
+      const double from_s = std::clamp(span.start_s, begin_s, moving_s);
+      spent_.add(category_of(program_.instructions[static_cast<std::size_t>(reason)]), moving_s, at_s);
+      if (from_s < moving_s) spent_.add(&Breakdown::bubble, from_s, moving_s);
       at_s = from_s;
       reason = last_predecessor(static_cast<std::size_t>(reason));
     }
@@ -184,7 +188,7 @@ std::map<std::string, double> busy_seconds(const Program& program, const Timelin
   const std::vector<Span> spans = spans_of(program, timeline, step);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     if (spans[i].recorded)
-      busy[std::string(kind_of(program.instructions[i]))] += spans[i].end_s - spans[i].start_s;
+      busy[std::string(kind_of(program.instructions[i]))] += spans[i].end_s - spans[i].moving_s;
   }
   return busy;
 }
@@ -266,13 +270,15 @@ class TraceWriter {
   void slice(const Program& program, const TimelineEvent& event) {
     const Instruction& instruction = instruction_at(program, event.instruction);
     const int track = track_of(program, event.instruction);
+    const double waited_s = event.moving_since_s() - event.start_s;
+    const std::string waited = waited_s > 0 ? fmt::format(R"(,"waited_us":{:.3f})", waited_s * 1e6) : "";
     line();
     fmt::format_to(
         std::back_inserter(text_),
-        R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"instruction":{},"step":{},"flops":{:.0f},"bytes":{:.0f}}}}})",
+        R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"instruction":{},"step":{},"flops":{:.0f},"bytes":{:.0f}{}}}}})",
         label_of(program, event.instruction), kind_of(instruction), event.rank, track, event.start_s * 1e6,
         (event.end_s - event.start_s) * 1e6, event.instruction, event.step, instruction.flops,
-        instruction.bytes);
+        instruction.bytes, waited);
     for (const Transfer& transfer : instruction.transfers) {
       const std::int32_t from = transfer.send ? event.rank : transfer.peer;
       const std::int32_t to = transfer.send ? transfer.peer : event.rank;

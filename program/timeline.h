@@ -11,14 +11,17 @@
 
 namespace orrery {
 
-// On the virtual clock an exchange or a collective starts when its last participant does: waiting for peers
-// is nobody's communication. The real clock can only say when the call was issued and when it had ended.
+// An exchange or a collective starts when its rank comes to it. The virtual clock also knows when its last
+// participant did: until then it waits, which is nobody's communication. The real clock cannot tell.
 struct TimelineEvent {
   std::int32_t rank = 0;
   std::int32_t step = 0;
   std::uint32_t instruction = 0;
   double start_s = 0;
   double end_s = 0;
+  double met_s = 0;  // all participants had come; before `start_s`: not known, or nobody was waited for
+
+  double moving_since_s() const { return met_s > start_s ? met_s : start_s; }
 };
 
 struct Timeline {
@@ -49,7 +52,7 @@ struct Breakdown {
 };
 
 // Compute where the compute stream is busy, else the communication that the next compute waits for, else
-// bubble.
+// bubble: also while that communication waits for peers.
 Breakdown breakdown(const Program& program, const Timeline& timeline, int step, double begin_s, double end_s);
 // The same, stretch by stretch: `part` is a field of Breakdown. Neighbours differ in it, none is empty, and
 // together they fill [begin_s, end_s) in order of time.
@@ -60,7 +63,7 @@ struct BreakdownStretch {
 };
 std::vector<BreakdownStretch> breakdown_stretches(const Program& program, const Timeline& timeline, int step,
                                                   double begin_s, double end_s);
-// Total busy seconds by kind_of(), of one rank and step.
+// Total busy seconds by kind_of(), of one rank and step; without waiting for peers, where the clock knows it.
 std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step);
 
 // Chrome/Perfetto JSON: a process per rank, a thread per stream, flows from sends to receives.

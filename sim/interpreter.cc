@@ -295,6 +295,7 @@ class Interpreter {
     e.instruction = script(rank).first_instruction +
                     static_cast<std::uint32_t>(id - base_[static_cast<std::size_t>(rank)]);
     e.start_s = now_s();
+    e.met_s = 0;
     if (t.works)
       start_work(rank, id, t);
     else
@@ -358,8 +359,10 @@ class Interpreter {
       if (!communication.eager) {
         if (++m.come < static_cast<int>(communication.tasks.size())) continue;
         m.come = 0;
+        for (const TaskRef& come : communication.tasks) event(task_id(come)).met_s = now_s();
         transport_->launch(ref.communication);
       } else if (ref.sends) {
+        if (m.wanted > 0) event(task_id(communication.tasks.back())).met_s = now_s();
         transport_->launch(ref.communication);
         leave_communication(id);
       } else if (m.delivered > 0) {

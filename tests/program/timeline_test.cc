@@ -59,6 +59,25 @@ TEST_CASE("the breakdown counts every instant once") {
   CHECK(result.total() == Approx(9).epsilon(1e-15));
 }
 
+TEST_CASE("an exchange that waits for its peers is a bubble until they come, and not busy") {
+  Program program;
+  program.instructions = {compute(ComputeKind::forward),
+                          collective(Stream::pipeline_forward, Parallelism::pipeline, {0}),
+                          compute(ComputeKind::forward, {1})};
+  // Issued at 1; the last participant came at 4; there at 6.
+  const Timeline timeline{{{0, 0, 0, 0, 1}, {0, 0, 1, 1, 6, 4}, {0, 0, 2, 6, 8}}};
+  const Breakdown result = breakdown(program, timeline, 0, 0, 8);
+  CHECK(result.bubble == Approx(3));
+  CHECK(result.pipeline_comm == Approx(2));
+  CHECK(result.compute == Approx(3));
+  CHECK(result.total() == Approx(8).epsilon(1e-15));
+  CHECK(busy_seconds(program, timeline, 0).at("pipeline_comm") == Approx(2));
+  const auto stretches = breakdown_stretches(program, timeline, 0, 0, 8);
+  REQUIRE(stretches.size() == 4);
+  CHECK(stretches[1].part == &Breakdown::bubble);
+  CHECK(stretches[2].part == &Breakdown::pipeline_comm);
+}
+
 TEST_CASE("a step of another rank or number has an all-bubble breakdown") {
   const Breakdown result = breakdown(hand_made(), hand_timed(), 1, 2, 5);
   CHECK(result.bubble == 3);
