@@ -1,6 +1,7 @@
 #include "base/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace orrery {
@@ -21,6 +22,13 @@ double upper_median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+double expected_largest(double draws) {
+  if (draws <= 1) return 0;
+  const double t = std::sqrt(-2 * std::log(0.625 / (draws + 0.25)));
+  return t -
+         (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
 }
 
 }  // namespace orrery

@@ -27,7 +27,10 @@ std::string headline(const Job& job) {
       "{} ({} parameters) on {}: {} devices, {} node{}; global batch {}", job.workload.name,
       human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
       job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
-  if (training.seq_len > 0) text += fmt::format(", sequences of {}", training.seq_len);
+  if (training.lengths.any())
+    text += fmt::format(", sequences {}", describe(training.lengths));
+  else if (training.seq_len > 0)
+    text += fmt::format(", sequences of {}", training.seq_len);
   text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
                       job.runtime.name);
   if (const auto& calibration = job.cluster.calibration) {
@@ -110,6 +113,8 @@ int run(const Options& options) {
   options.output.print(in_flags(result.why) + "\n");
   const std::string uneven = planner::uneven_load(load);
   if (!uneven.empty()) options.output.print(uneven + "\n");
+  const std::string unequal = planner::unequal_sequences(result.plans.front().plan);
+  if (!unequal.empty()) options.output.print(unequal + "\n");
   options.output.print(verdict(result));
   if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
   return 0;

@@ -34,12 +34,19 @@ Json pareto_covers_json(const SearchResult& result) {
 
 Json training_json(const Job& job) {
   const Training& t = job.training;
-  return {{"global_batch", t.global_batch},
-          {"seq_len", t.seq_len},
-          {"precision", name_of(t.precision)},
-          {"optimizer", name_of(t.optimizer)},
-          {"attention", t.fused_attention ? "fused" : "unfused"},
-          {"sample_bytes", t.sample_bytes}};
+  Json json = {{"global_batch", t.global_batch},
+               {"seq_len", t.seq_len},
+               {"precision", name_of(t.precision)},
+               {"optimizer", name_of(t.optimizer)},
+               {"attention", t.fused_attention ? "fused" : "unfused"},
+               {"sample_bytes", t.sample_bytes}};
+  if (t.lengths.any())
+    json["lengths"] = {{"least_tokens", t.lengths.tokens.front()},
+                       {"mean_tokens", content({t.lengths.tokens}, t.seq_len).tokens},
+                       {"most_tokens", t.lengths.tokens.back()},
+                       {"packed", t.lengths.packed},
+                       {"balanced", t.lengths.balanced}};
+  return json;
 }
 
 Json subsets_json(const SearchResult& result) {
@@ -172,6 +179,10 @@ Json to_json(const Evaluation& evaluation) {
   }
   json["breakdown_s"] = breakdown;
   json["busy_s"] = busy;
+  if (plan.job->training.lengths.any()) {
+    json["padded_share"] = plan.padded_share();
+    json["wait_for_longest"] = plan.wait_for_longest();
+  }
   if (evaluation.interval) json.update(to_json(*evaluation.interval));
   if (evaluation.odds) {
     json["probability_fastest"] = evaluation.odds->probability_fastest;

@@ -375,6 +375,19 @@ void check_forms(const Plan& plan) {
   }
 }
 
+void check_lengths(const Training& training) {
+  const std::vector<int>& tokens = training.lengths.tokens;
+  if (tokens.empty()) {
+    if (training.lengths.packed || training.lengths.balanced)
+      reject(training.lengths.packed ? "`packed`" : "`balanced`", "`lengths` beside it");
+    return;
+  }
+  if (training.seq_len == 0) reject("`lengths`: the model has no sequences", "no `lengths`");
+  if (!std::is_sorted(tokens.begin(), tokens.end()) || tokens.front() < 1 || tokens.back() > training.seq_len)
+    reject(fmt::format("`lengths` from {} to {}", tokens.front(), tokens.back()),
+           fmt::format("ascending, from 1 to `seq_len` {}", training.seq_len));
+}
+
 void check_world(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Cluster& cluster = plan.job->cluster;
@@ -420,6 +433,7 @@ void check_plan(const Plan& plan) {
   }
   if (plan.job->workload.operators.empty()) reject("the workload has no operators", "a model");
   if (plan.job->workload.default_seq_len > 0) check_at_least("`seq_len`", plan.job->training.seq_len, 1);
+  check_lengths(plan.job->training);
   if (choices.recompute_layers < 0) {
     reject(fmt::format("`recompute` full:{}", choices.recompute_layers), "a number of layers");
   }

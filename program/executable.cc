@@ -106,6 +106,8 @@ Refusal refuses_fine_tuning(const Plan& plan) {
 
 Refusal refuses_training(const Plan& plan) {
   const Training& training = plan.job->training;
+  if (training.lengths.any())
+    return refused("`lengths`: the executor trains sequences of one length", "no `lengths`");
   const DType type = training.precision;
   if (type != DType::fp32 && type != DType::tf32 && type != DType::bf16 && type != DType::fp16)
     return refused(fmt::format("`precision` {}: the executor has no arithmetic for it", name_of(type)),

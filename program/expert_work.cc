@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/statistics.h"
 #include "program/operator_shard.h"
 
 namespace orrery {
@@ -49,13 +50,6 @@ void add_padding(const Operator& op, double outputs, const Shard& shard, Operato
       local_rows(op, shard) * std::max(1, op.active_experts) * static_cast<double>(op.matmuls.front().k);
   work->vector_bytes += 4 * (op.split == TensorSplit::row ? outputs : inputs);
   work->kernels += 1;
-}
-
-// Expected largest of n standard normal variables (Blom's quantile, by Abramowitz and Stegun 26.2.23).
-double expected_largest(double n) {
-  const double t = std::sqrt(-2 * std::log(0.625 / (n + 0.25)));
-  return t -
-         (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
 }
 
 }  // namespace

@@ -413,6 +413,15 @@ DType product_type(OperatorKind kind, DType precision) {
   return precision;
 }
 
+Shard largest_shard_of(const Plan& plan) {
+  Shard shard = shard_of(plan);
+  const Training& t = plan.job->training;
+  if (!t.lengths.any()) return shard;
+  shard.seq_len = longest_of(t.lengths, t.seq_len);
+  shard.rows = static_cast<double>(plan.choices.micro_batch) * shard.seq_len / plan.choices.cp;
+  return shard;
+}
+
 Shard shard_of(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
@@ -420,6 +429,11 @@ Shard shard_of(const Plan& plan) {
   shard.samples = c.micro_batch;
   shard.seq_len = t.seq_len;
   shard.rows = static_cast<double>(c.micro_batch) * std::max(1, t.seq_len) / c.cp;
+  if (t.lengths.any()) {
+    const Extent each = computed(t.lengths, t.seq_len, c.micro_batch);
+    shard.seq_len = static_cast<int>(std::lround(each.attended));
+    shard.rows = c.micro_batch * each.tokens * plan.wait_for_longest() / c.cp;
+  }
   shard.tp = c.tp;
   shard.cp = c.cp;
   shard.ep = c.ep;

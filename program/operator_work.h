@@ -72,7 +72,11 @@ DType storage_type(DType precision);
 // fp8 or fp4 run stay in bf16 (Transformer Engine's recipes).
 DType product_type(OperatorKind kind, DType precision);
 
+// Of what is computed: rows and lengths of a micro-batch of the slowest replica, in the mean over
+// micro-batches.
 Shard shard_of(const Plan& plan);
+// The largest that a micro-batch can be, for which memory must have room.
+Shard largest_shard_of(const Plan& plan);
 // `optimizer` counts kernels and bytes of updating all local parameters of the operator (before ZeRO).
 // The attention core of an unfused run has both `attention_flops` (for devices with a model of the whole
 // core) and the two batched products with the softmax's `vector_bytes` (for devices without).

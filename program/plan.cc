@@ -90,6 +90,31 @@ std::int64_t Plan::micro_batches() const {
   return job->training.samples_each(choices.dp) / choices.micro_batch;
 }
 
+double Plan::wait_for_longest() const {
+  const Training& training = job->training;
+  if (!training.lengths.any()) return 1;
+  Division division;
+  division.replicas = choices.asynchronous() ? 1 : choices.dp;
+  division.micro_batches = micro_batches();
+  division.micro_batch = choices.micro_batch;
+  division.stages = choices.pp;
+  division.at_each = choices.zero == 3 || choices.ep > 1;
+  if (training.lengths.packed) {
+    const auto attended = static_cast<int>(std::lround(content(training.lengths, training.seq_len).attended));
+    const double linear = job->workload.forward_flops_per_sample(1);
+    const double whole = job->workload.forward_flops_per_sample(attended) / std::max(1, attended);
+    division.attention_share = whole > 0 ? std::clamp(1 - linear / whole, 0.0, 1.0) : 0;
+  }
+  return orrery::wait_for_longest(training.lengths, training.seq_len, division);
+}
+
+double Plan::padded_share() const {
+  const Training& training = job->training;
+  if (!training.lengths.any()) return 0;
+  return 1 -
+         training.tokens_each() / computed(training.lengths, training.seq_len, choices.micro_batch).tokens;
+}
+
 std::int64_t Plan::micro_batches_of(int replica) const {
   if (choices.replica_batches.empty()) return micro_batches();
   return choices.replica_batches.at(static_cast<std::size_t>(replica)) / choices.micro_batch;

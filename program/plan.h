@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "program/runtime_profile.h"
+#include "program/samples/sequence_lengths.h"
 #include "topologies/cluster.h"
 #include "workloads/workload.h"
 
@@ -54,6 +55,7 @@ struct Training {
   bool fused_attention = true;
   double learning_rate = 0;  // 0: the executor's default for the optimizer
   std::uint64_t seed = 1;
+  SequenceLengths lengths;  // at most `seq_len`; none: all sequences are as long
   // That a sample takes on the nodes' storage, from which loaders read it a step ahead; 0: samples are in
   // the hosts' memory.
   double sample_bytes = 0;
@@ -63,6 +65,8 @@ struct Training {
     return global_batch % (replicas * micro_batch) == 0;
   }
   std::int64_t samples_each(std::int64_t replicas) const { return global_batch / replicas; }
+  // Of a sample in the mean, without padding; 0 for models without sequences.
+  double tokens_each() const { return seq_len > 0 ? content(lengths, seq_len).tokens : 0; }
 };
 
 struct Job {
@@ -134,6 +138,10 @@ struct Plan {
   std::int64_t micro_batches() const;
   std::int64_t micro_batches_of(int replica) const;  // of the replica with this dp coordinate
   int stages() const { return choices.pp; }
+  // By how much unequal sequences hold the slowest replica back: at least 1.
+  double wait_for_longest() const;
+  double padded_share()
+      const;  // of the tokens that are computed; 0 where sequences are of one length or packed
 
   // Element types of activations and of their gradients, of the parameters that kernels read, and of the
   // gradients that are accumulated and reduced.

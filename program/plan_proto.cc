@@ -67,6 +67,9 @@ void read_training(const proto::Training& message, Training& training) {
   training.learning_rate = message.learning_rate();
   training.seed = message.seed();
   training.sample_bytes = message.sample_bytes();
+  training.lengths.tokens.assign(message.lengths().tokens().begin(), message.lengths().tokens().end());
+  training.lengths.packed = message.lengths().packed();
+  training.lengths.balanced = message.lengths().balanced();
 }
 
 }  // namespace
@@ -117,6 +120,11 @@ void to_proto(const Plan& plan, proto::Plan* message) {
   training->set_learning_rate(job.training.learning_rate);
   training->set_seed(job.training.seed);
   training->set_sample_bytes(job.training.sample_bytes);
+  if (const SequenceLengths& lengths = job.training.lengths; lengths.any()) {
+    training->mutable_lengths()->mutable_tokens()->Assign(lengths.tokens.begin(), lengths.tokens.end());
+    training->mutable_lengths()->set_packed(lengths.packed);
+    training->mutable_lengths()->set_balanced(lengths.balanced);
+  }
 
   auto* out = message->mutable_choices();
   out->set_tp(choices.tp);

@@ -132,6 +132,14 @@ Question question_of(const Request& request) {
       request.global_batch.value_or(imports.global_batch.value_or(job->cluster.devices() * of_each));
   training.precision =
       request.precision.value_or(imports.precision.value_or(default_precision(job->cluster)));
+  if (!request.lengths.empty()) {
+    if (training.seq_len == 0)
+      throw UserError(fmt::format("`lengths` does not apply to {}", request.workload),
+                      "the model has no sequences");
+    training.lengths = sequence_lengths_from(request.lengths, training.seq_len);
+  }
+  training.lengths.packed = request.packed;
+  training.lengths.balanced = request.balanced;
   training.sample_bytes = request.sample_bytes.value_or(0);
   training.optimizer =
       request.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum : Optimizer::adam);

@@ -23,6 +23,8 @@ struct Request {
   std::string runtime;
   std::optional<std::int64_t> global_batch;
   std::optional<int> seq_len;
+  std::string lengths;  // "lognormal:MEAN,SD" or a file
+  bool packed = false, balanced = false;
   std::optional<double> sample_bytes;
   std::optional<DType> precision;
   std::optional<Optimizer> optimizer;

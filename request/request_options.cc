@@ -80,6 +80,21 @@ void add_training(Request& request, std::vector<Setting>& all) {
                                       "the workload's own; unused by models without sequences"),
                              request.seq_len, {1, 1 << 24, 1024}));
   all.push_back(
+      text_option(training("lengths", "lognormal:MEAN,SD|FILE",
+                           "sequences of unequal length, in tokens, none longer than seq_len; a FILE has one "
+                           "length on each line",
+                           "all sequences are seq_len long"),
+                  request.lengths));
+  all.push_back(switch_option(
+      training("packed", "",
+               "sequences of these lengths stand one behind another in rows of seq_len, and see no "
+               "further than themselves; else each micro-batch is padded to its longest"),
+      request.packed));
+  all.push_back(
+      switch_option(training("balanced", "",
+                             "sequences are dealt out by length, so that what is computed at once is alike"),
+                    request.balanced));
+  all.push_back(
       bytes_option(training("sample_bytes", "B",
                             "bytes of a sample on the nodes' storage, read a step ahead; K, M, G are binary",
                             "samples are in the hosts' memory"),

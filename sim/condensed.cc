@@ -16,6 +16,7 @@ constexpr std::int64_t kLeastSaving = 2;
 Plan with_micro_batches(const Plan& plan, std::int64_t count) {
   auto job = std::make_shared<Job>(*plan.job);
   job->training.global_batch = count * plan.choices.micro_batch * plan.choices.dp;
+  job->training.lengths.samples_each = plan.micro_batches() * plan.choices.micro_batch;
   return {std::move(job), plan.choices};
 }
 

@@ -222,11 +222,18 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
       times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
     }
   }
+  if (job_->training.lengths.any()) {
+    const double wait = Plan{job_, c}.wait_for_longest();
+    times.scale(wait);
+    if (chunks != nullptr)
+      for (ChunkTimes& chunk : *chunks) chunk.scale(wait);
+  }
   return times;
 }
 
 void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Stages* stages) {
-  if (stages->valid && same_stages(stages->of, c)) return;
+  const bool same_wait = !job_->training.lengths.any() || (stages->of.zero == 3) == (c.zero == 3);
+  if (stages->valid && same_stages(stages->of, c) && same_wait) return;
   stages->valid = true;
   stages->of = c;
   stages->times.clear();

@@ -74,11 +74,23 @@ class Estimator {
     // Of the first chunk alone; backward_of_layers is compute, without embedding, head and first layer.
     double first_forward = 0, first_backward = 0, backward_of_layers = 0;
     double first_forward_compute = 0, first_backward_compute = 0;
+    void scale(double factor) {
+      for (double* time :
+           {&forward, &backward, &forward_busy, &backward_busy, &forward_compute, &backward_compute,
+            &paired_gain, &forward_issued, &backward_issued, &first_forward, &first_backward,
+            &backward_of_layers, &first_forward_compute, &first_backward_compute})
+        *time *= factor;
+    }
   };
   // The same of one chunk.
   struct ChunkTimes {
     double forward = 0, forward_busy = 0, forward_compute = 0;
     double backward = 0, backward_busy = 0, backward_compute = 0;
+    void scale(double factor) {
+      for (double* time :
+           {&forward, &forward_busy, &forward_compute, &backward, &backward_busy, &backward_compute})
+        *time *= factor;
+    }
   };
   struct Stages {
     Choices of;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "planner/closed_form/figures.h"
 #include "program/operator_work.h"
@@ -7,8 +8,12 @@ namespace orrery::planner {
 
 double model_flops(const Plan& plan) {
   const Training& training = plan.job->training;
-  return plan.job->workload.training_flops_per_sample(training.seq_len) *
-         static_cast<double>(training.global_batch);
+  const auto batch = static_cast<double>(training.global_batch);
+  if (!training.lengths.any()) return plan.job->workload.training_flops_per_sample(training.seq_len) * batch;
+  // By the token: linear but for the sequences that these stand in.
+  const Extent each = content(training.lengths, training.seq_len);
+  const auto attended = std::max(1, static_cast<int>(std::lround(each.attended)));
+  return plan.job->workload.training_flops_per_sample(attended) / attended * each.tokens * batch;
 }
 
 double hardware_flops(const Plan& plan) {
@@ -20,6 +25,11 @@ double hardware_flops(const Plan& plan) {
     sample.samples = 1;
     sample.seq_len = job.training.seq_len;
     sample.rows = std::max(1, job.training.seq_len);
+    if (job.training.lengths.any()) {
+      const Extent each = computed(job.training.lengths, job.training.seq_len, c.micro_batch);
+      sample.seq_len = static_cast<int>(std::lround(each.attended));
+      sample.rows = each.tokens;
+    }
     sample.precision = job.training.precision;
     sample.fused_attention = job.training.fused_attention;
     for (int stage = 0; stage < c.pp; ++stage) {

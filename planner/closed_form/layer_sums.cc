@@ -56,6 +56,7 @@ LayerSumsTable::LayerSumsTable(std::shared_ptr<const Job> job)
   small_->cluster = job_->cluster;
   small_->runtime = job_->runtime;
   small_->training = job_->training;
+  small_->training.lengths.waits = false;  // who waits for whom is the whole plan's
 }
 
 const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const GroupShapes& shapes,

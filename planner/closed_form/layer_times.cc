@@ -8,6 +8,7 @@
 #include "cost/compute_cost.h"
 #include "program/forms.h"
 #include "program/lower/lowering.h"
+#include "program/operator_work.h"
 #include "program/placement.h"
 
 namespace orrery::planner {
@@ -226,8 +227,9 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
   // As many devices compute beside this one as in the whole plan.
   Plan whole{job, sketch_choices(*job, choices)};
   LayerSketch sketch;
-  sketch.scale = static_cast<double>(choices.micro_batch) / whole.choices.micro_batch;
+  const double rows = shard_of(whole).rows;
   whole.choices.micro_batch = choices.micro_batch;
+  sketch.scale = shard_of(whole).rows / rows;
   whole.choices.dp = std::max(1, job->cluster.devices() / (choices.tp * choices.cp));
   const ComputeCost cost(whole, device);
   sketch.parts = job->workload.layers + 2;

@@ -214,7 +214,7 @@ const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
   last_key_ = key;
   last_ = &entry->second;
   if (fresh) {
-    const Shard shard = shard_of(plan);
+    const Shard shard = largest_shard_of(plan);
     Table& table = entry->second;
     for (int part = 0; part < parts_.count(); ++part) {
       const int twin = parts_.twin[part];

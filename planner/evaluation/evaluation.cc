@@ -34,7 +34,7 @@ Throughput throughput(const Evaluation& evaluation) {
     peak += job.cluster.profiles[group.node.profile].peak(job.training.precision) * group.node.devices *
             group.count;
   rate.samples_per_s = static_cast<double>(job.training.global_batch) / step_s;
-  rate.tokens_per_s = rate.samples_per_s * job.training.seq_len;
+  rate.tokens_per_s = rate.samples_per_s * job.training.tokens_each();
   const double flops_per_s = rate.model_flops / step_s;
   rate.model_tflops_per_gpu = flops_per_s / evaluation.plan.choices.world() * 1e-12;
   rate.mfu = peak > 0 ? flops_per_s / peak : 0;
@@ -54,6 +54,18 @@ std::vector<std::pair<std::string, double>> parts_of(const Breakdown& b) {
           {"optimizer", b.optimizer},
           {"input", b.input},
           {"other", b.other}};
+}
+
+std::string unequal_sequences(const Plan& plan) {
+  if (!plan.job->training.lengths.any()) return "";
+  const double longer = plan.wait_for_longest() - 1;
+  std::string text =
+      plan.job->training.lengths.packed
+          ? std::string("Rows are full")
+          : fmt::format("{:.0f}% of the tokens computed are padding", 100 * plan.padded_share());
+  if (longer > 0.0005)
+    text += fmt::format("; the slowest replica computes {:.1f}% more than the mean", 100 * longer);
+  return text + ".";
 }
 
 std::string bound_by(const Evaluation& evaluation) {

@@ -50,6 +50,8 @@ Throughput throughput(const Evaluation& evaluation);
 std::vector<std::pair<std::string, double>> parts_of(const Breakdown& breakdown);
 // What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%".
 std::string bound_by(const Evaluation& evaluation);
+// What sequences of unequal length cost it, for people; empty where they are of one length.
+std::string unequal_sequences(const Plan& plan);
 // What distinguishes a plan, for people: "TP 8 x PP 4 x DP 32, micro-batch 1, interleaved 3, full
 // recomputation".
 std::string describe(const Plan& plan);

@@ -7,7 +7,7 @@ namespace orrery::planner {
 
 // Steps for so many tokens, or samples, of a job: not rounded. Tokens: its model has sequences.
 inline double steps_for(const Training& training, double amount, bool in_tokens) {
-  return amount / (static_cast<double>(training.global_batch) * (in_tokens ? training.seq_len : 1));
+  return amount / (static_cast<double>(training.global_batch) * (in_tokens ? training.tokens_each() : 1));
 }
 
 }  // namespace orrery::planner
