@@ -33,6 +33,9 @@ constexpr double kCastShare = 0.8;
 // To 4 bits the transposed copy passes through a product with a Hadamard matrix, and gradients are rounded by
 // random numbers: from what Llama 3 70B takes longer in NVFP4 than its products do, against MXFP8, on GB300.
 constexpr double kFourBitCastShare = 0.5;
+// Turning 4-bit weights back (bitsandbytes 0.41, kDequantizeBlockwise): what LitGPT's QLoRA takes longer than
+// its LoRA on an A100, 9 ps an element in each pass (six rows of three models: litgpt_lora_a100_40gb).
+constexpr double kDequantiseShare = 0.2;
 
 double rate_of(std::string_view family, bool backward, const DeviceProfile& device) {
   for (const VectorModel& model : device.vector) {
@@ -40,10 +43,11 @@ double rate_of(std::string_view family, bool backward, const DeviceProfile& devi
     return backward && model.backward_bytes_per_s > 0 ? model.backward_bytes_per_s
                                                       : model.forward_bytes_per_s;
   }
-  const double share = family == "scan"       ? kScanShare
-                       : family == "cast"     ? kCastShare
-                       : family == "cast_fp4" ? kFourBitCastShare
-                                              : 1;
+  const double share = family == "scan"         ? kScanShare
+                       : family == "cast"       ? kCastShare
+                       : family == "cast_fp4"   ? kFourBitCastShare
+                       : family == "dequantise" ? kDequantiseShare
+                                                : 1;
   return share * device.memory_efficiency * device.memory_bandwidth_bytes_per_s;
 }
 
@@ -293,6 +297,7 @@ double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compu
   seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
   if (work.quantize_bytes > 0)
     seconds += work.quantize_bytes / rate_of(type == DType::fp4 ? "cast_fp4" : "cast", backward, device);
+  if (work.dequantise_bytes > 0) seconds += work.dequantise_bytes / rate_of("dequantise", backward, device);
   return seconds * work.fullest;
 }
 
@@ -371,8 +376,11 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
       const double seconds =
           seconds_of(work, operators[i].kind, kind, shard_, device, runtime,
                      [&](const Product& product, DType type) { return times(product, type); });
-      seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds;
-      kernels_before_[i + 1][k] = kernels_before_[i][k] + work.kernels;
+      const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
+      const double stall_s = forward && !operators[i].adapters.empty() ? runtime.adapter_stall_s : 0;
+      seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds + stall_s * keep_;
+      kernels_before_[i + 1][k] =
+          kernels_before_[i][k] + work.kernels + (launch_s_ > 0 ? stall_s / launch_s_ : 0);
     }
   }
 }

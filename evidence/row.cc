@@ -120,6 +120,8 @@ void change(const std::vector<std::string>& changes, Training* training) {
   if (!message.optimizer().empty()) training->optimizer = optimizer_from_name(message.optimizer());
   if (!message.attention().empty()) training->fused_attention = message.attention() == "fused";
   if (message.seq_len() > 0) training->seq_len = message.seq_len();
+  if (message.has_lengths())
+    training->lengths.tokens.assign(message.lengths().tokens().begin(), message.lengths().tokens().end());
 }
 
 void change(const std::vector<std::string>& changes, Choices* choices) {

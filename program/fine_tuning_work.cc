@@ -53,7 +53,8 @@ namespace internal {
 void add_dequantisation(const Operator& op, const Shard& shard, OperatorWork* work) {
   if (op.base == BaseType::none) return;
   const DType storage = storage_type(shard.precision);
-  work->quantize_bytes += local_matrices(op, shard) * (base_bytes(op.base, storage) + bytes_of(storage));
+  double& bytes = op.base == BaseType::int8 ? work->quantize_bytes : work->dequantise_bytes;
+  bytes += local_matrices(op, shard) * (base_bytes(op.base, storage) + bytes_of(storage));
   // A launch for each matrix; where scales are quantised themselves one more for these.
   const auto matrices = static_cast<double>(std::count_if(op.frozen.begin(), op.frozen.end(), is_matrix));
   work->kernels += matrices * (op.base == BaseType::nf4_dq ? 2 : 1);

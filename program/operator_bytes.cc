@@ -26,10 +26,16 @@ bool of_transformers(OperatorKind kind) {
   }
 }
 
+// Not only where the backward pass asks for it.
+bool keeps_input(const Operator& op, const RuntimeProfile& runtime) {
+  return op.keeps_input || (runtime.quantised_keep_input && op.passes_gradient && op.base != BaseType::none &&
+                            op.base != BaseType::int8);
+}
+
 // The operator's input as it is kept: a column-split operator needs the whole row but keeps its sequence
 // shard.
 double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
-  if (!op.keeps_input) return 0;
+  if (!keeps_input(op, runtime)) return 0;
   const DType type = product_type(op.kind, shard.precision);
   const double element = is_narrow(type) ? packed_bytes_of(type) : bytes_of(storage_type(shard.precision));
   switch (op.kind) {
@@ -53,7 +59,10 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
     case OperatorKind::norm:
       return local_rows(op, shard) * static_cast<double>(op.output_elements) * element;
     case OperatorKind::activation: {
-      const double in = vector_elements(op) - static_cast<double>(op.output_elements);
+      const auto out = static_cast<double>(op.output_elements);
+      double in = vector_elements(op) - out;
+      // Not fused, the gate's activation is a tensor of its own that the product behind it keeps.
+      if (!runtime.fused_elementwise && in > 1.5 * out && op.experts == 0) in += out;
       return local_rows(op, shard) * in / output_split(op, shard) * element;
     }
     case OperatorKind::combine:
@@ -76,7 +85,8 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const AttentionShape a = local_attention(*op.attention, shard);
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
-      return shard.rows * q_k_v * element;
+      const double wide = static_cast<double>(a.heads) * a.v_head_dim * runtime.kept_hidden_tensors;
+      return shard.rows * (q_k_v + wide) * element;
     }
     case OperatorKind::scan: {
       // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
@@ -241,7 +251,7 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
       continue;
     }
     total += saved_bytes(op, shard, runtime);
-    if (!op.keeps_input) continue;
+    if (!keeps_input(op, runtime)) continue;
     for (const int input : op.inputs)
       if (kept.insert(input).second) total += output_bytes(operators[input], shard);
   }

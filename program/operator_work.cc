@@ -432,7 +432,9 @@ Shard shard_of(const Plan& plan) {
   if (t.lengths.any()) {
     const Extent each = computed(t.lengths, t.seq_len, c.micro_batch);
     shard.seq_len = static_cast<int>(std::lround(each.attended));
-    shard.rows = c.micro_batch * each.tokens * plan.wait_for_longest() / c.cp;
+    // An expected number that is odd is not what odd rows are: these are no stride of any product.
+    constexpr double kRows = 8;
+    shard.rows = kRows * std::ceil(c.micro_batch * each.tokens * plan.wait_for_longest() / c.cp / kRows);
   }
   shard.tp = c.tp;
   shard.cp = c.cp;
@@ -496,7 +498,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       add_elementwise(op, kind, shard, runtime, &work);
       break;
   }
-  work.bytes += work.vector_bytes + work.quantize_bytes;
+  work.bytes += work.vector_bytes + work.quantize_bytes + work.dequantise_bytes;
   work.fullest = fullest_rank(op, shard, runtime);
   return work;
 }

@@ -57,12 +57,13 @@ struct OperatorWork {
   double attention_flops = 0;    // of the attention core, or of a scan, for AttentionModel
   double attention_queries = 0;  // rows x heads of it
   double attention_head_dim = 0;
-  double vector_bytes = 0;    // of memory-bound arithmetic, for VectorModel
-  double quantize_bytes = 0;  // of casts to 8 or 4 bits, for VectorModel "cast" or "cast_fp4"
-  double flops = 0;           // all FLOPs together
-  double bytes = 0;           // all bytes together, products' operands included
-  double kernels = 0;         // launches
-  double fullest = 1;         // rows of the rank that has most, whose time counts, by those figured here
+  double vector_bytes = 0;      // of memory-bound arithmetic, for VectorModel
+  double quantize_bytes = 0;    // of casts to 8 or 4 bits, for VectorModel "cast" or "cast_fp4"
+  double dequantise_bytes = 0;  // of 4-bit weights turned back, for VectorModel "dequantise"
+  double flops = 0;             // all FLOPs together
+  double bytes = 0;             // all bytes together, products' operands included
+  double kernels = 0;           // launches
+  double fullest = 1;           // rows of the rank that has most, whose time counts, by those figured here
 };
 
 // Type that activations, weights and gradients are stored in when computing in `precision`: fp8 and fp4 train

@@ -55,7 +55,7 @@ struct Training {
   bool fused_attention = true;
   double learning_rate = 0;  // 0: the executor's default for the optimizer
   std::uint64_t seed = 1;
-  SequenceLengths lengths;  // at most `seq_len`; none: all sequences are as long
+  SequenceLengths lengths = {};  // at most `seq_len`; none: all sequences are as long
   // That a sample takes on the nodes' storage, from which loaders read it a step ahead; 0: samples are in
   // the hosts' memory.
   double sample_bytes = 0;

@@ -25,7 +25,7 @@ std::vector<Span> spans_of(const Program& program, const Timeline& timeline, int
   const auto begin = std::partition_point(timeline.events.begin(), timeline.events.end(),
                                           [&](const TimelineEvent& event) { return key(event) < wanted; });
   for (auto event = begin; event != timeline.events.end() && key(*event) == wanted; ++event) {
-    if (event->instruction < spans.size()) 
+    if (event->instruction < spans.size())
       spans[event->instruction] = {event->start_s, event->moving_since_s(), event->end_s, true};
   }
   return spans;

@@ -222,12 +222,6 @@ Estimator::StageTimes Estimator::stage_times(const Choices& c, const Frame& fram
       times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
     }
   }
-  if (job_->training.lengths.any()) {
-    const double wait = Plan{job_, c}.wait_for_longest();
-    times.scale(wait);
-    if (chunks != nullptr)
-      for (ChunkTimes& chunk : *chunks) chunk.scale(wait);
-  }
   return times;
 }
 
@@ -238,6 +232,8 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
   stages->of = c;
   stages->times.clear();
   stages->kinds.clear();
+  // A bound does not count it: rows that are more are computed at a better rate.
+  const double wait = Plan{job_, c}.wait_for_longest();
   const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
   const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
   for (int stage = 0; stage < c.pp; ++stage) {
@@ -252,6 +248,7 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
     stages->kinds.push_back(kinds.front());
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       StageTimes one = stage_times(c, frame, shapes, key, stage, kinds[k]);
+      if (!alone) one.scale(wait);
       if (k > 0 && alone) {
         // The way through the stage may lead over its fastest devices, and of these the one that computes
         // most gains most where it is faster than assumed.
@@ -456,6 +453,7 @@ StepTimes Estimator::times(const Choices& c, const Bound& least) {
       for (int stage = 0; stage < c.pp; ++stage) {
         const Standing& at = replicas.stages[stage];
         times.push_back(stage_times(c, own, at.shapes, at.key, stage, at.kind));
+        times.back().scale(plan.wait_for_longest());
         result.compute_s +=
             samples * (times.back().forward_compute + times.back().backward_compute) / (c.dp * c.pp);
       }

@@ -86,11 +86,6 @@ class Estimator {
   struct ChunkTimes {
     double forward = 0, forward_busy = 0, forward_compute = 0;
     double backward = 0, backward_busy = 0, backward_compute = 0;
-    void scale(double factor) {
-      for (double* time :
-           {&forward, &forward_busy, &forward_compute, &backward, &backward_busy, &backward_compute})
-        *time *= factor;
-    }
   };
   struct Stages {
     Choices of;

@@ -184,6 +184,28 @@ class Plan(OrreryCase):
         self.assertIn("All 16 devices together beat", result["why"])
         self.assertEqual(self.json("simulate", "plan.textproto")["step_time_s"], best["step_time_s"])
 
+    def test_sequences_of_unequal_length_are_padded_packed_or_balanced(self):
+        asked = ["plan", "llama2-7b", "dgx-a100", "--gpus", "8", "--global-batch", "64", "--seq-len", "4096",
+                 "--lengths", "lognormal:800,500"]
+        padded = self.json(*asked, "--out", "plan.textproto")
+        self.assertGreater(padded["training"]["lengths"]["mean_tokens"], 700)
+        best = padded["plans"][0]
+        tokens_each = padded["training"]["lengths"]["mean_tokens"]
+        self.assertAlmostEqual(best["tokens_per_s"] * best["step_time_s"] / 64 / tokens_each, 1, places=9)
+        self.assertGreaterEqual(best["wait_for_longest"], 1)
+        self.assertEqual(self.json("simulate", "plan.textproto")["step_time_s"], best["step_time_s"])
+        packed = self.json(*asked, "--packed")["plans"][0]
+        self.assertEqual(packed["padded_share"], 0)
+        self.assertGreater(packed["tokens_per_s"], best["tokens_per_s"])
+        self.assertIn("padding", self.done(*asked, "--micro-batch", "4"))
+
+    def test_lengths_that_are_none_are_refused(self):
+        asked = ["plan", "gpt2", "localhost", "--gpus", "1"]
+        self.assertIn("expected lognormal:MEAN,SD", self.refused(*asked, "--lengths", "lognormal:5"))
+        self.assertIn("expected --lengths beside it", self.refused(*asked, "--packed"))
+        asked[1] = "resnet50"
+        self.assertIn("no sequences", self.refused(*asked, "--lengths", "lognormal:5,1"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -67,6 +67,10 @@ class PublishedRows(OrreryCase):
             options += ["--" + name.replace("_", "-"), one(training, name)]
         if one(training, "seq_len") != "0":
             options += ["--seq-len", one(training, "seq_len")]
+        if "lengths" in parts["training"]:
+            file = self.folder / "lengths.txt"
+            file.write_text("\n".join(re.findall(r"tokens: (\d+)", parts["training"])) + "\n")
+            options += ["--lengths", file]
         for name in ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "schedule", "interleave", "zero", "recompute"):
             options += ["--" + name.replace("_", "-"), one(choices, name)]
         sharded = int(one(choices, "zero")) > 0

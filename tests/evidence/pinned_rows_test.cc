@@ -56,6 +56,12 @@ class Files {
     return known->second;
   }
 
+  std::string file_of(const SequenceLengths& lengths) {
+    const std::string file = (folder_ / "lengths.txt").string();
+    write_file_atomically(file, fmt::format("{}\n", fmt::join(lengths.tokens, "\n")));
+    return file;
+  }
+
  private:
   fs::path folder_;
   std::map<std::string, std::string> names_;
@@ -88,6 +94,7 @@ std::map<std::string, std::string> words_of(const Plan& plan, Files* files) {
       {"overlap_experts", c.overlap_experts ? "on" : "off"},
       {"overlap_grad_reduce", c.overlap_grad_reduce ? "on" : "off"},
       {"order", "tp,cp,ep,dp,pp"}};
+  if (job.training.lengths.any()) words["lengths"] = files->file_of(job.training.lengths);
   if (job.training.seq_len > 0) words["seq_len"] = std::to_string(job.training.seq_len);
   if (c.tp > 1) words["sequence_parallel"] = c.sequence_parallel ? "on" : "off";
   if (c.zero > 0) words["shard_group"] = std::to_string(c.shard_group > 0 ? c.shard_group : c.dp * c.cp);
