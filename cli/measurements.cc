@@ -1,9 +1,13 @@
 // orrery measurements: the kinds of files that `calibrate --from` reads, and a table to fill in.
+// orrery trace-diff: two traces beside each other.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
@@ -32,6 +36,46 @@ int run(const Options& options) {
   return 0;
 }
 
+struct DiffOptions {
+  std::string a, b;
+  std::optional<double> tolerance;
+  Output output;
+};
+
+std::string change(double a, double b) {
+  return a > 0 ? fmt::format("{:+.1f}%", 100 * (b - a) / a) : "";
+}
+
+int run_diff(const DiffOptions& options) {
+  const measurements::TraceDiff diff = trace_diff(options.a, options.b);
+  const Output& output = options.output;
+  std::vector<std::vector<std::string>> rows;
+  for (const measurements::DiffStep& step : diff.steps)
+    rows.push_back({step.a == step.b ? fmt::format("{}", step.a) : fmt::format("{} and {}", step.a, step.b),
+                    human_seconds(step.a_s), human_seconds(step.b_s), change(step.a_s, step.b_s)});
+  output.print(table({"step", "A", "B", "change"}, rows));
+  rows.clear();
+  const auto row = [&](const std::string& stream, const std::string& kind, double a, double b,
+                       const std::string& count) {
+    rows.push_back({stream, kind, human_seconds(a), human_seconds(b),
+                    (b < a ? "-" : "+") + human_seconds(std::abs(b - a)), change(a, b), count});
+  };
+  row("mean step", "", diff.a_s, diff.b_s, "");
+  row("", "idle", diff.a_idle_s, diff.b_idle_s, "");
+  for (const measurements::DiffRow& one : diff.rows)
+    row(one.stream, one.kind, one.a.seconds, one.b.seconds,
+        fmt::format("{:.6g}, {:.6g}", one.a.count, one.b.count));
+  output.print("\n" + table({"stream", "kind", "A", "B", "difference", "change", "times"}, rows));
+  output.print(measurements::explain(diff) + "\n");
+  if (diff.aligned != "streams by name") output.print(fmt::format("Aligned {}.\n", diff.aligned));
+  for (const std::string& why : diff.left_out) output.print(fmt::format("not compared: {}\n", why));
+  output.write(to_json(diff));
+  if (options.tolerance && std::abs(diff.relative_difference()) > *options.tolerance)
+    throw NoAnswer(fmt::format("a step of B takes {:+.1f}% of A's, outside the tolerance of {:.1f}%",
+                               100 * diff.relative_difference(), 100 * *options.tolerance));
+  return 0;
+}
+
 }  // namespace
 
 Command measurements_command() {
@@ -41,6 +85,30 @@ Command measurements_command() {
                   {switch_option({.key = "template", .help = "prints a table of measured steps to fill in"},
                                  options->print_template)},
                   [options] { return run(*options); }};
+  command.add(options->output.setting());
+  return command;
+}
+
+Command trace_diff_command() {
+  const auto options = std::make_shared<DiffOptions>();
+  Command command{
+      "trace-diff",
+      "compares two traces, of Orrery or of a profiler, by step, stream and kind",
+      {text_option({.key = "a",
+                    .unit = "FILE|FOLDER",
+                    .help = "a trace, or a folder with the traces of one job's ranks",
+                    .positional = true,
+                    .required = true},
+                   options->a),
+       text_option(
+           {.key = "b", .unit = "FILE|FOLDER", .help = "another", .positional = true, .required = true},
+           options->b),
+       number_option({.key = "tolerance",
+                      .unit = "R",
+                      .help = "exit with 3 where steps differ by more, as a fraction",
+                      .fallback = "none"},
+                     options->tolerance)},
+      [options] { return run_diff(*options); }};
   command.add(options->output.setting());
   return command;
 }

@@ -87,6 +87,24 @@ int validate_plan(const Options& options) {
   return 0;
 }
 
+// What the traces say of the step's parts.
+void print_kinds(const Against& result, const Output& output) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& kind : result.by_kind)
+    rows.push_back({"  " + kind.kind, human_seconds(kind.predicted_s), human_seconds(kind.measured_s),
+                    error_text(kind.predicted_s, kind.measured_s)});
+  output.print("\n" + table({fmt::format("of a step, mean of {} {}", result.traced_ranks,
+                                         result.traced_ranks == 1 ? "rank" : "ranks"),
+                             "predicted", "measured", "error"},
+                            rows));
+  output.print(result.explanation + "\n");
+  if (result.waited_s > 0)
+    output.print(fmt::format("Collectives waited {} for peers, which counts as idle where nothing hid it.\n",
+                             human_seconds(result.waited_s)));
+  if (result.traced_ranks == 1 && result.predicted.plan.choices.world() > 1)
+    output.print("Of one rank alone: its collectives' times hold what it waited for others.\n");
+}
+
 // Steps that somebody measured with other software.
 int validate_against(const Options& options) {
   const Output& output = options.output;
@@ -95,12 +113,15 @@ int validate_against(const Options& options) {
   output.print(planner::describe(result.predicted.plan) + "\n");
   std::vector<std::vector<std::string>> rows;
   for (const AgainstRow& row : result.rows)
-    rows.push_back({fmt::format("{}:{}", row.file, row.line), human_seconds(predicted_s),
-                    human_seconds(row.measured_s), fmt::format("{:+.1f}%", 100 * row.relative_error)});
+    rows.push_back({row.line > 0 ? fmt::format("{}:{}", row.file, row.line) : row.file,
+                    human_seconds(predicted_s), human_seconds(row.measured_s),
+                    fmt::format("{:+.1f}%", 100 * row.relative_error)});
   output.print(table({"step", "predicted", "measured", "error"}, rows));
   output.print(interval_line(result.predicted));
+  if (result.traced_ranks > 0) print_kinds(result, output);
   for (const measurements::Ignored& one : result.ignored)
-    output.print(fmt::format("not compared: {}:{}: {}{}\n", one.file, one.line, one.why,
+    output.print(fmt::format("not compared: {}{}: {}{}\n", one.file,
+                             one.line > 0 ? fmt::format(":{}", one.line) : "", one.why,
                              one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
   output.write(to_json(result));
   if (options.tolerance && std::abs(result.relative_error()) > *options.tolerance)

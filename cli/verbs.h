@@ -20,5 +20,6 @@ Command export_command();
 Command goodput_command();
 Command measurements_command();
 Command report_command();
+Command trace_diff_command();
 
 }  // namespace orrery::cli

@@ -36,6 +36,13 @@ std::string family_of(const std::string& profile) {
   return profile;
 }
 
+// Null: of none.
+const Kind* kind_of(const Source& source) {
+  const auto found = std::find_if(kinds().begin(), kinds().end(),
+                                  [&](const Kind& one) { return one.recognises(source.head()); });
+  return found == kinds().end() ? nullptr : &*found;
+}
+
 void check_repeats(const Measurements& measurements) {
   std::map<std::pair<std::string, std::string>, const MeasuredStep*> seen;
   for (const MeasuredStep& step : measurements.steps) {
@@ -57,7 +64,10 @@ void check_repeats(const Measurements& measurements) {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"a trace of PyTorch's profiler (Kineto)",
-       "collectives, matrix products, step times, kernels by class, what overlaps", is_kineto, read_kineto},
+       "collectives, matrix products, step times, kernels by class, what overlaps", is_kineto, read_kineto,
+       true},
+      {"a trace that Orrery wrote", "compared with a plan or another trace; nothing is learned from it",
+       is_own_trace, read_own_trace, true},
       {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
        read_nccl_tests},
       {"a log of Megatron-LM or Megatron-DeepSpeed", "its median step, with the configuration that it prints",
@@ -80,9 +90,8 @@ void Measurements::ignore(const std::string& file, int line, const std::string& 
 }
 
 void read(const Source& source, const Context& context, Measurements* measurements) {
-  const auto kind = std::find_if(kinds().begin(), kinds().end(),
-                                 [&](const Kind& one) { return one.recognises(source.head()); });
-  if (kind == kinds().end())
+  const Kind* kind = kind_of(source);
+  if (kind == nullptr)
     throw UserError(source.name(), 0, "is of no kind of measurement that is known",
                     "expected " + names_of_kinds());
   const std::size_t steps = measurements->steps.size(), collectives = measurements->collectives.size();
@@ -92,13 +101,24 @@ void read(const Source& source, const Context& context, Measurements* measuremen
                                  static_cast<int>(measurements->collectives.size() - collectives)});
 }
 
+void read_trace(const Source& source, const Context& context, Measurements* measurements) {
+  for (const Kind& kind : kinds())
+    if (kind.trace && kind.recognises(source.head())) return kind.read(source, context, measurements);
+  std::string names;
+  for (const Kind& kind : kinds())
+    if (kind.trace) names += (names.empty() ? "" : ", ") + std::string(kind.name);
+  throw UserError(source.name(), 0, "is no trace of a known kind", "expected " + names);
+}
+
 Measurements read(const std::vector<std::string>& files, const Context& context) {
   Measurements all;
   std::vector<Source> sources;
   for (const std::string& file : files) sources.emplace_back(std::filesystem::path(file));
   // Tables may name traces.
-  std::stable_partition(sources.begin(), sources.end(),
-                        [](const Source& source) { return is_kineto(source.head()); });
+  std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {
+    const Kind* kind = kind_of(source);
+    return kind != nullptr && kind->trace;
+  });
   for (const Source& source : sources) read(source, context, &all);
   conclude_traces(context, &all);
   check_repeats(all);
@@ -106,7 +126,7 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
 }
 
 void check_device(const std::string& device, const Context& context, const std::string& file, int line) {
-  if (device.empty()) return;
+  if (device.empty() || context.cluster.groups.empty()) return;
   std::string named;
   try {
     const Cluster known = evidence::cluster_with_device(device, "");

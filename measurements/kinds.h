@@ -19,6 +19,7 @@ struct Kind {
   bool (*recognises)(std::string_view head);
   // Adds what the file holds. Throws UserError where it is damaged or contradicts the cluster.
   void (*read)(const Source& source, const Context& context, Measurements* measurements);
+  bool trace = false;  // what it holds are traces
 };
 const std::vector<Kind>& kinds();
 
@@ -26,6 +27,8 @@ const std::vector<Kind>& kinds();
 // contradict each other or the cluster.
 Measurements read(const std::vector<std::string>& files, const Context& context);
 void read(const Source& source, const Context& context, Measurements* measurements);
+// Any kind of trace, into Measurements::traces alone; a Context without a cluster takes any device.
+void read_trace(const Source& source, const Context& context, Measurements* measurements);
 
 // ---- one file a kind ----
 bool is_nccl_tests(std::string_view head);
@@ -40,6 +43,12 @@ void read_trainer_log(const Source& source, const Context& context, Measurements
 // A rank's trace, into Measurements::traces.
 bool is_kineto(std::string_view head);
 void read_kineto(const Source& source, const Context& context, Measurements* measurements);
+
+// Of all ranks that `simulate` or a run of the executor wrote, each into Measurements::traces: for
+// comparisons alone, nothing is learned from it.
+bool is_own_trace(std::string_view head);
+void read_own_trace(const Source& source, const Context& context, Measurements* measurements);
+
 // Collectives and products of all traces that were read, once all were. Those of the same number of ranks are
 // of one job: a collective took as long as it took on the rank that came last.
 void conclude_traces(const Context& context, Measurements* measurements);

@@ -61,7 +61,7 @@ class PieceBuffer : public std::streambuf {
 struct Event {
   std::string phase, category, name;
   double begin_us = 0, length_us = -1;
-  std::int64_t thread = 0, correlation = -1;
+  std::int64_t thread = 0, correlation = -1, stream = -1;
   std::string collective, dtype, ranks;
   double in_elements = 0, out_elements = 0, group_size = 0;
   bool unequal = false;
@@ -84,17 +84,6 @@ int element_bytes(const std::string& dtype) {
   if (dtype == "Double" || dtype == "Long") return 8;
   if (dtype == "Byte" || dtype == "Char" || dtype == "Bool" || dtype.starts_with("Float8")) return 1;
   return 0;
-}
-
-std::optional<CollectiveKind> kind_of(const std::string& collective) {
-  const auto holds = [&](std::string_view word) { return collective.find(word) != std::string::npos; };
-  if (holds("reduce_scatter")) return CollectiveKind::reduce_scatter;
-  if (holds("allreduce") || holds("all_reduce")) return CollectiveKind::all_reduce;
-  if (holds("allgather") || holds("all_gather")) return CollectiveKind::all_gather;
-  if (holds("all_to_all") || holds("alltoall")) return CollectiveKind::all_to_all;
-  if (holds("broadcast")) return CollectiveKind::broadcast;
-  if (collective == "reduce") return CollectiveKind::reduce;
-  return std::nullopt;
 }
 
 // "[0, 1, 2]"; of many the first are printed, evenly apart: "[0, 8, 16, ...]". Empty: not to be told.
@@ -248,6 +237,7 @@ class Handler : public nlohmann::json_sax<Json> {
       if (key == "tid") event_.thread = whole;
     } else if (depth_ == kArguments && keys_[kEvent] == "args") {
       if (key == "correlation") event_.correlation = whole;
+      if (key == "stream") event_.stream = whole;
       if (key == "In msg nelems") event_.in_elements = value;
       if (key == "Out msg nelems") event_.out_elements = value;
       if (key == "Group size") event_.group_size = value;
@@ -297,7 +287,7 @@ class Handler : public nlohmann::json_sax<Json> {
     } else if (category == "kernel") {
       take_kernel(span);
     } else if (category.find("memcpy") != std::string::npos || category.find("memset") != std::string::npos) {
-      events_.add_kernel(span, KernelClass::copy, event_.correlation, false);
+      events_.add_kernel(span, KernelClass::copy, event_.correlation, false, stream());
     } else if (category == "cpu_op" || category == "operator") {
       if (const auto product = product_of(event_)) events_.add_product(span, event_.thread, *product);
     } else if (category.ends_with("runtime") || category.ends_with("driver")) {
@@ -306,18 +296,27 @@ class Handler : public nlohmann::json_sax<Json> {
     }
   }
 
+  std::string stream() const {
+    return fmt::format("stream {}", event_.stream >= 0 ? event_.stream : event_.thread);
+  }
+
   void take_kernel(const TraceEvents::Span& span) {
     const KernelClass kernel = class_of(event_.name);
     // NVIDIA's names of kernels that multiply fp32 in TF32: s1688, tensorop_s….
     const bool narrow = event_.name.find("tf32") != std::string::npos ||
                         event_.name.find("s1688") != std::string::npos ||
                         event_.name.find("tensorop_s") != std::string::npos;
-    events_.add_kernel(span, kernel, event_.correlation, narrow);
+    events_.add_kernel(
+        span, kernel, event_.correlation, narrow, stream(),
+        kernel == KernelClass::collective
+            ? activity_of(event_.collective.empty() ? event_.name : event_.collective,
+                          static_cast<int>(std::clamp<double>(event_.group_size, 0, kMostRanks)))
+            : std::string());
     if (kernel != KernelClass::collective) return;
     const auto ignore = [&](const std::string& why) { measurements_->ignore(source_.name(), 0, why); };
     if (event_.collective.empty())
       return ignore("a collective whose kind and size the trace does not say (PyTorch before 2.2)");
-    const auto kind = kind_of(event_.collective);
+    const auto kind = collective_named(event_.collective);
     TracedCollective one;
     if (!events_.keeps_collectives()) return events_.add_collective(span, one);  // counted
     one.bytes = std::max(event_.in_elements, event_.out_elements) * element_bytes(event_.dtype);

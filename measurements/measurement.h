@@ -27,7 +27,8 @@ struct MeasuredStep {
   int line = 0;
   std::string model;  // the effect of its model (planner/uncertainty/site.h)
   evidence::ExplicitRow row;
-  double spread = 0;  // standard deviation of the logarithms of the steps behind it; 0: not known
+  double spread = 0;       // standard deviation of the logarithms of the steps behind it; 0: not known
+  std::string trace = {};  // RankTrace::file of the trace that its time is from
 };
 
 // A matrix product of a training job, as often as it ran.

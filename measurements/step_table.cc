@@ -101,10 +101,14 @@ CsvTable with_device(CsvTable table, const Cluster& cluster) {
 }
 
 // Of the rows that name a trace of their job in place of a time: the median over all its ranks' steps, which
-// is written into the table; by line how far the steps' logarithms spread.
-std::map<int, double> fill_from_traces(const std::vector<RankTrace>& traces, CsvTable* table) {
-  std::map<int, double> spreads;
-  if (table->column("trace") < 0) return spreads;
+// is written into the table; by line which trace that is, and how far the steps' logarithms spread.
+struct Traced {
+  std::string file;
+  double spread = 0;
+};
+std::map<int, Traced> fill_from_traces(const std::vector<RankTrace>& traces, CsvTable* table) {
+  std::map<int, Traced> filled;
+  if (table->column("trace") < 0) return filled;
   if (table->column("step_time_s") < 0) {
     table->columns.emplace_back("step_time_s");
     for (CsvRow& row : table->rows) row.fields.emplace_back();
@@ -115,7 +119,7 @@ std::map<int, double> fill_from_traces(const std::vector<RankTrace>& traces, Csv
     const bool timed = std::any_of(kTimes.begin(), kTimes.end(),
                                    [&](std::string_view one) { return !table->field(row, one).empty(); });
     const auto found = std::find_if(traces.begin(), traces.end(), [&](const RankTrace& trace) {
-      return std::filesystem::path(trace.file).filename() == named.filename();
+      return !trace.of_instructions && std::filesystem::path(trace.file).filename() == named.filename();
     });
     if (named.empty() || timed || found == traces.end()) continue;
     std::vector<double> seconds;
@@ -127,9 +131,9 @@ std::map<int, double> fill_from_traces(const std::vector<RankTrace>& traces, Csv
     row.fields[column] = fmt::format("{:.9g}", middle);
     double squares = 0;
     for (const double one : seconds) squares += std::pow(std::log(one / middle), 2);
-    spreads[row.line] = std::sqrt(squares / static_cast<double>(seconds.size()));
+    filled[row.line] = {found->file, std::sqrt(squares / static_cast<double>(seconds.size()))};
   }
-  return spreads;
+  return filled;
 }
 
 }  // namespace
@@ -175,14 +179,16 @@ void add_steps(const CsvTable& as_written, const Context& context, Measurements*
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
-  const std::map<int, double> spreads = fill_from_traces(measurements->traces, &table);
+  const std::map<int, Traced> traced = fill_from_traces(measurements->traces, &table);
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   for (const CsvRow& fields : table.rows) {
     try {
       MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
-      if (const auto spread = spreads.find(fields.line); spread != spreads.end())
-        step.spread = spread->second;
+      if (const auto from = traced.find(fields.line); from != traced.end()) {
+        step.spread = from->second.spread;
+        step.trace = from->second.file;
+      }
       if (step.row.measured_s <= 0) throw evidence::Unreadable{"no step time is stated"};
       check_plan(step.row.plan);
       check_plausible(step.row, table.file);

@@ -1,5 +1,7 @@
 #include "measurements/trace_events.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -36,6 +38,13 @@ std::vector<Interval> merged(std::vector<Interval> all) {
   return apart;
 }
 
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
 double length_of(const std::vector<Interval>& apart) {
   double sum = 0;
   for (const Interval& one : apart) sum += one.end - one.begin;
@@ -63,8 +72,7 @@ std::string_view name_of(KernelClass kernel) {
 }
 
 KernelClass class_of(std::string_view kernel_name) {
-  std::string name(kernel_name);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string name = lower(kernel_name);
   const auto any = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });
@@ -82,9 +90,50 @@ KernelClass class_of(std::string_view kernel_name) {
   return KernelClass::other;
 }
 
-void TraceEvents::add_kernel(Span span, KernelClass kernel, std::int64_t correlation, bool narrow_floats) {
+std::optional<CollectiveKind> collective_named(std::string_view name) {
+  const std::string collective = lower(name);
+  const auto holds = [&](std::string_view word) { return collective.find(word) != std::string::npos; };
+  if (holds("reduce_scatter") || holds("reducescatter")) return CollectiveKind::reduce_scatter;
+  if (holds("allreduce") || holds("all_reduce")) return CollectiveKind::all_reduce;
+  if (holds("allgather") || holds("all_gather")) return CollectiveKind::all_gather;
+  if (holds("all_to_all") || holds("alltoall")) return CollectiveKind::all_to_all;
+  if (holds("broadcast")) return CollectiveKind::broadcast;
+  if (collective == "reduce" || holds("kernel_reduce_")) return CollectiveKind::reduce;
+  return std::nullopt;
+}
+
+std::string activity_of(std::string_view name, int members) {
+  const auto kind = collective_named(name);
+  if (kind && members > 1) return fmt::format("{} over {}", orrery::name_of(*kind), members);
+  if (kind) return std::string(orrery::name_of(*kind));
+  const std::string word = lower(name);
+  const bool sent = word.find("send") != std::string::npos || word.find("recv") != std::string::npos;
+  return std::string(sent ? kSendReceive : name_of(KernelClass::collective));
+}
+
+void TraceEvents::add_kernel(Span span, KernelClass kernel, std::int64_t correlation, bool narrow_floats,
+                             std::string_view stream, std::string_view kind) {
+  const std::uint16_t track =
+      track_of(stream, kind.empty() ? name_of(kernel) : kind, kernel == KernelClass::collective);
   keep(&kernels_,
-       Kernel{span.begin_us, static_cast<float>(span.length_us), kernel, narrow_floats, correlation});
+       Kernel{span.begin_us, static_cast<float>(span.length_us), kernel, narrow_floats, track, correlation});
+}
+
+// Of more than are kept the rest counts as one of its class.
+std::uint16_t TraceEvents::track_of(std::string_view stream, std::string_view kind, bool communication) {
+  constexpr std::size_t kMostNameBytes = 64;
+  std::pair<std::string, std::string> key(stream.substr(0, kMostNameBytes), kind.substr(0, kMostNameBytes));
+  auto at = track_at_.find(key);
+  if (at != track_at_.end()) return at->second;
+  if (tracks_.size() + 2 >= kMostTracks) {
+    key = {"other streams", communication ? "other collectives" : "other computation"};
+    at = track_at_.find(key);
+    if (at != track_at_.end()) return at->second;
+  }
+  const auto index = static_cast<std::uint16_t>(tracks_.size());
+  tracks_.push_back({key.first, key.second, communication});
+  track_at_.emplace(std::move(key), index);
+  return index;
 }
 void TraceEvents::add_launch(Span span, std::int64_t thread, std::int64_t correlation) {
   keep(&launches_, Launch{span.begin_us, static_cast<float>(span.length_us), thread, correlation});
@@ -119,6 +168,7 @@ void TraceEvents::finish(RankTrace* trace) {
   }
   steps_of(trace);
   occupation_of(trace);
+  activities_of(trace);
   launches_of(trace);
   products_of(trace);
   std::stable_sort(collectives_.begin(), collectives_.end(),
@@ -171,6 +221,55 @@ void TraceEvents::occupation_of(RankTrace* trace) const {
   trace->collective_s = length_of(collective) * kMicro;
   trace->both_s = both * kMicro;
   trace->idle_s = std::max(0.0, trace->window_s - trace->compute_s - trace->collective_s + trace->both_s);
+}
+
+// Kernels count in the windows of the steps that they run in, cut at their ends.
+void TraceEvents::activities_of(RankTrace* trace) const {
+  if (kernels_.empty()) return;
+  struct Window {
+    Interval at;
+    TracedStep step;
+    std::vector<Activity> by_track;
+  };
+  std::vector<Interval> busy;
+  for (const Kernel& kernel : kernels_) busy.push_back({kernel.begin_us, kernel.begin_us + kernel.length_us});
+  busy = merged(std::move(busy));
+  std::vector<Window> windows;
+  trace->marked = !steps_.empty();
+  if (steps_.empty()) windows.push_back({{busy.front().begin, busy.back().end}, {}, {}});
+  for (std::size_t i = 0; i < steps_.size() && windows.size() < kMostStepsKept; ++i) {
+    const Span& span = steps_[i].span;
+    const bool followed = i + 1 < steps_.size() && steps_[i + 1].number == steps_[i].number + 1;
+    double end = followed ? steps_[i + 1].span.begin_us : span.begin_us + span.length_us;
+    if (i + 1 < steps_.size()) end = std::min(end, steps_[i + 1].span.begin_us);
+    if (end <= span.begin_us) continue;
+    windows.push_back({{span.begin_us, end}, {}, {}});
+    windows.back().step.number = steps_[i].number;
+  }
+  for (Window& window : windows) window.by_track = tracks_;
+  for (const Kernel& kernel : kernels_) {
+    const Interval one{kernel.begin_us, kernel.begin_us + kernel.length_us};
+    auto window = std::partition_point(windows.begin(), windows.end(),
+                                       [&](const Window& w) { return w.at.end <= one.begin; });
+    for (bool first = true; window != windows.end() && window->at.begin < one.end; ++window, first = false) {
+      Activity& activity = window->by_track[kernel.track];
+      activity.seconds +=
+          std::max(0.0, std::min(one.end, window->at.end) - std::max(one.begin, window->at.begin)) * kMicro;
+      if (first) ++activity.count;
+    }
+  }
+  std::size_t from = 0;
+  for (Window& window : windows) {
+    while (from < busy.size() && busy[from].end <= window.at.begin) ++from;
+    double busy_us = 0;
+    for (std::size_t i = from; i < busy.size() && busy[i].begin < window.at.end; ++i)
+      busy_us += std::min(busy[i].end, window.at.end) - std::max(busy[i].begin, window.at.begin);
+    window.step.seconds = (window.at.end - window.at.begin) * kMicro;
+    window.step.idle_s = std::max(0.0, window.step.seconds - busy_us * kMicro);
+    for (Activity& activity : window.by_track)
+      if (activity.count > 0) window.step.activities.push_back(std::move(activity));
+    trace->steps.push_back(std::move(window.step));
+  }
 }
 
 void TraceEvents::launches_of(RankTrace* trace) {

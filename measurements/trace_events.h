@@ -2,8 +2,11 @@
 // to.
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "measurements/trace.h"
@@ -13,6 +16,8 @@ namespace orrery::measurements {
 // Of each kind of event as many are kept: below 1 GiB in all.
 inline constexpr std::size_t kMostEvents = 4 << 20;
 inline constexpr std::size_t kMostGroupMembers = 16 << 20;  // of all collectives
+inline constexpr std::size_t kMostTracks = 4096;            // pairs of a stream and a kind
+inline constexpr std::size_t kMostStepsKept = 1000;         // with what was done in them
 
 class TraceEvents {
  public:
@@ -20,7 +25,9 @@ class TraceEvents {
   struct Span {
     double begin_us = 0, length_us = 0;
   };
-  void add_kernel(Span span, KernelClass kernel, std::int64_t correlation, bool narrow_floats);
+  // `kind`: Activity's, where its class does not say it all.
+  void add_kernel(Span span, KernelClass kernel, std::int64_t correlation, bool narrow_floats,
+                  std::string_view stream, std::string_view kind = {});
   void add_launch(Span span, std::int64_t thread, std::int64_t correlation);
   void add_product(Span span, std::int64_t thread, const TracedProduct& product);
   void add_collective(Span span, const TracedCollective& collective);
@@ -36,7 +43,8 @@ class TraceEvents {
     double begin_us;
     float length_us;
     KernelClass kernel;
-    bool narrow_floats;  // products of fp32 in TF32
+    bool narrow_floats;   // products of fp32 in TF32
+    std::uint16_t track;  // index in tracks_
     std::int64_t correlation;
   };
   struct Launch {
@@ -65,9 +73,13 @@ class TraceEvents {
   }
   void steps_of(RankTrace* trace);
   void occupation_of(RankTrace* trace) const;
+  void activities_of(RankTrace* trace) const;
+  std::uint16_t track_of(std::string_view stream, std::string_view kind, bool communication);
   void launches_of(RankTrace* trace);
   void products_of(RankTrace* trace);
 
+  std::vector<Activity> tracks_;  // without count and seconds
+  std::map<std::pair<std::string, std::string>, std::uint16_t, std::less<>> track_at_;
   std::vector<Kernel> kernels_;
   std::vector<Launch> launches_;
   std::vector<Call> calls_;

@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <set>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/statistics.h"
+#include "measurements/compare/step_kinds.h"
 #include "measurements/kinds.h"
 #include "orrery/orrery.h"
+#include "orrery/validate.h"
+#include "planner/evaluation/interval.h"
 #include "planner/uncertainty/site.h"
 
 namespace orrery {
@@ -35,31 +42,120 @@ std::string difference(const Plan& plan, const Plan& measured) {
   return "";
 }
 
+// Whether a trace may be of the plan, as far as it says; a trace says neither model nor layout.
+std::string difference(const Plan& plan, const measurements::RankTrace& trace) {
+  const int ranks = plan.choices.world();
+  if (trace.steps.empty()) return "a trace in which no device did anything";
+  if (trace.world > 0 && trace.world != ranks)
+    return fmt::format("a trace of {} ranks instead of {}", trace.world, ranks);
+  if (trace.rank >= ranks) return fmt::format("a trace of rank {} of {}", trace.rank, ranks);
+  return "";
+}
+
+// Those of one job, the first that is given; what else is given is named.
+std::vector<const measurements::RankTrace*> traces_of(const Plan& plan, measurements::Measurements* measured,
+                                                      const std::set<std::string>& of_others) {
+  std::vector<const measurements::RankTrace*> ranks;
+  for (const measurements::RankTrace& trace : measured->traces) {
+    std::string why = difference(plan, trace);
+    if (of_others.contains(trace.file)) why = "a trace of another plan, by the table that names it";
+    const auto same = [&](const measurements::RankTrace* other) {
+      return other->rank == trace.rank || other->of_instructions != trace.of_instructions ||
+             other->world != trace.world;
+    };
+    if (why.empty() && std::any_of(ranks.begin(), ranks.end(), same))
+      why = "a second trace of a rank, or of another job";
+    if (why.empty())
+      ranks.push_back(&trace);
+    else
+      measured->ignore(trace.file, 0, why);
+  }
+  return ranks;
+}
+
+void compare_kinds(const std::vector<const measurements::RankTrace*>& ranks, Against* result) {
+  std::vector<int> numbers;
+  for (const measurements::RankTrace* rank : ranks)
+    if (rank->rank >= 0) numbers.push_back(rank->rank);
+  const measurements::StepKinds measured = measurements::measured_step(ranks);
+  const measurements::StepKinds predicted =
+      measurements::predicted_step(result->predicted, numbers, ranks.front()->of_instructions);
+  planner::Validation validation;
+  validation.predicted_step_time_s = predicted.seconds;
+  validation.measured_step_time_s = measured.seconds;
+  validation.by_kind = measurements::compare(predicted, measured);
+  result->explanation = planner::explain(validation);
+  result->by_kind = std::move(validation.by_kind);
+  result->traced_ranks = static_cast<int>(ranks.size());
+  result->waited_s = measured.waited_s;
+}
+
+std::vector<measurements::RankTrace> traces_in(const std::string& name) {
+  std::vector<std::string> files;
+  std::error_code code;
+  if (std::filesystem::is_directory(name, code)) {
+    for (const auto& entry : std::filesystem::directory_iterator(name))
+      if (entry.is_regular_file()) files.push_back(entry.path().string());
+    std::sort(files.begin(), files.end());
+    if (files.empty()) throw UserError(name, 0, "is empty", "a trace, or a folder of one job's traces");
+  } else {
+    files = {name};
+  }
+  measurements::Measurements all;
+  measurements::Context anywhere;  // whatever device it was
+  for (const std::string& file : files)
+    measurements::read_trace(measurements::Source(std::filesystem::path(file)), anywhere, &all);
+  return std::move(all.traces);
+}
+
 }  // namespace
 
 Against against(const Plan& plan, const std::vector<std::string>& files) {
   measurements::Measurements measured = measurements::read(files, {plan.job->cluster, ""});
+  // What nothing can be learned from may still be compared.
+  std::erase_if(measured.ignored, [&](const measurements::Ignored& one) {
+    return std::any_of(measured.traces.begin(), measured.traces.end(),
+                       [&](const measurements::RankTrace& trace) { return trace.file == one.file; });
+  });
   Against result;
   std::vector<double> seconds;
+  const auto take = [&](const std::string& file, int line, double measured_s) {
+    result.rows.push_back({file, line, measured_s, 0});
+    seconds.push_back(measured_s);
+  };
+  std::set<std::string> of_this, of_others;  // traces that tables name
   for (const measurements::MeasuredStep& step : measured.steps) {
-    if (const std::string why = difference(plan, step.row.plan); !why.empty()) {
+    const std::string why = difference(plan, step.row.plan);
+    if (!step.trace.empty()) (why.empty() ? of_this : of_others).insert(step.trace);
+    if (why.empty())
+      take(step.file, step.line, step.row.measured_s);
+    else
       measured.ignore(step.file, step.line, why);
-    } else {
-      result.rows.push_back({step.file, step.line, step.row.measured_s, 0});
-      seconds.push_back(step.row.measured_s);
-    }
   }
+  for (const std::string& file : of_this) of_others.erase(file);
+  const std::vector<const measurements::RankTrace*> ranks = traces_of(plan, &measured, of_others);
+  const bool named =
+      std::any_of(ranks.begin(), ranks.end(), [&](const auto* rank) { return of_this.contains(rank->file); });
+  if (!ranks.empty() && !named) take(ranks.front()->file, 0, measurements::measured_step(ranks).seconds);
   if (result.rows.empty())
     throw UserError(files.front(), 0,
                     fmt::format("holds no step of this plan: {}",
                                 measured.ignored.empty() ? "it has no steps" : measured.ignored.front().why),
                     "a step of " + planner::describe(plan));
-  result.predicted = simulate({plan, {}}).evaluation;
+  result.predicted = ranks.empty() ? simulate({plan, {}}).evaluation : predict(plan);
+  if (!ranks.empty()) {
+    planner::add_interval(&result.predicted);
+    compare_kinds(ranks, &result);
+  }
   for (AgainstRow& row : result.rows)
     row.relative_error = (result.predicted.step_time_s() - row.measured_s) / row.measured_s;
   result.measured_s = median(seconds);
   result.ignored = std::move(measured.ignored);
   return result;
+}
+
+measurements::TraceDiff trace_diff(const std::string& a, const std::string& b) {
+  return measurements::diff_of(traces_in(a), traces_in(b));
 }
 
 }  // namespace orrery

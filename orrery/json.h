@@ -43,5 +43,6 @@ Json to_json(const planner::whatif::Result& result);
 Json to_json(const Goodput& goodput);
 Json to_json(const SiteCalibrated& calibrated);
 Json to_json(const Against& against);
+Json to_json(const measurements::TraceDiff& diff);
 
 }  // namespace orrery

@@ -5,18 +5,26 @@ namespace orrery {
 
 using namespace planner;
 
-Json to_json(const Validation& validation) {
+namespace {
+
+Json to_json(const std::vector<KindComparison>& by_kind) {
   Json kinds = Json::array();
-  for (const KindComparison& kind : validation.by_kind) {
+  for (const KindComparison& kind : by_kind) {
     Json row = {{"kind", kind.kind}, {"predicted_s", kind.predicted_s}, {"measured_s", kind.measured_s}};
     if (kind.measured_s > 0) row["relative_error"] = (kind.predicted_s - kind.measured_s) / kind.measured_s;
     kinds.push_back(std::move(row));
   }
+  return kinds;
+}
+
+}  // namespace
+
+Json to_json(const Validation& validation) {
   Json json = {
       {"predicted_step_time_s", validation.predicted_step_time_s},
       {"measured_step_time_s", validation.measured_step_time_s},
       {"relative_error", validation.relative_error()},
-      {"by_kind", kinds},
+      {"by_kind", to_json(validation.by_kind)},
       {"memory",
        {{"predicted_bytes", validation.predicted_bytes}, {"measured_bytes", validation.measured_bytes}}}};
   if (const auto& pace = validation.pace)
@@ -53,9 +61,47 @@ Json to_json(const Against& against) {
   Json json = {{"predicted_step_time_s", against.predicted.step_time_s()},
                {"measured_step_time_s", against.measured_s},
                {"relative_error", against.relative_error()},
-               {"by_kind", Json::array()}};
+               {"by_kind", to_json(against.by_kind)}};
+  if (against.traced_ranks > 0)
+    json.update({{"explanation", against.explanation},
+                 {"traced_ranks", against.traced_ranks},
+                 {"waited_s", against.waited_s}});
   if (against.predicted.interval) json.update(to_json(*against.predicted.interval));
   json.update({{"rows", rows}, {"ignored", ignored}});
+  return json;
+}
+
+Json to_json(const measurements::TraceDiff& diff) {
+  const auto rows_of = [](const std::vector<measurements::DiffRow>& rows) {
+    Json all = Json::array();
+    for (const measurements::DiffRow& row : rows)
+      all.push_back({{"stream", row.stream},
+                     {"kind", row.kind},
+                     {"a_s", row.a.seconds},
+                     {"b_s", row.b.seconds},
+                     {"difference_s", row.b.seconds - row.a.seconds},
+                     {"a_count", row.a.count},
+                     {"b_count", row.b.count}});
+    return all;
+  };
+  const auto times_of = [](const auto& of) {
+    return Json{{"a_s", of.a_s}, {"b_s", of.b_s}, {"a_idle_s", of.a_idle_s}, {"b_idle_s", of.b_idle_s}};
+  };
+  Json steps = Json::array();
+  for (const measurements::DiffStep& step : diff.steps) {
+    Json one = {{"a_step", step.a}, {"b_step", step.b}};
+    one.update(times_of(step));
+    one["rows"] = rows_of(step.rows);
+    steps.push_back(std::move(one));
+  }
+  Json json = times_of(diff);
+  json.update({{"relative_difference", diff.relative_difference()},
+               {"explanation", measurements::explain(diff)},
+               {"aligned", diff.aligned},
+               {"ranks", diff.ranks},
+               {"rows", rows_of(diff.rows)},
+               {"steps", steps},
+               {"left_out", diff.left_out}});
   return json;
 }
 

@@ -36,6 +36,7 @@ ROOMS = {
     "evidence/fits": ["evidence", "measurements/calibration"],
     "measurements": ["evidence"],
     "measurements/calibration": ["measurements"],
+    "measurements/compare": ["measurements"],
     "exec/launch": ["base"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],
@@ -49,7 +50,7 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "orrery": ["request", "measurements/calibration", "exec/launch"],
+    "orrery": ["request", "measurements/calibration", "measurements/compare", "exec/launch"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],
     "cli": ["orrery", "report"],

@@ -76,7 +76,14 @@ inline bool measurement(std::string_view bytes) {
   for (const auto& product : all.products)
     ORRERY_CHECK(product.seconds > 0 && std::isfinite(product.m * product.n * product.k * product.count),
                  "an impossible product");
-  return !all.collectives.empty() || !all.steps.empty() || !all.products.empty();
+  for (const auto& trace : all.traces)
+    for (const auto& step : trace.steps) {
+      ORRERY_CHECK(step.seconds > 0 && std::isfinite(step.seconds), "an impossible step of a trace");
+      ORRERY_CHECK(step.idle_s >= 0 && step.idle_s <= step.seconds, "more idle time than time");
+      for (const auto& activity : step.activities)
+        ORRERY_CHECK(activity.seconds >= 0 && std::isfinite(activity.seconds), "an impossible activity");
+    }
+  return !all.collectives.empty() || !all.steps.empty() || !all.products.empty() || !all.traces.empty();
 }
 
 }  // namespace orrery::fuzz
