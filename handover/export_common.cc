@@ -49,6 +49,22 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
   part(!t.attention_pattern.empty(), "attention of several kinds");
   part(t.branch_norms, "norms of what attention and MLP put out");
   part(t.no_input_norms || t.first_norm_absent || t.embedding_norm, "norms in other places");
+  part(t.post_norm, "norms behind attention and MLP");
+  part(t.bidirectional, "attention in both directions");
+  part(t.token_types > 0, "token types");
+  part(t.mlm_head || t.pooler, "BERT's heads");
+  part(t.proj_bias && !t.linear_bias, "a bias of attention's output alone");
+  part(t.mlp_bias && !t.linear_bias, "biases of the MLP alone");
+  part(t.head_bias, "a bias of the head");
+  part(t.unbiased_norm, "layer norms without a bias");
+  part(!t.final_norm, "no norm in front of the head");
+  part(t.single_norm, "one norm for attention and MLP");
+  part(t.position_offset > 0, "extra rows of positions");
+  part(t.masked_share > 0, "a head that sees a share of the tokens");
+  part(t.dropout > 0, "dropout");
+  part(t.sliding_window_from_layer > 0, "a window from some layer on");
+  part(t.rotary_scaling.kind == RopeScaling::linear || t.rotary_scaling.kind == RopeScaling::dynamic,
+       "scaled rotary positions");
   part(t.parallel_residual, "attention beside the MLP");
   part(t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights), "norms over all queries and keys");
   part(t.attention_gate, "a gate behind attention");
@@ -84,6 +100,9 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   if (transformer)
     for (const std::string& part : parts_beyond_dimensions(*transformer))
       text += "# NOTE: the model has " + part + ", which your script must build\n";
+  if (t.lengths.any())
+    text += fmt::format("# NOTE: the plan is for sequences {}: your data loader pads or packs them\n",
+                        describe(t.lengths));
   if (transformer && transformer->fine_tuning.any())
     text += fmt::format(
         "# NOTE: the plan is for {}; this launches training of all weights until your script "

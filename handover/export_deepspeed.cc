@@ -40,8 +40,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
   std::vector<std::string> notes = notes_on_rare_choices(plan, "DeepSpeed");
-  Json config = {{"train_batch_size", t.global_batch},
-                 {"train_micro_batch_size_per_gpu", c.micro_batch},
+  Json config = {{"train_micro_batch_size_per_gpu", c.micro_batch},
                  {"gradient_accumulation_steps", plan.micro_batches()},
                  {"gradient_clipping", plan.job->runtime.clip_gradients ? 1.0 : 0.0},
                  {"optimizer", optimizer_json(t)},
@@ -49,14 +48,30 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
                  {"bf16", {{"enabled", t.precision == DType::bf16 || is_narrow(t.precision)}}},
                  {"zero_optimization", zero_json(plan)},
                  {"wall_clock_breakdown", false}};
+  // Checked against micro-batch x accumulation x ranks, of which DeepSpeed counts those of tensor, pipeline
+  // and expert parallelism, too, where no mpu tells it otherwise (runtime/config.py, _batch_assertion).
+  if (c.world() == c.dp * c.cp)
+    config["train_batch_size"] = t.global_batch;
+  else
+    notes.push_back(
+        fmt::format("train_batch_size is left to DeepSpeed, which may count other ranks than the plan's {} "
+                    "replicas: its samples a second are then off by as much, the step is not",
+                    c.dp));
   if (c.grad_compression == Compression::fp16)
     config["communication_data_type"] = "fp16";
   else if (plan.job->runtime.fp32_gradients)
     config["communication_data_type"] = "fp32";
   if (c.cp > 1) {
     config["sequence_parallel_size"] = c.cp;
+    if (c.world() == c.dp * c.cp)
+      config["data_parallel_size"] = c.dp;  // the ranks that the batch is counted over
     notes.emplace_back("DeepSpeed splits sequences by Ulysses (all-to-all), the plan by ring attention");
   }
+  if (c.hybrid() && c.zero > 0 && c.zero < 3)
+    notes.push_back(
+        fmt::format("DeepSpeed shards in groups under ZeRO-3 alone (MiCS); the plan's are of {} ranks, "
+                    "this shards over all",
+                    c.shard_group));
   if (c.tp > 1) {
     config["tensor_parallel"] = {{"autotp_size", c.tp}};
     if (c.sequence_parallel) notes.emplace_back("AutoTP has no Megatron-style sequence parallelism");

@@ -63,6 +63,10 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
     flags.add("--window-attn-skip-freq", m.full_attention_period);
   if (m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights) flags.add("--qk-layernorm");
   if (!m.learned_positions && m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
+  if (m.rotary_scaling.kind == RopeScaling::llama3) {
+    flags.add("--use-rope-scaling");
+    flags.add("--rope-scaling-factor", m.rotary_scaling.factor);
+  }
   if (m.multi_token_layers > 0) flags.add("--mtp-num-layers", m.multi_token_layers);
   if (m.mla) {
     flags.add("--multi-latent-attention");
@@ -85,6 +89,15 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
     flags.add(fmt::format("--moe-layer-freq '{}'", layers_with_experts(m)));
   else if (m.moe->layer_period > 1)
     flags.add("--moe-layer-freq", m.moe->layer_period);
+  if (m.moe->router_bias) {
+    flags.add("--moe-router-score-function sigmoid");
+    flags.add("--moe-router-enable-expert-bias");
+    flags.add("--moe-router-load-balancing-type none");
+  } else if (m.moe->auxiliary_loss > 0) {
+    flags.add("--moe-router-load-balancing-type aux_loss");
+    flags.add("--moe-aux-loss-coeff", m.moe->auxiliary_loss);
+  }
+  if (!m.moe->scaled_weights) flags.add("--moe-router-pre-softmax");
   flags.add("--moe-token-dispatcher-type alltoall");
   flags.add("--moe-grouped-gemm");
   if (plan.choices.capacity_factor > 0)

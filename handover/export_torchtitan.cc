@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "handover/export_common.h"
+#include "handover/torchtitan_flavor.h"
 #include "program/schedule.h"
 
 namespace orrery::planner {
@@ -67,10 +68,20 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   const Transformer& model = transformer_for(plan, "torchtitan");
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
+  const TorchtitanFlavor flavor = torchtitan_flavor(plan);
   std::vector<std::string> notes = notes_on_rare_choices(plan, "torchtitan");
+  notes.insert(notes.end(), flavor.notes.begin(), flavor.notes.end());
   notes.emplace_back("torchtitan dropped TOML on 2026-02-23: check out tag v0.2.2");
   if (c.zero == 1)
     notes.emplace_back("torchtitan has no ZeRO-1; FSDP without resharding (ZeRO-2) stands in for it");
+  if (!c.sequence_parallel && c.tp > 1)
+    notes.emplace_back(
+        "torchtitan's tensor parallelism always splits the sequence, too; the plan's does not");
+  if (!c.overlap_grad_reduce && c.dp > 1)
+    notes.emplace_back("FSDP overlaps the reduction of gradients; the plan does not");
+  if (c.bucket_bytes > 0)
+    notes.push_back(
+        fmt::format("FSDP reduces layer by layer; the plan's buckets are of {:.0f} bytes", c.bucket_bytes));
   if (c.sequence_parallel && c.tp == 1)
     notes.emplace_back("sequence parallelism is part of tensor parallelism");
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
@@ -80,10 +91,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   const int shards = c.zero == 0 ? 1 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp) : c.dp;
   std::string toml = fmt::format("# {} on {}: written by orrery export, for torchtitan v0.2.2.\n",
                                  plan.job->workload.name, plan.job->cluster.name);
-  toml += fmt::format(
-      "[model]\nname = \"{}\"\nflavor = \"debugmodel\"  # set the flavor whose sizes are: {} layers, hidden "
-      "{}, {} heads\n",
-      model.moe ? "llama4" : "llama3", model.layers, model.hidden, model.heads);
+  toml += fmt::format("[model]\nname = \"{}\"\nflavor = \"orrery\"  # of flavor.py\n", flavor.family);
   if (t.precision == DType::fp8) toml += "converters = [\"float8\"]\n";
   toml += fmt::format(
       "\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\nmax_norm = {}\n",
@@ -115,6 +123,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
       extra.push_back({"schedule.csv", schedule_csv(plan)});
     }
   }
+  toml += "\n[experimental]\ncustom_import = \"flavor\"\n";
   toml += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", name_of(c.recompute));
   if (c.recompute == Recompute::selective) toml += "selective_ac_option = \"op\"\n";
   toml += fmt::format("\n[optimizer]\nname = \"{}\"\n", t.optimizer == Optimizer::adam ? "Adam" : "AdamW");
@@ -123,8 +132,10 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
   if (t.learning_rate > 0) toml += fmt::format("lr = {}\n", t.learning_rate);
 
   std::string script = script_head(plan, "torchtitan v0.2.2", notes) + nccl_environment(plan);
+  script += "export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"  # flavor.py\n";
   script += torchrun_line(plan) + "  -m torchtitan.train --job.config_file train.toml \"$@\"\n";
-  std::vector<ExportedFile> files = {{"launch.sh", script}, {"train.toml", toml}};
+  std::vector<ExportedFile> files = {
+      {"launch.sh", script}, {"train.toml", toml}, {"flavor.py", flavor.python}};
   files.insert(files.end(), extra.begin(), extra.end());
   return files;
 }

@@ -1,6 +1,7 @@
 """`orrery export`: a plan in the files of other systems."""
 import json
 import os
+import sys
 import unittest
 
 from orrery_case import OrreryCase, small_gpt2
@@ -12,14 +13,25 @@ class Export(OrreryCase):
         self.done("plan", *small_gpt2(), "--pp", "2", "--micro-batch", "1", "--out", "plan.textproto")
 
     def test_text_targets_come_as_files_on_stdout_and_as_json(self):
-        for target, file in (("megatron", "launch.sh"), ("deepspeed", "ds_config.json"),
-                             ("torchtitan", "launch.sh"), ("horovod", "launch.sh")):
+        for target, file in (("megatron", "launch.sh"), ("deepspeed", "ds_config.json"), ("horovod", "launch.sh")):
             with self.subTest(target):
                 result = self.json("export", "plan.textproto", "--to", target)
                 self.assertEqual(result["target"], target)
                 self.assertIn(file, [entry["name"] for entry in result["files"]])
                 text = "".join(f"# ==> {entry['name']} <==\n{entry['content']}" for entry in result["files"])
                 self.assertEqual(self.done("export", "plan.textproto", "--to", target), text)
+
+    def test_torchtitan_gets_models_that_it_has_and_no_other(self):
+        self.refused("export", "plan.textproto", "--to", "torchtitan", says=("torchtitan", "learned positions"))
+        self.done("plan", "llama3-8b", "dgx-h100", "--gpus", "8", "--global-batch", "16", "--seq-len", "4096",
+                  "--runtime", "torchtitan", "--out", "llama.textproto")
+        files = {entry["name"]: entry["content"]
+                 for entry in self.json("export", "llama.textproto", "--to", "torchtitan")["files"]}
+        self.assertIn('flavor = "orrery"', files["train.toml"])
+        compile(files["flavor.py"], "flavor.py", "exec")
+        tomllib = __import__("tomllib") if sys.version_info >= (3, 11) else None
+        if tomllib:
+            self.assertEqual(tomllib.loads(files["train.toml"])["model"]["name"], "llama3")
 
     def test_megatron_gets_the_plans_own_dimensions(self):
         text = self.done("export", "plan.textproto", "--to", "megatron")

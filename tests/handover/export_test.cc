@@ -160,6 +160,43 @@ TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble sc
   CHECK(count('W') == 4 * plan.micro_batches());
 }
 
+TEST_CASE("torchtitan gets the plan's own model, or is refused") {
+  Plan plan = llama_plan(2, 1, 4);
+  const auto files = export_plan(plan, ExportTarget::torchtitan);
+  CHECK(content_of(files, "train.toml").find("name = \"llama3\"\nflavor = \"orrery\"") != std::string::npos);
+  CHECK(content_of(files, "train.toml").find("custom_import = \"flavor\"") != std::string::npos);
+  const std::string& flavor = content_of(files, "flavor.py");
+  CHECK(flavor.find("dim=1024, n_layers=10, n_heads=16, n_kv_heads=4, vocab_size=32000") !=
+        std::string::npos);
+  // As torchtitan works the MLP's width out: 2816.
+  CHECK(flavor.find("ffn_dim_multiplier=2816.5 / 2730") != std::string::npos);
+  CHECK(static_cast<int>(2816.5 / 2730 * static_cast<int>(2 * 4 * 1024 / 3)) == 2816);
+
+  const auto job = std::make_shared<Job>(*plan.job);
+  plan.job = job;
+  Transformer& model = *job->workload.transformer;
+  model.qk_norm = true;
+  CHECK(content_of(export_plan(plan, ExportTarget::torchtitan), "flavor.py").find("Qwen3ModelArgs") !=
+        std::string::npos);
+  plan.choices.pp = 2;
+  plan.choices.dp = 2;
+  CHECK_THROWS_WITH(export_plan(plan, ExportTarget::torchtitan), Catch::Contains("has no pipeline"));
+  plan.choices.pp = 1;
+  plan.choices.dp = 4;
+  model.qkv_bias = true;
+  CHECK_THROWS_WITH(export_plan(plan, ExportTarget::torchtitan),
+                    Catch::Contains("none of its models has biases"));
+}
+
+TEST_CASE("DeepSpeed works its batch out where it counts other ranks than the plan's replicas") {
+  const auto files = export_plan(llama_plan(2, 1, 4), ExportTarget::deepspeed);
+  const Json config = parse_json(content_of(files, "ds_config.json"), "ds_config.json");
+  CHECK(!config.contains("train_batch_size"));
+  CHECK(config["train_micro_batch_size_per_gpu"] == 1);
+  CHECK(config["gradient_accumulation_steps"] == 16);
+  CHECK(content_of(files, "launch.sh").find("# NOTE: train_batch_size") != std::string::npos);
+}
+
 TEST_CASE("Horovod gets its fusion threshold and how often to accumulate") {
   Plan plan = llama_plan(1, 1, 8);
   plan.choices.micro_batch = 4;

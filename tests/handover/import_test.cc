@@ -62,8 +62,8 @@ TEST_CASE("what is exported for Megatron-LM is read back as the same plan") {
 
 TEST_CASE("what is exported for DeepSpeed is read back as the same plan") {
   Plan plan{make_job("gpt2", "dgx-a100", 8, 64, 1024), {}};
-  plan.choices.tp = 2;
   plan.choices.dp = 4;
+  plan.choices.cp = 2;
   plan.choices.micro_batch = 2;
   plan.choices.zero = 3;
   plan.choices.shard_group = 2;
@@ -71,7 +71,7 @@ TEST_CASE("what is exported for DeepSpeed is read back as the same plan") {
   check_plan(plan);
   const Imported read = import_deepspeed(
       content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json"), "ds_config.json");
-  CHECK(read.pins.tp == 2);
+  CHECK(read.pins.cp == 2);
   CHECK(read.pins.dp == 4);
   CHECK(read.pins.micro_batch == 2);
   CHECK(read.pins.zero == 3);
