@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kFoundBy = {"simulation", "closed form"};
 
 // Messages of a step between workers and servers that are simulated one by one; beyond, the closed form.
-constexpr double kMostServerMessages = 600;
+constexpr double kMostServerMessages = 4200;
 
 bool is_simulated(const Plan& plan) {
   const Choices& choices = plan.choices;
