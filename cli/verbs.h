@@ -11,6 +11,7 @@ Command device_command();
 Command discover_command();
 Command plan_command();
 Command whatif_command();
+Command compare_command();  // cli/compare
 Command simulate_command();
 Command collective_command();
 Command run_command();

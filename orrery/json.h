@@ -40,6 +40,7 @@ Json to_json(const History& history);
 Json to_json(const Refitted& refitted);
 Json to_json(std::string_view target, const std::vector<planner::ExportedFile>& files);
 Json to_json(const planner::whatif::Result& result);
+Json to_json(const CompareRequest& request, const comparison::Comparison& comparison);
 Json to_json(const Goodput& goodput);
 Json to_json(const SiteCalibrated& calibrated);
 Json to_json(const Against& against);

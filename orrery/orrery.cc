@@ -65,6 +65,20 @@ Simulated simulate(const SimulateRequest& request) {
   return result;
 }
 
+comparison::Comparison compare(const CompareRequest& request) {
+  comparison::Question question;
+  question.base.job = request.question.job;
+  question.base.micro_batch = request.question.pins.micro_batch;
+  question.base.recompute = request.question.pins.recompute;
+  question.base.jobs = request.jobs;
+  question.strategies = request.strategies.empty() ? comparison::default_strategies()
+                                                   : comparison::parse_strategies(request.strategies);
+  for (const std::string& trouble : request.troubles)
+    question.troubles.push_back(comparison::parse_trouble(trouble, request.question.job->cluster));
+  question.options = request.options;
+  return comparison::compare(question);
+}
+
 CollectiveKind collective_from_name(std::string name) {
   std::string known;
   for (char& c : name) {

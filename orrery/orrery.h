@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compare/compare.h"
 #include "cost/collective_cost.h"
 #include "handover/export.h"
 #include "handover/import.h"
@@ -133,6 +134,18 @@ struct CollectiveTime {
   double wall_s = 0;
 };
 std::vector<CollectiveTime> collective(const CollectiveRequest& request);
+
+// ---- ways of data-parallel training side by side ----
+
+struct CompareRequest {
+  Question question;                  // the job, and pins of what all strategies share
+  std::string strategies;             // as comparison::parse_strategies reads them; empty: the default ones
+  std::vector<std::string> troubles;  // as comparison::parse_trouble reads them
+  comparison::OrdealOptions options;
+  int jobs = 0;  // simulations at a time; 0: one a processor; the answer is the same whatever it is
+};
+// Throws UserError.
+comparison::Comparison compare(const CompareRequest& request);
 
 // ---- what if ----
 

@@ -30,6 +30,7 @@ ROOMS = {
     "planner/evaluation": ["planner/uncertainty", "sim"],
     "planner/search": ["planner/space", "planner/evaluation"],
     "planner/runs": ["planner/search"],
+    "compare": ["planner/runs"],
     "handover": ["planner/space", "sim/scenario"],
     "request": ["planner/runs", "handover", "topologies/readers", "workloads/readers"],
     "evidence": ["planner/space", "planner/evaluation", "topologies/readers", "workloads/readers"],
@@ -50,16 +51,18 @@ ROOMS = {
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
-    "orrery": ["request", "measurements/calibration", "measurements/compare", "exec/launch"],
+    "orrery": ["request", "compare", "measurements/calibration", "measurements/compare", "exec/launch"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],
     "cli": ["orrery", "report"],
+    "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "report", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
+DOORS = {"cli": {"cli", "orrery", "report", "base", "exec/launch"}, "cli/compare": {"cli/compare", "cli", "orrery", "base"},
+         "python": {"python", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
-VALUES = {"program", "cost", "sim", "planner", "handover", "evidence", "measurements"}
+VALUES = {"program", "cost", "sim", "planner", "compare", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")
 MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
@@ -79,7 +82,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
 # Below the command line errors name values, "`tp` 3": cli/ (and exec/main.cc) make flags of them (base/option.h). What is handed over
 # to other programs is full of theirs.
 WITHOUT_FLAGS = {
-    "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "measurements", "request", "orrery", "exec",
+    "base", "proto", "topologies", "workloads", "program", "cost", "sim", "planner", "compare", "measurements", "request", "orrery", "exec",
 }
 # What these rooms do holds of whatever trains by it: frameworks have their names in data, beside the exporters and importers.
 WITHOUT_FRAMEWORKS = {"program", "cost", "sim", "planner"}

@@ -1,0 +1,264 @@
+#include "compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/format.h"
+
+namespace orrery::comparison {
+namespace {
+
+constexpr int kBalanceSteps = 20;
+
+bool is_link(const Trouble& trouble) {
+  return trouble.kind == TroubleKind::slow_link || trouble.kind == TroubleKind::neighbour;
+}
+
+bool changes_speeds(const Trouble& trouble) {
+  return trouble.kind == TroubleKind::slow_device || trouble.kind == TroubleKind::lognormal ||
+         trouble.kind == TroubleKind::on_off;
+}
+
+std::vector<Trouble> links_of(const std::vector<Trouble>& all) {
+  std::vector<Trouble> links;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(links), is_link);
+  return links;
+}
+
+// The simulations of a question, each once.
+class Simulations {
+ public:
+  explicit Simulations(const Question& question) : question_(question) {}
+
+  std::size_t ask(const Strategy& strategy, std::shared_ptr<const Job> job) {
+    asked_.push_back({&strategy, std::move(job)});
+    return asked_.size() - 1;
+  }
+  void run() { ways_ = ways_of(question_.base, asked_); }
+  const Way& at(std::size_t index) const { return ways_[index]; }
+
+ private:
+  const Question& question_;
+  std::vector<Asked> asked_;
+  std::vector<Way> ways_;
+};
+
+// What is asked of one strategy under trouble.
+struct UnderTrouble {
+  std::size_t still = 0;  // with what is always there, as far as the strategy's workers wait for it
+  std::size_t busy = 0;   // while a neighbour that takes turns is at it
+  std::size_t all = 0;    // with everything that is always there
+  std::map<int, std::size_t> sizes;
+};
+
+std::shared_ptr<Job> troubled_job(const Base& base, const std::vector<Trouble>& troubles, bool by_turns) {
+  auto job = std::make_shared<Job>(*base.job);
+  job->cluster = with_trouble(std::move(job->cluster), troubles, by_turns);
+  return job;
+}
+
+std::shared_ptr<Job> job_of_size(const Base& base, int devices) {
+  const Cluster& cluster = base.job->cluster;
+  const int each = cluster.devices() / cluster.nodes();
+  if (devices <= cluster.devices() || cluster.nodes() == 1 || devices % each != 0)
+    return job_on(base, devices);
+  auto job = std::make_shared<Job>(*base.job);
+  job->cluster = with_nodes(job->cluster, devices / each);
+  job->training.global_batch = base.samples_each() * devices;
+  return job;
+}
+
+Field field_of(const Question& question, const Strategy& strategy, const Simulations& simulations,
+               const UnderTrouble& under, const Way& healthy) {
+  Field field;
+  const Way& all = simulations.at(under.all);
+  const Cluster& cluster = question.base.job->cluster;
+  field.compute_s = all.compute_s;
+  field.healthy_s = healthy.compute_s.front();
+  field.samples_each = static_cast<double>(question.base.samples_each());
+  field.step_s = healthy.step_s;
+  field.of_node = cluster.devices() / cluster.nodes();
+  const int workers = healthy.devices;
+  field.exchange = [&strategy, &simulations, &under, &healthy, workers](int size) {
+    const auto of = [&](const Way& way) {
+      return strategy.meeting == Meeting::periodic ? 0.0 : way.exchange_s();
+    };
+    Field::Exchange exchange;
+    const auto other = under.sizes.find(size);
+    if (size == workers || other == under.sizes.end() || !simulations.at(other->second).possible()) {
+      // Workers that do not wait for each other exchange as before when some are gone.
+      exchange.quiet_s = of(simulations.at(under.still));
+      exchange.busy_s = of(simulations.at(under.busy));
+      exchange.average_s = simulations.at(under.still).average_s;
+    } else {
+      exchange.quiet_s = exchange.busy_s = of(simulations.at(other->second));
+      exchange.average_s = simulations.at(other->second).average_s;
+    }
+    return exchange;
+  };
+  return field;
+}
+
+std::string part_that_grew(const Way& best, const Way& other) {
+  const std::array<std::pair<std::string_view, double RankTimes::*>, 4> kParts = {
+      {{"computation", &RankTimes::compute_s},
+       {"exposed communication", &RankTimes::exposed_s},
+       {"waiting for others", &RankTimes::waiting_s},
+       {"overheads", &RankTimes::other_s}}};
+  std::string_view name;
+  double most = 0;
+  for (const auto& [part, field] : kParts) {
+    const double more = other.mean_of(field) - best.mean_of(field);
+    if (more > most) {
+      most = more;
+      name = part;
+    }
+  }
+  return most > 0 ? fmt::format("{} more of {}", human_seconds(most), name) : std::string();
+}
+
+std::string rate_text(double rate) {
+  return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
+}
+
+std::string verdict_of(const Comparison& comparison) {
+  if (!comparison.best) {
+    std::string text = "None that computes what one device would runs and fits";
+    for (const Row& row : comparison.rows)
+      if (!row.whole().possible())
+        text += fmt::format("; {}: {}", row.strategy.name, row.whole().refusal);
+      else if (!row.fits())
+        text += fmt::format("; {} needs {} of {}", row.strategy.name, human_bytes(row.whole().memory.needed),
+                            human_bytes(row.whole().memory.capacity));
+    return text + ".";
+  }
+  const Row& best = comparison.rows[*comparison.best];
+  const Way& way = best.whole();
+  std::string text = fmt::format("{} suits: {} samples/s on {} devices", best.strategy.name,
+                                 rate_text(best.rate()), way.devices);
+  if (best.ordeal)
+    text += fmt::format(", {:.0f}% of the {} without trouble", 100 * best.rate() / way.samples_per_s,
+                        rate_text(way.samples_per_s));
+  text += fmt::format(
+      "; healthy it is {:.0f}% of so many devices alone, with {} of a step of {} exposed and {} on each "
+      "device.",
+      100 * way.efficiency, human_seconds(way.mean_of(&RankTimes::exposed_s)), human_seconds(way.step_s),
+      human_bytes(way.memory.total));
+  const Row* next = nullptr;
+  for (const Row& row : comparison.rows)
+    if (&row != &best && row.fits() && row.strategy.exact() && (next == nullptr || row.rate() > next->rate()))
+      next = &row;
+  if (next != nullptr) {
+    const std::string why = best.ordeal ? std::string() : part_that_grew(way, next->whole());
+    text += fmt::format(" Next is {}, {:.1f}% fewer samples/s{}{}.", next->strategy.name,
+                        100 * (1 - next->rate() / best.rate()), why.empty() ? "" : ": ", why);
+  }
+  const Row* smallest = nullptr;
+  for (const Row& row : comparison.rows)
+    if (row.fits() && row.strategy.exact() &&
+        (smallest == nullptr || row.whole().memory.total < smallest->whole().memory.total))
+      smallest = &row;
+  if (smallest != nullptr && smallest != &best && smallest->whole().memory.total < 0.95 * way.memory.total)
+    text += fmt::format(" {} takes the least memory, {} a device, for {:.1f}% of the samples/s.",
+                        smallest->strategy.name, human_bytes(smallest->whole().memory.total),
+                        100 * smallest->rate() / best.rate());
+  if (comparison.fastest) {
+    const Row& fast = comparison.rows[*comparison.fastest];
+    text += fmt::format(
+        " {} passes {} samples/s, {:.1f}% more, but its workers step apart: how many more steps that takes "
+        "is not in it.",
+        fast.strategy.name, rate_text(fast.rate()), 100 * (fast.rate() / best.rate() - 1));
+  }
+  return text;
+}
+
+void judge(Comparison* comparison) {
+  std::optional<std::size_t> fastest;
+  for (std::size_t i = 0; i < comparison->rows.size(); ++i) {
+    const Row& row = comparison->rows[i];
+    if (!row.fits()) continue;
+    if (!fastest || row.rate() > comparison->rows[*fastest].rate()) fastest = i;
+    if (row.strategy.exact() &&
+        (!comparison->best || row.rate() > comparison->rows[*comparison->best].rate()))
+      comparison->best = i;
+  }
+  if (fastest != comparison->best) comparison->fastest = fastest;
+  comparison->verdict = verdict_of(*comparison);
+}
+
+}  // namespace
+
+std::vector<int> sizes_of(const Cluster& cluster) {
+  std::vector<int> sizes;
+  const int all = cluster.devices();
+  for (int devices = 1; devices < all; devices *= 2) {
+    try {
+      with_devices(cluster, devices);
+      sizes.push_back(devices);
+    } catch (const UserError&) {  // no whole nodes, or nodes of several types
+    }
+  }
+  sizes.push_back(all);
+  return sizes;
+}
+
+Comparison compare(const Question& question) {
+  const Base& base = question.base;
+  const Cluster& cluster = base.job->cluster;
+  if (base.job->training.global_batch % cluster.devices() != 0)
+    throw UserError(
+        fmt::format("`global_batch` {} over {} devices", base.job->training.global_batch, cluster.devices()),
+        "as many samples for each");
+  Comparison comparison;
+  comparison.sizes = sizes_of(cluster);
+  for (const Strategy& strategy : question.strategies) comparison.rows.push_back({strategy, {}, {}, {}});
+
+  Simulations simulations(question);
+  std::vector<std::vector<std::size_t>> healthy(comparison.rows.size());
+  std::vector<UnderTrouble> under(comparison.rows.size());
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (const int size : comparison.sizes) jobs.push_back(job_on(base, size));
+  const std::vector<Trouble> links = links_of(question.troubles);
+  const bool turns = has_neighbour_by_turns(links);
+  for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
+    const Strategy& strategy = comparison.rows[i].strategy;
+    for (const auto& job : jobs) healthy[i].push_back(simulations.ask(strategy, job));
+    if (question.troubles.empty()) continue;
+    // Who waits for all waits for slow devices too, and hides its communication behind theirs.
+    const std::vector<Trouble>& felt = strategy.meeting == Meeting::all ? question.troubles : links;
+    under[i].still = simulations.ask(strategy, troubled_job(base, felt, false));
+    under[i].all = strategy.meeting == Meeting::all
+                       ? under[i].still
+                       : simulations.ask(strategy, troubled_job(base, question.troubles, false));
+    under[i].busy = turns ? simulations.ask(strategy, troubled_job(base, felt, true)) : under[i].still;
+    for (const int size :
+         sizes_of(strategy, question.troubles, cluster.devices(), cluster.devices() / cluster.nodes()))
+      under[i].sizes[size] = simulations.ask(strategy, job_of_size(base, size));
+  }
+  simulations.run();
+  for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
+    Row& row = comparison.rows[i];
+    for (const std::size_t index : healthy[i]) row.ways.push_back(simulations.at(index));
+    if (question.troubles.empty() || !row.whole().possible()) continue;
+    row.troubled = simulations.at(under[i].all);
+    if (!row.troubled->possible()) continue;
+    row.ordeal = ordeal_of(row.strategy, field_of(question, row.strategy, simulations, under[i], row.whole()),
+                           question.troubles, question.options);
+    if (row.ordeal && comparison.balances.empty() &&
+        std::any_of(question.troubles.begin(), question.troubles.end(), changes_speeds)) {
+      std::vector<double> sample_s;
+      for (const double own : row.troubled->compute_s)
+        sample_s.push_back(own / static_cast<double>(base.samples_each()));
+      for (const Shares shares : kShares)
+        comparison.balances.push_back(balance(shares, sample_s, base.job->training.global_batch, 1,
+                                              kBalanceSteps, question.troubles, question.options.seed));
+    }
+  }
+  judge(&comparison);
+  return comparison;
+}
+
+}  // namespace orrery::comparison

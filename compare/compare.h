@@ -1,0 +1,50 @@
+// Ways of data-parallel training side by side.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compare/balance.h"
+#include "compare/ordeal.h"
+#include "compare/strategy.h"
+#include "compare/trouble.h"
+#include "compare/way.h"
+
+namespace orrery::comparison {
+
+struct Question {
+  Base base;
+  std::vector<Strategy> strategies;
+  std::vector<Trouble> troubles;  // met on all devices
+  OrdealOptions options;
+};
+
+struct Row {
+  Strategy strategy;
+  std::vector<Way> ways;  // by Comparison::sizes
+  // Under trouble, where any was asked for and it runs on all devices.
+  std::optional<Way> troubled;  // with what is always there: slow devices, links, neighbours
+  std::optional<Ordeal> ordeal;
+  const Way& whole() const { return ways.back(); }
+  bool fits() const { return whole().possible() && whole().memory.fits(); }
+  // What it is judged by: samples a second on all devices.
+  double rate() const { return ordeal ? ordeal->samples_per_s() : whole().samples_per_s; }
+};
+
+struct Comparison {
+  std::vector<int> sizes;  // devices, ascending; the last one is all of them
+  std::vector<Row> rows;
+  std::vector<Balance> balances;  // where workers' speeds differ or change
+  // Indexes of rows: the fastest that computes what one device would, and the fastest of all where that is
+  // another. Those that fit; none where none does.
+  std::optional<std::size_t> best, fastest;
+  std::string verdict;  // which suits, and why, in numbers
+};
+
+// 1, 2, 4, … devices: those that are devices of a node or whole nodes, and all of them.
+std::vector<int> sizes_of(const Cluster& cluster);
+// Throws UserError where the batch does not divide over the devices.
+Comparison compare(const Question& question);
+
+}  // namespace orrery::comparison

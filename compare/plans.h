@@ -1,0 +1,32 @@
+// Strategies as plans.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "compare/strategy.h"
+#include "compare/way.h"
+#include "sim/simulator.h"
+
+namespace orrery::comparison {
+
+double gradient_bytes(const Plan& plan);  // of one replica
+
+class PlanMaker {
+ public:
+  explicit PlanMaker(const Base& base) : base_(base) {}
+  // Throws UserError where the strategy does not run on the job's cluster.
+  Plan plan_of(const Strategy& strategy, std::shared_ptr<const Job> job);
+  // One healthy device alone with its share of the batch.
+  const sim::Simulation& alone();
+  double samples_per_s_alone();
+
+ private:
+  int micro_batch_of(const Plan& plan) const;
+
+  const Base& base_;
+  std::optional<sim::Simulation> alone_;
+};
+
+}  // namespace orrery::comparison

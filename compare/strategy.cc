@@ -1,0 +1,326 @@
+#include "compare/strategy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/enum_names.h"
+#include "base/error.h"
+#include "base/parse.h"
+#include "compare/quantity.h"
+
+namespace orrery::comparison {
+namespace {
+
+constexpr std::array<std::string_view, 5> kMeetings = {"all", "first", "nobody", "bounded", "periodic"};
+constexpr std::array<std::string_view, 5> kReactions = {"restart", "shrink", "wait", "go-on", "absent"};
+
+constexpr double kMebi = 1 << 20;
+
+// Noticing. A worker is taken to vanish with its host: nobody closes its connections.
+constexpr std::string_view kWatchdog = "NCCL's watchdog in PyTorch: 10 minutes";
+constexpr std::string_view kRendezvous = "torchrun's rendezvous: 3 keep-alives of 5 s";
+constexpr std::string_view kGlooTimeout = "HOROVOD_GLOO_TIMEOUT_SECONDS: 30 s";
+constexpr std::string_view kStallCheck = "Horovod's stall check: a warning after 60 s";
+constexpr std::string_view kHealthCheck = "TensorFlow's check of its peers: every 30 s";
+constexpr std::string_view kRayHealth = "Ray's health check: 5 failures, 3 s apart";
+constexpr std::string_view kProcess = "the process is gone with all of its devices";
+constexpr std::string_view kHeartbeat = "a heartbeat of gRPC: 20 s";
+
+const Answer kAllRestart = {Reaction::restart, 600,
+                            "its gradient never comes: all hang in the all-reduce, and the job starts again "
+                            "from its checkpoint with a replacement, shards as before",
+                            kWatchdog};
+const Answer kShrinks = {Reaction::shrink, 15,
+                         "all stop and meet again without its host; a new sampler deals its shard among them",
+                         kRendezvous};
+const Answer kProcessGone = {Reaction::restart, 0, "it was the only process: all of it starts again",
+                             kProcess};
+const Answer kNobody = {};
+const Answer kServerGone = {Reaction::restart, 20,
+                            "its part of the parameters is lost: all workers stop, and start again from the "
+                            "checkpoint",
+                            kHeartbeat};
+const Answer kCoordinatorGone = {Reaction::wait, 20,
+                                 "it deals out the steps: workers end theirs and stand until it is back; "
+                                 "the parameters are safe on the servers",
+                                 kHeartbeat};
+
+Strategy made(std::string name, std::string_view what) {
+  Strategy strategy;
+  strategy.name = std::move(name);
+  strategy.what = what;
+  return strategy;
+}
+
+Strategy horovod(std::string name, std::string_view what) {
+  Strategy s = made(std::move(name), what);
+  s.mechanics.bucket_bytes = 128 * kMebi;  // fusion threshold and cycle time since Horovod 0.21
+  s.mechanics.cycle_s = 1e-3;
+  s.worker = {Reaction::restart, 60,
+              "its gradient is never announced: all wait in the negotiation, and the job starts again from "
+              "its checkpoint with a replacement",
+              kStallCheck};
+  s.chief = s.worker;
+  s.settings = {"bucket", "cycle", "algorithm", "compression", "overlap"};
+  return s;
+}
+
+Strategy torch(std::string name, std::string_view what) {
+  Strategy s = made(std::move(name), what);
+  s.worker = s.chief = kAllRestart;
+  s.settings = {"bucket", "overlap"};
+  return s;
+}
+
+Strategy servers(std::string name, std::string_view what, Meeting meeting) {
+  Strategy s = made(std::move(name), what);
+  s.meeting = meeting;
+  s.mechanics.sync = meeting == Meeting::all || meeting == Meeting::first ? Sync::parameter_server
+                                                                          : Sync::async_parameter_server;
+  s.worker = {
+      Reaction::go_on, 20,
+      "the others go on; the coordinator deals its step, and the rest of its shard, to whoever is free",
+      kHeartbeat};
+  s.chief = kCoordinatorGone;
+  s.server = kServerGone;
+  s.elastic = true;
+  s.settings = {"servers", "bucket"};
+  return s;
+}
+
+void add_horovod(std::vector<Strategy>& all) {
+  all.push_back(horovod("horovod", "Horovod: tensors joined in cycles, all-reduced as the library likes"));
+  all.push_back(horovod("horovod-ring", "Horovod over rings"));
+  all.back().mechanics.algorithm = Algorithm::ring;
+  all.push_back(horovod("horovod-tree", "Horovod over trees"));
+  all.back().mechanics.algorithm = Algorithm::tree;
+  all.push_back(horovod("horovod-fp16", "Horovod with gradients sent in fp16"));
+  all.back().mechanics.compression = Compression::fp16;
+  all.push_back(horovod("horovod-elastic", "elastic Horovod: goes on with the hosts that are left"));
+  all.back().worker = {Reaction::shrink, 30,
+                       "all go back to their last commit and meet again without its host; its shard is dealt "
+                       "among them",
+                       kGlooTimeout};
+  all.back().chief = all.back().worker;
+  all.back().elastic = true;
+  all.back().mechanics.commit_steps = 10;  // as its examples commit
+}
+
+void add_torch(std::vector<Strategy>& all) {
+  all.push_back(torch("ddp", "PyTorch DistributedDataParallel: buckets of 25 MiB beside the backward pass"));
+  all.back().mechanics.bucket_bytes = 25 * kMebi;
+  all.back().settings.push_back("algorithm");
+  all.back().settings.push_back("compression");
+  all.push_back(all.back());
+  all.back().name = "ddp-elastic";
+  all.back().what = "DistributedDataParallel under an elastic torchrun";
+  all.back().worker = all.back().chief = kShrinks;
+  all.back().elastic = true;
+  all.push_back(torch("fsdp", "fully sharded: parameters gathered layer by layer (ZeRO-3)"));
+  all.back().mechanics.zero = 3;
+  all.back().mechanics.overlap_gather = true;
+  all.push_back(torch("hsdp", "sharded inside each node, copies over the nodes"));
+  all.back().mechanics.zero = 3;
+  all.back().mechanics.overlap_gather = true;
+  all.back().mechanics.shard_in_node = true;
+  all.push_back(made("data-parallel", "torch.nn.DataParallel: one process, all through device 0"));
+  all.back().mechanics.sync = Sync::single_process;
+  all.back().mechanics.one_node = true;
+  all.back().worker = all.back().chief = kProcessGone;
+}
+
+void add_sharded(std::vector<Strategy>& all) {
+  constexpr std::array<std::string_view, 3> kWhat = {"DeepSpeed ZeRO-1: optimizer states sharded",
+                                                     "DeepSpeed ZeRO-2: gradients too",
+                                                     "DeepSpeed ZeRO-3: parameters too"};
+  for (int stage = 1; stage <= 3; ++stage) {
+    all.push_back(
+        torch(fmt::format("deepspeed-zero{}", stage), kWhat.at(static_cast<std::size_t>(stage) - 1)));
+    all.back().mechanics.zero = stage;
+    all.back().mechanics.bucket_parameters = 5e8;  // reduce_bucket_size
+  }
+  all.push_back(torch("megatron", "Megatron-Core's distributed optimizer, both ways overlapped"));
+  all.back().mechanics.zero = 1;
+  all.back().mechanics.overlap_gather = true;
+  all.back().mechanics.bucket_parameters = 40e6;
+  all.back().mechanics.bucket_per_replica = 1e6;
+}
+
+void add_tensorflow(std::vector<Strategy>& all) {
+  all.push_back(made("mirrored", "MirroredStrategy: one process, one all-reduce behind the backward pass"));
+  all.back().mechanics.overlap_reduce = false;
+  all.back().mechanics.one_node = true;
+  all.back().worker = all.back().chief = kProcessGone;
+  all.back().settings = {"bucket"};
+  all.push_back(made("multi-worker-mirrored", "MultiWorkerMirroredStrategy: the same over machines"));
+  all.back().mechanics.overlap_reduce = false;
+  all.back().worker = {
+      Reaction::restart, 30,
+      "its peers' check finds it missing and ends them all; they start again from the backup "
+      "once it is replaced",
+      kHealthCheck};
+  all.back().chief = all.back().worker;
+  all.back().settings = {"bucket", "algorithm"};
+}
+
+void add_servers(std::vector<Strategy>& all) {
+  all.push_back(servers("ps-sync", "parameter servers that wait for every worker", Meeting::all));
+  all.back().worker = {Reaction::wait, 20,
+                       "the servers wait for its gradient: all stand until it is back, then it takes its "
+                       "shard up again",
+                       kHeartbeat};
+  all.back().elastic = false;
+  all.push_back(servers("ps-backup", "the same, without waiting for the slowest", Meeting::first));
+  all.back().mechanics.backups = 1;
+  all.back().settings.push_back("backups");
+  all.push_back(servers("ps-async", "parameter servers that wait for nobody", Meeting::nobody));
+  all.push_back(servers("ps-bounded", "the same, nobody far ahead of the slowest", Meeting::bounded));
+  all.back().mechanics.staleness = 3;
+  all.back().settings.push_back("staleness");
+  all.push_back(servers("ray-ps", "Ray: workers and one server as actors, steps as tasks that are ready",
+                        Meeting::nobody));
+  all.back().mechanics.servers = 1;
+  all.back().worker.notice_s = all.back().chief.notice_s = all.back().server.notice_s = 15;
+  all.back().worker.notice_from = all.back().chief.notice_from = all.back().server.notice_from = kRayHealth;
+  all.back().worker.why =
+      "ray.wait gives whoever is ready: the others go on, and the actor is started again up to max_restarts "
+      "times";
+  all.back().chief = {Reaction::restart, 15, "the driver owns the actors: all of it starts again",
+                      kRayHealth};
+}
+
+void add_local(std::vector<Strategy>& all) {
+  all.push_back(made("local-sgd", "steps alone, parameters averaged every so often"));
+  all.back().meeting = Meeting::periodic;
+  all.back().mechanics.local_steps = 8;
+  all.back().worker = all.back().chief = kAllRestart;
+  all.back().settings = {"local_steps"};
+  all.push_back(made("diloco", "hundreds of steps alone, an outer optimizer on what they moved"));
+  all.back().meeting = Meeting::periodic;
+  all.back().mechanics.local_steps = 500;
+  all.back().mechanics.outer_bytes = 8;  // where the last average stood, and its momentum, in fp32
+  all.back().worker = {Reaction::go_on, 600,
+                       "the others go on; the next average is of those that come, and its shard waits for it",
+                       kWatchdog};
+  all.back().chief = all.back().worker;
+  all.back().elastic = true;
+  all.back().settings = {"local_steps"};
+}
+
+constexpr std::array<std::string_view, 10> kDefaults = {
+    "ddp",      "horovod",   "multi-worker-mirrored", "fsdp", "hsdp", "megatron", "ps-sync",
+    "ps-async", "local-sgd", "data-parallel"};
+
+const Strategy* find(std::string_view name) {
+  for (const Strategy& strategy : known_strategies())
+    if (strategy.name == name) return &strategy;
+  return nullptr;
+}
+
+[[noreturn]] void refuse(const Strategy& strategy, const std::string& setting, std::string_view expected) {
+  throw UserError(fmt::format("`strategies` {}:{}", strategy.name, setting),
+                  fmt::format("expected {}", expected));
+}
+
+int whole(const Strategy& strategy, const std::string& setting, const std::string& value, int least) {
+  const auto number = parse_whole(value);
+  if (!number || *number < least || *number > 1'000'000)
+    refuse(strategy, setting, fmt::format("a whole number from {} to 1000000", least));
+  return static_cast<int>(*number);
+}
+
+void apply(Strategy& strategy, const std::string& setting) {
+  const auto equals = setting.find('=');
+  const std::string key = setting.substr(0, equals);
+  if (equals == std::string::npos ||
+      std::find(strategy.settings.begin(), strategy.settings.end(), key) == strategy.settings.end())
+    refuse(strategy, setting,
+           strategy.settings.empty()
+               ? std::string("no settings")
+               : fmt::format("KEY=VALUE, KEY one of {}", fmt::join(strategy.settings, ", ")));
+  const std::string value = setting.substr(equals + 1);
+  Mechanics& m = strategy.mechanics;
+  if (key == "bucket") {
+    const auto bytes = parse_bytes(value);
+    if (!bytes) refuse(strategy, setting, "bytes, as 25M (binary); 0: all gradients together");
+    m.bucket_bytes = *bytes;
+    m.bucket_parameters = m.bucket_per_replica = 0;
+  } else if (key == "cycle") {
+    const auto seconds = parse_seconds(value);
+    if (!seconds) refuse(strategy, setting, "seconds, as 0.001, 1ms or 5ms");
+    m.cycle_s = *seconds;
+  } else if (key == "algorithm") {
+    m.algorithm = value == "auto" ? std::nullopt : std::optional(algorithm_from_name(value));
+  } else if (key == "compression") {
+    m.compression = compression_from_name(value);
+  } else if (key == "overlap") {
+    if (value != "on" && value != "off") refuse(strategy, setting, "on or off");
+    m.overlap_reduce = value == "on";
+  } else if (key == "servers") {
+    m.servers = whole(strategy, setting, value, 0);
+  } else if (key == "staleness") {
+    m.staleness = whole(strategy, setting, value, 1);
+  } else if (key == "backups") {
+    m.backups = whole(strategy, setting, value, 0);
+  } else {
+    m.local_steps = whole(strategy, setting, value, 1);
+  }
+  strategy.name += ":" + setting;
+}
+
+}  // namespace
+
+std::string_view name_of(Meeting meeting) {
+  return name_in(kMeetings, meeting);
+}
+
+std::string_view name_of(Reaction reaction) {
+  return name_in(kReactions, reaction);
+}
+
+const std::vector<Strategy>& known_strategies() {
+  static const std::vector<Strategy> all = [] {
+    std::vector<Strategy> made;
+    add_torch(made);
+    add_horovod(made);
+    add_tensorflow(made);
+    add_sharded(made);
+    add_servers(made);
+    add_local(made);
+    return made;
+  }();
+  return all;
+}
+
+std::vector<Strategy> default_strategies() {
+  std::vector<Strategy> chosen;
+  for (const std::string_view name : kDefaults) chosen.push_back(*find(name));
+  return chosen;
+}
+
+std::vector<Strategy> parse_strategies(std::string_view text) {
+  if (text == "all") return known_strategies();
+  std::vector<Strategy> chosen;
+  for (const std::string& one : split(text)) {
+    const std::vector<std::string> parts = split(one, ':');
+    const Strategy* known = find(parts.front());
+    if (known == nullptr) {
+      std::vector<std::string> names;
+      for (const Strategy& strategy : known_strategies()) names.push_back(strategy.name);
+      throw UserError(fmt::format("`strategies` '{}' is unknown", parts.front()),
+                      fmt::format("expected all, or some of {}", fmt::join(names, ", ")));
+    }
+    Strategy strategy = *known;
+    for (std::size_t i = 1; i < parts.size(); ++i) apply(strategy, parts[i]);
+    for (const Strategy& other : chosen)
+      if (other.name == strategy.name)
+        throw UserError(fmt::format("`strategies` has {} twice", strategy.name), "expected each once");
+    chosen.push_back(std::move(strategy));
+  }
+  return chosen;
+}
+
+}  // namespace orrery::comparison

@@ -1,0 +1,147 @@
+// Strategies on the catalog's clusters: what a comparison says is what the simulator says of the plans.
+#include "compare/compare.h"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+
+#include "base/error.h"
+#include "sim/simulator.h"
+#include "tests/support/jobs.h"
+
+namespace orrery::comparison {
+namespace {
+
+Question asked(const std::string& cluster, int devices, std::int64_t each, const std::string& strategies,
+               const std::vector<std::string>& troubles = {}) {
+  auto job = test::make_job("resnet50", cluster, devices, each * devices, 0, "pytorch-ddp");
+  job->training.precision = DType::fp16;
+  job->training.optimizer = Optimizer::momentum;
+  Question question;
+  question.base.job = job;
+  question.strategies = strategies.empty() ? default_strategies() : parse_strategies(strategies);
+  for (const std::string& trouble : troubles)
+    question.troubles.push_back(parse_trouble(trouble, job->cluster));
+  return question;
+}
+
+TEST_CASE("a strategy's step is its plan's, and the parts of every rank's step add up to it") {
+  const Comparison comparison = compare(asked("v100-ib100", 16, 64, "ddp,fsdp,ps-sync,megatron"));
+  CHECK(comparison.sizes == std::vector<int>{1, 2, 4, 8, 16});
+  for (const Row& row : comparison.rows) {
+    const Way& way = row.whole();
+    CAPTURE(row.strategy.name);
+    REQUIRE(way.possible());
+    CHECK(way.step_s == Approx(sim::simulate(*way.plan).step_time_s));
+    CHECK(way.samples_per_s == Approx(1024 / way.step_s));
+    REQUIRE(way.ranks.size() == 16);
+    for (const RankTimes& rank : way.ranks)
+      CHECK(rank.compute_s + rank.exposed_s + rank.waiting_s + rank.other_s ==
+            Approx(way.step_s).epsilon(1e-6));
+    CHECK(way.efficiency > 0.5);
+    CHECK(way.efficiency <= 1);
+    CHECK(row.ways.front().efficiency == Approx(1));
+  }
+  // A ring sends 2 (n - 1) / n of the gradients, in fp32.
+  const Way& ddp = comparison.rows[0].whole();
+  CHECK(ddp.wire_bytes == Approx(2.0 * 15 / 16 * 4 * ddp.plan->job->workload.parameters()).epsilon(1e-3));
+  // Shards of the parameters are gathered twice, and gradients scattered once, less for the last layer.
+  CHECK(comparison.rows[1].whole().memory.total < ddp.memory.total);
+}
+
+TEST_CASE("a cycle costs half of itself, and a slow one more than it joins") {
+  const Comparison comparison = compare(asked("v100-ib100", 16, 64, "horovod:cycle=1ms,horovod:cycle=20ms"));
+  const double gained = comparison.rows[1].whole().step_s - comparison.rows[0].whole().step_s;
+  CHECK(gained > 0.004);
+  CHECK(gained < 0.5 * 0.019 + 0.02);
+  CHECK(comparison.rows[0].whole().plan->job->runtime.step_overhead_s == Approx(0.0005).margin(1e-12));
+}
+
+TEST_CASE("trees and rings are as long as the library takes for them") {
+  const Comparison comparison = compare(asked("v100-ib100", 16, 64, "horovod,horovod-ring,horovod-tree"));
+  const double chosen = comparison.rows[0].whole().step_s;
+  // What the library chooses is one of them, and neither is better.
+  CHECK(std::min(comparison.rows[1].whole().step_s, comparison.rows[2].whole().step_s) ==
+        Approx(chosen).epsilon(1e-3));
+  CHECK(std::max(comparison.rows[1].whole().step_s, comparison.rows[2].whole().step_s) > chosen);
+}
+
+TEST_CASE("local steps average once in so many") {
+  const Comparison comparison =
+      compare(asked("v100-ib100", 16, 64, "local-sgd:local_steps=1,local-sgd:local_steps=10,diloco"));
+  const Way& every = comparison.rows[0].whole();
+  const Way& tenth = comparison.rows[1].whole();
+  CHECK(every.step_s - every.compute_s[0] == Approx(every.average_s));
+  CHECK(tenth.step_s - tenth.compute_s[0] == Approx(every.average_s / 10));
+  CHECK(tenth.wire_bytes == Approx(every.wire_bytes / 10));
+  const auto parameters = static_cast<double>(tenth.plan->job->workload.parameters());
+  CHECK(comparison.rows[2].whole().memory.total - tenth.memory.total == Approx(8 * parameters));
+}
+
+TEST_CASE("what one process does stays on one node") {
+  const Comparison comparison = compare(asked("dgx-v100-32g", 16, 32, "data-parallel,mirrored,ddp"));
+  CHECK_FALSE(comparison.rows[0].whole().possible());
+  CHECK_FALSE(comparison.rows[1].whole().possible());
+  CHECK(comparison.rows[0].ways[3].possible());  // 8 devices
+  CHECK(comparison.rows[0].ways[3].step_s > comparison.rows[2].ways[3].step_s);
+  REQUIRE(comparison.best);
+  CHECK(comparison.rows[*comparison.best].strategy.name == "ddp");
+}
+
+TEST_CASE("with one slow device the run of many steps agrees with the simulated one") {
+  const Comparison comparison =
+      compare(asked("v100-ib100", 8, 64, "ddp,fsdp,ps-sync,ps-async,local-sgd", {"slow-device=3:0.2"}));
+  for (const Row& row : comparison.rows) {
+    CAPTURE(row.strategy.name);
+    REQUIRE(row.ordeal);
+    REQUIRE(row.troubled);
+    CHECK(row.ordeal->samples_per_s() == Approx(row.troubled->samples_per_s).epsilon(0.1));
+  }
+  // Who waits for all is at most as fast as the slow one; who waits for nobody loses its part alone.
+  CHECK(comparison.rows[0].ordeal->samples_per_s() <= 8.2 * 0.2 * comparison.rows[0].ways[0].samples_per_s);
+  const Row& async = comparison.rows[3];
+  CHECK(async.ordeal->samples_per_s() > 0.85 * async.whole().samples_per_s);
+  // Everybody but the slow one waits.
+  const Way& ddp = *comparison.rows[0].troubled;
+  CHECK(ddp.ranks[3].waiting_s < 0.1 * ddp.ranks[0].waiting_s);
+  CHECK(ddp.mean_of(&RankTimes::waiting_s) > 0.5 * ddp.step_s);
+}
+
+TEST_CASE("a slow link and a neighbour on it cost those who communicate") {
+  const Comparison comparison = compare(asked("v100-ib100", 8, 64, "ddp,local-sgd", {"slow-link=2:0.1"}));
+  const double ddp = comparison.rows[0].ordeal->samples_per_s() / comparison.rows[0].whole().samples_per_s;
+  const double local = comparison.rows[1].ordeal->samples_per_s() / comparison.rows[1].whole().samples_per_s;
+  CHECK(ddp < 0.9);
+  CHECK(local > ddp);
+  // A neighbour that takes nine tenths for good is the same as a link with a tenth left.
+  const Comparison neighbour = compare(asked("v100-ib100", 8, 64, "ddp,local-sgd", {"neighbour=2:0.9"}));
+  CHECK(neighbour.rows[0].ordeal->samples_per_s() == Approx(comparison.rows[0].ordeal->samples_per_s()));
+  // By turns it is in between.
+  const Comparison turns = compare(asked("v100-ib100", 8, 64, "ddp", {"neighbour=2:0.9:30:30"}));
+  CHECK(turns.rows[0].ordeal->samples_per_s() > comparison.rows[0].ordeal->samples_per_s());
+  CHECK(turns.rows[0].ordeal->samples_per_s() < comparison.rows[0].whole().samples_per_s);
+}
+
+TEST_CASE("ten strategies on 64 devices with trouble take less than five seconds") {
+  const auto start = std::chrono::steady_clock::now();
+  const Comparison comparison =
+      compare(asked("dgx-v100-32g", 64, 64, "",
+                    {"lognormal=0.2", "slow-device=3:0.5", "dies=worker:9@1000", "neighbour=1:0.5"}));
+  CHECK(comparison.rows.size() == 10);
+  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() <
+        15);  // beside others
+}
+
+TEST_CASE("trouble that makes no sense is refused with the form that does") {
+  const Cluster cluster = with_devices(load_cluster("v100-ib100"), 4);
+  for (const char* text :
+       {"slow-device=4:0.2", "slow-device=0:0", "slow-device=0:1.5", "slow-link=4:0.5", "neighbour=0:0.5:3",
+        "lognormal=9", "lognormal=x", "on-off=0:0.5:0:3", "dies=worker@3", "dies=chief:1@3", "dies=worker:1",
+        "dies=king@3", "leaves=4@1", "joins=0@1", "rain=3", ""}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(parse_trouble(text, cluster), UserError);
+  }
+  CHECK_THROWS_AS(parse_trouble("slow-link=0:0.5", with_devices(load_cluster("dgx-v100-32g"), 8)), UserError);
+}
+
+}  // namespace
+}  // namespace orrery::comparison

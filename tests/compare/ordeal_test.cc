@@ -1,0 +1,121 @@
+// Who stops, who goes on and what is lost, by numbers that are worked out by hand.
+#include "compare/ordeal.h"
+
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+
+namespace orrery::comparison {
+namespace {
+
+// Four workers on two nodes, a step a second, ten samples each.
+Field four() {
+  Field field;
+  field.compute_s = {0.75, 0.75, 0.75, 0.75};
+  field.healthy_s = 0.75;
+  field.samples_each = 10;
+  field.step_s = 1;
+  field.of_node = 2;
+  field.exchange = [](int) { return Field::Exchange{0.25, 0.25, 0}; };
+  return field;
+}
+
+OrdealOptions options() {
+  OrdealOptions options;
+  options.horizon_s = 1000;
+  options.checkpoint_every_s = 100;
+  options.restart_s = 10;
+  options.replace_s = 50;
+  return options;
+}
+
+Trouble death(Role role, int at, double when_s) {
+  Trouble trouble;
+  trouble.kind = TroubleKind::dies;
+  trouble.role = role;
+  trouble.at = at;
+  trouble.when_s = when_s;
+  return trouble;
+}
+
+Strategy one(std::string_view name) {
+  return parse_strategies(name).front();
+}
+
+TEST_CASE("all restart from the checkpoint when a worker of an all-reduce dies") {
+  // At 250 s: 50 s of 40 samples are lost, 600 s pass until the watchdog sees it, 10 until it runs again.
+  const Ordeal ordeal = ordeal_of(one("ddp"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(ordeal.lost_samples == Approx(50 * 40));
+  CHECK(ordeal.stood_s == Approx(610));
+  CHECK(ordeal.samples == Approx((200 + 140) * 40));
+  CHECK(ordeal.workers == 4);
+  REQUIRE(ordeal.story.size() == 1);
+}
+
+TEST_CASE("an elastic job goes on with the other node and grows again") {
+  // torchrun: seen after 15 s, meets again after 10; the node is back 50 s after it died: another 10 s, and
+  // what was done since the checkpoint at 200 s and since then is done again.
+  const Ordeal ordeal = ordeal_of(one("ddp-elastic"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(ordeal.stood_s == Approx(25 + 10));
+  CHECK(ordeal.workers == 4);
+  // 250 to 275 stands; 275 to 300 two workers, checkpoint at 300; back at 300: nothing more is lost.
+  CHECK(ordeal.lost_samples == Approx(50 * 40));
+  CHECK(ordeal.samples == Approx(200 * 40 + 25 * 20 + (1000 - 310) * 40));
+}
+
+TEST_CASE("a commit every ten steps loses less than ten of them") {
+  const Ordeal ordeal = ordeal_of(one("horovod-elastic"), four(), {death(Role::worker, 3, 257)}, options());
+  CHECK(ordeal.lost_samples == Approx(7 * 40));  // the last stretch began with the checkpoint at 200 s
+}
+
+TEST_CASE("asynchronous workers go on without the one that died") {
+  const Ordeal ordeal = ordeal_of(one("ps-async"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(ordeal.lost_samples == 0);
+  CHECK(ordeal.stood_s == 0);
+  CHECK(ordeal.samples == Approx(1000 * 40 - 60 * 10));  // replaced after 50 s, started after 10 more
+}
+
+TEST_CASE("synchronous servers wait for the dead worker, and lose nothing") {
+  const Ordeal ordeal = ordeal_of(one("ps-sync"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(ordeal.lost_samples == 0);
+  CHECK(ordeal.stood_s == Approx(60));
+  CHECK(ordeal.samples == Approx(940 * 40));
+}
+
+TEST_CASE("a backup worker stands in for a dead one, and for no second one") {
+  const Ordeal one_dead = ordeal_of(one("ps-backup"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(one_dead.stood_s == 0);
+  CHECK(one_dead.samples == Approx(1000 * 30));
+  const Ordeal two_dead = ordeal_of(one("ps-backup"), four(),
+                                    {death(Role::worker, 3, 250), death(Role::worker, 2, 250)}, options());
+  CHECK(two_dead.stood_s == Approx(60));
+}
+
+TEST_CASE("a dead server stops all, a dead coordinator stops all without a loss, and others have none") {
+  const Ordeal server = ordeal_of(one("ps-async"), four(), {death(Role::server, 0, 250)}, options());
+  CHECK(server.lost_samples == Approx(50 * 40));
+  CHECK(server.stood_s == Approx(60));
+  const Ordeal chief = ordeal_of(one("ps-async"), four(), {death(Role::chief, 0, 250)}, options());
+  CHECK(chief.lost_samples == 0);
+  CHECK(chief.stood_s == Approx(60));
+  const Ordeal none = ordeal_of(one("ddp"), four(), {death(Role::server, 0, 250)}, options());
+  CHECK(none.samples == Approx(1000 * 40));
+  CHECK(none.story.size() == 1);
+}
+
+TEST_CASE("workers leave and join where the strategy lets them") {
+  Trouble leaves;
+  leaves.kind = TroubleKind::leaves;
+  leaves.devices = 2;
+  leaves.when_s = 500;
+  Trouble joins = leaves;
+  joins.kind = TroubleKind::joins;
+  CHECK(ordeal_of(one("ps-async"), four(), {leaves}, options()).samples == Approx(500 * 40 + 500 * 20));
+  CHECK(ordeal_of(one("ps-async"), four(), {joins}, options()).samples == Approx(500 * 40 + 500 * 60));
+  CHECK(ordeal_of(one("horovod-elastic"), four(), {leaves}, options()).samples ==
+        Approx(500 * 40 + 490 * 20));
+  CHECK(ordeal_of(one("ddp"), four(), {joins}, options()).samples == Approx(1000 * 40));
+}
+
+}  // namespace
+}  // namespace orrery::comparison
