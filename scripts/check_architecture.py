@@ -53,11 +53,13 @@ ROOMS = {
     "orrery": ["request", "measurements/calibration", "measurements/compare", "exec/launch"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],
-    "cli": ["orrery", "report"],
+    # The same page, live.
+    "serve": ["report"],
+    "cli": ["orrery", "report", "serve"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "report", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
+DOORS = {"cli": {"cli", "orrery", "report", "serve", "base", "exec/launch"}, "python": {"python", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
 VALUES = {"program", "cost", "sim", "planner", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")
@@ -65,6 +67,7 @@ MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"simgrid/|xbt/": {"sim"},
     r"boost/graph/": {"workloads", "planner"},
+    r"boost/(asio|beast)": {"serve"},
     r"mpi\.h": {"exec"},
     r"cuda|cublas|cudnn|nccl\.h": {"exec"},
     r"CLI/": {"cli", "exec"},
