@@ -79,10 +79,12 @@ function readAddress() {
   for (const key of ['workload', 'cluster']) asked[key] ??= keyed.find((field) => field.key === key).fallback;
 }
 
+// A link says the same whatever holds by itself one day: what is always asked stands in it.
+const always = ['workload', 'cluster', 'gpus', 'global_batch', 'amount'];
+
 function writeAddress() {
   const said = new URLSearchParams();
-  for (const field of keyed) if (asked[field.key] !== undefined && valueOf(field) !== fallbackOf(field)) said.set(field.key, asked[field.key]);
-  for (const key of ['workload', 'cluster']) said.set(key, asked[key]);
+  for (const field of keyed) if (always.includes(field.key) || (asked[field.key] !== undefined && valueOf(field) !== fallbackOf(field))) said.set(field.key, valueOf(field));
   said.sort();
   window.history.replaceState(null, '', `${window.location.pathname}?${said}${window.location.hash}`);
 }

@@ -29,7 +29,6 @@ function lawChart({ label, caption, x, y, series, height = 340 }) {
 
 const along = (from, to, f, count2 = 49) => Array.from({ length: count2 }, (value, i) => from * (to / from) ** (i / (count2 - 1))).map((at) => [at, f(at)]);
 const whole = (value) => count(Number(value));
-const micro = (value) => `${plain((value * 1e6).toPrecision(3) + ' ')}µs`;
 
 // ---- a ring, step by step: whose contributions each rank's chunks hold ----
 function ringStates(n) {
@@ -121,7 +120,7 @@ const lessonList = [
       { key: 'ranks', name: 'Ranks in the picture', values: ['2', '3', '4', '5', '6', '8'], value: '4', text: whole, local: true },
       { key: 'step', name: 'Step', values: (values) => Array.from({ length: 2 * Number(values.ranks) - 1 }, (value, i) => String(i)), value: '0', text: (value, values) => `${value} of ${2 * (Number(values.ranks) - 1)}`, local: true },
       { key: 'servers', name: 'Servers n', values: ['2', '4', '8', '16', '32', '64'], value: '8', text: whole },
-      { key: 'alpha', name: 'Latency of a step α', values: ['1e-6', '2e-6', '5e-6', '1e-5', '1.5e-5', '2e-5', '5e-5'], value: '1e-5', text: (value) => seconds(Number(value)), local: true },
+      { key: 'alpha', name: 'Latency of a step α', values: ['1e-6', '2e-6', '4e-6', '5e-6', '6e-6', '7e-6', '8e-6', '1e-5', '2e-5', '5e-5'], value: '1e-5', text: (value) => seconds(Number(value)), local: true },
     ],
     show: (told, values) => {
       const n = Number(values.servers), alpha = Number(values.alpha), law = (s) => 2 * (n - 1) * alpha + 2 * (n - 1) / n * s / told.port_bytes_per_s;
@@ -313,10 +312,10 @@ function showLessons(into) {
   for (const one of made) watcher.observe(one.section);
 }
 
-// ---- two tabs ----
-function showTabs() {
+// ---- two tabs; planShown(): when that is seen for the first time ----
+function showTabs(planShown) {
   const tabs = [...document.querySelectorAll('[role="tab"]')];
-  let lessonsShown = false;
+  let lessonsShown = false, plansShown = false;
   const choose = (tab, focus) => {
     for (const one of tabs) {
       const on = one === tab;
@@ -329,6 +328,10 @@ function showTabs() {
     if (tab.id === 'tab-learn' && !lessonsShown) {
       lessonsShown = true;
       showLessons(document.getElementById('learn'));
+    }
+    if (tab.id === 'tab-plan' && !plansShown) {
+      plansShown = true;
+      planShown();
     }
     for (const made of allCharts) if (made.instance && made.box.offsetParent) made.draw();
   };

@@ -186,7 +186,6 @@ async function begin() {
     refresh();
     ask();
   });
-  showTabs();
-  ask();
+  showTabs(ask);
 }
 begin();
