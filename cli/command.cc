@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "cli/version.h"
 
 namespace orrery::cli {
 namespace {

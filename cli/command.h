@@ -27,6 +27,8 @@ struct Command {
 // errors have flags in the place of quoted keys ("`micro_batch`").
 int run(const std::vector<Command>& commands, int argc, char** argv);
 
+std::string version_text();  // what --version says
+
 // docs/options.md: all verbs' options.
 std::string options_page(const std::vector<Command>& commands);
 

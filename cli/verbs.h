@@ -22,5 +22,6 @@ Command goodput_command();
 Command measurements_command();
 Command report_command();
 Command trace_diff_command();
+Command serve_command();
 
 }  // namespace orrery::cli

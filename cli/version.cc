@@ -1,9 +1,9 @@
-#include "cli/version.h"
-
 #include <fmt/format.h>
 #include <google/protobuf/stubs/common.h>
 
 #include <string_view>
+
+#include "cli/command.h"
 
 namespace orrery::cli {
 

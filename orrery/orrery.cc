@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "planner/evaluation/interval.h"
+#include "planner/search/guess.h"
 #include "program/runtime_profile.h"
 #include "proto/plan.pb.h"
 #include "proto/textproto.h"
@@ -43,6 +44,10 @@ planner::SearchResult plan(const std::shared_ptr<const Job>& job, const planner:
 
 planner::SearchResult plan(const Question& question) {
   return plan(question.job, question.pins, question.search);
+}
+
+planner::Evaluation guess(const Question& question) {
+  return planner::guess(question.job, question.pins, question.search);
 }
 
 void write_plan(const Plan& plan, const std::string& file) {

@@ -1,4 +1,6 @@
 // The page: a template, its style and scripts, the charts' library and the report's JSON in one file.
+#include "report/page.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,9 +58,22 @@ constexpr std::array<std::string_view, 9> kScripts = {"format", "charts",  "answ
 
 }  // namespace
 
-std::string report_page(const Json& report) {
+std::string page_scripts() {
   std::string scripts;
   for (const std::string_view name : kScripts) scripts += file_named(name);
+  return scripts;
+}
+
+std::string_view page_style() {
+  return file_named("style");
+}
+
+std::string_view charts_library() {
+  return file_named("echarts");
+}
+
+std::string report_page(const Json& report) {
+  const std::string scripts = page_scripts() + std::string(file_named("start"));
   std::string page;
   std::string_view rest = file_named("template");
   while (true) {
@@ -71,9 +86,9 @@ std::string report_page(const Json& report) {
     if (place == "title")
       page += escaped(report.at("title").get<std::string>());
     else if (place == "style")
-      page += file_named("style");
+      page += page_style();
     else if (place == "charts")
-      page += file_named("echarts");
+      page += charts_library();
     else if (place == "scripts")
       page += scripts;
     else if (place == "report")

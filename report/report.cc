@@ -68,16 +68,8 @@ std::string beside_answer(const planner::Evaluation& answer, const planner::Eval
 }
 
 // What the search says of the job: other plans, and the recipe that people run.
-void add_search(const Plan& plan, const planner::Evaluation& evaluation, int jobs, Json& json) {
-  planner::SearchOptions options;
-  options.jobs = jobs;
-  planner::SearchResult found;
-  try {
-    found = orrery::plan(plan.job, {}, options);
-  } catch (const NoAnswer& none) {
-    json["search"] = {{"refusal", none.what()}};
-    return;
-  }
+void add_search(const planner::Evaluation& evaluation, const planner::SearchResult& found, Json& json) {
+  const Plan& plan = evaluation.plan;
   Json& beside = json["beside"];
   Json choices = Json::array();
   bool other = false;
@@ -197,31 +189,71 @@ std::string title_of(const Json& report) {
 
 }  // namespace
 
-Json report_on(const Plan& plan, bool fold, bool search, int jobs) {
+Simulated simulate_to_report(const Plan& plan, bool fold) {
   SimulateRequest request{plan, {}};
   request.options.fold = fold;
   request.options.links = static_cast<int>(kMostLinks);
-  const Simulated simulated = simulate(request);
-  const planner::Evaluation& evaluation = simulated.evaluation;
-  const sim::Simulation& simulation = *evaluation.simulation;
-  Json json = to_json(*plan.job);
-  json.update(to_json(simulated));
-  json.erase("wall_s");  // the same report of the same files, byte by byte
-  json["words"] = planner::describe(plan);
-  json["bound_by"] = planner::bound_by(evaluation);
+  return simulate(request);
+}
+
+Json report_on(const planner::Evaluation& evaluation) {
+  Json json = to_json(*evaluation.plan.job);
+  json.update(to_json(evaluation));
+  json["words"] = planner::describe(evaluation.plan);
   json["cost"] = cost_json(evaluation);
   if (evaluation.interval)
     json["rests_on_words"] =
         fmt::format("{}; narrowed most by {}", planner::what_it_rests_on(evaluation.interval->rests_on),
                     evaluation.interval->narrowed_by);
+  return json;
+}
+
+Json report_on(const planner::SearchResult& found) {
+  const planner::Evaluation& best = found.plans.front();
+  Json json = report_on(best);
+  json["bound_by"] = planner::bound_by(best);
+  json["beside"] = Json::array({beside_json(best, "this plan")});
+  add_search(best, found, json);
+  json["assumptions"] = assumptions_json(best.plan);
+  return json;
+}
+
+Json report_on(const Simulated& simulated, bool fold, const planner::SearchResult* found) {
+  const planner::Evaluation& evaluation = simulated.evaluation;
+  const Plan& plan = evaluation.plan;
+  const sim::Simulation& simulation = *evaluation.simulation;
+  Json json = report_on(evaluation);
+  json.update(to_json(simulated));
+  json.erase("wall_s");  // the same report of the same files, byte by byte
+  json["bound_by"] = planner::bound_by(evaluation);
   json["beside"] = Json::array({beside_json(evaluation, "this plan")});
-  if (search) add_search(plan, evaluation, jobs, json);
+  if (found != nullptr) add_search(evaluation, *found, json);
   json["timeline"] = timeline_json(plan, simulation, fold);
   json["memory"] = memory_json(plan, simulation);
   json["network"] = network_json(plan.job->cluster, simulation);
   json["assumptions"] = assumptions_json(plan);
   return json;
 }
+
+namespace {
+
+Json of_file(const std::string& file, const ReportRequest& request) {
+  const Plan plan = load_plan(file);
+  const Simulated simulated = simulate_to_report(plan, request.fold);
+  if (!request.search) return report_on(simulated, request.fold, nullptr);
+  planner::SearchOptions options;
+  options.jobs = request.jobs;
+  try {
+    const planner::SearchResult found = orrery::plan(plan.job, {}, options);
+    return report_on(simulated, request.fold, &found);
+  } catch (const NoAnswer& none) {
+    Json json = report_on(simulated, request.fold, nullptr);
+    json["search"] = {{"refusal", none.what()}};
+    return json;
+  }
+}
+
+}  // namespace
 
 Json report(const ReportRequest& request) {
   if (request.files.empty()) throw UserError("a report is of something", "expected plans or answers as JSON");
@@ -237,7 +269,7 @@ Json report(const ReportRequest& request) {
     if (is_json(file))
       add_answer(file, report);
     else
-      report["plans"].push_back(report_on(load_plan(file), request.fold, request.search, request.jobs));
+      report["plans"].push_back(of_file(file, request));
   }
   report["title"] = title_of(report);
   return report;

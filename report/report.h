@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "program/plan.h"
+#include "orrery/orrery.h"
 
 namespace orrery {
 
@@ -31,8 +31,13 @@ constexpr std::size_t kMostReportFiles = 32;
 
 // Simulates and searches. Throws UserError on a file that is neither a plan nor such an answer.
 Json report(const ReportRequest& request);
-// The same of one plan, for whoever has it already.
-Json report_on(const Plan& plan, bool fold, bool search, int jobs);
+// Of one plan, for whoever has it already: simulated, with what a report draws; the fields of a plan above.
+// `found`, which may be null: what a search says of its job.
+Simulated simulate_to_report(const Plan& plan, bool fold);
+Json report_on(const Simulated& simulated, bool fold, const planner::SearchResult* found);
+// What there is of a plan before it is simulated, or once a search is done, without what is drawn.
+Json report_on(const planner::Evaluation& guessed);
+Json report_on(const planner::SearchResult& found);
 
 // A report as one HTML page that asks nothing of any network, and as Markdown.
 std::string report_page(const Json& report);

@@ -105,34 +105,38 @@ std::vector<Piece> joined(const std::vector<Piece>& pieces, double resolution_s)
   return result;
 }
 
-// Neighbours of one kind and micro-batch less than `resolution_s` apart, and whatever of one kind is shorter.
+// Neighbours of one kind and micro-batch less than `resolution_s` apart, and whatever together is shorter than
+// that: under the name of the kind that takes most of it.
 std::vector<Span> joined(const std::vector<Span>& spans, double resolution_s) {
+  if (resolution_s <= 0) return spans;
   std::vector<Span> result;
+  std::map<std::string, double> of_kind;  // seconds of the last
   for (const Span& span : spans) {
-    if (!result.empty()) {
-      Span& last = result.back();
-      const bool near = span.begin_s - last.end_s <= resolution_s;
-      const bool short_ones =
-          last.end_s - last.begin_s < resolution_s && span.end_s - span.begin_s < resolution_s;
-      if (near && last.kind == span.kind && (last.micro_batch == span.micro_batch || short_ones)) {
-        last.end_s = std::max(last.end_s, span.end_s);
-        last.instructions += span.instructions;
-        if (last.micro_batch != span.micro_batch) last.micro_batch = -1;
-        continue;
-      }
+    const bool near = !result.empty() && span.begin_s - result.back().end_s <= resolution_s;
+    const bool alike =
+        near && result.back().kind == span.kind && result.back().micro_batch == span.micro_batch;
+    if (!alike && (!near || span.end_s - result.back().begin_s > resolution_s)) {
+      result.push_back(span);
+      of_kind = {{span.kind, span.end_s - span.begin_s}};
+      continue;
     }
-    result.push_back(span);
+    Span& last = result.back();
+    last.end_s = std::max(last.end_s, span.end_s);
+    last.instructions += span.instructions;
+    if (last.micro_batch != span.micro_batch) last.micro_batch = -1;
+    of_kind[span.kind] += span.end_s - span.begin_s;
+    if (of_kind[span.kind] > of_kind[last.kind]) last.kind = span.kind;
   }
   return result;
 }
 
-// The coarsest of few enough numbers, from everything on.
+// The finest with few enough numbers, or `coarsest_s`.
 template <typename Count>
-double resolution_for(std::size_t most, double length_s, Count count) {
+double resolution_for(std::size_t most, double length_s, double coarsest_s, Count count) {
   if (count(0.0) <= most) return 0;
   double resolution_s = length_s / kTicks;
-  while (count(resolution_s) > most && resolution_s < length_s) resolution_s *= 2;
-  return resolution_s;
+  while (resolution_s < coarsest_s && count(resolution_s) > most) resolution_s *= 2;
+  return std::min(resolution_s, coarsest_s);
 }
 
 // Ranks of a simulation by stage, one of each first, then the others.
@@ -185,22 +189,23 @@ class Writer {
  public:
   Writer(const std::vector<Row>& rows, double begin_s, double length_s)
       : rows_(rows), begin_s_(begin_s), length_s_(length_s) {
-    stretch_s_ = resolution_for(kMostStretches, length_s, [&](double resolution_s) {
+    stretch_s_ = resolution_for(kMostStretches, length_s, length_s, [&](double resolution_s) {
       std::size_t count = 0;
       for (const Row& row : rows_) count += joined(row.stretches, resolution_s).size();
       return count;
     });
-    span_s_ = resolution_for(kMostSpans, length_s, [&](double resolution_s) {
+    span_s_ = resolution_for(kMostSpans, length_s, length_s * kCoarsestSpans, [&](double resolution_s) {
       std::size_t count = 0;
-      for (const Row& row : rows_)
-        for (const auto& [stream, spans] : row.lanes) count += joined(spans, resolution_s).size();
+      for (const Row& row : rows_) count += spans_of(row, resolution_s);
       return count;
     });
   }
 
   Json write(int critical) {
     Json rows = Json::array();
-    for (const Row& row : rows_) {
+    const std::vector<bool> with_lanes = rows_with_lanes(critical);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Row& row = rows_[i];
       Json json = {{"rank", row.program->rank},
                    {"stage", row.program->at.pp},
                    {"dp", row.program->at.dp},
@@ -208,7 +213,7 @@ class Writer {
                    {"like", row.like},
                    {"critical", row.program->rank == critical},
                    {"stretches", stretches(row)},
-                   {"lanes", lanes(row)}};
+                   {"lanes", with_lanes[i] ? lanes(row) : Json::array()}};
       rows.push_back(std::move(json));
     }
     Json part_names = Json::array();
@@ -219,6 +224,31 @@ class Writer {
   }
 
  private:
+  static std::size_t spans_of(const Row& row, double resolution_s) {
+    std::size_t count = 0;
+    for (const auto& [stream, spans] : row.lanes) count += joined(spans, resolution_s).size();
+    return count;
+  }
+
+  // Where all are too many even so, those of the rank with most compute, then of one rank of each stage, then
+  // of the others.
+  std::vector<bool> rows_with_lanes(int critical) const {
+    std::vector<std::pair<int, std::size_t>> by_turn;
+    std::map<int, int> seen;
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      by_turn.push_back({rows_[i].program->rank == critical ? -1 : seen[rows_[i].program->at.pp]++, i});
+    std::stable_sort(by_turn.begin(), by_turn.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<bool> with(rows_.size(), false);
+    std::size_t spans = 0;
+    for (const auto& [turn, i] : by_turn) {
+      spans += spans_of(rows_[i], span_s_);
+      if (spans > kMostSpans && turn >= 0) break;
+      with[i] = true;
+    }
+    return with;
+  }
+
   std::int64_t tick(double at_s) const {
     return std::clamp<std::int64_t>(std::llround((at_s - begin_s_) / length_s_ * kTicks), 0,
                                     static_cast<std::int64_t>(kTicks));

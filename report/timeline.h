@@ -12,6 +12,9 @@ namespace orrery {
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostStretches = 40'000;
 constexpr std::size_t kMostSpans = 40'000;
+// What is joined of a rank's streams is at most this share of the step; rather than join more, fewer ranks'
+// streams are told.
+constexpr double kCoarsestSpans = 1e-3;
 // Times are whole numbers of so many parts of what is shown.
 constexpr double kTicks = 1 << 20;
 
@@ -20,7 +23,7 @@ constexpr double kTicks = 1 << 20;
 //   resolution_s: stretches below it are joined, each kind keeping its time; span_resolution_s likewise;
 //   rows: rank, stage, dp, tp, like (ranks that do the same), critical;
 //     stretches: [ticks since the last one's end, ticks, part]…, flat;
-//     lanes: stream and spans, [ticks since the last one's start, ticks, kind, label, instructions]…, flat.
+//     lanes (none where its streams are not told): stream and spans, [ticks since the last one's start, ticks, kind, label, instructions]…, flat.
 // `like`: by simulated rank, in order (sim/scenario/folding.h).
 Json timeline_json(const Plan& plan, const sim::Simulation& simulation, bool fold);
 

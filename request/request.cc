@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "handover/import.h"
+#include "planner/evaluation/hardware.h"
 #include "planner/space/pin_options.h"
 #include "planner/uncertainty/site.h"
 #include "topologies/network.h"
@@ -118,6 +119,7 @@ Question question_of(const Request& request) {
   const FineTuning tuning = fine_tuning_of(request, job->workload, &ignored);
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   job->cluster = sized_cluster(request.cluster, request.nodes, request.gpus);
+  if (!request.device.empty()) job->cluster = planner::with_device(std::move(job->cluster), request.device);
   const planner::Imported imports = imported(request, job->workload);
   const bool sequences = job->workload.default_seq_len > 0 || has_layer_norms(job->workload);
   const RuntimeUse use = !on_gpus(job->cluster) ? RuntimeUse::cpu

@@ -20,6 +20,7 @@ namespace orrery {
 struct Request {
   std::string workload, cluster;   // each a file or a name of the catalog
   std::optional<int> nodes, gpus;  // of these at most one
+  std::string device;              // of the catalog, in the place of the cluster's own; empty: those
   std::string runtime;
   std::optional<std::int64_t> global_batch;
   std::optional<int> seq_len;

@@ -211,6 +211,14 @@ std::vector<Setting> request_options(Request& request) {
       text_option(input("cluster", "a .textproto, a SimGrid platform .xml or a catalog name"),
                   request.cluster)};
   for (Setting& setting : size_options(request.nodes, request.gpus)) all.push_back(std::move(setting));
+  Option device = {.key = "device",
+                   .unit = "NAME",
+                   .help =
+                       "another device of the catalog, of the same make, in the place of every node's own; "
+                       "the nodes' links stay",
+                   .fallback = "the cluster's"};
+  device.varied = true;
+  all.push_back(text_option(std::move(device), request.device));
   add_training(request, all);
   add_fine_tuning(request, all);
   add_search(request, all);

@@ -54,12 +54,14 @@ ROOMS = {
     "orrery": ["request", "compare", "measurements/calibration", "measurements/compare", "exec/launch"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],
-    "cli": ["orrery", "report"],
+    # The same page, live.
+    "serve": ["report"],
+    "cli": ["orrery", "report", "serve"],
     "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "report", "base", "exec/launch"}, "cli/compare": {"cli/compare", "cli", "orrery", "base"},
+DOORS = {"cli": {"cli", "orrery", "report", "serve", "base", "exec/launch"}, "cli/compare": {"cli/compare", "cli", "orrery", "base"},
          "python": {"python", "orrery", "base", "exec/launch"}}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
 VALUES = {"program", "cost", "sim", "planner", "compare", "handover", "evidence", "measurements"}
@@ -68,6 +70,7 @@ MOST_FILES = 30  # headers and sources of a room
 FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"simgrid/|xbt/": {"sim"},
     r"boost/graph/": {"workloads", "planner"},
+    r"boost/(asio|beast)": {"serve"},
     r"mpi\.h": {"exec"},
     r"cuda|cublas|cudnn|nccl\.h": {"exec"},
     r"CLI/": {"cli", "exec"},

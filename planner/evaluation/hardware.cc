@@ -1,7 +1,12 @@
 #include "planner/evaluation/hardware.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "topologies/device_catalog.h"
 #include "topologies/named_network.h"
 
 namespace orrery::planner {
@@ -48,6 +53,24 @@ Cluster with_device_speed_times(Cluster cluster, double times) {
 
 Cluster with_price(Cluster cluster, double usd_per_device_hour) {
   for (NodeGroup& group : cluster.groups) group.node.price_usd_per_device_hour = usd_per_device_hour;
+  return cluster;
+}
+
+Cluster with_device(Cluster cluster, std::string_view name) {
+  DeviceProfile device = catalog_device(name);
+  if (cluster.groups.size() != 1)
+    throw UserError(fmt::format("`device` {}: {} has nodes of several types", name, cluster.name),
+                    "expected a cluster with one");
+  NodeType& node = cluster.groups.front().node;
+  const DeviceProfile& own = cluster.profiles[static_cast<std::size_t>(node.profile)];
+  if (device.vendor != own.vendor || device.kind != own.kind)
+    throw UserError(
+        fmt::format("`device` {}: the nodes of {} join devices of another make", name, cluster.name),
+        fmt::format("expected one that could stand in the place of {}", own.name));
+  node.price_usd_per_device_hour = device.price_usd_per_hour;
+  cluster.profiles = {std::move(device)};
+  node.profile = 0;
+  cluster.calibration.reset();  // it is of the machine as it was
   return cluster;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "planner/closed_form/memory_model.h"
+#include "planner/uncertainty/outlook.h"
 
 namespace orrery::planner {
 namespace {
@@ -221,6 +222,19 @@ Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objec
   Gathering gathering(job, objective, kept, estimator, fillable);
   for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
+}
+
+Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
+                       Estimator& estimator, const Spread& spread, double fit_probability) {
+  Fitting fitting;
+  fitting.fillable = std::min(1.0, fillable_share(fit_probability, spread));
+  fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable);
+  if (fitting.candidates.promising.empty() && fitting.candidates.tight > 0) {
+    fitting.fillable = 1;
+    fitting.candidates = gather(job, pins, objective, kept, estimator);
+  }
+  if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
+  return fitting;
 }
 
 std::vector<BoundedFamily> families_by_bound(const std::shared_ptr<const Job>& job, const Pins& pins,

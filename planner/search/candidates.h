@@ -10,6 +10,7 @@
 #include "planner/evaluation/evaluation.h"
 #include "planner/search/search.h"
 #include "planner/space/space.h"
+#include "planner/uncertainty/spread.h"
 
 namespace orrery::planner {
 
@@ -42,6 +43,15 @@ constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitiviti
 // `fillable`: the share of a device's capacity that plans may be predicted to fill.
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
                   Estimator& estimator, double fillable = 1);
+
+struct Fitting {
+  Candidates candidates;
+  double fillable = 1;  // that they were gathered with
+};
+// Those that fit with `fit_probability`; where no plan does, those that are predicted to fit. Throws NoAnswer
+// where there are none either.
+Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
+                       Estimator& estimator, const Spread& spread, double fit_probability);
 
 struct BoundedFamily {
   double bound_s = 0;  // of its fastest plan, data parallelism aside

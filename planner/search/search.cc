@@ -90,18 +90,11 @@ class Search {
     return objective_value(options_.objective, evaluation);
   }
 
-  // Where no plan fits with the probability asked for, those that are predicted to fit are answered with.
   void find_candidates() {
-    const auto gather_those = [this] {
-      return gather(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_, fillable_);
-    };
-    fillable_ = std::min(1.0, fillable_share(options_.fit_probability, outlook_.spread()));
-    candidates_ = gather_those();
-    if (candidates_.promising.empty() && candidates_.tight > 0) {
-      fillable_ = 1;
-      candidates_ = gather_those();
-    }
-    if (candidates_.promising.empty()) throw NoAnswer(nothing_fits(job_, pins_, candidates_));
+    Fitting fitting = gather_fitting(job_, pins_, options_.objective, std::max(options_.top, kKept),
+                                     estimator_, outlook_.spread(), options_.fit_probability);
+    candidates_ = std::move(fitting.candidates);
+    fillable_ = fitting.fillable;
   }
 
   const Response& response(const Choices& choices) {

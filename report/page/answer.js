@@ -79,9 +79,9 @@ function besideChart(plan) {
     walk: () => parts.map(() => beside.length),
     tell: (part, one, made) => { showPoint(made, part, one); return text(beside[one], parts[part]); },
     option: () => ({
-      grid: { left: 8, right: 24, top: 44, bottom: 8, containLabel: true }, legend: {},
+      grid: { left: 20, right: 24, top: 44, bottom: 8, containLabel: true }, legend: {},
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(beside[at.dataIndex], parts[at.seriesIndex])) },
-      xAxis: axis({ type: 'value', axisLabel: { formatter: seconds } }),
+      xAxis: axis({ type: 'value', axisLabel: { formatter: timeTick } }),
       yAxis: axis({ type: 'category', inverse: true, data: beside.map((one) => one.label) }),
       series: parts.map((part) => ({
         name: partName(part), type: 'bar', stack: 'step', barMaxWidth: 36, itemStyle: { color: partColour(part) },
@@ -112,8 +112,8 @@ function choicesChart(plan) {
     option: () => ({
       grid: { left: 16, right: 30, top: 20, bottom: 36, containLabel: true },
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(choices[at.dataIndex])), extraCssText: 'max-width:26rem;white-space:normal' },
-      xAxis: axis({ type: 'value', name: 'time of a step', nameLocation: 'middle', nameGap: 28, scale: true, axisLabel: { formatter: seconds } }),
-      yAxis: axis({ type: 'value', scale: true, axisLabel: { formatter: bytes } }),
+      xAxis: axis({ type: 'value', name: 'time of a step', nameLocation: 'middle', nameGap: 28, scale: true, axisLabel: { formatter: timeTick } }),
+      yAxis: bytesAxis(Math.max(...choices.map((one) => one.memory_bytes.total))),
       series: [
         whiskers('90%', data, palette().soft, true),
         { name: 'plan', type: 'scatter', symbolSize: 12, data, itemStyle: { color: palette().series[0] } },

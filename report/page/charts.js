@@ -39,6 +39,20 @@ function axis(more) {
   };
 }
 
+const timeTick = (value) => plain(seconds(value));
+
+// Of time from 0 on: ticks at round numbers alone, not at its end.
+function timeAxis(length_s) {
+  return axis({ type: 'value', min: 0, max: length_s, axisTick: { show: false }, axisLabel: { formatter: timeTick, showMaxLabel: false }, splitLine: { show: false } });
+}
+
+// Of bytes from 0 to at least `most`: ticks at round numbers of KiB, MiB, GiB.
+function bytesAxis(most) {
+  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(1, most)) / 10));
+  const interval = unit * [1, 2, 4, 5, 10, 20, 40, 50, 100, 200, 250, 500].find((step) => most / (unit * step) <= 6);
+  return axis({ type: 'value', min: 0, max: Math.ceil(most / interval) * interval, interval, axisLabel: { formatter: (value) => (value === 0 ? '0' : plain(bytes(value))) } });
+}
+
 function withTheme(option) {
   const p = palette();
   return {
@@ -150,15 +164,29 @@ function setTheme(name) {
 }
 
 // Charts are drawn when they are about to be seen.
-function drawWhenSeen() {
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      watcher.unobserve(entry.target);
-      allCharts.find((made) => made.box === entry.target).draw();
-    }
-  }, { rootMargin: '600px' });
-  for (const made of allCharts) watcher.observe(made.box);
+const chartWatcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    chartWatcher.unobserve(entry.target);
+    const made = allCharts.find((one) => one.box === entry.target);
+    if (made) made.draw();
+  }
+}, { rootMargin: '600px' });
+
+function watchCharts(charts) {
+  for (const made of charts) chartWatcher.observe(made.box);
+}
+
+function dropCharts(charts) {
+  for (const made of charts) {
+    chartWatcher.unobserve(made.box);
+    if (made.instance) made.instance.dispose();
+    allCharts.splice(allCharts.indexOf(made), 1);
+  }
+}
+
+// As wide as the page, and all of them on paper.
+function keepCharts() {
   let waiting = 0;
   window.addEventListener('resize', () => {
     clearTimeout(waiting);

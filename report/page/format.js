@@ -13,8 +13,10 @@ function scaled(value, units, step) {
 const bytes = (value) => scaled(value, ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'], 1024);
 const rate = (value) => `${scaled(value, ['B', 'kB', 'MB', 'GB', 'TB', 'PB'], 1000)}/s`;
 const count = (value) => (Math.abs(value) < 1e6 ? counted.format(value) : scaled(value, ['', 'k', 'M', 'B', 'T'], 1000));
+// On an axis: without zeros behind the point.
+const plain = (text) => text.replace(/(\.\d*?)0+(?=[ %])/, '$1').replace(/\.(?=[ %])/, '');
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
-const usd = (value) => `${new Intl.NumberFormat('en-US', value < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 }).format(value)} USD`;
+const usd = (value) => (value >= 1e6 ? `${scaled(value, ['', 'k', 'M', 'B', 'T'], 1000)} USD` : `${new Intl.NumberFormat('en-US', value < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 }).format(value)} USD`);
 const signed = (share) => `${share >= 0 ? '+' : '−'}${Math.abs(100 * share).toFixed(1)}%`;
 
 function seconds(value) {
@@ -46,7 +48,7 @@ function el(tag, attributes = {}, ...children) {
     else element.setAttribute(name, value === true ? '' : value);
   }
   for (const child of children.flat()) {
-    if (child !== undefined && child !== null) element.append(child);
+    if (child !== undefined && child !== null && child !== false) element.append(child);
   }
   return element;
 }

@@ -30,11 +30,14 @@ function showReport(report) {
   for (const validation of report.validations) card(contents, main, `Predicted and measured: ${validation.file}`, validationSection(validation), 'Measured');
   for (const published of report.published) card(contents, main, `Published measurements: ${published.file}`, publishedSection(published), 'Published');
   document.getElementById('made').textContent = `Made by Orrery ${report.version}. Charts by Apache ECharts (Apache License 2.0).`;
-  drawWhenSeen();
+  watchCharts(allCharts);
+  keepCharts();
 }
 
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
-setTheme(dark.matches ? 'dark' : 'light');
-dark.addEventListener('change', (event) => setTheme(event.matches ? 'dark' : 'light'));
-document.getElementById('theme').addEventListener('click', () => setTheme(themeName === 'dark' ? 'light' : 'dark'));
-showReport(JSON.parse(document.getElementById('report').textContent));
+// Light or dark as the system says, and by the button.
+function followTheme() {
+  const dark = window.matchMedia('(prefers-color-scheme: dark)');
+  setTheme(dark.matches ? 'dark' : 'light');
+  dark.addEventListener('change', (event) => setTheme(event.matches ? 'dark' : 'light'));
+  document.getElementById('theme').addEventListener('click', () => setTheme(themeName === 'dark' ? 'light' : 'dark'));
+}

@@ -25,12 +25,12 @@ function memorySection(plan) {
     tell: (series, point, made) => { showPoint(made, 0, point); return text(point); },
     option: () => ({
       grid: { left: 8, right: 24, top: 44, bottom: 24, containLabel: true }, legend: {},
-      tooltip: { trigger: 'axis', valueFormatter: bytes },
-      xAxis: axis({ type: 'category', boundaryGap: false, data: stage.kept.map((value, point) => seconds(time(point))), axisLabel: { interval: Math.ceil(memory.points / 8) } }),
-      yAxis: axis({ type: 'value', max: (value) => Math.max(value.max, stage.capacity_bytes) * 1.04, axisLabel: { formatter: bytes, showMaxLabel: false } }),
+      tooltip: { trigger: 'axis', formatter: (at) => escaped(text(at[0].dataIndex)), extraCssText: 'max-width:24rem;white-space:normal' },
+      xAxis: timeAxis(memory.step_s),
+      yAxis: bytesAxis(Math.max(stage.total_bytes, stage.capacity_bytes)),
       series: memoryParts.map((part, i) => ({
         name: memoryNames[part], type: 'line', step: 'middle', stack: 'bytes', symbol: 'none', lineStyle: { width: 0 },
-        areaStyle: { opacity: 0.85 }, color: palette().series[(i + (i > 4 ? 1 : 0)) % 8], data: stage.kept.map((value, point) => at(part, point)),
+        areaStyle: { opacity: 0.85 }, color: palette().series[[0, 1, 3, 7, 4, 2, 5][i]], data: stage.kept.map((value, point) => [time(point), at(part, point)]),
         ...(i === 0 ? {
           markLine: {
             symbol: 'none', silent: true, data: [{ yAxis: stage.capacity_bytes }], lineStyle: { color: palette().parts.data_comm, type: 'dashed', width: 2 },

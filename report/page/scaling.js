@@ -6,6 +6,9 @@ function lawRate(fit, n) {
   return fit.rate_of_one * n / (1 + fit.serial * (n - 1) + (fit.pairs || 0) * n * (n - 1));
 }
 
+// One digit that counts, at most `value`.
+const evenDown = (value) => Math.floor(value / 10 ** Math.floor(Math.log10(value))) * 10 ** Math.floor(Math.log10(value));
+
 function scalingChart(scaling) {
   const points = scaling.points.map((point) => [point.devices, point.rate, point.rate_low ?? point.rate, point.rate_high ?? point.rate]);
   const unit = scaling.unit;
@@ -24,8 +27,8 @@ function scalingChart(scaling) {
       option: () => ({
         grid: { left: 16, right: 24, top: 50, bottom: 40, containLabel: true }, legend: {},
         tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesName === 'planned' ? text(at.data) : at.seriesName) },
-        xAxis: axis({ type: 'log', name: 'devices', nameLocation: 'middle', nameGap: 28, min: least, max: most, axisLabel: { formatter: count } }),
-        yAxis: axis({ type: 'log', min: 'dataMin', axisLabel: { formatter: (value) => `${count(value)}/s` } }),
+        xAxis: axis({ type: 'log', logBase: 2, name: 'devices', nameLocation: 'middle', nameGap: 28, min: 2 ** Math.floor(Math.log2(least)), max: 2 ** Math.ceil(Math.log2(most)), axisLabel: { formatter: count } }),
+        yAxis: axis({ type: 'log', min: evenDown(Math.min(...points.map((point) => point[2]))), axisLabel: { formatter: (value) => `${count(value)}/s`, showMinLabel: false } }),
         series: [
           whiskers('90%', points, palette().soft, false),
           { name: 'planned', type: 'scatter', symbolSize: 11, data: points, itemStyle: { color: palette().series[0] }, z: 5 },
@@ -64,7 +67,7 @@ function costChart(whatif, points) {
     option: () => ({
       grid: { left: 16, right: 30, top: 46, bottom: 40, containLabel: true }, legend: { data: groups.map((group) => group[0]) },
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(groups[at.seriesIndex - 2][1][at.dataIndex])), extraCssText: 'max-width:26rem;white-space:normal' },
-      xAxis: axis({ type: 'value', scale: true, name: 'time', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: seconds } }),
+      xAxis: axis({ type: 'value', scale: true, name: 'time', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: timeTick } }),
       yAxis: axis({ type: 'value', scale: true, axisLabel: { formatter: usd } }),
       series: [
         whiskers('time', all.map((one) => [one.time, one.usd, one.low, one.high]), palette().soft, true),

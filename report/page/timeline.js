@@ -41,7 +41,7 @@ function overTime(timeline, rows, series, height, text) {
   return {
     grid: { left: narrow ? 62 : 110, right: 16, top: 44, bottom: 76 }, legend: {},
     tooltip: { trigger: 'item', formatter: (at) => escaped(text(at.seriesIndex, at.dataIndex)), extraCssText: 'max-width:24rem;white-space:normal' },
-    xAxis: axis({ type: 'value', min: 0, max: timeline.length_s, axisLabel: { formatter: seconds }, splitLine: { show: false } }),
+    xAxis: timeAxis(timeline.length_s),
     yAxis: axis({ type: 'category', inverse: true, data: rows, axisLabel: { width: narrow ? 56 : 100, overflow: 'truncate' } }),
     dataZoom: [
       { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false },
@@ -113,10 +113,11 @@ function streamsChart(timeline) {
   const id = newId('rank');
   const select = el('select', { id, onchange: (event) => { choose(Number(event.target.value)); self.at = [0, -1]; self.draw(); } },
     shown.map((at) => el('option', { value: at, selected: at === first }, rankName(timeline.rows[at]))));
-  const coarse = timeline.span_resolution_s > 0 ? ` Neighbours less than ${seconds(timeline.span_resolution_s)} apart are joined.` : '';
+  const coarse = timeline.span_resolution_s > 0 ? ` What is shorter than ${seconds(timeline.span_resolution_s)} is joined with its neighbours, under the name of what takes most.` : '';
+  const fewer = shown.length < timeline.rows.length ? ` Those of ${shown.length} of the ${timeline.rows.length} ranks are told.` : '';
   self = chart({
     label: 'What the streams of one rank run, over time',
-    caption: `One rank's streams: what runs beside computation is hidden, what computation waits for is exposed.${coarse}`,
+    caption: `One rank's streams: what runs beside computation is hidden, what computation waits for is exposed.${coarse}${fewer}`,
     height: () => 140 + 36 * lanes.length, zoom: true,
     controls: el('div', { class: 'controls' }, el('label', { for: id }, 'Streams of'), select, zoomControls(() => self)),
     walk: () => places.map((lane) => lane.length),

@@ -21,7 +21,7 @@ function validationSection(validation) {
       option: () => ({
         grid: { left: 8, right: 24, top: 44, bottom: 8, containLabel: true }, legend: {},
         tooltip: { trigger: 'item', formatter: (at) => escaped(text(at.seriesIndex, at.dataIndex)) },
-        xAxis: axis({ type: 'value', axisLabel: { formatter: seconds } }),
+        xAxis: axis({ type: 'value', axisLabel: { formatter: timeTick } }),
         yAxis: axis({ type: 'category', inverse: true, data: kinds.map((kind) => partName(kind.kind)), axisLabel: { width: window.innerWidth < 700 ? 90 : 220, overflow: 'break' } }),
         series: [['predicted', 'predicted_s', 0], ['measured', 'measured_s', 1]].map(([name, field, colour]) => ({
           name, type: 'bar', barMaxWidth: 14, itemStyle: { color: palette().series[colour] }, data: kinds.map((kind) => kind[field]),
@@ -57,8 +57,8 @@ function publishedSection(published) {
       option: () => ({
         grid: { left: 16, right: 24, top: 50, bottom: 40, containLabel: true }, legend: { data: files },
         tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesIndex >= 3 ? text(by[at.seriesIndex - 3][at.dataIndex]) : ''), extraCssText: 'max-width:26rem;white-space:normal' },
-        xAxis: axis({ type: 'log', min: least, max: most, name: 'measured', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: seconds } }),
-        yAxis: axis({ type: 'log', min: least, max: most, name: 'predicted', axisLabel: { formatter: seconds } }),
+        xAxis: axis({ type: 'log', min: least, max: most, name: 'measured', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: timeTick, showMinLabel: false, showMaxLabel: false } }),
+        yAxis: axis({ type: 'log', min: least, max: most, name: 'predicted', axisLabel: { formatter: timeTick, showMinLabel: false, showMaxLabel: false } }),
         series: [line(1), line(1.1), line(1 / 1.1), ...files.map((name, i) => ({
           name, type: 'scatter', symbolSize: 8, symbol: symbols[i % symbols.length], itemStyle: { color: palette().series[i % 8], opacity: 0.8 }, data: by[i].map((row) => [row.measured_s, row.predicted_s]),
         }))],
