@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "evidence/fields.h"
 #include "evidence/machines.h"
 #include "topologies/device_catalog.h"
@@ -66,6 +67,9 @@ const std::vector<Kind>& kinds() {
       {"a trace of PyTorch's profiler (Kineto)",
        "collectives, matrix products, step times, kernels by class, what overlaps", is_kineto, read_kineto,
        true},
+      {"an export of Nsight Systems (SQLite)", "step times, kernels by class, launches, what overlaps",
+       is_nsys, read_nsys, true},
+      {"a Chakra execution trace", "kernels by class, what overlaps", is_chakra, read_chakra, true},
       {"a trace that Orrery wrote", "compared with a plan or another trace; nothing is learned from it",
        is_own_trace, read_own_trace, true},
       {"output of nccl-tests or rccl-tests", "bandwidth and latency of the links", is_nccl_tests,
@@ -74,6 +78,12 @@ const std::vector<Kind>& kinds() {
        is_megatron_log, read_megatron_log},
       {"a log of Hugging Face's Trainer, with or without DeepSpeed",
        "its mean step, with the configuration that it prints", is_trainer_log, read_trainer_log},
+      {"a log of torchtitan", "its median step, with the configuration that it prints", is_torchtitan_log,
+       read_torchtitan_log},
+      {"a log of NeMo or MLPerf", "its median step, with the configuration that it prints or a table says",
+       is_nemo_log, read_nemo_log, false, true},
+      {"a log of DeepSpeed", "its median step, with the configuration that a table says", is_deepspeed_log,
+       read_deepspeed_log, false, true},
       {"a table of measured steps", "what runtime, device and network take beside the model", is_step_table,
        read_step_table},
   };
@@ -117,10 +127,20 @@ Measurements read(const std::vector<std::string>& files, const Context& context)
   // Tables may name traces.
   std::stable_partition(sources.begin(), sources.end(), [](const Source& source) {
     const Kind* kind = kind_of(source);
-    return kind != nullptr && kind->trace;
+    return kind != nullptr && (kind->trace || kind->early);
   });
   for (const Source& source : sources) read(source, context, &all);
   conclude_traces(context, &all);
+  for (const TimedLog& log : all.logs) {
+    const bool named = std::any_of(all.steps.begin(), all.steps.end(),
+                                   [&](const MeasuredStep& step) { return step.trace == log.file; });
+    if (!named)
+      all.ignore(
+          log.file, 0,
+          fmt::format("{} steps of {:.4g} s whose model and layout the log does not say: give a table of "
+                      "steps too, with a row whose column 'trace' names it",
+                      log.steps_s.size(), median(log.steps_s)));
+  }
   check_repeats(all);
   return all;
 }

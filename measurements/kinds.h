@@ -20,6 +20,7 @@ struct Kind {
   // Adds what the file holds. Throws UserError where it is damaged or contradicts the cluster.
   void (*read)(const Source& source, const Context& context, Measurements* measurements);
   bool trace = false;  // what it holds are traces
+  bool early = false;  // read before tables, whose rows may name it
 };
 const std::vector<Kind>& kinds();
 
@@ -40,6 +41,17 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
 bool is_trainer_log(std::string_view head);
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements);
 
+bool is_torchtitan_log(std::string_view head);
+void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements);
+
+// Of NeMo, with or without MLPerf's own lines; steps without a layout go to Measurements::logs.
+bool is_nemo_log(std::string_view head);
+void read_nemo_log(const Source& source, const Context& context, Measurements* measurements);
+
+// Of DeepSpeed alone, which does not say what it trains: into Measurements::logs.
+bool is_deepspeed_log(std::string_view head);
+void read_deepspeed_log(const Source& source, const Context& context, Measurements* measurements);
+
 // A rank's trace, into Measurements::traces.
 bool is_kineto(std::string_view head);
 void read_kineto(const Source& source, const Context& context, Measurements* measurements);
@@ -48,6 +60,14 @@ void read_kineto(const Source& source, const Context& context, Measurements* mea
 // comparisons alone, nothing is learned from it.
 bool is_own_trace(std::string_view head);
 void read_own_trace(const Source& source, const Context& context, Measurements* measurements);
+
+// A rank's execution trace; refused where it has no times.
+bool is_chakra(std::string_view head);
+void read_chakra(const Source& source, const Context& context, Measurements* measurements);
+
+// What devices of a node did, each a trace; ranks by devices' numbers where there are several.
+bool is_nsys(std::string_view head);
+void read_nsys(const Source& source, const Context& context, Measurements* measurements);
 
 // Collectives and products of all traces that were read, once all were. Those of the same number of ranks are
 // of one job: a collective took as long as it took on the rank that came last.

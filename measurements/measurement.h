@@ -28,7 +28,7 @@ struct MeasuredStep {
   std::string model;  // the effect of its model (planner/uncertainty/site.h)
   evidence::ExplicitRow row;
   double spread = 0;       // standard deviation of the logarithms of the steps behind it; 0: not known
-  std::string trace = {};  // RankTrace::file of the trace that its time is from
+  std::string trace = {};  // RankTrace::file, or TimedLog's, that its time is from
 };
 
 // A matrix product of a training job, as often as it ran.
@@ -37,6 +37,12 @@ struct MeasuredProduct {
   double m = 0, n = 0, k = 0, count = 1;  // `count` products in one launch
   DType precision = DType::fp32;
   double seconds = 0;  // median
+};
+
+// Of a log that does not say what was trained how: for rows of tables that name it.
+struct TimedLog {
+  std::string file;
+  std::vector<double> steps_s;
 };
 
 // What a file holds that says nothing here, and why.
@@ -64,7 +70,8 @@ struct Measurements {
   std::vector<MeasuredCollective> collectives;
   std::vector<MeasuredProduct> products;
   std::vector<RankTrace> traces;  // what collectives and products are taken from
-  std::string runtime;            // Context's
+  std::vector<TimedLog> logs;
+  std::string runtime;  // Context's
   std::vector<Ignored> ignored;
 
   // Of the same file and reason only the first is named.

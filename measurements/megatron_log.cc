@@ -9,31 +9,15 @@
 #include <optional>
 #include <utility>
 
-#include "base/error.h"
-#include "base/parse.h"
 #include "base/statistics.h"
 #include "measurements/kinds.h"
+#include "measurements/log_lines.h"
 
 namespace orrery::measurements {
 namespace {
 
 constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
-constexpr std::size_t kMostLineBytes = 8192;  // a longer one is somebody else's
 constexpr std::size_t kMostArguments = 5000;
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
-// The number behind `label` on a line; nothing where there is none.
-std::optional<double> number_behind(std::string_view line, std::string_view label) {
-  const std::size_t at = line.find(label);
-  if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view rest = trimmed(line.substr(at + label.size()));
-  return parse_number(rest.substr(0, rest.find_first_of(" ,|)")));
-}
 
 struct Iterations {
   int line = 0;
@@ -47,7 +31,7 @@ class Log {
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
-      if (line.size() < kMostLineBytes) take(line, number);
+      if (line.size() < kMostLogLineBytes) take(line, number);
     }
   }
 
@@ -160,15 +144,6 @@ std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, doub
           {"step_time_s", fmt::format("{:.9g}", seconds)}};
 }
 
-// Of the median, by what the steps behind it differ.
-double spread_of(const std::vector<double>& seconds) {
-  if (seconds.size() < 2) return 0;
-  std::vector<double> squares;
-  const double middle = median(seconds);
-  for (const double one : seconds) squares.push_back(std::pow(std::log(one / middle), 2));
-  return std::sqrt(mean(squares) / static_cast<double>(seconds.size()));
-}
-
 }  // namespace
 
 bool is_megatron_log(std::string_view head) {
@@ -191,8 +166,8 @@ void read_megatron_log(const Source& source, const Context& context, Measurement
     return measurements->ignore(file, line, "a log of a model with experts");
   if (log.argument("pipeline_model_parallel_size").empty())
     return measurements->ignore(file, line, "a log that does not print pipeline_model_parallel_size");
-  add_log(file, line, columns_of(log, median(seconds), log.iterations().back().batch), spread_of(seconds),
-          context, measurements);
+  add_log(file, line, columns_of(log, median(seconds), log.iterations().back().batch),
+          spread_of_median(seconds), context, measurements);
 }
 
 }  // namespace orrery::measurements

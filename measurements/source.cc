@@ -115,6 +115,9 @@ Source::Source(const std::filesystem::path& path) : name_(path.string()), path_(
   if (!std::filesystem::exists(path, code)) throw UserError(name_, 0, "there is no such file", "");
   if (!std::filesystem::is_regular_file(path, code)) throw UserError(name_, 0, "is no regular file", "");
   packed_bytes_ = std::filesystem::file_size(path, code);
+  std::string begin(2, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), 2);
+  packed_ = is_gzip(begin);
   read([this](std::string_view piece) {
     head_ += piece.substr(0, kHeadBytes - head_.size());
     return head_.size() < kHeadBytes;

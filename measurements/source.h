@@ -37,6 +37,8 @@ class Source {
   const std::string& name() const { return name_; }
   // Its beginning: up to kHeadBytes.
   const std::string& head() const { return head_; }
+  // Empty where it is packed, or bytes in memory.
+  std::filesystem::path plain_file() const { return packed_ ? std::filesystem::path() : path_; }
   // All of it. Throws UserError beyond base/file.h's kMaxTextBytes.
   std::string text() const;
   // From its beginning; must not outlive the source.
@@ -48,6 +50,7 @@ class Source {
   std::string name_, bytes_, head_;
   std::filesystem::path path_;
   std::uint64_t packed_bytes_ = 0;
+  bool packed_ = false;
 };
 
 }  // namespace orrery::measurements

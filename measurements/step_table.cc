@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/statistics.h"
@@ -15,6 +16,7 @@
 #include "evidence/steps.h"
 #include "evidence/validate.h"
 #include "measurements/kinds.h"
+#include "measurements/log_lines.h"
 #include "planner/uncertainty/site.h"
 
 namespace orrery::measurements {
@@ -79,7 +81,8 @@ void check_plausible(const evidence::ExplicitRow& row, const std::string& file) 
 }
 
 bool has_columns(const CsvTable& table) {
-  return table.column("n_gpus") >= 0 && std::any_of(kTimes.begin(), kTimes.end(), [&](std::string_view name) {
+  if (table.column("n_gpus") < 0) return false;
+  return table.column("trace") >= 0 || std::any_of(kTimes.begin(), kTimes.end(), [&](std::string_view name) {
            return table.column(name) >= 0;
          });
 }
@@ -100,14 +103,36 @@ CsvTable with_device(CsvTable table, const Cluster& cluster) {
   return table;
 }
 
-// Of the rows that name a trace of their job in place of a time: the median over all its ranks' steps, which
-// is written into the table; by line which trace that is, and how far the steps' logarithms spread.
-struct Traced {
+// A trace or a log that a row names in place of a time, and how far the logarithms of its steps spread.
+struct Named {
   std::string file;
+  std::vector<double> steps_s;
   double spread = 0;
 };
-std::map<int, Traced> fill_from_traces(const std::vector<RankTrace>& traces, CsvTable* table) {
-  std::map<int, Traced> filled;
+
+// Of a trace the steps of all its job's ranks count.
+std::optional<Named> find_named(const Measurements& measured, const std::filesystem::path& name) {
+  const auto is_named = [&](const std::string& file) {
+    return std::filesystem::path(file).filename() == name.filename();
+  };
+  for (const TimedLog& log : measured.logs)
+    if (is_named(log.file)) return Named{log.file, log.steps_s, spread_of_median(log.steps_s)};
+  for (const RankTrace& trace : measured.traces) {
+    if (trace.of_instructions || !is_named(trace.file)) continue;
+    Named named{trace.file, {}, 0};
+    for (const RankTrace& rank : measured.traces)
+      if (&rank == &trace || (trace.world > 1 && rank.world == trace.world))
+        named.steps_s.insert(named.steps_s.end(), rank.steps_s.begin(), rank.steps_s.end());
+    // Steps of one trace are too few, and too near each other, to say more.
+    named.spread = spread_of_median(named.steps_s) * std::sqrt(static_cast<double>(named.steps_s.size()));
+    return named;
+  }
+  return std::nullopt;
+}
+
+// Writes the median of what rows name in place of a time into the table; by line what that was.
+std::map<int, Named> fill_from_named(const Measurements& measured, CsvTable* table) {
+  std::map<int, Named> filled;
   if (table->column("trace") < 0) return filled;
   if (table->column("step_time_s") < 0) {
     table->columns.emplace_back("step_time_s");
@@ -115,23 +140,14 @@ std::map<int, Traced> fill_from_traces(const std::vector<RankTrace>& traces, Csv
   }
   const auto column = static_cast<std::size_t>(table->column("step_time_s"));
   for (CsvRow& row : table->rows) {
-    const std::filesystem::path named = table->field(row, "trace");
+    const std::filesystem::path name = table->field(row, "trace");
     const bool timed = std::any_of(kTimes.begin(), kTimes.end(),
                                    [&](std::string_view one) { return !table->field(row, one).empty(); });
-    const auto found = std::find_if(traces.begin(), traces.end(), [&](const RankTrace& trace) {
-      return !trace.of_instructions && std::filesystem::path(trace.file).filename() == named.filename();
-    });
-    if (named.empty() || timed || found == traces.end()) continue;
-    std::vector<double> seconds;
-    for (const RankTrace& trace : traces)
-      if (&trace == &*found || (found->world > 1 && trace.world == found->world))
-        seconds.insert(seconds.end(), trace.steps_s.begin(), trace.steps_s.end());
-    if (seconds.empty()) continue;
-    const double middle = median(seconds);
-    row.fields[column] = fmt::format("{:.9g}", middle);
-    double squares = 0;
-    for (const double one : seconds) squares += std::pow(std::log(one / middle), 2);
-    filled[row.line] = {found->file, std::sqrt(squares / static_cast<double>(seconds.size()))};
+    if (name.empty() || timed) continue;
+    std::optional<Named> named = find_named(measured, name);
+    if (!named || named->steps_s.empty()) continue;
+    row.fields[column] = fmt::format("{:.9g}", median(named->steps_s));
+    filled.emplace(row.line, std::move(*named));
   }
   return filled;
 }
@@ -179,13 +195,13 @@ void add_steps(const CsvTable& as_written, const Context& context, Measurements*
   for (const CsvRow& fields : as_written.rows)
     check_device(as_written.field(fields, "gpu"), context, as_written.file, fields.line);
   CsvTable table = with_device(as_written, context.cluster);
-  const std::map<int, Traced> traced = fill_from_traces(measurements->traces, &table);
+  const std::map<int, Named> named = fill_from_named(*measurements, &table);
   evidence::Instead instead = evidence::instead_of(context.runtime, "");
   instead.cluster = context.cluster;
   for (const CsvRow& fields : table.rows) {
     try {
       MeasuredStep step{table.file, fields.line, {}, evidence::read_step(table, fields, instead)};
-      if (const auto from = traced.find(fields.line); from != traced.end()) {
+      if (const auto from = named.find(fields.line); from != named.end()) {
         step.spread = from->second.spread;
         step.trace = from->second.file;
       }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <tuple>
 
+#include "base/parse.h"
 #include "base/statistics.h"
 
 namespace orrery::measurements {
@@ -38,13 +38,6 @@ std::vector<Interval> merged(std::vector<Interval> all) {
   return apart;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
 double length_of(const std::vector<Interval>& apart) {
   double sum = 0;
   for (const Interval& one : apart) sum += one.end - one.begin;
@@ -72,7 +65,7 @@ std::string_view name_of(KernelClass kernel) {
 }
 
 KernelClass class_of(std::string_view kernel_name) {
-  const std::string name = lower(kernel_name);
+  const std::string name = lower_case(kernel_name);
   const auto any = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });
@@ -91,7 +84,7 @@ KernelClass class_of(std::string_view kernel_name) {
 }
 
 std::optional<CollectiveKind> collective_named(std::string_view name) {
-  const std::string collective = lower(name);
+  const std::string collective = lower_case(name);
   const auto holds = [&](std::string_view word) { return collective.find(word) != std::string::npos; };
   if (holds("reduce_scatter") || holds("reducescatter")) return CollectiveKind::reduce_scatter;
   if (holds("allreduce") || holds("all_reduce")) return CollectiveKind::all_reduce;
@@ -106,7 +99,7 @@ std::string activity_of(std::string_view name, int members) {
   const auto kind = collective_named(name);
   if (kind && members > 1) return fmt::format("{} over {}", orrery::name_of(*kind), members);
   if (kind) return std::string(orrery::name_of(*kind));
-  const std::string word = lower(name);
+  const std::string word = lower_case(name);
   const bool sent = word.find("send") != std::string::npos || word.find("recv") != std::string::npos;
   return std::string(sent ? kSendReceive : name_of(KernelClass::collective));
 }

@@ -80,6 +80,7 @@ FOREIGN = {  # pattern: the tops or rooms in which it may be included
     r"expat": {"topologies/readers"},
     r"nlopt|Eigen/": {"evidence", "measurements/calibration"},
     r"zlib\.h": {"measurements"},
+    r"sqlite3\.h": {"measurements"},
     r"cblas|openblas|dnnl|oneapi/": {"exec"},
 }
 # Below the command line errors name values, "`tp` 3": cli/ (and exec/main.cc) make flags of them (base/option.h). What is handed over

@@ -128,6 +128,24 @@ class Traces(OrreryCase):
         self.assertEqual(mixed["ranks"], [0])
         self.assertLessEqual({row["kind"] for row in mixed["rows"]}, {"computation", "communication", "optimizer", "copies"})
 
+    def test_other_profilers_files_stand_beside_each_other(self):
+        self.done(*PLAN, "--out", "plan.textproto")
+        self.done("export", "plan.textproto", "--to", "chakra", "--out", "et")
+        names = sorted(path for path in (self.folder / "et").iterdir() if path.suffix == ".et")
+        self.assertEqual(len(names), 8)
+        self.done("simulate", "plan.textproto", "--trace", "own.json")
+        found = self.json("trace-diff", names[0], "own.json")
+        rows = {row["kind"]: row for row in found["rows"]}
+        # Ours has the computation's times, and no collective's.
+        self.assertAlmostEqual(rows["computation"]["a_s"], rows["computation"]["b_s"], delta=0.02 * rows["computation"]["b_s"])
+        self.assertEqual(rows["communication"]["a_s"], 0)
+        nsys = f"{os.environ['ORRERY_SOURCE_DIR']}/tests/data/measurements/nsys.sqlite"
+        same = self.json("trace-diff", nsys, nsys, "--tolerance", 0)
+        self.assertEqual((same["ranks"], len(same["steps"])), ([0, 1], 3))
+        found = self.json("validate", "plan.textproto", "--against", nsys)
+        self.assertEqual(found["traced_ranks"], 2)
+        self.assertIn("all_reduce", {row["kind"] for row in found["by_kind"]})
+
     def test_profiles_are_aligned_by_step_stream_and_kind(self):
         for folder in ("a", "b"):
             (self.folder / folder).mkdir()

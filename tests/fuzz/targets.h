@@ -83,7 +83,8 @@ inline bool measurement(std::string_view bytes) {
       for (const auto& activity : step.activities)
         ORRERY_CHECK(activity.seconds >= 0 && std::isfinite(activity.seconds), "an impossible activity");
     }
-  return !all.collectives.empty() || !all.steps.empty() || !all.products.empty() || !all.traces.empty();
+  return !all.collectives.empty() || !all.steps.empty() || !all.products.empty() || !all.traces.empty() ||
+         !all.logs.empty();
 }
 
 }  // namespace orrery::fuzz

@@ -1,0 +1,164 @@
+// Logs of torchtitan: what it prints while it builds ("Building device mesh with parallelism: pp=1, …",
+// "Trainer is initialized with local batch size …", torchtitan/distributed/parallel_dims.py, train.py), and a
+// line every few steps ("step: 10  loss: …  tps: 5,756  …", torchtitan/components/metrics.py).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/parse.h"
+#include "base/statistics.h"
+#include "measurements/kinds.h"
+#include "measurements/log_lines.h"
+
+namespace orrery::measurements {
+namespace {
+
+constexpr std::string_view kMesh = "device mesh with parallelism:";
+constexpr std::string_view kTrainer = "Trainer is initialized with local batch size";
+constexpr std::string_view kStep = "step: ", kRate = "tps: ";
+constexpr std::size_t kMostSteps = 1 << 20;
+
+// "5,756".
+double grouped_number(std::string_view text) {
+  std::string digits(text.substr(0, text.find(' ')));
+  std::erase(digits, ',');
+  return parse_number(digits).value_or(0);
+}
+
+// torchtitan's names of models and flavors, "llama3" and "8B", in the words of everybody else: its "llama3"
+// is what Llama 3.1 is.
+std::string model_of(const std::string& name, const std::string& flavor) {
+  if (name == "llama3") return "Llama-3.1-" + flavor;
+  if (name == "llama2") return "Llama-2-" + flavor;
+  return name + "-" + flavor;
+}
+
+struct Step {
+  int line = 0;
+  double tokens_per_s = 0;  // per device
+};
+
+class Log {
+ public:
+  explicit Log(const std::string& text) {
+    int number = 0;
+    for (const std::string_view line : lines_of(text)) {
+      ++number;
+      if (line.size() < kMostLogLineBytes) take(without_colours(line), number);
+    }
+  }
+
+  const std::vector<Step>& steps() const { return steps_; }
+  std::string said(const std::string& name) const {
+    const auto found = said_.find(name);
+    return found == said_.end() ? std::string() : found->second;
+  }
+  int degree(const std::string& name) const {
+    return static_cast<int>(std::clamp<std::int64_t>(parse_whole(said(name)).value_or(1), 1, 1 << 20));
+  }
+  std::int64_t devices() const {
+    std::int64_t all = 1;
+    for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp"})
+      all = std::min<std::int64_t>(all * degree(name), 1 << 20);
+    return all;
+  }
+
+ private:
+  void say(const std::string& name, std::string_view value) {
+    if (!value.empty()) said_.try_emplace(name, value.substr(0, 64));
+  }
+
+  void take(const std::string& line, int number) {
+    const auto holds = [&](std::string_view word) { return line.find(word) != std::string::npos; };
+    if (holds(kStep) && holds(kRate) && !holds("validate step")) {
+      const double rate =
+          grouped_number(trimmed(std::string_view(line).substr(line.find(kRate) + kRate.size())));
+      if (rate > 0 && steps_.size() < kMostSteps) steps_.push_back({number, rate});
+      return;
+    }
+    if (holds(kMesh))
+      for (const char* name : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"})
+        say(name, word_behind(line, fmt::format("{}=", name)));
+    if (holds(kTrainer)) {
+      say("local_batch", word_behind(line, kTrainer));
+      say("global_batch", word_behind(line, "global batch size"));
+      say("sequence", word_behind(line, "sequence length"));
+    }
+    if (holds("Model ") && holds(" size:") && holds("parameters")) {
+      const std::string_view name = word_behind(line, "Model ");
+      say("model", name);
+      say("flavor", word_behind(line, fmt::format("Model {} ", name)));
+    }
+    if (holds(" capacity: ") && holds("GiB memory")) {
+      const std::size_t at = line.find(" capacity: ") + 11;
+      say("device", std::string_view(line).substr(at, line.find(" with ", at) - at));
+    }
+    if (holds("activation checkpointing to the model")) say("recompute", word_behind(line, "Applied "));
+    if (holds("Compiling")) say("compiled", "True");
+    if (holds("Float8") && (holds("Swapped") || holds("Converted"))) say("float8", "True");
+    if (holds("Offloading to the model") || holds("CPU offload")) say("offloaded", "True");
+  }
+
+  std::map<std::string, std::string> said_;
+  std::vector<Step> steps_;
+};
+
+std::string recomputation_of(const Log& log) {
+  const std::string mode = lower_case(log.said("recompute"));
+  if (mode.starts_with("full")) return "full";
+  return mode.starts_with("selective") ? "selective" : "none";
+}
+
+std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double tokens_per_s) {
+  const bool stages = log.degree("pp") > 1;
+  std::string sharding = log.degree("dp_shard") > 1 ? "FSDP2" : "";
+  if (log.degree("dp_shard") > 1 && log.degree("dp_replicate") > 1) sharding = "HSDP";
+  return {{"framework", "torchtitan"},
+          {"model", model_of(log.said("model"), log.said("flavor"))},
+          {"seq_len_tokens", log.said("sequence")},
+          {"gpu", log.said("device")},
+          {"n_gpus", std::to_string(log.devices())},
+          {"precision", log.said("float8").empty() ? "bf16" : "float8"},
+          {"tp", std::to_string(log.degree("tp"))},
+          {"pp", std::to_string(log.degree("pp"))},
+          {"cp", std::to_string(log.degree("cp"))},
+          {"ep", std::to_string(log.degree("ep"))},
+          {"dp_sharding", sharding},
+          {"gbs_sequences", log.said("global_batch")},
+          // A pipeline cuts the local batch into micro-batches.
+          {"mbs_sequences", (stages ? "local batch " : "") + log.said("local_batch")},
+          {"act_recompute", recomputation_of(log)},
+          {"tokens_per_s_per_gpu", fmt::format("{:.9g}", tokens_per_s)},
+          {"notes", log.said("compiled").empty() ? "FSDP" : "FSDP + torch.compile"}};
+}
+
+}  // namespace
+
+bool is_torchtitan_log(std::string_view head) {
+  const auto holds = [&](std::string_view word) { return head.find(word) != std::string_view::npos; };
+  return holds(kMesh) || holds(kTrainer);
+}
+
+void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements) {
+  const std::string text = source.text();
+  const Log log(text);
+  const std::string& file = source.name();
+  const auto ignore = [&](const std::string& why) { measurements->ignore(file, 0, why); };
+  if (log.steps().empty()) return ignore("a log without a step's tokens a second (tps)");
+  if (log.said("dp_shard").empty()) return ignore("a log that does not print its device mesh");
+  if (log.said("global_batch").empty()) return ignore("a log that does not print its batch and sequences");
+  if (log.said("model").empty()) return ignore("a log that does not print its model");
+  if (!log.said("offloaded").empty()) return ignore("a run that offloads to the host");
+  // The first line's step compiles and warms up.
+  std::vector<double> tokens_per_s, seconds;
+  for (std::size_t i = log.steps().size() > 1 ? 1 : 0; i < log.steps().size(); ++i) {
+    tokens_per_s.push_back(log.steps()[i].tokens_per_s);
+    seconds.push_back(1 / log.steps()[i].tokens_per_s);
+  }
+  const int line = log.steps()[log.steps().size() > 1 ? 1 : 0].line;
+  add_log(file, line, columns_of(log, median(tokens_per_s)), spread_of_median(seconds), context,
+          measurements);
+}
+
+}  // namespace orrery::measurements

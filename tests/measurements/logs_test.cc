@@ -1,0 +1,122 @@
+// Readers of logs, on logs that were made up by the formats of those who write them.
+#include <catch2/catch.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "measurements/kinds.h"
+#include "measurements/log_lines.h"
+#include "topologies/readers/catalog.h"
+
+using namespace orrery;
+using namespace orrery::measurements;
+
+namespace {
+
+std::string data(const std::string& name) {
+  return std::string(ORRERY_TEST_DATA) + "/measurements/" + name;
+}
+
+Measurements read_text(const std::string& text) {
+  Measurements all;
+  read(Source("a.log", text), {load_cluster("dgx-h100"), ""}, &all);
+  return all;
+}
+
+std::string without(std::string text, const std::string& line_with) {
+  const std::size_t at = text.find(line_with);
+  REQUIRE(at != std::string::npos);
+  const std::size_t begin = text.rfind('\n', at) + 1;
+  return text.erase(begin, text.find('\n', at) + 1 - begin);
+}
+
+}  // namespace
+
+TEST_CASE("torchtitan's log says its plan and how many tokens a second, in a terminal's colours") {
+  const Measurements all = read_text(read_file(data("torchtitan.log")));
+  REQUIRE(all.steps.size() == 1);
+  const Plan& plan = all.steps[0].row.plan;
+  CHECK(plan.choices.world() == 8);
+  CHECK(plan.choices.tp == 2);
+  CHECK(plan.choices.dp == 4);
+  CHECK(plan.choices.micro_batch == 2);
+  CHECK(plan.job->training.global_batch == 8);
+  CHECK(plan.job->training.seq_len == 8192);
+  CHECK(plan.choices.recompute == Recompute::selective);
+  CHECK(plan.job->workload.layers == 32);
+  CHECK(plan.job->runtime.name == "torchtitan");
+  // Of 6004, 6010, 5990 and 6008 tokens a second and device; the first line compiles.
+  CHECK(all.steps[0].row.measured_s == Approx(8 * 8192 / (8 * 6006.0)));
+  CHECK(all.steps[0].spread > 0);
+  CHECK(all.steps[0].spread < 0.01);
+}
+
+TEST_CASE("a log of torchtitan that leaves something out, or is of another device, is named") {
+  const std::string text = read_file(data("torchtitan.log"));
+  for (const char* line : {"device mesh", "Trainer is", "Model llama3"}) {
+    const Measurements all = read_text(without(text, line));
+    CHECK(all.steps.empty());
+    REQUIRE(all.ignored.size() == 1);
+    CHECK_THAT(all.ignored[0].why, Catch::Contains("does not print"));
+  }
+  std::string other = text;
+  other.replace(other.find("NVIDIA H100 80GB HBM3"), 21, "NVIDIA A100-SXM4-80GB");
+  CHECK_THROWS_WITH(read_text(other), Catch::Contains("A100"));
+}
+
+TEST_CASE("NeMo's log with its configuration is a step of its own") {
+  const Measurements all = read_text(read_file(data("nemo.log")));
+  REQUIRE(all.steps.size() == 1);
+  const Plan& plan = all.steps[0].row.plan;
+  CHECK(plan.choices.world() == 8);
+  CHECK(plan.choices.tp == 2);
+  CHECK(plan.job->training.global_batch == 64);
+  CHECK(plan.job->training.seq_len == 4096);
+  CHECK(plan.job->workload.layers == 32);
+  CHECK(all.steps[0].row.measured_s == Approx((5.92 + 5.93) / 2));
+}
+
+TEST_CASE("MLPerf's lines count samples, and what lies around an evaluation counts for nothing") {
+  const Measurements all = read_text(read_file(data("mlperf.log")));
+  CHECK(all.steps.empty());
+  REQUIRE(all.logs.size() == 1);
+  // Ten steps each; the first of all behind a warm-up left out, and the first behind the evaluation.
+  const std::vector<double> expected = {2.003, 2.004, 2.006, 2.007};
+  REQUIRE(all.logs[0].steps_s.size() == 4);
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(all.logs[0].steps_s[i] == Approx(expected[i]));
+}
+
+TEST_CASE("DeepSpeed's log says times, and a table what they are of") {
+  const Measurements alone = read_text(read_file(data("deepspeed.log")));
+  REQUIRE(alone.logs.size() == 1);
+  REQUIRE(alone.logs[0].steps_s.size() == 3);
+  CHECK(alone.logs[0].steps_s[0] == Approx(256.0 / 640));
+  const Measurements pipeline = read_text(
+      "steps: 10 loss: 2.2985 iter time (s): 0.400 samples/sec: 639.687\n"
+      "steps: 20 loss: 2.2270 iter time (s): 0.320 samples/sec: 800.222\n");
+  REQUIRE(pipeline.logs.size() == 1);
+  CHECK(pipeline.logs[0].steps_s == std::vector<double>{0.320});
+
+  const TemporaryFolder folder;
+  const std::string table = folder.path() + "/steps.csv",
+                    header =
+                        "framework,model,n_layers,hidden,n_heads,vocab,n_gpus,tp,pp,dp_sharding,gbs_"
+                        "sequences,mbs_sequences,seq_len_tokens,"
+                        "act_recompute,trace\n";
+  write_file_atomically(
+      table, header + "DeepSpeed,GPT,12,768,12,50257,8,1,1,ZeRO-1,256,8,1024,none,deepspeed.log\n");
+  const Context context{load_cluster("dgx-h100"), ""};
+  const Measurements both = measurements::read({table, data("deepspeed.log")}, context);
+  REQUIRE(both.steps.size() == 1);
+  CHECK(both.steps[0].row.measured_s == Approx(256.0 / 640));
+  CHECK(both.steps[0].trace == data("deepspeed.log"));
+  CHECK(both.ignored.empty());
+  const Measurements unnamed = measurements::read({data("deepspeed.log")}, context);
+  REQUIRE(unnamed.ignored.size() == 1);
+  CHECK_THAT(unnamed.ignored[0].why, Catch::Contains("column 'trace'"));
+}
+
+TEST_CASE("colours are taken off a line, and nothing else") {
+  CHECK(without_colours("\x1b[31mstep: \x1b[38;2;1;2;3m 1\x1b[0m!") == "step:  1!");
+  CHECK(without_colours("plain [1] m") == "plain [1] m");
+  CHECK(without_colours("cut \x1b[3") == "cut ");
+}
