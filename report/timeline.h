@@ -23,7 +23,8 @@ constexpr double kTicks = 1 << 20;
 //   resolution_s: stretches below it are joined, each kind keeping its time; span_resolution_s likewise;
 //   rows: rank, stage, dp, tp, like (ranks that do the same), critical;
 //     stretches: [ticks since the last one's end, ticks, part]…, flat;
-//     lanes (none where its streams are not told): stream and spans, [ticks since the last one's start, ticks, kind, label, instructions]…, flat.
+//     lanes (none where its streams are not told): stream and spans, [ticks since the last one's start,
+//     ticks, kind, label, instructions]…, flat.
 // `like`: by simulated rank, in order (sim/scenario/folding.h).
 Json timeline_json(const Plan& plan, const sim::Simulation& simulation, bool fold);
 
