@@ -105,8 +105,8 @@ std::vector<Piece> joined(const std::vector<Piece>& pieces, double resolution_s)
   return result;
 }
 
-// Neighbours of one kind and micro-batch less than `resolution_s` apart, and whatever together is shorter than
-// that: under the name of the kind that takes most of it.
+// Neighbours of one kind and micro-batch less than `resolution_s` apart, and whatever together is shorter
+// than that: under the name of the kind that takes most of it.
 std::vector<Span> joined(const std::vector<Span>& spans, double resolution_s) {
   if (resolution_s <= 0) return spans;
   std::vector<Span> result;

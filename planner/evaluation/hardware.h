@@ -20,8 +20,8 @@ Cluster with_device_speed_times(Cluster cluster, double times);
 Cluster with_price(Cluster cluster, double usd_per_device_hour);
 
 // Another device of the catalog in the place of every node's own, at its list price; the nodes' links stay.
-// Throws UserError on an unknown name, on nodes of several types and where it is another vendor's, which those
-// links would not join.
+// Throws UserError on an unknown name, on nodes of several types and where it is another vendor's, which
+// those links would not join.
 Cluster with_device(Cluster cluster, std::string_view name);
 
 // A device that takes `factor` times as long for everything that it does by itself.

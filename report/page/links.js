@@ -95,11 +95,11 @@ function linksSection(plan) {
     },
     option: () => {
       const onSide = linksOnSide(), p = palette();
-      const places = placed(network, made.box.clientWidth - 40, made.box.clientHeight - 44);
+      const places = placed(network, made.box.clientWidth - 40, made.box.clientHeight - 54);
       return {
         tooltip: { trigger: 'item', formatter: (at) => escaped(text(at)) },
         series: [{
-          type: 'graph', layout: 'none', left: 20, right: 20, top: 20, bottom: 24, roam: false, emphasis: { focus: 'none', lineStyle: { width: 7, opacity: 1 } },
+          type: 'graph', layout: 'none', left: 20, right: 20, top: 30, bottom: 24, roam: false, emphasis: { focus: 'none', lineStyle: { width: 7, opacity: 1 } },
           data: network.vertices.map((vertex, v) => ({
             x: places[v][0], y: places[v][1], symbol: symbols[vertex.tier], symbolSize: vertex.tier > 2 ? (onSide ? [16, 30] : [42, 16]) : vertex.tier === 1 ? 14 : 10,
             itemStyle: { color: vertex.tier === 0 ? p.accent : p.soft },

@@ -31,7 +31,7 @@ function bars(name, colour, data, share) {
       const high = Math.max(2, api.size([0, 1])[1] * share), area = params.coordSys;
       const x = Math.max(from[0], area.x), width = Math.min(to[0], area.x + area.width) - x;
       if (width <= 0) return null;
-      return { type: 'rect', shape: { x, y: from[1] - high / 2, width: Math.max(width, 0.4), height: high }, style: { fill: colour } };
+      return { type: 'rect', shape: { x, y: from[1] - high / 2, width, height: high }, style: { fill: colour } };
     },
   };
 }
