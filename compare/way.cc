@@ -146,8 +146,8 @@ double later_end_s(const sim::Simulation& simulation, double longer) {
     const Instruction& instruction = program.instructions[event.instruction];
     if (instruction.op != Op::collective || instruction.stream != Stream::data) continue;
     // It began when its gradients were ready or when the one before had ended.
-    const double ready_s = event.start_s > was_s + 1e-12 ? event.start_s : 0;
-    end_s = std::max(end_s, ready_s) + longer * (event.end_s - event.start_s);
+    const double ready_s = event.moving_since_s() > was_s + 1e-12 ? event.moving_since_s() : 0;
+    end_s = std::max(end_s, ready_s) + longer * (event.end_s - event.moving_since_s());
     was_s = event.end_s;
   }
   return end_s - was_s;

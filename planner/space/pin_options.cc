@@ -363,8 +363,8 @@ void add_synchronisation(std::vector<PinOption>& all) {
                 "simulated rank by rank"),
       &Pins::search_sync));
   const auto served = [](const Choices& c) { return c.has_servers(); };
-  all.push_back(
-      count(dimension("servers", "N", "parameter servers"), &Pins::servers, &Choices::servers, {}, served));
+  all.push_back(count(dimension("servers", "N", "parameter servers", "one beside every worker"),
+                      &Pins::servers, &Choices::servers, {}, served));
   all.push_back(count(dimension("staleness", "K", "steps that a replica may run ahead (parameter servers)"),
                       &Pins::staleness, &Choices::staleness, {.least = 0}, served));
   all.push_back(capacity_factor());

@@ -186,7 +186,10 @@ class Enumerator {
     choices.grad_compression = pins_.grad_compression.value_or(Compression::none);
     choices.topk_ratio = pins_.topk_ratio.value_or(choices.topk_ratio);
     choices.sync = pins_.sync.value_or(Sync::all_reduce);
-    choices.servers = pins_.servers.value_or(0);
+    // Servers that nobody counts: one beside every worker, which shares the traffic most evenly.
+    const bool served =
+        choices.sync == Sync::parameter_server || choices.sync == Sync::async_parameter_server;
+    choices.servers = pins_.servers.value_or(served && world_ > 1 ? world_ : 0);
     if (pins_.sync) choices.staleness = pins_.staleness.value_or(0);
     choices.shard_group = pins_.shard_group.value_or(0);
     if (choices.shard_group > 0) choices.zero = pins_.zero.value_or(1);  // groups shard states
