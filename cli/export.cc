@@ -68,7 +68,8 @@ Command export_command() {
       {plan_option(options->plan),
        text_option({.key = "to",
                     .unit = "TARGET",
-                    .help = "the system: megatron, deepspeed, torchtitan, horovod, chakra, simgrid",
+                    .help = "the system: megatron, deepspeed, torchtitan, horovod, chakra, simgrid, slurm, "
+                            "kubernetes",
                     .required = true},
                    options->to),
        text_option(

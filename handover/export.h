@@ -14,7 +14,7 @@
 
 namespace orrery::planner {
 
-enum class ExportTarget { megatron, deepspeed, torchtitan, horovod, chakra, simgrid };
+enum class ExportTarget { megatron, deepspeed, torchtitan, horovod, chakra, simgrid, slurm, kubernetes };
 
 // Throws UserError on an unknown name, listing the known ones.
 ExportTarget export_target_from_name(std::string_view name);
@@ -33,6 +33,7 @@ struct ExportOptions {
 // needs one (Megatron, torchtitan), and when chakra or simgrid cannot express the plan or its cluster.
 // chakra: execution traces of MLCommons, one a rank (above 64 ranks of one rank of each class of like ranks,
 // sim/scenario/folding.h), and the communicator groups. simgrid: the plan's cluster as a platform file.
+// slurm, kubernetes: what starts the plan on every node, beside the files of its runtime's own framework.
 std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target,
                                       const ExportOptions& options = {});
 

@@ -16,8 +16,10 @@ ExportTarget export_target_from_name(std::string_view name) {
   if (name == "horovod") return ExportTarget::horovod;
   if (name == "chakra") return ExportTarget::chakra;
   if (name == "simgrid") return ExportTarget::simgrid;
+  if (name == "slurm") return ExportTarget::slurm;
+  if (name == "kubernetes") return ExportTarget::kubernetes;
   throw UserError(fmt::format("`to` {}: unknown target", name),
-                  "expected megatron, deepspeed, torchtitan, horovod, chakra or simgrid");
+                  "expected megatron, deepspeed, torchtitan, horovod, chakra, simgrid, slurm or kubernetes");
 }
 
 std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, const ExportOptions& options) {
@@ -34,6 +36,10 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
       return export_chakra(plan, options);
     case ExportTarget::simgrid:
       return export_simgrid(plan);
+    case ExportTarget::slurm:
+      return export_slurm(plan);
+    case ExportTarget::kubernetes:
+      return export_kubernetes(plan);
   }
   throw InternalError("unknown export target");
 }

@@ -14,6 +14,8 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan);
 std::vector<ExportedFile> export_horovod(const Plan& plan);
 std::vector<ExportedFile> export_chakra(const Plan& plan, const ExportOptions& options);
 std::vector<ExportedFile> export_simgrid(const Plan& plan);
+std::vector<ExportedFile> export_slurm(const Plan& plan);
+std::vector<ExportedFile> export_kubernetes(const Plan& plan);
 
 // "#!/usr/bin/env bash", what the plan is and what it was predicted for, one comment a line of `notes`.
 std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes);

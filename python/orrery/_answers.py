@@ -138,7 +138,8 @@ class Plan(Answer):
         self._native.save(os.fspath(file))
 
     def export(self, target: str, all_ranks: bool = False) -> dict[str, str | bytes]:
-        """The files of another system by name: megatron, deepspeed, torchtitan, horovod, chakra or simgrid."""
+        """The files of another system by name: megatron, deepspeed, torchtitan, horovod, chakra, simgrid, slurm or
+        kubernetes."""
         return dict(self._native.export(target, all_ranks))
 
     def __repr__(self) -> str:

@@ -201,7 +201,8 @@ TEST_CASE("no field of a training is lost on the way to Megatron-LM") {
 
 TEST_CASE("no choice is lost on the way to Megatron-LM, torchtitan or DeepSpeed") {
   check_places(*proto::Choices::descriptor(), of_choices(), "choices",
-               {ExportTarget::megatron, ExportTarget::torchtitan, ExportTarget::deepspeed});
+               {ExportTarget::megatron, ExportTarget::torchtitan, ExportTarget::deepspeed,
+                ExportTarget::slurm, ExportTarget::kubernetes});
 }
 
 TEST_CASE("no choice of experts is lost on the way to Megatron-LM") {
