@@ -12,9 +12,13 @@ class PlanOptions(TypedDict, total=False):
 
     nodes: int
     gpus: int
+    device: Text
     runtime: Text
     global_batch: int | str
     seq_len: int | str
+    lengths: Text
+    packed: bool
+    balanced: bool
     sample_bytes: float | str
     precision: str
     optimizer: str
