@@ -4,12 +4,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
 #include "base/parse.h"
 
 namespace orrery {
+namespace {
+
+// Nothing that is asked for lies beyond, in whatever unit: 1e308 overflows in the next product, and 1e-308 as
+// a divisor. (A range is told without them: who meets them has typed something else.)
+constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
+
+}  // namespace
 
 std::string Option::name() const {
   std::string name = key;
@@ -110,13 +118,14 @@ std::string range_of(const Counts& counts) {
 
 std::optional<double> read_number(const std::string& text, const Numbers& numbers) {
   const auto number = parse_number(text);
-  if (!number || *number > numbers.most) return {};
+  if (!number || *number > std::min(numbers.most, kMostNumber)) return {};
+  if (*number != 0 && std::abs(*number) < kLeastNumber) return {};
   return *number > numbers.least || (!numbers.open && *number == numbers.least) ? number : std::nullopt;
 }
 
 std::string range_of(const Numbers& numbers) {
   std::string text = fmt::format("a number {} {:g}", numbers.open ? "above" : "from", numbers.least);
-  if (numbers.most < Numbers{}.most) text += fmt::format(" up to {:g}", numbers.most);
+  if (numbers.most < kMostNumber) text += fmt::format(" up to {:g}", numbers.most);
   return text;
 }
 

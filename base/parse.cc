@@ -58,8 +58,10 @@ std::optional<double> parse_bytes(std::string_view text) {
     if (suffix == "iB") suffix = {};
   }
   if (suffix == "B") suffix = {};
+  constexpr double kMost = 1e24;  // a million exabytes: more is no size, and overflows in what is made of it
   const double bytes = found->first * unit;
-  return suffix.empty() && std::isfinite(bytes) ? std::optional(bytes) : std::nullopt;
+  const bool plausible = bytes == 0 || (bytes >= 1 && bytes <= kMost);
+  return suffix.empty() && plausible ? std::optional(bytes) : std::nullopt;
 }
 
 std::optional<std::int64_t> parse_count(std::string_view text, int k) {

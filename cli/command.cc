@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/output.h"
 
 namespace orrery::cli {
 namespace {
@@ -75,15 +76,27 @@ void read(const Verb& verb) {
   }
 }
 
+// Where the verb's JSON goes; empty: nowhere.
+std::string json_of(const Verb& verb) {
+  for (const Given& given : verb.given)
+    if (given.setting->option.key == "json") return given.word;
+  return {};
+}
+
 int run(const Verb& verb) {
   const std::vector<Setting>& settings = verb.command->settings;
+  begin_answer(verb.command->name);
   try {
     read(verb);
-    return verb.command->run();
+    const int code = verb.command->run();
+    end_answer(json_of(verb));
+    return code;
   } catch (const UserError& error) {
     throw UserError(with_flags(error.what(), settings));
   } catch (const NoAnswer& answer) {
-    throw NoAnswer(with_flags(answer.what(), settings));
+    const std::string why_not = with_flags(answer.what(), settings);
+    end_answer(json_of(verb), why_not);
+    throw NoAnswer(why_not);
   }
 }
 
@@ -118,13 +131,6 @@ std::string near_flags(const Command& command, const std::string& flag) {
 }
 
 }  // namespace
-
-Option& Command::option(std::string_view key) {
-  const auto found = std::find_if(settings.begin(), settings.end(),
-                                  [&](const Setting& setting) { return setting.option.key == key; });
-  ORRERY_CHECK(found != settings.end(), std::string(key));
-  return found->option;
-}
 
 int run(const std::vector<Command>& commands, int argc, char** argv) {
   CLI::App app{

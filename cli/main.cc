@@ -3,12 +3,16 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/output.h"
+#include "cli/page/pages.h"
 #include "cli/verbs.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 namespace {
@@ -39,6 +43,21 @@ int run_words(int argc, char** argv) {
     return 0;
   };
   commands.push_back({"options", "prints docs/options.md", {}, page, true});
+  std::string folder;
+  const auto share = [&] {
+    for (const auto& pages : {man_pages(commands, version()), completions(commands)})
+      for (const Page& page : pages) {
+        const std::filesystem::path path = std::filesystem::path(folder) / page.file;
+        std::filesystem::create_directories(path.parent_path());
+        write_file_atomically(path, page.text);
+      }
+    return 0;
+  };
+  commands.push_back({"share",
+                      "writes man pages and completions into FOLDER, as they lie in share/",
+                      {text_option({.key = "folder", .positional = true, .required = true}, folder)},
+                      share,
+                      true});
   return run(commands, argc, argv);
 }
 

@@ -11,11 +11,29 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/answer.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "orrery/orrery.h"
 
 namespace orrery::cli {
 namespace {
+
+struct Answer {
+  std::string verb;
+  Json json = {};  // what was written; null: nothing
+};
+Answer& answer() {
+  static Answer given;
+  return given;
+}
+
+void deliver(const std::string& file, const Json& json) {
+  const std::string text = json.dump(2) + "\n";
+  if (file != "-") return write_file_atomically(file, text);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 void check_finite(const Json& value, const std::string& path) {
   if (value.is_number_float())
@@ -34,6 +52,18 @@ std::size_t columns_of(std::string_view text) {
 
 }  // namespace
 
+void begin_answer(std::string_view verb) {
+  answer() = {std::string(verb)};
+}
+
+void end_answer(const std::string& json, std::string_view why_not) {
+  Json& given = answer().json;
+  if (json.empty() || (given.is_null() && why_not.empty())) return;
+  if (given.is_null()) given = answer_head(answer().verb, version());
+  if (!why_not.empty()) given["why_not"] = why_not;
+  if (json == "-" || !why_not.empty()) deliver(json, given);
+}
+
 Setting Output::setting() {
   return text_option(
       {.key = "json",
@@ -49,10 +79,10 @@ void Output::print(std::string_view text) const {
 void Output::write(const Json& result) const {
   if (json_.empty()) return;
   check_finite(result, "");
-  const std::string text = result.dump(2) + "\n";
-  if (json_ != "-") return write_file_atomically(json_, text);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  Json json = answer_head(answer().verb, version());
+  json.update(result);
+  if (json_ != "-") deliver(json_, json);
+  answer().json = std::move(json);
 }
 
 void check_writable(const std::string& file) {

@@ -10,12 +10,19 @@
 
 namespace orrery::cli {
 
+// A process gives one answer, to one verb: it begins here, before anything is written, and ends with whether
+// it was "no". Until then a JSON object for stdout waits, so that the refusal's reason can join it.
+void begin_answer(std::string_view verb);
+// `json`: what --json was given; empty: nothing.
+void end_answer(const std::string& json, std::string_view why_not = {});
+
 class Output {
  public:
   Setting setting();  // --json
   // Text for people; swallowed under `--json -`, where stdout belongs to the JSON.
   void print(std::string_view text) const;
-  // Throws InternalError when a number is not finite: JSON has no NaN, and a NaN here is a defect of ours.
+  // With the head that all answers have (base/answer.h). Throws InternalError when a number is not finite:
+  // JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
   const std::string& file() const { return json_; }  // empty: none; "-": stdout
 

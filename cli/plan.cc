@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/format.h"
+#include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/verbs.h"
@@ -42,6 +43,27 @@ std::string headline(const Job& job) {
                           : "");
   }
   return text;
+}
+
+// A sentence a line, none longer than a terminal: what goes on is indented.
+std::string short_lines(std::string_view text) {
+  constexpr std::size_t kColumns = 80;
+  std::string result, line;
+  bool begins = true;  // a sentence
+  const auto end_line = [&] {
+    if (!line.empty()) result += line + "\n";
+    line = begins ? "" : "  ";
+  };
+  for (const std::string& word : split(text, ' ')) {
+    const bool named = !word.empty() && word.front() >= 'A' && word.front() <= 'Z';
+    begins = !line.empty() && line.back() == '.' && named;
+    if (begins || line.size() + 1 + word.size() > kColumns) end_line();
+    if (!line.empty() && line.back() != ' ') line += ' ';
+    line += word;
+  }
+  begins = true;
+  end_line();
+  return result;
 }
 
 std::string verdict(const planner::SearchResult& result) {
@@ -110,11 +132,11 @@ int run(const Options& options) {
   if (options.load)
     options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +
                          "\n");
-  options.output.print(in_flags(result.why) + "\n");
+  options.output.print(short_lines(in_flags(result.why)));
   const std::string uneven = planner::uneven_load(load);
-  if (!uneven.empty()) options.output.print(uneven + "\n");
+  if (!uneven.empty()) options.output.print(short_lines(uneven));
   const std::string unequal = planner::unequal_sequences(result.plans.front().plan);
-  if (!unequal.empty()) options.output.print(unequal + "\n");
+  if (!unequal.empty()) options.output.print(short_lines(unequal));
   options.output.print(verdict(result));
   if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
   return 0;

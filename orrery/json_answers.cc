@@ -112,7 +112,8 @@ Json to_json(const Simulated& simulated) {
     const sim::LinkLoad& link = simulation.links[i];
     links.push_back({{"name", link.name}, {"utilization", link.utilization}, {"bytes", link.bytes}});
   }
-  Json json = to_json(simulated.evaluation);
+  Json json = to_json(*simulated.evaluation.plan.job);
+  json.update(to_json(simulated.evaluation));
   json["ranks"] = simulation.ranks;
   json["simulated_ranks"] = simulation.simulated_ranks;
   json["events"] = simulation.events;

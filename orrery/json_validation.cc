@@ -39,7 +39,8 @@ Json to_json(const Validation& validation) {
 
 Json to_json(const Evaluation& predicted, const Measurement& measured, const Validation& validation,
              int steps) {
-  Json json = to_json(validation);
+  Json json = to_json(*predicted.plan.job);
+  json.update(to_json(validation));
   json["ranks"] = predicted.plan.choices.world();
   json["steps"] = steps;
   json["profile"] = profile_of(predicted.plan.job->cluster);
@@ -58,10 +59,11 @@ Json to_json(const Against& against) {
   for (const auto& one : against.ignored)
     ignored.push_back({{"file", one.file}, {"line", one.line}, {"why", one.why}, {"rows", one.rows}});
   // Logs and tables say nothing of kinds.
-  Json json = {{"predicted_step_time_s", against.predicted.step_time_s()},
+  Json json = to_json(*against.predicted.plan.job);
+  json.update({{"predicted_step_time_s", against.predicted.step_time_s()},
                {"measured_step_time_s", against.measured_s},
                {"relative_error", against.relative_error()},
-               {"by_kind", to_json(against.by_kind)}};
+               {"by_kind", to_json(against.by_kind)}});
   if (against.traced_ranks > 0)
     json.update({{"explanation", against.explanation},
                  {"traced_ranks", against.traced_ranks},

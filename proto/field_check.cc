@@ -8,6 +8,23 @@
 #include "proto/textproto.h"
 
 namespace orrery {
+namespace {
+
+// No figure of a machine or a model lies beyond, in whatever unit: what does would overflow in a product, or
+// never come to an end.
+constexpr double kLeast = 1e-30, kMost = 1e30;
+constexpr double kSlowest = 1e6, kFastest = 1e21;  // bytes or operations a second
+
+bool implausible(double value) {
+  return value != 0 && !(value >= kLeast && value <= kMost);
+}
+
+// "25 GB/s" written as 25.
+std::string meant(double rate) {
+  return rate >= 1 && rate <= 1e5 ? fmt::format("; did you mean {}e9?", rate) : std::string();
+}
+
+}  // namespace
 
 std::string FieldCheck::full(std::string_view field) const {
   return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
@@ -37,20 +54,26 @@ void FieldCheck::fail(std::string_view field, std::string_view what, std::string
 double FieldCheck::positive(std::string_view field, double value) const {
   if (!(std::isfinite(value) && value > 0))
     fail(field, fmt::format("{} is {}", full(field), value), "expected a positive, finite number");
+  if (implausible(value))
+    fail(field, fmt::format("{} is {}", full(field), value),
+         fmt::format("expected a number from {} to {}", kLeast, kMost));
   return value;
 }
 
 double FieldCheck::not_negative(std::string_view field, double value) const {
   if (!(std::isfinite(value) && value >= 0))
     fail(field, fmt::format("{} is {}", full(field), value), "expected a finite number, zero or more");
+  if (implausible(value))
+    fail(field, fmt::format("{} is {}", full(field), value),
+         fmt::format("expected zero, or a number from {} to {}", kLeast, kMost));
   return value;
 }
 
 double FieldCheck::rate(std::string_view field, double value) const {
-  constexpr double kLeast = 1e6;
-  if (not_negative(field, value) > 0 && value < kLeast)
+  if (not_negative(field, value) > 0 && !(value >= kSlowest && value <= kFastest))
     fail(field, fmt::format("{} is {}", full(field), value),
-         "expected units a second, at least 1e6 (25 GB/s: 25e9; 100 Gb/s: 12.5e9)");
+         fmt::format("expected units a second, from {} to {} (25 GB/s: 25e9; 100 Gb/s: 12.5e9{})", kSlowest,
+                     kFastest, meant(value)));
   return value;
 }
 

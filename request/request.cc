@@ -18,6 +18,9 @@
 namespace orrery {
 namespace {
 
+// More takes minutes to search, and no machine has them.
+constexpr int kMostDevices = 1 << 20;
+
 // Samples a device when no global batch is given.
 constexpr std::int64_t kDefaultSequencesPerDevice = 1;
 constexpr std::int64_t kDefaultSamplesPerDevice = 32;
@@ -95,6 +98,10 @@ Cluster sized_cluster(const std::string& file_or_name, std::optional<int> nodes,
   Cluster cluster = with_site_calibration(load_cluster(file_or_name));
   if (nodes) cluster = with_nodes(std::move(cluster), *nodes);
   if (gpus) cluster = with_devices(std::move(cluster), *gpus);
+  if (cluster.devices() > kMostDevices)
+    throw UserError(
+        fmt::format("{} with {} devices in {} nodes", file_or_name, cluster.devices(), cluster.nodes()),
+        fmt::format("expected at most {} devices", kMostDevices));
   check_connected(cluster, file_or_name);
   return cluster;
 }

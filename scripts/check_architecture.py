@@ -56,13 +56,18 @@ ROOMS = {
     "report": ["orrery"],
     # The same page, live.
     "serve": ["report"],
-    "cli": ["orrery", "report", "serve"],
+    "cli/page": ["orrery"],
+    "cli": ["orrery", "report", "serve", "cli/page"],
     "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
-DOORS = {"cli": {"cli", "orrery", "report", "serve", "base", "exec/launch"}, "cli/compare": {"cli/compare", "cli", "orrery", "base"},
-         "python": {"python", "orrery", "base", "exec/launch"}}
+DOORS = {
+    "cli": {"cli", "cli/page", "orrery", "report", "serve", "base", "exec/launch"},
+    "cli/page": {"cli/page", "orrery", "base"},
+    "cli/compare": {"cli/compare", "cli", "orrery", "base"},
+    "python": {"python", "orrery", "base", "exec/launch"},
+}
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.
 VALUES = {"program", "cost", "sim", "planner", "compare", "handover", "evidence", "measurements"}
 FORMATS = re.compile(r"nlohmann/|base/json\.h|CLI/")

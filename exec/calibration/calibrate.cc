@@ -464,7 +464,7 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     write_file_atomically(options.observations, observations_csv(observations, profile));
 
   const double seconds = steady_seconds() - begin;
-  if (!deliver(report(cluster, observed, quality, file, seconds), options.json)) return;
+  if (!deliver("calibrate", report(cluster, observed, quality, file, seconds), options.json)) return;
   print_summary(cluster, observed, quality, keep);
   fmt::print("wrote {} in {:.0f} s\n", file, seconds);
 }

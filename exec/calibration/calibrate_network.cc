@@ -343,7 +343,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
 
   write_cluster_file(cluster, options.out);
 
-  if (!deliver(report(cluster, times, ring), options.json)) return;
+  if (!deliver("calibrate", report(cluster, times, ring), options.json)) return;
   print_summary(cluster, times, ring);
   fmt::print("wrote {}\n", options.out);
 }

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "base/answer.h"
 #include "base/file.h"
 
 namespace orrery::exec {
 
-bool deliver(const Json& result, const std::string& file) {
-  const std::string text = result.dump(2) + "\n";
+bool deliver(std::string_view verb, const Json& result, const std::string& file) {
+  Json json = answer_head(verb, ORRERY_VERSION);
+  json.update(result);
+  const std::string text = json.dump(2) + "\n";
   if (file == "-") {
     fmt::print("{}", text);
     return false;

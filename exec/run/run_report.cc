@@ -118,7 +118,10 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
     most.resident_bytes = std::max(most.resident_bytes, merged.ranks[r].resident_bytes);
   }
   const Training& training = plan.job->training;
-  Json json;
+  Json json = {{"workload", plan.job->workload.name},
+               {"cluster", plan.job->cluster.name},
+               {"devices", plan.job->cluster.devices()},
+               {"runtime", plan.job->runtime.name}};
   json["backend"] = facts.backend;
   json["library"] = facts.library;
   json["device"] = facts.device;

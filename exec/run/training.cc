@@ -188,7 +188,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   if (reference) json["machine_pace"] = pace_report(step_times(merged), paces);
   if (!options.timeline.empty()) write_file_atomically(options.timeline, serialized(merged.timeline));
   if (!options.trace.empty()) write_file_atomically(options.trace, chrome_trace(programs, merged.timeline));
-  if (deliver(json, options.json)) print_summary(json);
+  if (deliver("run", json, options.json)) print_summary(json);
 }
 
 void check_evaluation(const Plan& plan, const TrainingOptions& options) {

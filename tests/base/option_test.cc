@@ -32,6 +32,7 @@ TEST_CASE("a setting takes what is in its range and names itself when refusing")
   set(number, "2.5e9");
   CHECK(rate == 2.5e9);
   CHECK_THROWS_WITH(set(number, "0"), "`port_rate` 0 (expected a number above 0)");
+  for (const char* absurd : {"1e-308", "1e308"}) CHECK_THROWS_AS(set(number, absurd), UserError);
   set(toggle, "on");
   CHECK(async);
   CHECK_THROWS_AS(set(toggle, "perhaps"), UserError);

@@ -24,7 +24,8 @@ TEST_CASE("bytes are binary, amounts are decimal") {
   CHECK(parse_bytes("2gB") == 2.0 * 1024 * 1024 * 1024);
   CHECK(parse_bytes("8B") == 8);
   CHECK(parse_bytes("0") == 0);
-  for (const char* bad : {"", "many", "-5", "nan", "inf", "12Q", "1KK", "K", "1e308T"})
+  for (const char* bad :
+       {"", "many", "-5", "nan", "inf", "12Q", "1KK", "K", "1e308T", "1e300", "1e-300", "0.5"})
     CHECK_FALSE(parse_bytes(bad));
   CHECK(parse_amount("15T") == 15e12);
   CHECK(parse_amount("3b") == 3e9);

@@ -28,7 +28,7 @@ class Verbs(OrreryCase):
 
     def test_catalog_lists_what_scripts_rely_on(self):
         result = self.json("catalog")
-        names = {kind: {entry["name"] for entry in entries} for kind, entries in result.items()}
+        names = {kind: {entry["name"] for entry in entries} for kind, entries in result.items() if isinstance(entries, list)}
         self.assertLessEqual({"dgx-v100", "dgx-v100-16g", "dgx-v100-32g", "dgx-a100", "dgx-a100-40g", "dgx-h100",
                               "dgx-h200", "dgx-b200", "gb200-nvl72", "v100-ib100", "a100-eth100", "pcie-4090",
                               "localhost"}, names["clusters"])
@@ -55,7 +55,7 @@ class Verbs(OrreryCase):
 
     def test_catalog_has_what_people_compare(self):
         result = {kind: {entry["name"]: entry for entry in entries}
-                  for kind, entries in self.json("catalog").items()}
+                  for kind, entries in self.json("catalog").items() if isinstance(entries, list)}
         mixtral = result["workloads"]["mixtral-8x7b"]
         self.assertEqual((46702792704, 32, 4096), (mixtral["parameters"], mixtral["layers"], mixtral["seq_len"]))
         self.assertEqual(self.json("describe", "mixtral-8x7b")["active_parameters"], mixtral["active_parameters"])

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "cli/command.h"
+#include "cli/page/pages.h"
 #include "orrery/orrery.h"
 
 namespace orrery::cli {
