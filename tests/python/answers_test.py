@@ -27,7 +27,10 @@ def without_clocks(answer):
 def same(answer, *arguments):
     code, stdout, stderr = command_line(*arguments, "--json", "-")
     assert code == 0, stderr
-    assert without_clocks(answer.json) == without_clocks(json.loads(stdout))
+    printed = json.loads(stdout)
+    head = {key: printed.pop(key) for key in ("schema", "verb", "version")}  # the command line's own
+    assert head["verb"] == arguments[0] and head["schema"].startswith(f"orrery/{arguments[0]}/")
+    assert without_clocks(answer.json) == without_clocks(printed)
 
 
 def test_describe():
