@@ -183,9 +183,7 @@ int run(const Options& options) {
   const planner::GoodputQuestion& question = result.question;
   const planner::GoodputAnswer& answer = result.answer;
 
-  Json json = to_json(*request.plan.job);
-  json.update(to_json(result));
-  options.output.write(json);
+  options.output.write(to_json(result));
   options.output.print(head_text(request.plan, question.run));
   options.output.print(failures_text(options, question, answer.figures));
   options.output.print(checkpoint_text(options, question, result.checkpoint, answer.figures.every));

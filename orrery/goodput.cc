@@ -135,6 +135,7 @@ planner::GoodputQuestion question_of(const GoodputRequest& request, const planne
 Goodput goodput(const GoodputRequest& request) {
   check(request);
   Goodput result;
+  result.job = request.plan.job;
   result.checkpoint = planner::checkpoint_cost(request.plan);
   result.question = question_of(request, result.checkpoint);
   result.answer = planner::answer(result.question);

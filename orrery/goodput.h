@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "planner/runs/checkpoint_cost.h"
@@ -36,6 +37,7 @@ struct GoodputRequest {
 };
 
 struct Goodput {
+  std::shared_ptr<const Job> job;  // the plan's
   planner::CheckpointCost checkpoint;
   planner::GoodputQuestion question;
   planner::GoodputAnswer answer;

@@ -86,6 +86,11 @@ Json to_json(const Goodput& goodput) {
                  {"time_to_train_s", figures.closed_form_s},
                  {"daly_interval_s", daly_interval_s(run.checkpoint.stall_s, mtti_s)},
                  {"young_interval_s", young_interval_s(run.checkpoint.stall_s, mtti_s)}}}};
+  if (goodput.job) {
+    Json whole = to_json(*goodput.job);
+    whole.update(json);
+    json = std::move(whole);
+  }
   add_bill(figures, json);
   if (answer.interval) add_interval(*answer.interval, json);
   json["alternatives"] = Json::array();
