@@ -208,7 +208,7 @@ class Checkpoints(TrainingCase):
         plan = self.plan("adamw", *self.PLANS["dp2"], optimizer="adamw")
         self.train(plan, 2, *self.keep)
         # The update of the only step breaks the weights, and no loss is computed with them.
-        wild = ["--learning-rate", "1e4", "--weight-decay", "1e38"]
+        wild = ["--learning-rate", "1e10", "--weight-decay", "1e30"]
         self.train(plan, 1, *wild)
         said = self.train(plan, 3, "--checkpoint-dir", self.kept, "--checkpoint-every", 1, "--restart", *wild, code=1)
         self.assertRegex(said, r"weight of transformer\.\S+ is not finite after step 3 on rank [01]: no checkpoint")
