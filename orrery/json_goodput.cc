@@ -1,4 +1,6 @@
 // Whole training runs on devices that fail, as JSON.
+#include <utility>
+
 #include "base/units.h"
 #include "orrery/json.h"
 

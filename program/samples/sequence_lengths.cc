@@ -50,7 +50,9 @@ double square(double x) {
 
 double number_in(std::string_view text, std::string_view said) {
   const std::optional<double> value = parse_number(text);
-  if (!value || *value <= 0) throw UserError(fmt::format("`lengths` {}", said), std::string(kExpected));
+  constexpr double kMost = 1e9;  // no sequence is as long
+  if (!value || *value <= 0 || *value > kMost)
+    throw UserError(fmt::format("`lengths` {}", said), std::string(kExpected));
   return *value;
 }
 

@@ -165,6 +165,7 @@ TEST_CASE("what is no length is named with its line") {
   CHECK_THROWS_WITH(sequence_lengths_from(file, 100),
                     file + ":3: '-3' (expected a sequence's length in tokens)");
   CHECK_THROWS_WITH(sequence_lengths_from(file_with("\n"), 100), Catch::Contains("no lengths"));
-  for (const char* said : {"lognormal:300", "lognormal:0,1", "lognormal:a,b", "lognormal:1,inf"})
+  for (const char* said :
+       {"lognormal:300", "lognormal:0,1", "lognormal:a,b", "lognormal:1,inf", "lognormal:1e308,2"})
     CHECK_THROWS_WITH(sequence_lengths_from(said, 100), Catch::Contains("expected lognormal:MEAN,SD"));
 }
