@@ -28,10 +28,7 @@ std::string headline(const Job& job) {
       "{} ({} parameters) on {}: {} devices, {} node{}; global batch {}", job.workload.name,
       human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
       job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
-  if (training.lengths.any())
-    text += fmt::format(", sequences {}", describe(training.lengths));
-  else if (training.seq_len > 0)
-    text += fmt::format(", sequences of {}", training.seq_len);
+  if (const std::string sequences = sequences_text(training); !sequences.empty()) text += ", " + sequences;
   text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
                       job.runtime.name);
   if (const auto& calibration = job.cluster.calibration) {

@@ -189,6 +189,11 @@ std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string
                      narrowed_by);
 }
 
+std::string sequences_text(const Training& training) {
+  if (training.lengths.any()) return "sequences " + describe(training.lengths);
+  return training.seq_len > 0 ? fmt::format("sequences of {}", training.seq_len) : std::string();
+}
+
 std::string interval_line(const planner::Evaluation& evaluation) {
   if (!evaluation.interval) return "";
   const planner::Interval& interval = *evaluation.interval;

@@ -30,6 +30,8 @@ std::string breakdown_text(const Breakdown& breakdown);
 
 // Ranked plans, one a line, with the dimensions that any of them uses.
 std::string plan_table(const std::vector<planner::Evaluation>& plans);
+// "sequences of 2048", or of unequal ones; empty for models without.
+std::string sequences_text(const Training& training);
 // One line: the interval of a plan's step and memory, what it rests on and what would narrow it; empty where
 // there is none.
 std::string interval_line(const planner::Evaluation& evaluation);

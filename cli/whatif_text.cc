@@ -32,10 +32,7 @@ std::string headline(const whatif::Result& result) {
   add_common([](const Job& job) { return job.cluster.name; });
   add_common([](const Job& job) { return fmt::format("{} devices", job.cluster.devices()); });
   add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
-  add_common([](const Job& job) {
-    if (job.training.lengths.any()) return "sequences " + describe(job.training.lengths);
-    return job.training.seq_len > 0 ? fmt::format("sequences of {}", job.training.seq_len) : std::string();
-  });
+  add_common([](const Job& job) { return sequences_text(job.training); });
   add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
   add_common([](const Job& job) { return std::string(name_of(job.training.optimizer)); });
   add_common([](const Job& job) { return "runtime " + job.runtime.name; });

@@ -52,7 +52,6 @@ std::string job_name(const Plan& plan) {
       name += '-';
   }
   name = name.substr(0, kLongest);
-  while (!name.empty() && name.back() == '-') name.pop_back();
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name.front()))) name.insert(0, "plan-");
   while (name.back() == '-') name.pop_back();
   return name;

@@ -144,12 +144,7 @@ StepKinds predicted_step(const planner::Evaluation& predicted, const std::vector
       kinds.add(instruction_at(*program, event->instruction), to_s - from_s, of_instructions, &found);
     }
     result.idle_s += idle_of(std::move(busy), begin_s, end_s) / number;
-    for (const auto& [name, kind] : found) {
-      KindTime& sum = result.kinds[name];
-      sum.communication = kind.communication;
-      sum.count += kind.count / number;
-      sum.seconds += kind.seconds / number;
-    }
+    for (const auto& [name, kind] : found) result.kinds[name].add(kind, number);
   }
   return result;
 }

@@ -60,15 +60,18 @@ StepKinds in_this_detail(const StepKinds& step, int detail) {
   StepKinds result = step;
   result.kinds.clear();
   for (const auto& [name, kind] : step.kinds) {
-    KindTime& sum = result.kinds[kind.communication ? in_detail(name, detail) : name];
-    sum.communication = kind.communication;
-    sum.count += kind.count;
-    sum.seconds += kind.seconds;
+    result.kinds[kind.communication ? in_detail(name, detail) : name].add(kind);
   }
   return result;
 }
 
 }  // namespace
+
+void KindTime::add(const KindTime& more, double ranks) {
+  communication = more.communication;
+  count += more.count / ranks;
+  seconds += more.seconds / ranks;
+}
 
 double StepKinds::at_once_s() const {
   double sum = idle_s - seconds;
@@ -120,12 +123,7 @@ StepKinds measured_step(const std::vector<const RankTrace*>& ranks) {
     result.seconds += step->seconds / number;
     result.idle_s += (step->idle_s + waited_s * (1 - hidden)) / number;
     result.waited_s += waited_s / number;
-    for (const auto& [name, kind] : kinds) {
-      KindTime& sum = result.kinds[name];
-      sum.communication = kind.communication;
-      sum.count += kind.count / number;
-      sum.seconds += kind.seconds / number;
-    }
+    for (const auto& [name, kind] : kinds) result.kinds[name].add(kind, number);
   }
   return result;
 }

@@ -14,6 +14,7 @@ namespace orrery::measurements {
 struct KindTime {
   bool communication = false;
   double count = 0, seconds = 0;
+  void add(const KindTime& more, double ranks = 1);  // as a part of a mean over so many
 };
 // Mean over its ranks. Kinds may run at once: kinds + idle_s = seconds + at_once_s.
 struct StepKinds {

@@ -233,7 +233,7 @@ void Estimator::all_stages(const Choices& c, const Frame& frame, bool alone, Sta
   stages->times.clear();
   stages->kinds.clear();
   // A bound does not count it: rows that are more are computed at a better rate.
-  const double wait = Plan{job_, c}.wait_for_longest();
+  const double wait = job_->training.lengths.any() ? Plan{job_, c}.wait_for_longest() : 1;
   const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
   const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
   for (int stage = 0; stage < c.pp; ++stage) {
