@@ -11,7 +11,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr std::size_t kMostRows = 40;  // of a table of layers: long graphs have hundreds that are different
+constexpr std::size_t kMostRows = 40;  // of a table of layers: long graphs have hundreds of different ones
 
 struct Options {
   std::string workload;

@@ -45,7 +45,7 @@ int run(const Options& options) {
   const DeviceCheck check = check_device(options.file);
   options.output.write(to_json(check));
   const DeviceReview& review = check.review;
-  options.output.print(review.implausible.empty() ? "Nothing is different the catalog's devices and nodes.\n"
+  options.output.print(review.implausible.empty() ? "Nothing is unlike the catalog's devices and nodes.\n"
                                                   : list("Implausible:", review.implausible));
   if (!review.assumed.empty())
     options.output.print(list("Assumed, as the file does not say it:", review.assumed));

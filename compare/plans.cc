@@ -43,8 +43,7 @@ std::vector<int> groups_to_sum_in(const Cluster& cluster) {
   const int devices = cluster.devices();
   const int on_node = devices / cluster.nodes();
   std::vector<int> groups;
-  for (const int group :
-       {on_node, cluster.fabric.has_rooms() ? on_node * cluster.fabric.nodes_of_group() : 0})
+  for (const int group : {on_node, devices_of_room(cluster)})
     if (group > 1 && group < devices && devices % group == 0) groups.push_back(group);
   return groups;
 }

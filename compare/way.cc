@@ -174,7 +174,7 @@ double average_seconds(const Cluster& cluster, double bytes) {
   const double flat_s =
       plan_collective(CollectiveKind::all_reduce, bytes, group_shape(network, members(all, 1)), cluster)
           .seconds(bytes);
-  const int room = cluster.fabric.has_rooms() ? all / cluster.nodes() * cluster.fabric.nodes_of_group() : all;
+  const int room = devices_of_room(cluster);
   if (room >= all || room < 2 || all % room != 0) return flat_s;
   const GroupShape inside = group_shape(network, members(room, 1));
   GroupShape across = group_shape(network, members(all / room, room));

@@ -157,9 +157,9 @@ CollectivePlan hierarchical_transfer(double bytes, const GroupShape& shape, cons
   const Rates r = rates_of(shape, cluster);
   const bool inside = shape.nodes == 1;
   const double rate = inside ? shape.intra_bandwidth_bytes_per_s * r.link->p2p_efficiency : r.port;
-  const double step =
-      inside ? step_inside(shape, r)
-             : r.library->ring_network_s[0] + shape.inter_latency_s + (shape.rooms > 1 ? shape.wide_s : 0);
+  const double step = inside ? step_inside(shape, r)
+                             : r.library->ring_network_s[0] + shape.inter_latency_s +
+                                   wide_area_s(CollectiveKind::all_to_all, Algorithm::direct, shape);
   return plan_of(Algorithm::direct, r.link->p2p_s + step, filled(bytes / rate, r.link->ramp_s), bytes, rate,
                  1);
 }

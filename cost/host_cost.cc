@@ -48,7 +48,7 @@ int host_sharding(const Choices& choices, const RuntimeProfile& runtime) {
 double host_pass_seconds(const Operator& op, ComputeKind kind, const Shard& shard, const Plan& plan,
                          const DeviceProfile& device) {
   const RuntimeProfile& runtime = plan.job->runtime;
-  if (device.kind == DeviceKind::cpu) return 0;
+  if (device.kind == DeviceKind::cpu || !(runtime.host_parameters || runtime.host_gradients)) return 0;
   const int sharded = host_sharding(plan.choices, runtime);
   const bool back = kind == ComputeKind::backward || kind == ComputeKind::backward_input;
   const auto parameters = static_cast<double>(local_parameters(op, shard));
@@ -71,7 +71,7 @@ double parameter_update_seconds(double elements, const Job& job, const DevicePro
   const double on_device = optimizer_seconds(traffic, device) / runtime.memory_bound_efficiency;
   if (runtime.host_states <= 0 || device.kind == DeviceKind::cpu) return on_device;
   const double weight = bytes_of(storage_type(training.precision));
-  const double gradient = runtime.fp32_gradients ? 4 : weight;
+  const double gradient = gradient_bytes_per_parameter(training.precision, runtime);
   const double moved =
       elements * std::max(runtime.host_gradients ? 0 : gradient, runtime.host_parameters ? 0 : weight);
   const double copied_s = moved / host_link_bytes_per_s(device, job.cluster);

@@ -178,7 +178,8 @@ CollectivePlan mpi_transfer(double bytes, const GroupShape& shape, const Cluster
   const Messages messages(shape, cluster);
   const double eager =
       shape.nodes > 1 ? cluster.communication.network_eager_bytes : cluster.communication.eager_bytes;
-  const double wide_s = shape.rooms > 1 ? network_crossings(bytes, cluster) * shape.wide_s : 0;
+  const double wide_s =
+      network_crossings(bytes, cluster) * wide_area_s(CollectiveKind::all_to_all, Algorithm::direct, shape);
   return plan_of(Algorithm::direct, bytes, bytes, wide_s + messages.one_way(0),
                  wide_s + messages.one_way(bytes), 1.0, eager);
 }

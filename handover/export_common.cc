@@ -181,6 +181,26 @@ const Transformer& transformer_for(const Plan& plan, std::string_view target) {
   return *plan.job->workload.transformer;
 }
 
+std::string_view torch_type(DType precision) {
+  return precision == DType::fp16                               ? "torch.float16"
+         : precision == DType::fp32 || precision == DType::tf32 ? "torch.float32"
+                                                                : "torch.bfloat16";
+}
+
+void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, std::string_view target,
+                  std::string_view expected) {
+  for (const auto& [name, degree] : forms)
+    if (degree > 1)
+      throw UserError(
+          fmt::format("a plan of {} parallelism {} cannot be exported to {}", name, degree, target),
+          std::string(expected));
+}
+
+std::string note_on_rotary_scaling(const Transformer& model) {
+  return fmt::format("rotary positions are not scaled by {}: losses differ, times do not",
+                     name_of(model.rotary_scaling.kind));
+}
+
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target) {
   const Choices& c = plan.choices;
   std::vector<std::string> notes;

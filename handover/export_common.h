@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "handover/export.h"
@@ -44,6 +46,13 @@ std::string megatron_layout(const Plan& plan);
 std::vector<int> layers_by_virtual_stage(const Plan& plan);
 // The transformer, or a UserError that says that `target` trains transformers only.
 const Transformer& transformer_for(const Plan& plan, std::string_view target);
+// "torch.bfloat16", of parameters and activations.
+std::string_view torch_type(DType precision);
+// Throws UserError(…, `expected`) where a degree of these forms ("tensor", 8) is above 1.
+void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, std::string_view target,
+                  std::string_view expected);
+// For models whose rotary positions a target does not scale.
+std::string note_on_rotary_scaling(const Transformer& model);
 // Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.
 std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_view target);
 

@@ -52,14 +52,12 @@ Json object_of(const char* target) {
   return {{"_target_", target}};
 }
 // A function or a type, not called.
-Json itself(const char* target) {
+Json itself(std::string_view target) {
   return {{"_target_", target}, {"_call_", false}};
 }
 
 Json type_of(DType precision) {
-  return itself(precision == DType::fp16                               ? "torch.float16"
-                : precision == DType::fp32 || precision == DType::tf32 ? "torch.float32"
-                                                                       : "torch.bfloat16");
+  return itself(torch_type(precision));
 }
 
 void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transformer& m, Json* config) {
@@ -116,9 +114,7 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
   if (!m.learned_positions) {
     config["rotary_base"] = static_cast<long>(m.rope_theta);
     config["rotary_percent"] = m.rotary_fraction;
-    if (m.rotary_scaling.kind != RopeScaling::none)
-      notes->push_back(fmt::format("rotary positions are not scaled by {}: losses differ, times do not",
-                                   name_of(m.rotary_scaling.kind)));
+    if (m.rotary_scaling.kind != RopeScaling::none) notes->push_back(note_on_rotary_scaling(m));
   }
   if (m.activation == Activation::gelu)
     notes->emplace_back("gelu is computed exactly, not by its tanh form: losses differ in their last digits");

@@ -16,12 +16,8 @@ std::vector<std::string> notes_of(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
   std::vector<std::string> notes;
-  for (const auto& [name, degree] :
-       {std::pair{"tensor", c.tp}, {"pipeline", c.pp}, {"context", c.cp}, {"expert", c.ep}})
-    if (degree > 1)
-      throw UserError(
-          fmt::format("a plan of {} parallelism {} cannot be exported to tensorflow", name, degree),
-          "expected data parallelism or parameter servers");
+  refuse_forms({{"tensor", c.tp}, {"pipeline", c.pp}, {"context", c.cp}, {"expert", c.ep}}, "tensorflow",
+               "expected data parallelism or parameter servers");
   for (const std::string& note : notes_on_rare_choices(plan, "TensorFlow"))
     if (!by_servers(c) || note.find("synchronisation") == std::string::npos) notes.push_back(note);
   if (c.zero > 0)

@@ -13,22 +13,12 @@ namespace {
 
 void check_forms(const Plan& plan) {
   const Choices& c = plan.choices;
-  for (const auto& [name, degree] :
-       {std::pair{"tensor", c.tp}, {"pipeline", c.pp}, {"context", c.cp}, {"expert", c.ep}})
-    if (degree > 1)
-      throw UserError(
-          fmt::format("a plan of {} parallelism {} cannot be exported to torchrun", name, degree),
-          "expected data parallelism and sharding alone; torchtitan and megatron take the others");
+  refuse_forms({{"tensor", c.tp}, {"pipeline", c.pp}, {"context", c.cp}, {"expert", c.ep}}, "torchrun",
+               "expected data parallelism and sharding alone; torchtitan and megatron take the others");
 }
 
 bool fsdp(const Choices& c) {
   return c.zero >= 2;
-}
-
-const char* type_of(DType precision) {
-  return precision == DType::fp16                               ? "torch.float16"
-         : precision == DType::fp32 || precision == DType::tf32 ? "torch.float32"
-                                                                : "torch.bfloat16";
 }
 
 std::string head(const Plan& plan) {
@@ -199,9 +189,9 @@ std::string ddp_lines(const Plan& plan, std::vector<std::string>* notes) {
 std::string fsdp_lines(const Plan& plan, std::vector<std::string>* notes) {
   const Choices& c = plan.choices;
   const DType precision = plan.job->training.precision;
-  const char* reduce = c.grad_compression == Compression::fp16 ? "torch.float16"
-                       : plan.job->runtime.fp32_gradients      ? "torch.float32"
-                                                               : type_of(precision);
+  const std::string_view reduce = c.grad_compression == Compression::fp16 ? "torch.float16"
+                                  : plan.job->runtime.fp32_gradients      ? "torch.float32"
+                                                                          : torch_type(precision);
   if (plan.choices.bucket_bytes > 0)
     notes->push_back(fmt::format("FSDP reduces layer by layer; the plan's buckets are of {:.0f} bytes",
                                  plan.choices.bucket_bytes));
@@ -216,7 +206,7 @@ std::string fsdp_lines(const Plan& plan, std::vector<std::string>* notes) {
       "    mesh = init_device_mesh(device.type, MESH, mesh_dim_names=(\"replicate\", \"shard\"))\n"
       "    sharding = {{\"mesh\": mesh if MESH[0] > 1 else mesh[\"shard\"], \"reshard_after_forward\": {},\n"
       "                \"mp_policy\": MixedPrecisionPolicy(param_dtype={}, reduce_dtype={})}}\n",
-      compile_lines(plan), c.zero == 3 ? "True" : "False", type_of(precision), reduce);
+      compile_lines(plan), c.zero == 3 ? "True" : "False", torch_type(precision), reduce);
   return text +
          "    for layer in model.layers:\n"
          "        fully_shard(layer, **sharding)\n"
@@ -254,7 +244,7 @@ std::string micro_batch_lines(const Plan& plan) {
   text += narrow ? fmt::format(
                        "                with torch.autocast(device.type, dtype={}):\n"
                        "                    loss = model(inputs, labels)\n",
-                       type_of(precision))
+                       torch_type(precision))
                  : "                loss = model(inputs, labels)\n";
   return text + "                " + of_losses + ".backward()\n";
 }

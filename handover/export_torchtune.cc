@@ -88,8 +88,7 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
     for (const char* norm : {"q_norm", "k_norm"}) model[norm] = m.qk_norm;
   }
   if (m.rotary_scaling.kind != RopeScaling::none && builder.name != "llama3_1")
-    notes->push_back(fmt::format("rotary positions are not scaled by {}: losses differ, times do not",
-                                 name_of(m.rotary_scaling.kind)));
+    notes->push_back(note_on_rotary_scaling(m));
   return model;
 }
 
@@ -104,11 +103,8 @@ Json optimizer_of(const Training& t) {
 }
 
 void check_forms(const Choices& c) {
-  for (const auto& [name, degree] : {std::pair{"pipeline", c.pp}, {"expert", c.ep}})
-    if (degree > 1)
-      throw UserError(
-          fmt::format("a plan of {} parallelism {} cannot be exported to torchtune", name, degree),
-          "expected tensor, context and data parallelism and sharding alone");
+  refuse_forms({{"pipeline", c.pp}, {"expert", c.ep}}, "torchtune",
+               "expected tensor, context and data parallelism and sharding alone");
 }
 
 }  // namespace

@@ -21,10 +21,6 @@ bool does_weight_gradient(ComputeKind kind) {
   return kind == ComputeKind::backward || kind == ComputeKind::backward_weight;
 }
 
-double gradient_bytes(const Shard& shard, const RuntimeProfile& runtime) {
-  return runtime.fp32_gradients ? 4 : bytes_of(storage_type(shard.precision));
-}
-
 double product_bytes(const Product& p, DType type, DType storage) {
   const double output = p.output_bytes > 0 ? p.output_bytes : bytes_of(storage);
   return p.count * ((p.m * p.k * p.left_share + p.k * p.n) * packed_bytes_of(type) +
@@ -104,7 +100,8 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
                   OperatorWork* work) {
   const DType type = product_type(op.kind, shard.precision);
   const DType storage = storage_type(shard.precision);
-  const double accumulated = runtime.fused_gradient_accumulation ? 2 * gradient_bytes(shard, runtime) : 0;
+  const double accumulated =
+      runtime.fused_gradient_accumulation ? 2 * gradient_bytes_per_parameter(shard.precision, runtime) : 0;
   const double share = 1 / kernel_places(op);
   const bool experts = op.kind == OperatorKind::expert_linear;
   const ExpertKernels own = expert_kernels(shard, runtime);
@@ -148,7 +145,8 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
   if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
     const auto parameters = static_cast<double>(local_parameters(op, shard));
     if (!runtime.fused_gradient_accumulation) {
-      work->vector_bytes += parameters * (bytes_of(storage) + 2 * gradient_bytes(shard, runtime));
+      work->vector_bytes +=
+          parameters * (bytes_of(storage) + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
       work->kernels += 1;
     }
     if (trains_product(op) && op.parameters.size() > 1)
@@ -354,12 +352,12 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
   if (runtime.embedding_gradient_in_place) {
     const double tokens =
         local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
-    work->vector_bytes += tokens * (element + 2 * gradient_bytes(shard, runtime));
+    work->vector_bytes += tokens * (element + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
     work->kernels += 1;
     return;
   }
-  work->vector_bytes +=
-      static_cast<double>(local_parameters(op, shard)) * (2 * element + 2 * gradient_bytes(shard, runtime));
+  work->vector_bytes += static_cast<double>(local_parameters(op, shard)) *
+                        (2 * element + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
   work->kernels += 3;
 }
 
@@ -391,6 +389,10 @@ void add_scan(const Operator& op, ComputeKind kind, const Shard& shard, Operator
   work->attention_head_dim = shape.head_dim;
   work->flops += shard.rows / ranks * (forward ? flops : 2 * flops);
   work->kernels += forward ? 9 : 16;
+}
+
+double moment_bytes(const RuntimeProfile& runtime) {
+  return runtime.moment_bytes > 0 ? runtime.moment_bytes : 4;
 }
 
 }  // namespace
@@ -510,16 +512,24 @@ std::int64_t local_parameters(const Operator& op, const Shard& shard) {
   return total;
 }
 
+double gradient_bytes_per_parameter(DType precision, const RuntimeProfile& runtime) {
+  return runtime.fp32_gradients ? 4 : bytes_of(storage_type(precision));
+}
+
+double optimizer_bytes_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime) {
+  const bool master = storage_type(precision) != DType::fp32 && !runtime.updates_stored_weights;
+  return moment_bytes(runtime) * optimizer_states(optimizer) + (master ? 4 : 0);
+}
+
 double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime) {
   if (runtime.optimizer_bytes_per_parameter > 0) return runtime.optimizer_bytes_per_parameter;
   const DType storage = storage_type(precision);
-  const double gradient = runtime.fp32_gradients ? 4 : bytes_of(storage);
   // States, read and written; then the weights: the fp32 master is read and written, and the copy in the
   // storage type written where that is another; or the weights alone, as they are stored.
-  const double states =
-      2 * (runtime.moment_bytes > 0 ? runtime.moment_bytes : 4) * optimizer_states(optimizer);
-  if (runtime.updates_stored_weights) return gradient + states + 2 * bytes_of(storage);
-  return gradient + states + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
+  const double read = gradient_bytes_per_parameter(precision, runtime) +
+                      2 * moment_bytes(runtime) * optimizer_states(optimizer);
+  if (runtime.updates_stored_weights) return read + 2 * bytes_of(storage);
+  return read + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
 }
 
 }  // namespace orrery

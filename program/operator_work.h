@@ -113,6 +113,11 @@ double largest_local_tensor(const Operator& op, const Shard& shard);
 // divide is padded to the next multiple, as every rank holds ceil(vocab / tp) rows; tied aliases count 0.
 std::int64_t local_parameters(const Operator& op, const Shard& shard);
 
+// Bytes of a parameter's gradient, as it is kept from its backward pass to its update.
+double gradient_bytes_per_parameter(DType precision, const RuntimeProfile& runtime);
+// Bytes that the optimizer keeps of a parameter: its states, and fp32 master weights where the weights are
+// stored in fewer bits and the update is not of these.
+double optimizer_bytes_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime);
 // Bytes that the optimizer reads and writes per parameter: the runtime profile's, or counted from the states
 // (gradient and states read, states and weights written).
 double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime);

@@ -155,6 +155,11 @@ double Cluster::nic_speed(int node, int port) const {
   return 1;
 }
 
+int devices_of_room(const Cluster& cluster) {
+  if (!cluster.fabric.has_rooms()) return 0;
+  return cluster.devices() / cluster.nodes() * cluster.fabric.nodes_of_group();
+}
+
 int devices_beside(const Cluster& cluster) {
   const NodeType& node = cluster.groups.front().node;
   const int devices = cluster.shared_cores > 0 ? cluster.devices() : std::max(1, node.devices);

@@ -198,6 +198,8 @@ struct Cluster {
 
 // How many devices are busy at once where all are, of those that share a (first) node's memory and cores.
 int devices_beside(const Cluster& cluster);
+// Devices of one room or region, of nodes in the mean; 0 where the cluster is in one place.
+int devices_of_room(const Cluster& cluster);
 
 // Checks every figure (positive rates, counts that agree, a connected fabric) and resolves device profiles
 // from the message first and the catalog second. Throws UserError(file, line of the field, …). `text` is the

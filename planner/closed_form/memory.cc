@@ -20,12 +20,11 @@ StateBytes state_bytes(const Plan& plan) {
   StateBytes bytes;
   const DType storage = plan.parameter_type();
   bytes.weight = bytes_of(storage);
-  bytes.gradient = bytes_of(plan.gradient_type());
-  if (plan.job->runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
   const RuntimeProfile& runtime = plan.job->runtime;
-  const double moment = runtime.moment_bytes > 0 ? runtime.moment_bytes : 4;
-  bytes.optimizer = moment * optimizer_states(plan.job->training.optimizer);
-  if (storage != DType::fp32 && !runtime.updates_stored_weights) bytes.optimizer += 4;  // master weights
+  const Training& training = plan.job->training;
+  bytes.gradient = gradient_bytes_per_parameter(training.precision, runtime);
+  if (runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
+  bytes.optimizer = optimizer_bytes_per_parameter(training.optimizer, training.precision, runtime);
   if (runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
   bytes.optimizer *= 1 - runtime.host_states;
   if (runtime.host_parameters) bytes.weight = 0;  // but for what is gathered

@@ -17,19 +17,15 @@ constexpr std::array kNames = {"none", "optimizer", "all"};
 // Bytes in one node's memory, states sharded over all devices: the least.
 double host_bytes_per_node(const Job& job) {
   const RuntimeProfile& runtime = job.runtime;
-  const bool narrow = storage_type(job.training.precision) != DType::fp32;
-  const double weight = narrow ? 2 : 4;
-  const double moments =
-      (runtime.moment_bytes > 0 ? runtime.moment_bytes : 4) * optimizer_states(job.training.optimizer);
-  const double master = narrow && !runtime.updates_stored_weights ? 4 : 0;
-  double trained = 0, frozen = 0;
-  for (const Operator& op : job.workload.operators) {
-    for (const ParameterTensor& tensor : op.parameters) trained += static_cast<double>(tensor.elements());
+  const Training& training = job.training;
+  const auto trained = static_cast<double>(job.workload.parameters());
+  double frozen = 0;
+  for (const Operator& op : job.workload.operators)
     for (const ParameterTensor& tensor : op.frozen) frozen += static_cast<double>(tensor.elements());
-  }
-  double bytes = trained * runtime.host_states * (moments + master);
-  if (runtime.host_gradients) bytes += trained * (runtime.fp32_gradients ? 4 : weight);
-  if (runtime.host_parameters) bytes += (trained + frozen) * weight;
+  double bytes = trained * runtime.host_states *
+                 optimizer_bytes_per_parameter(training.optimizer, training.precision, runtime);
+  if (runtime.host_gradients) bytes += trained * gradient_bytes_per_parameter(training.precision, runtime);
+  if (runtime.host_parameters) bytes += (trained + frozen) * bytes_of(storage_type(training.precision));
   return bytes / job.cluster.nodes();
 }
 
