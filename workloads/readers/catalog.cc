@@ -13,7 +13,7 @@
 #include "base/suggest.h"
 #include "proto/textproto.h"
 #include "proto/workload.pb.h"
-#include "workloads/readers/builtin_graphs.h"
+#include "workloads/networks/builtin_graphs.h"
 #include "workloads/readers/huggingface.h"
 #include "workloads/readers/onnx.h"
 

@@ -68,4 +68,8 @@ class Structure {
 // the executor does not compute (Transformer::unexecuted).
 void read_mathematics(Config& config, Transformer* transformer);
 
+// A decoder or encoder of this model_type. One that is not known is read as of Llama's kind where every field
+// is understood, with a note; else the error names the field and the ways on.
+Transformer read_transformer(Config& config, const std::string& type, Workload* workload);
+
 }  // namespace orrery::internal

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "workloads/checks.h"
-#include "workloads/readers/tower_builder.h"
+#include "workloads/networks/tower_builder.h"
 
 namespace orrery::internal {
 namespace {

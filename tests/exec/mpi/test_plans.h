@@ -11,7 +11,7 @@
 #include "program/runtime_profile.h"
 #include "topologies/readers/catalog.h"
 #include "workloads/graph_split.h"
-#include "workloads/readers/graph_builder.h"
+#include "workloads/networks/graph_builder.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {

@@ -1,4 +1,4 @@
-#include "workloads/readers/graph_builder.h"
+#include "workloads/networks/graph_builder.h"
 
 #include <utility>
 

@@ -1,11 +1,11 @@
-#include "workloads/readers/builtin_graphs.h"
+#include "workloads/networks/builtin_graphs.h"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <utility>
 
-#include "workloads/readers/graph_builder.h"
+#include "workloads/networks/graph_builder.h"
 
 namespace orrery::internal {
 namespace {

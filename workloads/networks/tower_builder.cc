@@ -1,4 +1,6 @@
-#include "workloads/readers/tower_builder.h"
+#include "workloads/networks/tower_builder.h"
+
+#include <algorithm>
 
 namespace orrery::internal {
 
@@ -88,12 +90,31 @@ TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock&
     part("q", queries, 1, false);
     part("kv", memory, 2, true);
   }
+  if (block.rotary)
+    inputs = {rotary(prefix + "rotary", inputs.front(), 3 * queries.tokens * inner,
+                     4.0 * static_cast<double>(queries.tokens * inner))};
   // Scores and context: 2 x 2 x queries x keys x inner; the half of it where causal.
   const int core = add(OperatorKind::linear, prefix + "attention", inputs, queries.tokens * inner, 0);
   const auto rows = static_cast<double>(queries.tokens) * (causal ? 0.5 : 1);
-  operators_.back().matmuls = {{rows, 2 * inner, memory.tokens, 1}};
+  const std::int64_t keys = block.window > 0 ? std::min(block.window, memory.tokens) : memory.tokens;
+  operators_.back().matmuls = {{rows, 2 * inner, keys, 1}};
   return project(prefix + "proj", {core, queries.tokens, inner}, queries.tokens, inner, queries.width,
                  block.biases);
+}
+
+int TowerBuilder::rotary(const std::string& name, int queries_keys_values, std::int64_t elements,
+                         double moved) {
+  const int op = add(OperatorKind::elementwise, name, {queries_keys_values}, elements, moved);
+  operators_.back().keeps_input = false;
+  return op;
+}
+
+TokenTensor TowerBuilder::joined(const std::string& name, const TokenTensor& a, const TokenTensor& b) {
+  const std::int64_t tokens = a.tokens + b.tokens;
+  const int op = add(OperatorKind::elementwise, name, {a.op, b.op}, tokens * a.width,
+                     2.0 * static_cast<double>(tokens * a.width));
+  operators_.back().keeps_input = false;
+  return {op, tokens, a.width};
 }
 
 TokenTensor TowerBuilder::residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,

@@ -25,7 +25,12 @@ struct TowerBlock {
   bool key_bias = true;      // with biases: of the keys, too
   bool gated = false;        // MLP of three matrices
   bool layer_scale = false;  // each branch is scaled by a trained vector
+  bool rotary = false;       // positions turn queries and keys
+  std::int64_t window = 0;   // keys that a query meets, as many queries together; 0: all
 };
+
+// Why language_model has no graph for it ("has experts"); empty: it has.
+std::string no_tower_because(const Transformer& model);
 
 // A row is a sample. Attention is one operator that costs its two products, as a fused kernel does: scores
 // are neither written nor kept.
@@ -49,6 +54,13 @@ class TowerBuilder {
   // A block; `memory` of a decoder: what its second attention reads.
   TokenTensor block(const std::string& prefix, const TowerBlock& block, const TokenTensor& in, bool causal,
                     const TokenTensor* memory = nullptr);
+  // A decoder by its dimensions, on `tokens` a sample: those of `before`, then its own vocabulary's. Its
+  // layers are blocks of their own; head and loss stand in the last. Behind its first layers `into_layers`
+  // are added to what stands in the place of `before`.
+  void language_model(const Transformer& model, const std::string& prefix, const TokenTensor& before,
+                      std::int64_t tokens, const std::vector<TokenTensor>& into_layers);
+  // Sequences one behind another.
+  TokenTensor joined(const std::string& name, const TokenTensor& a, const TokenTensor& b);
   // Parameters that the operator made last holds beside its own.
   void parameter(const std::string& name, std::vector<std::int64_t> shape);
   void loss(const std::vector<TokenTensor>& of);
@@ -58,6 +70,8 @@ class TowerBuilder {
  private:
   int add(OperatorKind kind, const std::string& name, std::vector<int> inputs, std::int64_t out,
           double vector_elements);
+  // Positions turn queries and keys, in place.
+  int rotary(const std::string& name, int queries_keys_values, std::int64_t elements, double moved);
   TokenTensor residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,
                        const TowerBlock& block);
 
