@@ -6,17 +6,16 @@
 
 #include "base/error.h"
 #include "proto/workload.pb.h"
+#include "tests/workloads/readers/huggingface_files.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
 namespace orrery {
 namespace {
 
-using Count = std::int64_t;
+using test::load;
 
-Workload load(const std::string& name) {
-  return load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/" + name + ".json");
-}
+using Count = std::int64_t;
 
 Workload parse(std::string_view text) {
   return workload_from_huggingface(text, "config.json");

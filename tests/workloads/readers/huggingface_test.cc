@@ -4,14 +4,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/workloads/readers/huggingface_files.h"
 #include "workloads/readers/catalog.h"
 
 namespace orrery {
 namespace {
 
-Workload load(const std::string& name) {
-  return load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/" + name + ".json");
-}
+using test::load;
 
 Workload parse(std::string_view text) {
   return workload_from_huggingface(text, "config.json");

@@ -2,17 +2,16 @@
 #include <catch2/catch.hpp>
 
 #include "base/error.h"
+#include "tests/workloads/readers/huggingface_files.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
 namespace orrery {
 namespace {
 
-using Count = std::int64_t;
+using test::load;
 
-Workload load(const std::string& name) {
-  return load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/" + name + ".json");
-}
+using Count = std::int64_t;
 
 // Four projections with biases, two layer norms, an MLP.
 constexpr Count layer(Count h, Count f) {

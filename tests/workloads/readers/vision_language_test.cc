@@ -4,20 +4,18 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "proto/workload.pb.h"
+#include "tests/workloads/readers/huggingface_files.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
 namespace orrery {
 namespace {
 
+using test::file_of;
+using test::load;
+
 using Count = std::int64_t;
 
-std::string file_of(const std::string& name) {
-  return std::string(ORRERY_TEST_DATA) + "/huggingface/" + name + ".json";
-}
-Workload load(const std::string& name) {
-  return load_workload(file_of(name));
-}
 // The file's text with one replacement, read.
 Workload changed(const std::string& name, const std::string& from, const std::string& to) {
   std::string text = read_file(file_of(name));
