@@ -94,15 +94,15 @@ int expert_of_position(const Choices& choices, int position) {
 
 using Members = std::vector<std::int32_t>;
 
-// Members of the data group whose position satisfies `is_member`, in increasing position.
-template <typename Predicate>
-Members select_data(const Plan& plan, int rank, Predicate is_member) {
+// Members of the data group at `begin`, `begin` + `step` … before `end`. Of 300,000 ranks each asks: only
+// those that are members may be looked at.
+Members data_positions(const Plan& plan, int rank, int begin, int end, int step) {
   const Choices& choices = plan.choices;
   const Coordinates at = coordinates_of(plan, rank);
   Members ranks;
-  for (int position = 0; position < choices.dp * choices.cp; ++position) {
-    if (is_member(position)) ranks.push_back(rank_of(plan, at_data_position(choices, at, position)));
-  }
+  ranks.reserve(static_cast<std::size_t>((end - begin + step - 1) / step));
+  for (int position = begin; position < end; position += step)
+    ranks.push_back(rank_of(plan, at_data_position(choices, at, position)));
   return ranks;
 }
 
@@ -129,19 +129,19 @@ Members tensor_members(const Plan& plan, int rank) {
 }
 
 Members data_members(const Plan& plan, int rank) {
-  return select_data(plan, rank, [](int) { return true; });
+  return data_positions(plan, rank, 0, plan.choices.dp * plan.choices.cp, 1);
 }
 
 Members shard_members(const Plan& plan, int rank) {
   const int size = shard_size(plan.choices);
-  const int own = data_position(plan.choices, coordinates_of(plan, rank));
-  return select_data(plan, rank, [&](int position) { return position / size == own / size; });
+  const int first = data_position(plan.choices, coordinates_of(plan, rank)) / size * size;
+  return data_positions(plan, rank, first, std::min(first + size, plan.choices.dp * plan.choices.cp), 1);
 }
 
 Members replicate_members(const Plan& plan, int rank) {
   const int size = shard_size(plan.choices);
-  const int own = data_position(plan.choices, coordinates_of(plan, rank));
-  return select_data(plan, rank, [&](int position) { return position % size == own % size; });
+  const int place = data_position(plan.choices, coordinates_of(plan, rank)) % size;
+  return data_positions(plan, rank, place, plan.choices.dp * plan.choices.cp, size);
 }
 
 Members pipeline_members(const Plan& plan, int rank) {
