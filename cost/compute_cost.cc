@@ -465,7 +465,7 @@ double ComputeCost::seconds(const Program& program, const Instruction& instructi
         if (c.zero >= 1 && bucket.group >= 0)
           shards = c.shard_group > 0 ? group : static_cast<double>(program.groups[bucket.group].ranks.size());
         if (c.has_servers()) shards = c.servers;
-        elements += static_cast<double>(bucket.elements) / shards;
+        elements += bucket.updated.value_or(static_cast<double>(bucket.elements)) / shards;
       }
       return update_seconds(elements);
     }

@@ -174,7 +174,10 @@ Json to_json(const Evaluation& evaluation) {
     Json split = Json::array();
     for (const int index : plan.choices.tp > 1 ? split_operators(plan.job->workload) : std::vector<int>{}) {
       const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(index)];
-      split.push_back({{"operator", op.name}, {"split", op.split == TensorSplit::row ? "row" : "column"}});
+      const char* way = op.split == TensorSplit::row     ? "row"
+                        : op.split == TensorSplit::table ? "table"
+                                                         : "column";
+      split.push_back({{"operator", op.name}, {"split", way}});
     }
     json["tensor_split"] = split;
     json["cut_excess"] = cut_excess(plan);

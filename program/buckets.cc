@@ -122,10 +122,15 @@ class Layout {
   // With parameters that follow one another.
   void fill(const HeldParameters& held, int begin, int end) {
     while (begin < end) {
-      const int taken = fitting(held, begin, end);
+      const bool sparse = held.parameters[static_cast<std::size_t>(begin)].sparse;
+      if (!is_empty() && open_.sparse != sparse) close();
+      int alike = begin + 1;
+      while (alike < end && held.parameters[static_cast<std::size_t>(alike)].sparse == sparse) ++alike;
+      // Of sparse ones little is sent, whatever their size.
+      const int taken = sparse ? alike : fitting(held, begin, alike);
       if (taken > begin) add(held, begin, taken);
       begin = taken;
-      if (begin < end) close();
+      if (begin < alike) close();
     }
   }
 
@@ -163,6 +168,11 @@ class Layout {
     const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
     open_.elements += held.elements_before[to] - held.elements_before[from];
     if (open_.frozen) return;
+    open_.sparse = held.parameters[from].sparse;
+    for (std::size_t i = from; open_.sparse && i < to; ++i) {
+      open_.payload_bytes += held.parameters[i].payload_bytes;
+      open_.touched += held.parameters[i].touched;
+    }
     if (!is_reduced_apart(open_)) open_.partial += held.partial_before[to] - held.partial_before[from];
   }
 
@@ -171,6 +181,8 @@ class Layout {
     result_.buckets.push_back(open_);
     open_.begin = open_.end = 0;
     open_.elements = open_.partial = 0;
+    open_.payload_bytes = open_.touched = 0;
+    open_.sparse = false;
   }
 
   void lay_out_shared(int chunk, const ParameterAt& at) {
@@ -231,7 +243,33 @@ HeldParameters held_frozen(const Plan& plan, const Shard& shard, bool experts_ap
   return held;
 }
 
+// Of a table, as this rank holds it, with gradients that `replicas` share out.
+void make_sparse(const Plan& plan, const Operator& op, double replicas, HeldParameter* held) {
+  const SparseRows rows = sparse_rows(
+      op, static_cast<double>(held->elements), op.split == TensorSplit::column ? plan.choices.tp : 1,
+      static_cast<double>(plan.job->training.global_batch), replicas, bytes_of(plan.gradient_type()));
+  held->sparse = true;
+  held->payload_bytes = rows.payload_bytes;
+  held->touched = rows.touched;
+}
+
 }  // namespace
+
+SparseRows sparse_rows(const Operator& table, double elements, int columns, double samples, double replicas,
+                       double gradient_bytes) {
+  constexpr double kRowNumber = 8;  // bytes
+  const std::vector<std::int64_t>& shape = table.parameters.front().shape;
+  const auto rows = static_cast<double>(shape[0]);
+  const double width = static_cast<double>(shape[1]) / columns;
+  const double own = elements * touched_rows(*table.sparse, rows, samples / replicas, 1) / rows;
+  return {own * (gradient_bytes + kRowNumber / width),
+          elements * touched_rows(*table.sparse, rows, samples / replicas, replicas) / rows};
+}
+
+bool keeps_rows_sparse(const Plan& plan) {
+  const Choices& c = plan.choices;
+  return c.sync == Sync::all_reduce && c.zero <= 1 && !c.hybrid() && c.grad_compression == Compression::none;
+}
 
 TiedTensors tied_tensors(const Workload& workload) {
   TiedTensors ties;
@@ -274,7 +312,10 @@ HeldModel held_parameters(const Plan& plan) {
       // its own.
       const bool apart = workload.transformer ? tensor.expert && experts_apart : partial;
       const ParameterAt at{static_cast<int>(i), static_cast<int>(p)};
-      (apart ? all.apart : all.together).parameters.push_back({at, elements, partial});
+      HeldParameter held{at, elements, partial};
+      if (op.sparse && keeps_rows_sparse(plan))
+        make_sparse(plan, op, static_cast<double>(plan.choices.dp) * (apart ? plan.choices.tp : 1), &held);
+      (apart ? all.apart : all.together).parameters.push_back(held);
       (apart ? apart_layers : together_layers).push_back(op.layer);
     }
   }

@@ -33,7 +33,24 @@ struct HeldParameter {
   ParameterAt at;
   std::int64_t elements = 0;
   bool partial = false;  // tensor ranks have parts of its gradient
+  // Its gradient is rows and their numbers (Operator::sparse): what a replica's takes, in bytes, and how many
+  // elements all replicas' touch together.
+  bool sparse = false;
+  double payload_bytes = 0, touched = 0;
 };
+
+// Of `elements` of a table (Operator::sparse) cut into `columns` parts, a step of so many samples that
+// `replicas` share: what one of these sends, rows and their numbers in bytes, and the elements that all touch
+// together.
+struct SparseRows {
+  double payload_bytes = 0, touched = 0;
+};
+SparseRows sparse_rows(const Operator& table, double elements, int columns, double samples, double replicas,
+                       double gradient_bytes);
+
+// Whether gradients of tables are sent as the rows that were looked up: among equals that all-reduce, each
+// with whole gradients, uncompressed.
+bool keeps_rows_sparse(const Plan& plan);
 
 // In the order in which buckets take them: operators from the last to the first, an operator's parameters in
 // their order. Sums from the beginning make a bucket of many cost little more than one of few.
@@ -66,6 +83,8 @@ struct LaidBucket {
   bool apart = false;
   bool tied = false;    // one tensor, which another stage holds too
   bool frozen = false;  // begin and end are in HeldModel::of_frozen(apart)
+  bool sparse = false;  // all of it, or nothing: sums of its parameters'
+  double payload_bytes = 0, touched = 0;
 };
 
 struct BucketLayout {

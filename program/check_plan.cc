@@ -97,14 +97,24 @@ void check_split(const Plan& plan) {
                        choices.tp, workload.name),
            "`sequence_parallel` on");
   }
+  int dealt = 0;
   for (const int index : split) {
     const Operator& op = workload.operators[static_cast<std::size_t>(index)];
     const bool table = op.kind == OperatorKind::embedding;
     const bool row = op.split == TensorSplit::row;
+    if (op.split == TensorSplit::table) {
+      ++dealt;
+      continue;
+    }
+    if (table && row) continue;  // the last rank has fewer rows
     const std::int64_t features = table ? op.output_elements : row ? op.matmuls[0].k : op.matmuls[0].n;
     check_divides("`tp`", choices.tp, features,
                   fmt::format("{} features of {}", row ? "input" : "output", op.name),
                   "a divisor of what is split");
+  }
+  if (dealt > 0 && dealt < choices.tp) {
+    reject(fmt::format("`tp` {}: {} has {} tables to deal out", choices.tp, workload.name, dealt),
+           "at least a table for each tensor rank");
   }
   if (choices.shard_group > 0) {
     reject(fmt::format("`shard_group` {} with `tp` {} of {}", choices.shard_group, choices.tp, workload.name),

@@ -27,6 +27,7 @@ bool interleaves_heads(const Operator& op) {
 // A network on images: a chain or graph of operators that all say what they compute, from images to classes.
 std::string unknown_on_images(const Workload& workload) {
   int losses = 0;
+  if (workload.frozen_layers > 0) return "its first layers are frozen";
   for (const Operator& op : workload.operators) {
     if (!op.image)
       return fmt::format("there is no mathematics for its operator '{}' ({})", op.name, name_of(op.kind));

@@ -1,6 +1,7 @@
 #include "program/operator_shard.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "program/forms.h"
 #include "program/tensor_shard.h"
@@ -26,6 +27,9 @@ double gathered_ranks(const Shard& shard) {
 }
 
 std::int64_t local_elements(const ParameterTensor& tensor, const Shard& shard) {
+  if (tensor.dealt_out)
+    return static_cast<std::int64_t>(
+        std::ceil(static_cast<double>(tensor.elements()) * (shard.tp > 1 ? shard.table_elements : 1)));
   return local_elements(tensor, ShardPlace{shard.tp, 0, shard.ep, 0, shard.etp, 0});
 }
 
@@ -36,6 +40,7 @@ bool partial_over_tensor_ranks(const Operator& op, const ParameterTensor& tensor
     case TensorSplit::heads:
       return true;  // a tensor that every rank applies to its own features, such as the norm of a head's
                     // queries
+    case TensorSplit::table:
     case TensorSplit::vocabulary:
       return false;  // the positions' gradient is that of all rows
     case TensorSplit::row:
@@ -83,6 +88,8 @@ double output_split(const Operator& op, const Shard& shard) {
       return ranks;
     case TensorSplit::vocabulary:
       return op.kind == OperatorKind::head ? ranks : 1;
+    case TensorSplit::table:
+      return shard.tp > 1 ? 1 / shard.table_outputs : 1;
     case TensorSplit::replicated:
     case TensorSplit::row:
       return 1;
@@ -91,7 +98,7 @@ double output_split(const Operator& op, const Shard& shard) {
 }
 
 std::int64_t local_columns(const Operator& op, const Shard& shard) {
-  return op.output_elements / static_cast<std::int64_t>(output_split(op, shard));
+  return static_cast<std::int64_t>(static_cast<double>(op.output_elements) / output_split(op, shard));
 }
 
 double input_split(const Operator& op, const Shard& shard) {

@@ -6,6 +6,7 @@
 #include "program/expert_work.h"
 #include "program/forms.h"
 #include "program/operator_shard.h"
+#include "workloads/graph_split.h"
 
 namespace orrery {
 namespace {
@@ -66,6 +67,7 @@ Product forward_product(const Operator& op, const MatmulShape& shape, const Shar
       p.k /= shard.tp;
       break;
     case TensorSplit::replicated:
+    case TensorSplit::table:
       break;
   }
   return p;
@@ -113,7 +115,8 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
     if (does_forward(kind)) add_product(work, p, type, storage);
     // dX = dY W^T; what reads the batch itself needs no gradient of its input.
     if (does_input_gradient(kind) && !op.inputs.empty() && op.passes_gradient)
-      add_product(work, {p.m, p.k, p.n, p.count, p.batched, 0, 1, share}, type, storage);
+      for (int input = 0; input < (op.multiplies_inputs() ? 2 : 1); ++input)
+        add_product(work, {p.m, p.k, p.n, p.count, p.batched, 0, 1, share}, type, storage);
     // dW = X^T dY
     if (does_weight_gradient(kind) && trains_product(op))
       add_product(work, {p.k, p.n, p.m, p.count, p.batched, accumulated, share, 1, true}, type, storage);
@@ -345,11 +348,11 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
 }
 
 // The gradient of a table of embeddings is dense (zeros are written, touched rows added, the whole
-// accumulated), or touched rows are read and added to in place.
+// accumulated), or touched rows are read and added to in place, as those of a sparse gradient are.
 void add_embedding_gradient(const Operator& op, const Shard& shard, const RuntimeProfile& runtime,
                             OperatorWork* work) {
   const double element = bytes_of(storage_type(shard.precision));
-  if (runtime.embedding_gradient_in_place) {
+  if (runtime.embedding_gradient_in_place || op.sparse) {
     const double tokens =
         local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
     work->vector_bytes += tokens * (element + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
@@ -442,6 +445,11 @@ Shard shard_of(const Plan& plan) {
   shard.cp = c.cp;
   shard.ep = c.ep;
   shard.etp = c.etp;
+  if (c.tp > 1 && !plan.job->workload.transformer) {
+    const DealtTables dealt = dealt_tables(plan.job->workload.operators, c.tp);
+    shard.table_elements = dealt.elements;
+    shard.table_outputs = dealt.outputs;
+  }
   shard.sequence_parallel = c.sequence_parallel && c.tp > 1;
   shard.precision = t.precision;
   shard.fused_attention = t.fused_attention;

@@ -30,6 +30,9 @@ struct Shard {
   int cp = 1;
   int ep = 1;
   int etp = 1;
+  // Of tables that are dealt out to tensor ranks whole, what the fullest rank holds, and the most that one
+  // puts out, as shares of all (workloads/graph_split.h).
+  double table_elements = 1, table_outputs = 1;
   bool sequence_parallel = false;
   DType precision = DType::bf16;
   bool fused_attention = true;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -178,6 +179,8 @@ struct Bucket {
   // Weights that are not trained, sharded: gathered like any other, but neither reduced nor updated. Its
   // elements are bytes in units of the parameters' type, whatever the weights are stored in; no parameters.
   bool frozen = false;
+  // Elements that the optimizer updates; absent: all. Fewer where gradients are the rows that were looked up.
+  std::optional<double> updated;
 };
 
 struct Coordinates {

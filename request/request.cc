@@ -80,6 +80,7 @@ planner::Imported imported(const Request& request, const Workload& workload, int
 FineTuning fine_tuning_of(const Request& request, const Workload& workload, const planner::Imported& imports,
                           std::vector<std::string>* ignored) {
   FineTuning tuning = workload.transformer ? workload.transformer->fine_tuning : FineTuning{};
+  if (!workload.transformer) tuning.frozen_layers = workload.frozen_layers;
   tuning = imports.tuning.value_or(tuning);
   if (!request.from_peft.empty())
     tuning = planner::import_peft(read_file(request.from_peft), request.from_peft, workload.layers, tuning,
@@ -130,6 +131,12 @@ bool has_layer_norms(const Workload& workload) {
                      [](const Operator& op) { return op.kind == OperatorKind::norm; });
 }
 
+// Recommenders: their tables are shared between devices, which plain data parallelism does not do.
+bool has_tables(const Workload& workload) {
+  return std::any_of(workload.operators.begin(), workload.operators.end(),
+                     [](const Operator& op) { return op.kind == OperatorKind::embedding; });
+}
+
 }  // namespace
 
 Question question_of(const Request& request) {
@@ -145,9 +152,9 @@ Question question_of(const Request& request) {
   if (tuning != FineTuning{}) fine_tune(job->workload, tuning);
   if (!request.device.empty()) job->cluster = planner::with_device(std::move(job->cluster), request.device);
   const bool sequences = job->workload.default_seq_len > 0 || has_layer_norms(job->workload);
-  const RuntimeUse use = !on_gpus(job->cluster) ? RuntimeUse::cpu
-                         : sequences            ? RuntimeUse::gpu
-                                                : RuntimeUse::gpu_images;
+  const RuntimeUse use = !on_gpus(job->cluster)                   ? RuntimeUse::cpu
+                         : sequences || has_tables(job->workload) ? RuntimeUse::gpu
+                                                                  : RuntimeUse::gpu_images;
   job->runtime = request.runtime.empty() ? default_runtime(use) : load_runtime(request.runtime);
   Training& training = job->training;
   training.seq_len = sequence_length(request, imports, job->workload);
@@ -166,8 +173,8 @@ Question question_of(const Request& request) {
   training.lengths.packed = request.packed;
   training.lengths.balanced = request.balanced;
   training.sample_bytes = request.sample_bytes.value_or(0);
-  training.optimizer = request.optimizer.value_or(
-      imports.optimizer.value_or(use == RuntimeUse::gpu_images ? Optimizer::momentum : Optimizer::adam));
+  training.optimizer = request.optimizer.value_or(imports.optimizer.value_or(
+      on_gpus(job->cluster) && !sequences ? Optimizer::momentum : Optimizer::adam));
   training.fused_attention =
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
   if (const auto offload = request.offload ? request.offload : imports.offload)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -112,7 +113,7 @@ void mark_gradients(std::vector<Operator>* operators) {
     trains[i] = works_backward(op);
     const bool product = op.kind == OperatorKind::linear || op.kind == OperatorKind::expert_linear ||
                          op.kind == OperatorKind::head;
-    if (!trains[i] || (product && op.parameters.empty())) op.keeps_input = false;
+    if (!trains[i] || (product && op.parameters.empty() && !op.multiplies_inputs())) op.keeps_input = false;
   }
 }
 
@@ -147,6 +148,29 @@ void apply_fine_tuning(const Transformer& model, std::vector<Operator>* operator
     op.parameters.erase(tied, op.parameters.end());
   }
   mark_gradients(operators);
+}
+
+void freeze_layers(int layers, Workload* workload) {
+  if (layers > workload->layers)
+    throw UserError(fmt::format("`freeze` {} is more than the {} layers", layers, workload->layers),
+                    "expected how many of the first layers are frozen");
+  std::set<std::string> frozen;
+  bool trains = false;
+  for (Operator& op : workload->operators) {
+    if (op.layer < layers)
+      std::move(op.parameters.begin(), op.parameters.end(), std::back_inserter(op.frozen));
+    if (op.layer < layers) op.parameters.clear();
+    for (const ParameterTensor& tensor : op.frozen) frozen.insert(tensor.name);
+    const auto tied = std::stable_partition(
+        op.parameters.begin(), op.parameters.end(),
+        [&](const ParameterTensor& tensor) { return !frozen.contains(tensor.tied_to); });
+    std::move(tied, op.parameters.end(), std::back_inserter(op.frozen));
+    op.parameters.erase(tied, op.parameters.end());
+    trains = trains || !op.parameters.empty();
+  }
+  if (!trains) throw UserError("nothing is left to train", "expected fewer layers to `freeze`");
+  workload->frozen_layers = layers;
+  if (layers > 0) mark_gradients(&workload->operators);
 }
 
 }  // namespace internal
@@ -219,9 +243,13 @@ double base_bytes(BaseType type, DType storage) {
 void fine_tune(Workload& workload, const FineTuning& tuning) {
   if (const std::string wrong = wrong_with(tuning); !wrong.empty())
     throw UserError(wrong, "expected adapters of some rank beside it");
-  if (!workload.transformer)
-    throw UserError(fmt::format("{} is no transformer", workload.name),
-                    "adapters and frozen layers are those of transformers");
+  if (!workload.transformer) {
+    if (tuning.rank > 0)
+      throw UserError(fmt::format("{} is no transformer", workload.name),
+                      "adapters are those of transformers");
+    internal::freeze_layers(tuning.frozen_layers, &workload);
+    return;
+  }
   Transformer& model = *workload.transformer;
   if (tuning.frozen_layers > model.layers)
     throw UserError(fmt::format("`freeze` {} is more than the {} layers", tuning.frozen_layers, model.layers),

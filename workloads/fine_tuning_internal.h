@@ -11,4 +11,8 @@ namespace orrery::internal {
 // gradients are wanted.
 void apply_fine_tuning(const Transformer& model, std::vector<Operator>* operators);
 
+// Of a general graph: what the first `layers` blocks hold, and what is tied to it, is not trained. Throws
+// UserError where nothing would be.
+void freeze_layers(int layers, Workload* workload);
+
 }  // namespace orrery::internal

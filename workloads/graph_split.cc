@@ -43,16 +43,25 @@ bool can_be_split(const Operator& op) {
   return weight.size() >= 2 && dimension_of(weight, op.matmuls.front().n) >= 0;
 }
 
+bool can_be_split(const Operator& op, TensorSplit split) {
+  if (!can_be_split(op)) return false;
+  return split == TensorSplit::column || split == TensorSplit::row ||
+         (split == TensorSplit::table && op.kind == OperatorKind::embedding);
+}
+
 void set_split(Operator* op, TensorSplit split) {
   op->split = split;
-  for (ParameterTensor& tensor : op->parameters) tensor.split_dim = -1;
+  for (ParameterTensor& tensor : op->parameters) {
+    tensor.split_dim = -1;
+    tensor.dealt_out = false;
+  }
   if (split == TensorSplit::replicated) return;
+  ORRERY_CHECK(can_be_split(*op, split), "it is not split so: " + op->name);
   if (op->kind == OperatorKind::embedding) {
-    ORRERY_CHECK(split == TensorSplit::column, "tables are split by column: " + op->name);
-    op->parameters.front().split_dim = static_cast<int>(op->parameters.front().shape.size()) - 1;
+    op->parameters.front().split_dim = split == TensorSplit::column ? 1 : 0;
+    op->parameters.front().dealt_out = split == TensorSplit::table;
     return;
   }
-  ORRERY_CHECK(can_be_split(*op), "no product to split: " + op->name);
   const std::int64_t n = op->matmuls.front().n;
   for (ParameterTensor& tensor : op->parameters) {
     if (tensor.shape.size() == 1) {  // a bias is added after a row-split product's sum, once
@@ -114,7 +123,7 @@ int complete_splits(std::vector<Operator>* operators) {
   }
   for (std::size_t i = 0; i < operators->size(); ++i) {
     const Operator& op = (*operators)[i];
-    if (op.split != TensorSplit::row) continue;
+    if (op.split != TensorSplit::row || op.kind == OperatorKind::embedding) continue;
     const bool whole = std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
       return (*operators)[static_cast<std::size_t>(input)].split != TensorSplit::column ||
              features_return(*operators, input);
@@ -125,7 +134,9 @@ int complete_splits(std::vector<Operator>* operators) {
 }
 
 bool features_return(const std::vector<Operator>& operators, int index) {
-  if (operators[static_cast<std::size_t>(index)].split != TensorSplit::column) return false;
+  const TensorSplit split = operators[static_cast<std::size_t>(index)].split;
+  if (split == TensorSplit::table) return true;
+  if (split != TensorSplit::column) return false;
   bool read = false;
   for (std::size_t i = static_cast<std::size_t>(index) + 1; i < operators.size(); ++i) {
     const auto& inputs = operators[i].inputs;
@@ -134,6 +145,39 @@ bool features_return(const std::vector<Operator>& operators, int index) {
     if (!takes_features(operators[i])) return true;
   }
   return !read;
+}
+
+std::vector<DealtRank> deal_tables(const std::vector<const Operator*>& tables, int ranks) {
+  std::vector<const Operator*> largest_first = tables;
+  std::stable_sort(largest_first.begin(), largest_first.end(), [](const Operator* a, const Operator* b) {
+    return a->parameter_count() > b->parameter_count();
+  });
+  std::vector<DealtRank> held(static_cast<std::size_t>(ranks));
+  const int most = (static_cast<int>(tables.size()) + ranks - 1) / ranks;
+  for (const Operator* table : largest_first) {
+    DealtRank* to = nullptr;
+    for (DealtRank& rank : held)
+      if (rank.tables < most && (to == nullptr || rank.elements < to->elements)) to = &rank;
+    to->elements += static_cast<double>(table->parameter_count());
+    to->outputs += static_cast<double>(table->output_elements);
+    ++to->tables;
+  }
+  return held;
+}
+
+DealtTables dealt_tables(const std::vector<Operator>& operators, int ranks) {
+  std::vector<const Operator*> tables;
+  for (const Operator& op : operators)
+    if (op.split == TensorSplit::table) tables.push_back(&op);
+  if (tables.empty() || ranks <= 1) return {};
+  DealtRank all, fullest;
+  for (const DealtRank& rank : deal_tables(tables, ranks)) {
+    all.elements += rank.elements;
+    all.outputs += rank.outputs;
+    fullest.elements = std::max(fullest.elements, rank.elements);
+    fullest.outputs = std::max(fullest.outputs, rank.outputs);
+  }
+  return {fullest.elements / all.elements, fullest.outputs / all.outputs};
 }
 
 std::vector<int> split_operators(const Workload& workload) {

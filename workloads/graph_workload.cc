@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "proto/field_check.h"
 #include "proto/workload.pb.h"
+#include "workloads/fine_tuning_internal.h"
 #include "workloads/graph_layers.h"
 #include "workloads/graph_split.h"
 #include "workloads/image_operator.h"
@@ -65,6 +66,7 @@ class GraphReader {
     op.vector_elements = std::round(factor * static_cast<double>(op.output_elements));
     if (p.n() != 0 || p.k() != 0 || p.rows() != 0) op.matmuls.push_back(product(index, p));
     if (p.has_image()) op.image = image(index, p.image());
+    if (p.has_sparse()) op.sparse = sparse(index, op, p.sparse());
     return op;
   }
 
@@ -106,6 +108,21 @@ class GraphReader {
       fail(index, "has a product too large for any machine",
            fmt::format("expected at most {:.0g} FLOPs a sample", kMaxFlops));
     return m;
+  }
+
+  SparseGradient sparse(int index, const Operator& op, const proto::SparseGradient& p) const {
+    if (op.kind != OperatorKind::embedding || op.parameters.size() != 1 || op.parameters[0].shape.size() != 2)
+      fail(index, fmt::format("sparse, of a {}", name_of(op.kind)), "expected it on a table of rows");
+    if (!op.parameters[0].tied_to.empty()) fail(index, "sparse, of a tied table", "expected one of its own");
+    SparseGradient gradient;
+    if (p.rows_per_sample() != 0) gradient.rows_per_sample = p.rows_per_sample();
+    gradient.share = p.share();
+    if (!(gradient.rows_per_sample > 0 && gradient.rows_per_sample <= kMaxFigure))
+      fail(index, fmt::format("sparse.rows_per_sample: {}", p.rows_per_sample()),
+           "expected a positive number");
+    if (!(gradient.share >= 0 && gradient.share <= 1))
+      fail(index, fmt::format("sparse.share: {}", p.share()), "expected 0 to 1");
+    return gradient;
   }
 
   ImageShape image_shape(int index, std::string_view field,
@@ -193,6 +210,13 @@ void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* wor
         reader.fail(i, fmt::format("parameter '{}' is tied to '{}'", tensor.name, tensor.tied_to),
                     "expected a tensor of an operator before it, of the same shape");
     }
+  const int frozen = message.frozen_layers();
+  const auto freeze = [&] {
+    if (frozen < 0 || frozen > workload->layers)
+      at.fail("frozen_layers", fmt::format("frozen_layers: {}", frozen),
+              fmt::format("expected 0 to {}", workload->layers));
+    if (frozen > 0) freeze_layers(frozen, workload);
+  };
   bool numbered = false;
   for (int i = 0; i < message.operators_size(); ++i) {
     for (const int input : operators[i].inputs)
@@ -203,13 +227,18 @@ void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* wor
       if (const std::string fault = fault_of_image(operators, i); !fault.empty())
         reader.fail(i, fault, "expected what its inputs, window and parameters make");
     const std::string& split = message.operators(i).split();
-    if (!split.empty() && split != "column" && split != "row")
-      reader.fail(i, fmt::format("split: '{}'", split), "expected column or row");
+    if (!split.empty() && split != "column" && split != "row" && split != "table")
+      reader.fail(i, fmt::format("split: '{}'", split), "expected column, row or table");
     if (!split.empty()) {
-      if (!can_be_split(operators[i]) || (operators[i].kind == OperatorKind::embedding && split == "row"))
-        reader.fail(i, fmt::format("split: {}, of a {}", split, name_of(operators[i].kind)),
-                    "expected it on a linear or conv of one group with a weight, or column on a table");
-      set_split(&operators[i], split == "row" ? TensorSplit::row : TensorSplit::column);
+      const TensorSplit way = split == "row"     ? TensorSplit::row
+                              : split == "table" ? TensorSplit::table
+                                                 : TensorSplit::column;
+      if (!can_be_split(operators[i], way))
+        reader.fail(
+            i, fmt::format("split: {}, of a {}", split, name_of(operators[i].kind)),
+            "expected column or row of a linear or conv of one group with a weight, or of a table; or "
+            "table of a table");
+      set_split(&operators[i], way);
     }
     numbered = numbered || message.operators(i).layer() > 0;
   }
@@ -218,7 +247,7 @@ void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* wor
                 "expected an input split by column that nothing else reads whole");
   if (!numbered) {
     workload->layers = assign_layers(&operators);
-    return;
+    return freeze();
   }
   int last = 0;
   for (int i = 0; i < message.operators_size(); ++i) {
@@ -228,6 +257,7 @@ void read_graph(const proto::Graph& message, const FieldCheck& at, Workload* wor
     operators[i].layer = last = layer;
   }
   workload->layers = last + 1;
+  freeze();
 }
 
 namespace {
@@ -251,17 +281,19 @@ void write_image(const ImageOperator& image, proto::ImageOperator* message) {
 }  // namespace
 
 void write_graph(const Workload& workload, proto::Graph* message) {
+  message->set_frozen_layers(workload.frozen_layers);
   for (const Operator& op : workload.operators) {
     proto::GraphOperator* p = message->add_operators();
     p->set_name(op.name);
     p->set_kind(std::string(name_of(op.kind)));
     for (const int input : op.inputs) p->add_inputs(input);
-    for (const ParameterTensor& tensor : op.parameters) {
-      proto::ParameterTensor* t = p->add_parameters();
-      t->set_name(tensor.name);
-      t->set_tied_to(tensor.tied_to);
-      for (const std::int64_t size : tensor.shape) t->add_shape(size);
-    }
+    for (const auto* tensors : {&op.parameters, &op.frozen})
+      for (const ParameterTensor& tensor : *tensors) {
+        proto::ParameterTensor* t = p->add_parameters();
+        t->set_name(tensor.name);
+        t->set_tied_to(tensor.tied_to);
+        for (const std::int64_t size : tensor.shape) t->add_shape(size);
+      }
     ORRERY_CHECK(op.matmuls.size() <= 1, "an operator of a graph has one product: " + op.name);
     for (const MatmulShape& m : op.matmuls) {
       p->set_rows(m.rows_per_row);
@@ -276,7 +308,13 @@ void write_graph(const Workload& workload, proto::Graph* message) {
       p->set_vector_bytes_factor(op.vector_elements / static_cast<double>(op.output_elements));
     p->set_input_not_kept(!op.keeps_input);
     if (op.split != TensorSplit::replicated && can_be_split(op))
-      p->set_split(op.split == TensorSplit::row ? "row" : "column");
+      p->set_split(op.split == TensorSplit::row     ? "row"
+                   : op.split == TensorSplit::table ? "table"
+                                                    : "column");
+    if (op.sparse) {
+      p->mutable_sparse()->set_rows_per_sample(op.sparse->rows_per_sample);
+      p->mutable_sparse()->set_share(op.sparse->share);
+    }
     p->set_layer(op.layer + 1);
   }
 }

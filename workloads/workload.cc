@@ -142,6 +142,14 @@ double StateSpaceShape::forward_flops_per_token() const {
   return flops;
 }
 
+double touched_rows(const SparseGradient& gradient, double rows, double samples, double replicas) {
+  if (!(rows > 1)) return rows;
+  const double missed = gradient.share > 0
+                            ? replicas * std::log1p(-std::min(gradient.share, 1 - 1e-12))
+                            : gradient.rows_per_sample * samples * replicas * std::log1p(-1 / rows);
+  return rows * -std::expm1(missed);
+}
+
 namespace {
 
 // Going forward, a row.
@@ -169,7 +177,7 @@ double Operator::training_flops_per_row(int seq_len) const {
   double flops = forward_flops_per_row(seq_len);
   const double forward = flops - adapter_flops(*this);
   const bool product = !matmuls.empty();
-  if (passes_gradient) flops += product ? forward : 2 * forward;
+  if (passes_gradient) flops += product && !multiplies_inputs() ? forward : 2 * forward;
   if (product && adapters.empty() && !parameters.empty()) flops += forward;
   // Gradients of B, of what A puts out and of A; of the input.
   for (const LowRankAdapter& adapter : adapters) {
@@ -187,7 +195,8 @@ double Workload::forward_flops_per_sample(int seq_len) const {
 }
 
 double Workload::training_flops_per_sample(int seq_len) const {
-  if (!transformer || !transformer->fine_tuning.any()) return 3 * forward_flops_per_sample(seq_len);
+  if (frozen_layers == 0 && (!transformer || !transformer->fine_tuning.any()))
+    return 3 * forward_flops_per_sample(seq_len);
   double per_row = 0;
   for (const Operator& op : operators) per_row += op.training_flops_per_row(seq_len);
   return per_row * std::max(1, seq_len);

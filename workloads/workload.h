@@ -53,6 +53,7 @@ enum class TensorSplit : std::uint8_t {
   row,         // input features split: output is a partial sum to be reduced
   heads,       // attention heads split
   vocabulary,  // rows of the embedding or of the head split
+  table,       // of general graphs: tables are dealt out whole, each to one rank
 };
 
 // A tensor with split_dim -1 inside a column-, row- or head-split operator (a row-split product's bias, the
@@ -62,10 +63,11 @@ struct ParameterTensor {
   // tensor, with `*` where Hugging Face has the number of the expert.
   std::string name;
   std::vector<std::int64_t> shape;
-  int split_dim = -1;   // dimension that tensor parallelism shards; -1: replicated
-  int split_parts = 1;  // fused tensors (q|k|v, gate|up): each of this many equal parts is split by itself
-  bool expert = false;  // leading dimension is the expert
-  std::string tied_to;  // name of the tensor that this is an alias of; counted once
+  int split_dim = -1;      // dimension that tensor parallelism shards; -1: replicated
+  int split_parts = 1;     // fused tensors (q|k|v, gate|up): each of this many equal parts is split by itself
+  bool expert = false;     // leading dimension is the expert
+  bool dealt_out = false;  // whole on one tensor rank, on the others nothing (TensorSplit::table)
+  std::string tied_to;     // name of the tensor that this is an alias of; counted once
   std::int64_t elements() const;
 };
 
@@ -171,6 +173,17 @@ struct LowRankAdapter {
   int weight = 0;          // in Operator::frozen
 };
 
+// A table whose gradient is rows and their numbers, not a tensor of the table's size: what nobody looked up
+// is neither sent nor updated.
+struct SparseGradient {
+  double rows_per_sample = 1;  // that a sample looks up
+  double share = 0;  // of the rows, those that one replica's step touches; 0: what its samples look up
+  bool operator==(const SparseGradient&) const = default;
+};
+// Mean number of different rows, of a table of `rows`, that a step of `replicas` with so many samples each
+// touches, every row as likely.
+double touched_rows(const SparseGradient& gradient, double rows, double samples, double replicas);
+
 // What one operator keeps for its backward pass is its inputs (unless keeps_input is false), the attention
 // core's as AttentionShape implies (program/operator_work.h), and saved_elements.
 struct Operator {
@@ -192,7 +205,8 @@ struct Operator {
   std::optional<AttentionShape> attention;
   std::optional<StateSpaceShape> state_space;  // of a scan
   std::optional<ImageOperator> image;
-  std::int64_t output_elements = 0;  // per row, of the whole (unsplit) operator
+  std::optional<SparseGradient> sparse;  // of an embedding
+  std::int64_t output_elements = 0;      // per row, of the whole (unsplit) operator
   // Per row, of the whole operator, at the compute precision: kept for backward beyond its inputs (indices of
   // a maximum, a softmax's output). Transformers' operators have none; masks of dropout are the runtime's.
   std::int64_t saved_elements = 0;
@@ -213,6 +227,10 @@ struct Operator {
   double forward_flops_per_row(int seq_len) const;
   // Forward and backward; three times the forward's where everything is trained.
   double training_flops_per_row(int seq_len) const;
+  // A product of two inputs, such as a graph's attention: either has a gradient of as many FLOPs.
+  bool multiplies_inputs() const {
+    return kind == OperatorKind::linear && !matmuls.empty() && parameters.empty() && frozen.empty();
+  }
 };
 // Whether a backward pass has anything to do for it.
 inline bool works_backward(const Operator& op) {
@@ -353,6 +371,7 @@ struct Workload {
   int layers = 0;                   // blocks that a pipeline may cut between
   std::int64_t published_parameters = 0;
   int default_seq_len = 0;  // 0: the model has no sequences
+  int frozen_layers = 0;    // of a general graph: the first so many are not trained
   std::vector<std::string> ignored_keys;
   std::vector<std::string> notes;  // sentences: how its file was read where it did not say
 

@@ -34,6 +34,12 @@ Gradients::Gradients(std::shared_ptr<const Job> job, const LayerParts& parts, Ge
   const auto first = std::find_if(operators.begin(), operators.end(),
                                   [](const Operator& op) { return !op.parameters.empty(); });
   first_op_ = static_cast<int>(first - operators.begin());
+  has_sparse_ = std::any_of(operators.begin(), operators.end(),
+                            [](const Operator& op) { return op.sparse.has_value(); });
+}
+
+std::uint64_t Gradients::sparse_key(const Plan& plan) const {
+  return has_sparse_ ? pair_of(plan.choices.dp, keeps_rows_sparse(plan) ? 2 : 1) : 0;
 }
 
 bool Gradients::read_backward(const HeldParameters& held, const LaidBucket& laid) const {
@@ -61,6 +67,7 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
   std::uint64_t key = mixed(pair_of(c.tp, c.ep), pair_of(c.etp, cut.id));
   key = mixed(key, pair_of(stage, c.sequence_parallel ? 1 : 0));
   key = mixed(mixed(key, std::bit_cast<std::uint64_t>(limit)), degrees_key(c));
+  if (has_sparse_) key = mixed(key, sparse_key(plan));
   const auto [entry, fresh] = buckets_.try_emplace(key);
   Buckets& result = entry->second;
   if (!fresh) return result;
@@ -79,7 +86,8 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
     const int part = job_->workload.operators[static_cast<std::size_t>(last)].layer + 1;
     result.buckets.push_back({static_cast<double>(laid.elements), std::clamp(part, 0, parts_.count() - 1),
                               laid.chunk, laid.apart, laid.end - laid.begin, laid.frozen,
-                              laid.frozen && !read_backward(held, laid), !laid.frozen && last == first_op_});
+                              laid.frozen && !read_backward(held, laid), !laid.frozen && last == first_op_,
+                              laid.sparse, laid.payload_bytes, laid.touched});
   }
   in_order_of_completion(&result.buckets);
   return result;
@@ -87,8 +95,9 @@ const Gradients::Buckets& Gradients::buckets(const Plan& plan, const Cut& cut, i
 
 const HeldModel& Gradients::held(const Plan& plan) {
   const Choices& c = plan.choices;
-  const std::uint64_t key =
+  std::uint64_t key =
       mixed(mixed(pair_of(c.tp, c.ep), pair_of(c.etp, c.sequence_parallel ? 1 : 0)), degrees_key(c));
+  if (has_sparse_) key = mixed(key, sparse_key(plan));
   const auto [entry, fresh] = held_.try_emplace(key);
   if (fresh) entry->second = held_parameters(plan);
   return entry->second;
@@ -98,7 +107,7 @@ std::uint64_t Gradients::buckets_key(const Plan& plan, const Cut& cut) {
   std::uint64_t key = 3;
   for (const int stage : cut.distinct) {
     for (const Bucket& bucket : buckets(plan, cut, stage).buckets)
-      key = mixed(key, std::bit_cast<std::uint64_t>(bucket.elements));
+      key = mixed(key, std::bit_cast<std::uint64_t>(bucket.sparse ? bucket.payload_bytes : bucket.elements));
     key = mixed(key, 0);
   }
   return key;
@@ -166,7 +175,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   const bool plain = c.sync == Sync::all_reduce && c.grad_compression == Compression::none;
   // Layers of one kind have buckets of the same few sizes: their costs are looked up once.
   struct Costs {
-    double elements = -1;
+    double elements = -1, payload_bytes = 0;
     bool apart = false, frozen = false;
     int tensors = 0;
     double reduce = 0, gather = 0, across = 0, least = 0, gather_least = 0;
@@ -183,17 +192,22 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
   for (const Bucket& bucket : all.buckets) {
     const Shapes& shapes = shapes_of(bucket.apart);
     const double members = shapes.shared != nullptr ? shapes.shared->ranks : 1;
-    if (!bucket.frozen) result.owned += bucket.elements / (c.zero >= 1 ? members : 1);
+    if (!bucket.frozen)
+      result.owned += (bucket.sparse ? bucket.touched : bucket.elements) / (c.zero >= 1 ? members : 1);
     if (shapes.shared == nullptr) continue;
     Costs* costs = std::find_if(seen.begin(), seen.end(), [&](const Costs& other) {
       return other.elements == bucket.elements && other.apart == bucket.apart &&
-             other.frozen == bucket.frozen && other.tensors == bucket.tensors;
+             other.payload_bytes == bucket.payload_bytes && other.frozen == bucket.frozen &&
+             other.tensors == bucket.tensors;
     });
     if (costs == seen.end()) {
       costs = &seen[fresh++ % seen.size()];
-      *costs = {bucket.elements, bucket.apart, bucket.frozen, bucket.tensors};
+      *costs = {bucket.elements, bucket.payload_bytes, bucket.apart, bucket.frozen, bucket.tensors};
       const double bytes = bucket.frozen ? 0 : bucket.elements * gradient_bytes;
-      if (c.grad_compression == Compression::fp16) {
+      if (bucket.sparse) {
+        costs->reduce = cost(CollectiveKind::all_gather, bucket.payload_bytes * members, *shapes.shared,
+                             shapes.shared_key, /*tensors=*/0);
+      } else if (c.grad_compression == Compression::fp16) {
         costs->reduce = cost(reduce, compressed_bytes(c, bucket.elements), *shapes.shared, shapes.shared_key);
       } else if (c.grad_compression != Compression::none) {
         costs->reduce = cost(CollectiveKind::all_gather, compressed_bytes(c, bucket.elements) * members,
@@ -217,7 +231,7 @@ void Gradients::fill(const Plan& plan, const Geometry& geometry, const Cut& cut,
         costs->gather = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes, *shapes.shared,
                              shapes.shared_key, bucket.tensors);
       if (plain && shapes.alone != nullptr) {
-        costs->least = reduce_s(bucket.apart, bytes, *shapes.alone, shapes.alone_key);
+        costs->least = bucket.sparse ? 0 : reduce_s(bucket.apart, bytes, *shapes.alone, shapes.alone_key);
         if (c.zero >= 1)
           costs->gather_least = cost(CollectiveKind::all_gather, bucket.elements * weight_bytes,
                                      *shapes.alone, shapes.alone_key, bucket.tensors);

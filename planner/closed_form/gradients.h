@@ -72,6 +72,8 @@ class Gradients {
     bool frozen = false;        // gathered alone
     bool forward_only = false;  // no backward pass reads it
     bool first_part = false;    // holds what the last instruction of the backward pass writes
+    bool sparse = false;        // LaidBucket's
+    double payload_bytes = 0, touched = 0;
   };
   struct Buckets {
     std::vector<Bucket> buckets;  // in the order of their completion
@@ -89,7 +91,10 @@ class Gradients {
   Geometries& geometries_;
   TiedTensors ties_;
   std::unordered_map<std::uint64_t, HeldModel> held_;
+  // What plans lay out apart, beside their degrees: rows of tables that each replica's samples touch.
+  std::uint64_t sparse_key(const Plan& plan) const;
   int first_op_ = 0;  // that has parameters
+  bool has_sparse_ = false;
   std::unordered_map<std::uint64_t, Buckets> buckets_;
   std::unordered_map<std::uint64_t, Reductions> reductions_;
   std::unordered_map<std::uint64_t, double> collectives_;

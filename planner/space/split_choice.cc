@@ -8,6 +8,7 @@
 #include "planner/closed_form/geometry.h"
 #include "planner/closed_form/layer_times.h"
 #include "planner/space/space.h"
+#include "program/buckets.h"
 #include "program/operator_work.h"
 #include "workloads/graph_split.h"
 
@@ -19,6 +20,7 @@ struct Candidate {
   int column = -1;
   int row = -1;  // -1: features go back to their samples
   double gain_s = 0;
+  TensorSplit way = TensorSplit::column;  // of `column`; a table's may be another
 };
 
 class SplitCosts {
@@ -53,19 +55,46 @@ class SplitCosts {
                                           .output_elements);
     double paid = 2 * tensor_s(CollectiveKind::all_gather, in) + tensor_s(CollectiveKind::reduce_scatter, in);
     if (row == nullptr) {
-      // Tables go in one exchange: each pays for its bytes alone.
       const double out = samples_ * element_ * static_cast<double>(column.output_elements) / tp_;
-      const double beside = column.kind == OperatorKind::embedding ? tables_ * samples_ * element_ / tp_ : 0;
-      paid += 2 * (tensor_s(CollectiveKind::all_to_all, beside + out) -
-                   tensor_s(CollectiveKind::all_to_all, beside));
+      paid += 2 * tensor_s(CollectiveKind::all_to_all, out);
     } else {
       const double out = samples_ * element_ * static_cast<double>(row->output_elements);
       paid += tensor_s(CollectiveKind::reduce_scatter, out) + tensor_s(CollectiveKind::all_gather, out);
     }
-    const double saved = reduce_s(weights, data_) - reduce_s(weights / tp_, shapes_) +
-                         optimizer_seconds(weights * (1 - 1.0 / tp_) * update_,
-                                           job_.cluster.profiles[job_.cluster.groups.front().node.profile]);
-    return saved - paid;
+    return reduce_s(weights, data_) - reduce_s(weights / tp_, shapes_) + update_s(weights * (1 - 1.0 / tp_)) -
+           paid;
+  }
+
+  // Of a table. Tables go in one exchange: each pays for its bytes alone.
+  double table_gain_s(const Operator& table, TensorSplit way) const {
+    const auto weights = static_cast<double>(table.parameter_count());
+    const double out = samples_ * element_ * static_cast<double>(table.output_elements);
+    const double beside = samples_ * element_ * tables_;
+    const auto more = [&](CollectiveKind kind, double part) {
+      return tensor_s(kind, (beside + out) * part) - tensor_s(kind, beside * part);
+    };
+    const double paid = way == TensorSplit::row
+                            ? more(CollectiveKind::reduce_scatter, 1) + more(CollectiveKind::all_gather, 1)
+                            : 2 * more(CollectiveKind::all_to_all, 1.0 / tp_);
+    return whole_s(table) - table_s(table, weights / tp_, way) - paid;
+  }
+
+  // Of tables that are dealt out, what the fullest rank has deciding.
+  double dealt_gain_s(const std::vector<const Operator*>& tables) const {
+    double gain = 0, all = 0;
+    for (const Operator* table : tables) {
+      gain += whole_s(*table);
+      all += static_cast<double>(table->parameter_count());
+    }
+    DealtRank fullest;
+    for (const DealtRank& rank : deal_tables(tables, tp_)) {
+      fullest.elements = std::max(fullest.elements, rank.elements);
+      fullest.outputs = std::max(fullest.outputs, rank.outputs);
+    }
+    for (const Operator* table : tables)
+      gain -= table_s(*table, static_cast<double>(table->parameter_count()) * fullest.elements / all,
+                      TensorSplit::table);
+    return gain - 2 * tensor_s(CollectiveKind::all_to_all, samples_ * element_ * fullest.outputs);
   }
 
  private:
@@ -76,6 +105,25 @@ class SplitCosts {
   }
   double tensor_s(CollectiveKind kind, double bytes) const {
     return seconds(kind, bytes, GroupKind::tensor, shapes_);
+  }
+  double update_s(double elements) const {
+    return optimizer_seconds(elements * update_,
+                             job_.cluster.profiles[job_.cluster.groups.front().node.profile]);
+  }
+  // Reduction and update of a table, held whole by everyone, or so many elements of it split that way.
+  double whole_s(const Operator& table) const {
+    return synchronized_s(table, static_cast<double>(table.parameter_count()), world_, 1, data_);
+  }
+  double table_s(const Operator& table, double elements, TensorSplit way) const {
+    return synchronized_s(table, elements, world_ / tp_, way == TensorSplit::column ? tp_ : 1, shapes_);
+  }
+  double synchronized_s(const Operator& table, double elements, int replicas, int columns,
+                        const GroupShapes& shapes) const {
+    if (!table.sparse) return reduce_s(elements, shapes) + update_s(elements);
+    const SparseRows rows =
+        sparse_rows(table, elements, columns, job_.training.global_batch, replicas, gradient_);
+    return seconds(CollectiveKind::all_gather, rows.payload_bytes * replicas, GroupKind::data, shapes) +
+           update_s(rows.touched);
   }
   // Beside all other gradients, with which it shares buckets and their latency.
   double reduce_s(double elements, const GroupShapes& shapes) const {
@@ -114,7 +162,52 @@ int follower(const std::vector<Operator>& operators, const std::vector<std::vect
   return -1;
 }
 
-// The candidates to split at this degree, in the operators' order; `least`: at least one, whatever it costs.
+// Tables that are worth it. By columns, or by rows where these do not divide; or dealt out, all of them or
+// those that are no more than a rank's share, where there are enough. `best`: the best single one, if better
+// than it is.
+std::vector<Candidate> chosen_tables(const std::vector<Operator>& operators, const SplitCosts& costs, int tp,
+                                     Candidate* best) {
+  std::vector<Candidate> own;
+  double elements = 0;
+  for (std::size_t i = 0; i < operators.size(); ++i) {
+    const Operator& op = operators[i];
+    if (op.kind != OperatorKind::embedding || !can_be_split(op)) continue;
+    const TensorSplit way = divides(op, TensorSplit::column, tp) ? TensorSplit::column : TensorSplit::row;
+    const Candidate one{static_cast<int>(i), -1, costs.table_gain_s(op, way), way};
+    if (one.gain_s > best->gain_s) *best = one;
+    if (one.gain_s <= 0) continue;
+    own.push_back(one);
+    elements += static_cast<double>(op.parameter_count());
+  }
+  double most = 0;
+  for (const Candidate& one : own) most += one.gain_s;
+  std::vector<Candidate> result = own;
+  for (const double limit : {elements, elements / tp}) {
+    std::vector<Candidate> mixed = own;
+    std::vector<const Operator*> dealt;
+    double gain = 0;
+    for (Candidate& one : mixed) {
+      const Operator& op = operators[static_cast<std::size_t>(one.column)];
+      if (static_cast<double>(op.parameter_count()) > limit) {
+        gain += one.gain_s;
+        continue;
+      }
+      one.way = TensorSplit::table;
+      dealt.push_back(&op);
+    }
+    if (static_cast<int>(dealt.size()) < tp) continue;
+    const double of_dealt = costs.dealt_gain_s(dealt);
+    for (Candidate& one : mixed)
+      if (one.way == TensorSplit::table) one.gain_s = of_dealt / static_cast<double>(dealt.size());
+    if (gain + of_dealt <= most) continue;
+    most = gain + of_dealt;
+    result = std::move(mixed);
+  }
+  return result;
+}
+
+// The candidates to split at this degree, products in the operators' order before tables; `least`: at least
+// one, whatever it costs.
 std::vector<Candidate> chosen(const std::shared_ptr<const Job>& job, int tp, bool least) {
   const std::vector<Operator>& operators = job->workload.operators;
   std::vector<std::vector<int>> readers(operators.size());
@@ -128,9 +221,11 @@ std::vector<Candidate> chosen(const std::shared_ptr<const Job>& job, int tp, boo
   std::vector<bool> taken(operators.size(), false);
   for (std::size_t i = 0; i < operators.size(); ++i) {
     const Operator& op = operators[i];
-    if (taken[i] || !can_be_split(op) || !divides(op, TensorSplit::column, tp)) continue;
+    if (op.kind == OperatorKind::embedding || taken[i] || !can_be_split(op) ||
+        !divides(op, TensorSplit::column, tp))
+      continue;
     Candidate own{static_cast<int>(i), -1, costs.gain_s(op, nullptr)};
-    const int next = op.kind == OperatorKind::embedding ? -1 : follower(operators, readers, own.column);
+    const int next = follower(operators, readers, own.column);
     if (next >= 0 && divides(operators[static_cast<std::size_t>(next)], TensorSplit::row, tp)) {
       const Operator& after = operators[static_cast<std::size_t>(next)];
       const Candidate pair{own.column, next, costs.gain_s(op, &after)};
@@ -142,6 +237,11 @@ std::vector<Candidate> chosen(const std::shared_ptr<const Job>& job, int tp, boo
     picked.push_back(own);
     if (own.row >= 0) taken[static_cast<std::size_t>(own.row)] = true;
   }
+  Candidate table;
+  table.gain_s = best.gain_s;
+  const std::vector<Candidate> tables = chosen_tables(operators, costs, tp, &table);
+  picked.insert(picked.end(), tables.begin(), tables.end());
+  if (table.column >= 0) best = table;
   if (picked.empty() && least && best.column >= 0) picked.push_back(best);
   return picked;
 }
@@ -169,7 +269,7 @@ std::shared_ptr<const Job> with_splits(const std::shared_ptr<const Job>& job, co
   auto marked = std::make_shared<Job>(*job);
   std::vector<Operator>& operators = marked->workload.operators;
   for (const Candidate& candidate : best) {
-    set_split(&operators[static_cast<std::size_t>(candidate.column)], TensorSplit::column);
+    set_split(&operators[static_cast<std::size_t>(candidate.column)], candidate.way);
     if (candidate.row >= 0) set_split(&operators[static_cast<std::size_t>(candidate.row)], TensorSplit::row);
   }
   ORRERY_CHECK(complete_splits(&operators) < 0, "splits that the planner chose do not go together");

@@ -43,6 +43,12 @@ double elements_of(const Lowering& lowering, int bucket) {
   return static_cast<double>(lowering.program.buckets[static_cast<std::size_t>(bucket)].elements);
 }
 
+// Rows and their numbers, of tables that know which were looked up; else null.
+const Lowering::SparseBucket* rows_of(const Lowering& lowering, int bucket) {
+  const Lowering::SparseBucket& own = lowering.sparse_bucket[static_cast<std::size_t>(bucket)];
+  return own.sparse ? &own : nullptr;
+}
+
 bool keeps_error(const Lowering& lowering) {
   return lowering.choices().grad_compression != Compression::fp16;
 }
@@ -50,15 +56,18 @@ bool keeps_error(const Lowering& lowering) {
 }  // namespace
 
 bool compresses(const Lowering& lowering, int bucket) {
-  return lowering.choices().grad_compression != Compression::none &&
+  return (lowering.choices().grad_compression != Compression::none || rows_of(lowering, bucket) != nullptr) &&
          lowering.program.buckets[static_cast<std::size_t>(bucket)].group >= 0;
 }
 
 std::uint32_t pack_bucket(Lowering& lowering, int bucket, const std::vector<std::uint32_t>& after) {
   const double elements = elements_of(lowering, bucket);
+  const Lowering::SparseBucket* rows = rows_of(lowering, bucket);
   // The gradient is read; with error feedback what was left out is read and written.
   const double touched = elements * bytes_of(DType::fp32) * (keeps_error(lowering) ? 3 : 1);
-  Instruction pack = conversion(Op::pack, bucket, touched + compressed_bytes(lowering.choices(), elements));
+  Instruction pack = conversion(
+      Op::pack, bucket,
+      rows != nullptr ? 2 * rows->payload_bytes : touched + compressed_bytes(lowering.choices(), elements));
   for (const std::uint32_t other : after) {
     if (lowering.program.instructions[other].stream != Stream::compute) pack.after.push_back(other);
   }
@@ -68,7 +77,9 @@ std::uint32_t pack_bucket(Lowering& lowering, int bucket, const std::vector<std:
 Instruction compressed_collective(const Lowering& lowering, int index) {
   const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(index)];
   const Choices& choices = lowering.choices();
-  const double payload = compressed_bytes(choices, elements_of(lowering, index));
+  const Lowering::SparseBucket* rows = rows_of(lowering, index);
+  const double payload =
+      rows != nullptr ? rows->payload_bytes : compressed_bytes(choices, elements_of(lowering, index));
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::data;
@@ -94,6 +105,12 @@ std::uint32_t unpack_bucket(Lowering& lowering, int index, std::uint32_t after) 
   const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(index)];
   const auto ranks = static_cast<double>(lowering.group_at(bucket.group).ranks.size());
   const Choices& choices = lowering.choices();
+  if (const Lowering::SparseBucket* rows = rows_of(lowering, index)) {
+    // What came is read and added to the rows' sum, which is read and written.
+    Instruction unpack = conversion(Op::unpack, index, 3 * ranks * rows->payload_bytes);
+    unpack.after.push_back(after);
+    return lowering.emit(std::move(unpack));
+  }
   const bool half = choices.grad_compression == Compression::fp16;
   const double share = half && choices.zero >= 1 ? 1 / ranks : 1;
   const double elements = elements_of(lowering, index) * share;

@@ -84,6 +84,9 @@ void lay_out_buckets(Lowering& lowering) {
     bucket.elements = (laid.elements + members - 1) / members * members;
     lowering.partial_elements.push_back(laid.frozen ? 0 : owned_partial(lowering, bucket, placed));
     lowering.tied_bucket.push_back(laid.tied);
+    lowering.sparse_bucket.push_back({laid.sparse, laid.payload_bytes});
+    if (laid.sparse)
+      bucket.updated = laid.touched;  // rows that nobody looked up stay as they are, their states too
     lowering.program.buckets.push_back(std::move(bucket));
   }
   for (const auto& [alias, place] : layout.aliases)
@@ -206,7 +209,7 @@ Instruction update_of(const Lowering& lowering, const std::vector<std::int32_t>&
       optimizer_traffic_per_parameter(training.optimizer, training.precision, lowering.plan().job->runtime);
   for (const std::int32_t i : buckets) {
     const Bucket& bucket = lowering.program.buckets[static_cast<std::size_t>(i)];
-    auto elements = static_cast<double>(bucket.elements);
+    double elements = bucket.updated.value_or(static_cast<double>(bucket.elements));
     if (lowering.choices().zero >= 1 && bucket.group >= 0) {
       elements /= static_cast<double>(lowering.group_at(bucket.group).ranks.size());
     }

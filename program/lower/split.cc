@@ -7,6 +7,11 @@
 #include "program/lower/workbench.h"
 
 namespace orrery::internal {
+
+bool sums_rows(const Operator& op) {
+  return op.kind == OperatorKind::embedding && op.split == TensorSplit::row;
+}
+
 namespace {
 
 // Operators whose features go back together, after the last of them: tables that stand side by side, whether
@@ -23,21 +28,27 @@ LayerRange sent_with(const Lowering& lowering, int op) {
   return range;
 }
 
-void all_to_all(Lowering& lowering, TensorKind kind, int op, Communications* out) {
+// Tables that stand side by side, in one: of those split by column or dealt out, looked-up rows go to their
+// samples (and their gradients back); of those split by row, parts of them are summed (their gradients go to
+// everyone).
+void together(Lowering& lowering, TensorKind kind, CollectiveKind collective, int op, Communications* out) {
   if (lowering.shard().tp == 1 || lowering.plan().job->workload.transformer) return;
   const LayerRange range = sent_with(lowering, op);
   if (op != range.end - 1) return;
+  const bool whole = collective == CollectiveKind::all_to_all;
   Instruction instruction;
   instruction.op = Op::collective;
   instruction.stream = Stream::tensor;
   instruction.form = Parallelism::tensor;
-  instruction.collective = CollectiveKind::all_to_all;
+  instruction.collective = collective;
   instruction.group = lowering.group(GroupKind::tensor);
   instruction.dtype = lowering.plan().activation_type();
   instruction.micro_batch = kOpenMicroBatch;
   for (int i = range.begin; i < range.end; ++i) {
-    if (!lowering.use(i).returns || lowering.use(i).last_consumer < 0) continue;
-    instruction.bytes += output_bytes(lowering.op(i), lowering.shard());
+    const bool said = whole ? lowering.use(i).returns : sums_rows(lowering.op(i));
+    if (!said || lowering.use(i).last_consumer < 0) continue;
+    instruction.bytes +=
+        whole ? output_bytes(lowering.op(i), lowering.shard()) : lowering.activation_bytes(i);
     const TensorRef tensor{kind, i, kOpenMicroBatch};
     instruction.reads.push_back(tensor);
     instruction.writes.push_back(tensor);
@@ -46,11 +57,13 @@ void all_to_all(Lowering& lowering, TensorKind kind, int op, Communications* out
 }
 
 void split_after_forward(Lowering& lowering, int op, Communications* out) {
-  all_to_all(lowering, TensorKind::activation, op, out);
+  together(lowering, TensorKind::activation, CollectiveKind::all_to_all, op, out);
+  together(lowering, TensorKind::activation, CollectiveKind::reduce_scatter, op, out);
 }
 
 void split_before_backward(Lowering& lowering, int op, Communications* out) {
-  all_to_all(lowering, TensorKind::activation_gradient, op, out);
+  together(lowering, TensorKind::activation_gradient, CollectiveKind::all_to_all, op, out);
+  together(lowering, TensorKind::activation_gradient, CollectiveKind::all_gather, op, out);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace {
 // Its output is a partial sum on each tensor rank.
 bool output_is_partial(const Operator& op) {
   if (op.kind == OperatorKind::expert_linear) return false;  // experts have groups of their own
+  if (sums_rows(op)) return false;                           // split.cc
   return op.split == TensorSplit::row ||
          (op.split == TensorSplit::vocabulary && op.kind == OperatorKind::embedding);
 }
@@ -26,7 +27,7 @@ bool output_is_partial(const Operator& op) {
 bool feeds_columns(const Lowering& lowering, int op) {
   if (lowering.use(op).first_column_consumer < 0) return false;
   return lowering.op(op).split == TensorSplit::replicated || output_is_partial(lowering.op(op)) ||
-         lowering.use(op).returns;
+         sums_rows(lowering.op(op)) || lowering.use(op).returns;
 }
 
 Instruction collective(Lowering& lowering, CollectiveKind kind, TensorRef tensor, double bytes) {

@@ -82,6 +82,12 @@ class Lowering {
   std::vector<std::vector<int>> frozen_bucket_of;  // [op]: those with its frozen weights (ZeRO-3)
   std::vector<bool> tied_bucket;                   // shared with another stage
   std::vector<std::int64_t> partial_elements;      // by bucket: elements summed over the tensor group as well
+  // By bucket: of tables whose gradients are the rows that were looked up (LaidBucket), or nothing.
+  struct SparseBucket {
+    bool sparse = false;
+    double payload_bytes = 0;
+  };
+  std::vector<SparseBucket> sparse_bucket;
 
  private:
   const Plan& plan_;
@@ -132,6 +138,9 @@ using Communications = std::vector<Instruction>;
 // chunk.cc
 Chunk build_chunk(Lowering& lowering, int index);
 void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind);
+
+// split.cc: a table whose rows tensor ranks share.
+bool sums_rows(const Operator& op);
 
 // tensor.cc: of its output features, but for experts.
 bool splits_columns(const Operator& op);

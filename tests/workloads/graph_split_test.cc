@@ -79,6 +79,64 @@ TEST_CASE("impossible splits in a file are refused by name and line") {
       Catch::Contains("of a activation"));
 }
 
+std::string table(const std::string& name, std::int64_t rows, std::int64_t width, const std::string& more) {
+  return "operators { name: \"" + name + "\" kind: \"embedding\" output_elements: " + std::to_string(width) +
+         " vector_bytes_factor: 2 " + "parameters { name: \"" + name +
+         ".weight\" shape: " + std::to_string(rows) + " shape: " + std::to_string(width) + " } " + more +
+         " } ";
+}
+
+TEST_CASE("tables are split by column or row, or dealt out whole, as a file says, and written so") {
+  const Workload w = graph_of(table("a", 1000, 16, "split: \"column\"") +
+                              table("b", 1000, 16, "split: \"row\" sparse { share: 0.1 }") +
+                              table("c", 1000, 16, "split: \"table\" sparse { rows_per_sample: 3 }") +
+                              table("d", 10, 16, "sparse { }"));
+  CHECK(w.operators[0].parameters[0].split_dim == 1);
+  CHECK(w.operators[1].parameters[0].split_dim == 0);
+  CHECK(w.operators[2].parameters[0].dealt_out);
+  CHECK(features_return(w.operators, 0));
+  CHECK_FALSE(features_return(w.operators, 1));
+  CHECK(features_return(w.operators, 2));
+  CHECK(split_operators(w) == std::vector<int>{0, 1, 2});
+  CHECK_FALSE(w.operators[0].sparse.has_value());
+  CHECK(w.operators[1].sparse->share == 0.1);
+  CHECK(w.operators[2].sparse->rows_per_sample == 3);
+  CHECK(w.operators[3].sparse->rows_per_sample == 1);
+  proto::Workload message;
+  to_proto(w, &message);
+  const Workload again = workload_from_proto(message, "again", "");
+  for (std::size_t i = 0; i < w.operators.size(); ++i) {
+    CHECK(again.operators[i].split == w.operators[i].split);
+    CHECK(again.operators[i].sparse == w.operators[i].sparse);
+    CHECK(again.operators[i].parameters[0].dealt_out == w.operators[i].parameters[0].dealt_out);
+  }
+}
+
+TEST_CASE("sparse gradients that cannot be are refused by name") {
+  CHECK_THROWS_WITH(graph_of(table("a", 10, 4, "sparse { share: 1.5 }")),
+                    Catch::Contains("sparse.share: 1.5"));
+  CHECK_THROWS_WITH(graph_of(table("a", 10, 4, "sparse { rows_per_sample: -1 }")),
+                    Catch::Contains("sparse.rows_per_sample: -1"));
+  CHECK_THROWS_WITH(graph_of("operators { name: \"r\" kind: \"activation\" output_elements: 8 sparse { } }"),
+                    Catch::Contains("sparse, of a activation"));
+  CHECK_THROWS_WITH(
+      graph_of("operators { name: \"r\" kind: \"activation\" output_elements: 8 split: \"table\" }"),
+      Catch::Contains("split: table, of a activation"));
+}
+
+TEST_CASE("different rows that are looked up: as many as drawing with replacement finds") {
+  const SparseGradient one;
+  CHECK(touched_rows(one, 1000, 1, 1) == Approx(1));
+  CHECK(touched_rows(one, 1000, 2, 1) ==
+        Approx(2 - 1.0 / 1000));  // the second is the first's in one of 1,000
+  CHECK(touched_rows(one, 4, 1e6, 1) == Approx(4));
+  CHECK(touched_rows(one, 1000, 500, 4) == Approx(touched_rows(one, 1000, 2000, 1)));
+  SparseGradient tenth;
+  tenth.share = 0.1;
+  CHECK(touched_rows(tenth, 1000, 7, 1) == Approx(100));
+  CHECK(touched_rows(tenth, 1000, 7, 2) == Approx(1000 * (1 - 0.9 * 0.9)));
+}
+
 // Two towers of three products each on two inputs, joined at the end; the file lists them in turn.
 Workload towers() {
   std::string text;

@@ -115,39 +115,81 @@ Workload vgg16() {
 
 // Deep learning recommendation model, arXiv 1906.00091: dense features through an MLP, categories through
 // tables, pairwise dot products of all of them through a second MLP.
-Workload dlrm() {
-  // Distinct values of Criteo's display advertising challenge's 26 categorical features.
-  const std::int64_t rows[] = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,
-                               93145, 5683, 8351593,  3194,    27,  14992,  5461306, 10,    5652,
-                               2173,  4,    7046547,  18,      15,  286181, 105,     142572};
-  constexpr std::int64_t kWidth = 16;
+struct Recommender {
+  std::vector<std::int64_t> rows;  // of each table
+  std::int64_t width = 16;
+  std::vector<std::int64_t> bottom, top;  // widths of the MLPs' layers
+  bool sparse = false;                    // gradients of tables are the rows that were looked up
+};
+
+Workload recommender(const Recommender& shape, std::string name, std::string source, std::int64_t published) {
   GraphBuilder b;
   std::vector<int> features;
   int table = 0;
-  for (const std::int64_t count : rows)
-    features.push_back(b.embedding(fmt::format("emb_l.{}", table++), count, kWidth).op);
+  for (const std::int64_t count : shape.rows) {
+    features.push_back(b.embedding(fmt::format("emb_l.{}", table++), count, shape.width).op);
+    if (shape.sparse) b.sparse_gradient();
+  }
   Tensor x{-1, 13, 1};
   int index = 0;
-  for (const std::int64_t width : {512, 256, 64, 16}) {
+  for (const std::int64_t width : shape.bottom) {
     x = b.relu(fmt::format("bot_l.{}", index + 1), b.linear(fmt::format("bot_l.{}", index), x, width));
     index += 2;
   }
   features.push_back(x.op);
   const auto count = static_cast<std::int64_t>(features.size());
   const std::int64_t pairs = count * (count - 1) / 2;
-  Tensor z{b.add(OperatorKind::interaction, "interaction", features, pairs + kWidth,
-                 static_cast<double>(count * kWidth + pairs + kWidth)),
-           pairs + kWidth, 1};
-  b.product({static_cast<double>(count), count, kWidth, 1});  // the whole square is multiplied
+  Tensor z{b.add(OperatorKind::interaction, "interaction", features, pairs + shape.width,
+                 static_cast<double>(count * shape.width + pairs + shape.width)),
+           pairs + shape.width, 1};
+  b.product({static_cast<double>(count), count, shape.width, 1});  // the whole square is multiplied
   index = 0;
-  for (const std::int64_t width : {512, 256, 1}) {
+  for (const std::int64_t width : shape.top) {
     z = b.linear(fmt::format("top_l.{}", index), z, width);
     z = b.relu(fmt::format("top_l.{}", index + 1), z);  // the last is a sigmoid: the same traffic
     index += 2;
   }
   b.loss(z);
-  return b.finish("dlrm", "arXiv 1906.00091; github.com/facebookresearch/dlrm, bench/dlrm_s_criteo_kaggle.sh",
-                  540'000'000);
+  return b.finish(std::move(name), std::move(source), published);
+}
+
+// Distinct values of the 26 categorical features of Criteo's display advertising challenge.
+Recommender criteo_kaggle() {
+  return {{1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
+           27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572},
+          16,
+          {512, 256, 64, 16},
+          {512, 256, 1}};
+}
+
+constexpr std::string_view kKaggle =
+    "arXiv 1906.00091; github.com/facebookresearch/dlrm, bench/dlrm_s_criteo_kaggle.sh";
+
+Workload dlrm() {
+  return recommender(criteo_kaggle(), "dlrm", std::string(kKaggle), 540'000'000);
+}
+
+Workload dlrm_sparse() {
+  Recommender shape = criteo_kaggle();
+  shape.sparse = true;
+  return recommender(shape, "dlrm-sparse", std::string(kKaggle), 540'000'000);
+}
+
+// Criteo's terabyte of clicks, categories hashed to at most 40 million: 187,767,399 rows.
+Workload dlrm_terabyte() {
+  Recommender shape;
+  shape.rows = {39884406, 39043,    17289,    7420,     20263,  3,     7120, 1543, 63,
+                38532951, 2953546,  403346,   10,       2208,   11938, 155,  4,    976,
+                14,       39979771, 25641295, 39664984, 585935, 12972, 108,  36};
+  shape.width = 128;
+  shape.bottom = {512, 256, 128};
+  shape.top = {1024, 1024, 512, 256, 1};
+  shape.sparse = true;
+  return recommender(
+      shape, "dlrm-terabyte",
+      "MLPerf Training v0.7; github.com/facebookresearch/dlrm, bench/dlrm_s_criteo_terabyte.sh "
+      "with max_ind_range 40000000",
+      0);
 }
 
 }  // namespace
@@ -156,6 +198,9 @@ const std::vector<BuiltinGraph>& builtin_graphs() {
   static const std::vector<BuiltinGraph> graphs = {
       {"alexnet", "AlexNet on images of 224 x 224.", alexnet},
       {"dlrm", "Recommender on Criteo's display advertising data: 26 tables of width 16, 33.8M rows.", dlrm},
+      {"dlrm-sparse", "The same; gradients of its tables are the rows that were looked up.", dlrm_sparse},
+      {"dlrm-terabyte", "Recommender on Criteo's terabyte of clicks: 26 tables of width 128, 187.8M rows.",
+       dlrm_terabyte},
       {"mlp-300-100", "Perceptron with 300 and 100 hidden units on images of 28 x 28 (MNIST).", mlp},
       {"resnet101", "ResNet-101 on images of 224 x 224.", resnet101},
       {"resnet152", "ResNet-152 on images of 224 x 224.", resnet152},

@@ -16,6 +16,7 @@ int GraphBuilder::add(OperatorKind kind, std::string name, const std::vector<int
     if (input >= 0) op.inputs.push_back(input);
   op.output_elements = out;
   op.vector_elements = vector_elements;
+  op.layer = layer_;
   operators_.push_back(std::move(op));
   return static_cast<int>(operators_.size()) - 1;
 }
@@ -128,6 +129,10 @@ GraphTensor GraphBuilder::embedding(const std::string& name, std::int64_t rows, 
   return result;
 }
 
+void GraphBuilder::sparse_gradient() {
+  operators_.back().sparse.emplace();
+}
+
 void GraphBuilder::loss(const GraphTensor& in) {
   add(OperatorKind::loss, "loss", {in.op}, 1, 2.0 * static_cast<double>(in.elements()));
   image(in, {-1, 1, 1});
@@ -149,7 +154,11 @@ Workload GraphBuilder::finish(std::string name, std::string source, std::int64_t
   workload.name = std::move(name);
   workload.source = std::move(source);
   workload.published_parameters = published_parameters;
-  workload.layers = assign_layers(&operators_);
+  workload.layers = layer_ > 0 ? layer_ + 1 : assign_layers(&operators_);
+  if (!plain_)
+    for (Operator& op : operators_) op.image.reset();
+  layer_ = 0;
+  plain_ = true;
   workload.operators = std::exchange(operators_, {});
   return workload;
 }

@@ -21,7 +21,9 @@ std::vector<std::string> names_of_splits(const Job& job) {
   std::vector<std::string> names;
   for (const int index : split_operators(job.workload)) {
     const Operator& op = job.workload.operators[static_cast<std::size_t>(index)];
-    names.push_back(op.name + (op.split == TensorSplit::row ? " row" : " column"));
+    names.push_back(op.name + (op.split == TensorSplit::row     ? " row"
+                               : op.split == TensorSplit::table ? " table"
+                                                                : " column"));
   }
   return names;
 }
@@ -85,6 +87,51 @@ TEST_CASE("large tables are spread over devices, small ones are not") {
   CHECK(large == 5);
 }
 
+TEST_CASE("tables that no device holds are shared by a node's at least") {
+  // 24 billion parameters: 48 GB of weights alone.
+  const auto job = make_job("dlrm-terabyte", "dgx-h100", 16, 65536, 0);
+  const Evaluation best = search(job, {}, {}).plans.front();
+  CHECK(best.plan.choices.tp >= 8);
+  CHECK(best.memory.total < best.memory.capacity);
+  double large = 0, split = 0;
+  for (const Operator& op : best.plan.job->workload.operators)
+    if (op.kind == OperatorKind::embedding && op.parameter_count() > 10'000'000) ++large;
+  for (const int index : split_operators(best.plan.job->workload))
+    split +=
+        best.plan.job->workload.operators[static_cast<std::size_t>(index)].parameter_count() > 10'000'000;
+  CHECK(large == 8);
+  CHECK(split == large);
+  CHECK_THROWS_WITH(best_s(job, 1), Catch::Contains("plans fits in memory"));
+}
+
+TEST_CASE("tables whose columns do not divide are dealt out where they lie evenly, else split by rows") {
+  // Twelve devices: rows of 16 do not divide. One table of 26 is 30% of all.
+  const auto uneven = [](const std::shared_ptr<Job>& job) {
+    int rows = 0, dealt = 0;
+    for (const int index : split_operators(job->workload)) {
+      const TensorSplit way = job->workload.operators[static_cast<std::size_t>(index)].split;
+      CHECK(way != TensorSplit::column);
+      rows += way == TensorSplit::row;
+      dealt += way == TensorSplit::table;
+    }
+    return std::pair(rows, dealt);
+  };
+  Pins pins;
+  pins.tp = 12;
+  auto job = make_job("dlrm", "v100-ib100", 12, 12288, 0);
+  const auto marked = std::const_pointer_cast<Job>(with_splits(job, pins));
+  const auto [rows, dealt] = uneven(marked);
+  CHECK(rows + dealt >= 8);
+  CHECK(rows >= 1);  // the largest
+  // 24 tables of one size lie two a rank.
+  job = make_job("dlrm", "v100-ib100", 12, 12288, 0);
+  for (Operator& op : job->workload.operators)
+    if (op.kind == OperatorKind::embedding) op.parameters.front().shape[0] = 1'300'000;
+  const auto [none, all] = uneven(std::const_pointer_cast<Job>(with_splits(job, pins)));
+  CHECK(none == 0);
+  CHECK(all == 26);
+}
+
 TEST_CASE("spread tables take less memory and less time than data parallelism's copies") {
   const auto job = make_job("dlrm", "dgx-a100", 8, 16384, 0);
   Pins pins;
@@ -99,14 +146,30 @@ TEST_CASE("spread tables take less memory and less time than data parallelism's 
   CHECK(spread.memory.total < copies.memory.total / 3);
 }
 
+// DLRM on eight devices with its larger tables split that way.
+std::shared_ptr<const Job> tables_of(TensorSplit way, bool sparse) {
+  auto job = make_job("dlrm", "dgx-a100", 8, 16384, 0);
+  for (Operator& op : job->workload.operators) {
+    if (op.kind != OperatorKind::embedding) continue;
+    if (op.parameter_count() >= 1'000'000) set_split(&op, way);
+    if (sparse) op.sparse.emplace();
+  }
+  REQUIRE(complete_splits(&job->workload.operators) == -1);
+  return job;
+}
+
 TEST_CASE("bounds hold and estimates are near for split graphs") {
   const std::vector<std::shared_ptr<const Job>> jobs = {
       with_splits(on_network("vgg16", 1.25e9, 256), {}),
-      with_splits(make_job("dlrm", "dgx-a100", 8, 16384, 0), {}), [] {
+      with_splits(make_job("dlrm", "dgx-a100", 8, 16384, 0), {}),
+      [] {
         Pins pins;
         pins.tp = 4;
         return with_splits(make_job("resnet50", "pcie-4090", 4, 64, 0), pins);
-      }()};
+      }(),
+      tables_of(TensorSplit::table, false),
+      tables_of(TensorSplit::row, true),
+      tables_of(TensorSplit::column, true)};
   for (const auto& job : jobs) {
     std::vector<Plan> plans;
     Pins whatever;

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
+#include <random>
 
 #include "base/error.h"
 #include "program/lower/lowering.h"
 #include "program/operator_work.h"
+#include "program/tensor_shard.h"
 #include "tests/support/jobs.h"
 #include "tests/support/small_plans.h"
 #include "workloads/graph_layers.h"
@@ -170,6 +172,159 @@ TEST_CASE("tables are spread by columns, looked-up rows go back in one exchange"
   CHECK(sent.count({GroupKind::tensor, CollectiveKind::all_gather}) == 0);
 }
 
+// Each rank's part of each table, whatever the way, adds up to the tables.
+TEST_CASE("tables, however split, are held once by all ranks together") {
+  std::mt19937 draw(7);
+  const auto up_to = [&](int most) { return 1 + static_cast<int>(draw() % static_cast<unsigned>(most)); };
+  for (int trial = 0; trial < 200; ++trial) {
+    const int tp = 1 + up_to(31);
+    std::vector<Operator> tables(static_cast<std::size_t>(up_to(60)));
+    for (Operator& op : tables) {
+      op.kind = OperatorKind::embedding;
+      op.output_elements = std::int64_t{tp} * up_to(8);
+      ParameterTensor weight;
+      weight.shape = {up_to(100'000), op.output_elements};
+      op.parameters.push_back(weight);
+      const int way = up_to(3);
+      set_split(&op, way == 1 ? TensorSplit::column : way == 2 ? TensorSplit::row : TensorSplit::table);
+    }
+    double whole = 0, split = 0, dealt = 0;
+    std::vector<const Operator*> dealt_out;
+    for (const Operator& op : tables) {
+      whole += static_cast<double>(op.parameter_count());
+      if (op.split == TensorSplit::table) {
+        dealt_out.push_back(&op);
+        dealt += static_cast<double>(op.parameter_count());
+        continue;
+      }
+      for (int rank = 0; rank < tp; ++rank)
+        for (const Run& run : runs_of(op.parameters.front(), {tp, rank, 1, 0, 1, 0}))
+          split += static_cast<double>(run.count);
+    }
+    const std::vector<DealtRank> ranks = deal_tables(dealt_out, tp);
+    REQUIRE(ranks.size() == static_cast<std::size_t>(tp));
+    double together = 0, fullest = 0;
+    int count = 0;
+    for (const DealtRank& rank : ranks) {
+      together += rank.elements;
+      fullest = std::max(fullest, rank.elements);
+      count += rank.tables;
+      CHECK(rank.tables <= (static_cast<int>(dealt_out.size()) + tp - 1) / tp);
+    }
+    CHECK(count == static_cast<int>(dealt_out.size()));
+    CHECK(together == dealt);
+    CHECK(split + dealt == whole);
+    if (!dealt_out.empty()) CHECK(dealt_tables(tables, tp).elements == fullest / dealt);
+  }
+}
+
+// DLRM with its tables of over a million elements split that way.
+std::shared_ptr<Job> with_tables(TensorSplit way, int devices, std::int64_t batch) {
+  auto job = make_job("dlrm", "dgx-a100", devices, batch, 0);
+  for (Operator& op : job->workload.operators)
+    if (op.kind == OperatorKind::embedding && op.parameter_count() >= 1'000'000) set_split(&op, way);
+  REQUIRE(complete_splits(&job->workload.operators) == -1);
+  return job;
+}
+
+TEST_CASE("tables that are dealt out whole: the rank with most outputs sends them in one exchange") {
+  // Of eight, two a rank: every rank puts out a quarter.
+  const auto job = with_tables(TensorSplit::table, 4, 4096);
+  const Plan plan{job, split_choices(4, 1, 4096)};
+  const auto sent = collectives_of(programs_of(plan)[2]);
+  const Sent exchanged = sent.at({GroupKind::tensor, CollectiveKind::all_to_all});
+  CHECK(exchanged.count == 2);
+  CHECK(exchanged.bytes == 2 * 8 * 4096 * 16.0 / 4 * 2);
+  // Of 10,131,227 8,351,593 7,046,547 5,461,306 2,202,608 286,181 142,572 and 93,145 rows the first four go
+  // to a rank each; the smallest is left for the rank with the largest.
+  const Shard shard = shard_of(plan);
+  double held = 0, all = 0;
+  for (const Operator& op : job->workload.operators)
+    if (op.split == TensorSplit::table) {
+      held += static_cast<double>(local_parameters(op, shard));
+      all += static_cast<double>(op.parameter_count());
+    }
+  CHECK(all == 16.0 * 33'715'179);
+  CHECK(held == Approx(16.0 * (10'131'227 + 93'145)).epsilon(1e-6));
+}
+
+TEST_CASE("tables that are split by rows: partial rows are summed for their samples") {
+  const auto job = with_tables(TensorSplit::row, 4, 4096);
+  const Plan plan{job, split_choices(4, 1, 4096)};
+  const auto sent = collectives_of(programs_of(plan)[2]);
+  const double rows = 8 * 4096 * 16.0 * 2;  // bytes, of all tables for all samples
+  const Sent summed = sent.at({GroupKind::tensor, CollectiveKind::reduce_scatter});
+  CHECK(summed.count == 1);
+  CHECK(summed.bytes == rows);
+  const Sent back = sent.at({GroupKind::tensor, CollectiveKind::all_gather});
+  CHECK(back.count == 1);
+  CHECK(back.bytes == rows);
+  CHECK(sent.count({GroupKind::tensor, CollectiveKind::all_to_all}) == 0);
+  CHECK(sent.count({GroupKind::tensor, CollectiveKind::all_reduce}) == 0);
+  const int largest = index_of(job->workload, "emb_l.2");
+  CHECK(local_parameters(job->workload.operators[static_cast<std::size_t>(largest)], shard_of(plan)) ==
+        (10'131'227 + 3) / 4 * 16);
+}
+
+TEST_CASE("sparse gradients of tables travel as rows and their numbers, and only these are updated") {
+  auto job = make_job("dlrm", "dgx-a100", 4, 4096, 0);
+  for (Operator& op : job->workload.operators) {
+    if (op.kind != OperatorKind::embedding) continue;
+    op.sparse.emplace();
+    op.sparse->share = 0.1;  // 90% of a gradient are zeros
+  }
+  Choices choices;
+  choices.dp = 4;
+  choices.micro_batch = 1024;
+  choices.bucket_bytes = 64e6;
+  const auto sum_of = [](const Program& program, Op op) {
+    double bytes = 0;
+    for (const Instruction& i : program.instructions)
+      if (i.op == op) bytes += i.bytes;
+    return bytes;
+  };
+  const auto updated = [](const Program& program) {
+    double bytes = 0;
+    for (const Instruction& i : program.instructions)
+      if (i.compute == ComputeKind::optimizer && i.op == Op::compute) bytes += i.bytes;
+    return bytes;
+  };
+  const Plan plan{job, choices};
+  const Program sparse = programs_of(plan)[1];
+  const double tables = 16.0 * 33'762'577, others = static_cast<double>(job->workload.parameters()) - tables;
+  const double gradient = bytes_of(plan.gradient_type());
+  // A tenth of the elements, and 8 bytes for each row of 16.
+  const double payload = 0.1 * tables * (gradient + 8.0 / 16);
+  const auto sent = collectives_of(sparse);
+  CHECK(sent.at({GroupKind::data, CollectiveKind::all_gather}).bytes == Approx(4 * payload));
+  CHECK(sent.at({GroupKind::data, CollectiveKind::all_reduce}).bytes ==
+        Approx(others * gradient).epsilon(1e-3));
+  CHECK(sum_of(sparse, Op::pack) == Approx(2 * payload));
+  CHECK(sum_of(sparse, Op::unpack) == Approx(3 * 4 * payload));
+  auto dense_job = make_job("dlrm", "dgx-a100", 4, 4096, 0);
+  const double of_dense = updated(programs_of({dense_job, choices})[1]);
+  // Four tenths that overlap: 1 - 0.9^4 of the rows.
+  const double touched = 1 - 0.9 * 0.9 * 0.9 * 0.9;
+  CHECK(updated(sparse) / of_dense == Approx((others + touched * tables) / (others + tables)).epsilon(1e-4));
+  // Shards of gradients are of whole tensors.
+  choices.zero = 3;
+  CHECK(sum_of(programs_of({job, choices})[1], Op::pack) == 0);
+}
+
+TEST_CASE("sparse tables under every way to split them pass the checker") {
+  for (const TensorSplit way : {TensorSplit::column, TensorSplit::row, TensorSplit::table}) {
+    const auto job = with_tables(way, 8, 1024);
+    for (Operator& op : job->workload.operators)
+      if (op.kind == OperatorKind::embedding) op.sparse.emplace();
+    for (const int zero : {0, 1, 2, 3})
+      for (const int tp : {2, 4, 8}) {
+        Choices choices = split_choices(tp, 8 / tp, 1024 * tp / 8 / 2);
+        choices.zero = zero;
+        CHECK_NOTHROW(programs_of({job, choices}));
+      }
+  }
+}
+
 TEST_CASE("splits under every schedule, sharding and recomputation pass the checker") {
   for (const int zero : {0, 1, 2, 3}) {
     for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zero_bubble}) {
@@ -240,6 +395,12 @@ TEST_CASE("splits that cannot be are refused by name") {
   grouped.zero = 1;
   grouped.shard_group = 2;
   CHECK(refusal(job, grouped).find("`shard_group` 2 with `tp` 2") != std::string::npos);
+}
+
+TEST_CASE("tables for fewer tensor ranks than tables are refused") {
+  CHECK(refusal(with_tables(TensorSplit::table, 16, 64), split_choices(16, 1, 64))
+            .find("`tp` 16: dlrm has 8 tables to deal out") != std::string::npos);
+  CHECK(refusal(with_tables(TensorSplit::table, 8, 64), split_choices(8, 1, 64)).empty());
 }
 
 TEST_CASE("a row split of whole features is found out") {

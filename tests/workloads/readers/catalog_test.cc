@@ -70,6 +70,17 @@ TEST_CASE("catalog: the recommender's tables hold Criteo's 33,762,577 categories
   CHECK(rows == 33'762'577);
 }
 
+TEST_CASE("catalog: the terabyte's recommender, parameters and FLOPs by hand") {
+  const Workload w = load_workload("dlrm-terabyte");
+  const std::int64_t bottom = 13 * 512 + 512 + 512 * 256 + 256 + 256 * 128 + 128;
+  // 27 features by pairs, 351, and the bottom's 128 again.
+  const std::int64_t top = 479 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 512 + 512 + 512 * 256 + 256 + 257;
+  CHECK(w.parameters() == std::int64_t{187'767'399} * 128 + bottom + top);
+  CHECK(w.forward_flops_per_sample(0) == 2.0 * (13 * 512 + 512 * 256 + 256 * 128) + 2.0 * 27 * 27 * 128 +
+                                             2.0 * (479 * 1024 + 1024 * 1024 + 1024 * 512 + 512 * 256 + 256));
+  for (const Operator& op : w.operators) CHECK(op.sparse.has_value() == (op.kind == OperatorKind::embedding));
+}
+
 TEST_CASE("load_workload: an unknown name lists the catalog, a missing file says so") {
   CHECK_THROWS_WITH(load_workload("gpt5"), Catch::Contains("no workload 'gpt5' (did you mean 'gpt2'"));
   CHECK_THROWS_AS(load_workload("/no/such/file.json"), UserError);

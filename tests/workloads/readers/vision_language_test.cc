@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "proto/workload.pb.h"
 #include "tests/workloads/readers/huggingface_files.h"
+#include "workloads/fine_tuning.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
@@ -128,6 +129,39 @@ TEST_CASE("vision and language: a block is a layer, of the tower, then of the de
   for (const Operator& op : load("qwen3-vl-8b").operators)
     if (op.name.ends_with(".into")) CHECK(op.layer == 27 + added++);
   CHECK(added == 3);
+}
+
+// As LLaVA is trained: the pictures' tower stays as it is.
+TEST_CASE("vision and language: with the tower frozen the projector and the decoder are trained") {
+  const Workload whole = load("llava-1.5-7b");
+  Workload frozen = whole;
+  FineTuning tuning;
+  tuning.frozen_layers = 23;
+  fine_tune(frozen, tuning);
+  Count trained = 0, still = 0;
+  for (const Operator& op : frozen.operators) {
+    for (const ParameterTensor& tensor : op.parameters) trained += tensor.elements();
+    for (const ParameterTensor& tensor : op.frozen) still += tensor.elements();
+  }
+  const Count tower = 3 * 14 * 14 * 1024 + 1024 + 577 * 1024 + 2 * 1024 + 23 * tower_layer(1024, 4096);
+  CHECK(still == tower);
+  CHECK(trained == whole.parameters() - tower);
+  // Nothing goes back into the tower, nor to the projector's input.
+  const double p = 577, linear_1 = 2.0 * 576 * 1024 * 4096;
+  const double forward = 2.0 * 576 * 588 * 1024 + 23 * (2 * p * 12 * 1024 * 1024 + 4 * p * p * 1024);
+  CHECK(whole.training_flops_per_sample(0) == Approx(3 * whole.forward_flops_per_sample(0)));
+  CHECK(frozen.training_flops_per_sample(0) ==
+        Approx(3 * whole.forward_flops_per_sample(0) - 2 * forward - linear_1));
+  proto::Workload message;
+  to_proto(frozen, &message);
+  const Workload again = workload_from_proto(message, "again", "");
+  CHECK(again.training_flops_per_sample(0) == frozen.training_flops_per_sample(0));
+  tuning.frozen_layers = 56;
+  Workload other = whole;
+  CHECK_THROWS_WITH(fine_tune(other, tuning), Catch::Contains("`freeze` 56 is more than the 55 layers"));
+  tuning.frozen_layers = 0;
+  tuning.rank = 8;
+  CHECK_THROWS_WITH(fine_tune(other, tuning), Catch::Contains("is no transformer"));
 }
 
 TEST_CASE("vision and language: written as a textproto they are read as they were") {
