@@ -63,6 +63,24 @@ TokenTensor TowerBuilder::norm(const std::string& name, const TokenTensor& in, b
   return {op, in.tokens, in.width};
 }
 
+TokenTensor TowerBuilder::plain_norm(const std::string& name, const TokenTensor& in) {
+  const int op =
+      add(OperatorKind::norm, name, {in.op}, in.elements(), 2.0 * static_cast<double>(in.elements()));
+  return {op, in.tokens, in.width};
+}
+
+TokenTensor TowerBuilder::elementwise(const std::string& name, const std::vector<TokenTensor>& of,
+                                      const TokenTensor& out) {
+  std::vector<int> inputs;
+  auto moved = static_cast<double>(out.elements());
+  for (const TokenTensor& one : of) {
+    inputs.push_back(one.op);
+    moved += static_cast<double>(one.elements());
+  }
+  return {add(OperatorKind::elementwise, name, std::move(inputs), out.elements(), moved), out.tokens,
+          out.width};
+}
+
 TokenTensor TowerBuilder::activation(const std::string& name, const TokenTensor& in, bool gated) {
   const TokenTensor out{-1, in.tokens, gated ? in.width / 2 : in.width};
   const int op = add(OperatorKind::activation, name, {in.op}, out.elements(),
@@ -93,6 +111,7 @@ TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock&
   if (block.rotary)
     inputs = {rotary(prefix + "rotary", inputs.front(), 3 * queries.tokens * inner,
                      4.0 * static_cast<double>(queries.tokens * inner))};
+  if (block.distances > 0) inputs.push_back(scores_by_distance(prefix, block, inputs.front(), queries));
   // Scores and context: 2 x 2 x queries x keys x inner; the half of it where causal.
   const int core = add(OperatorKind::linear, prefix + "attention", inputs, queries.tokens * inner, 0);
   const auto rows = static_cast<double>(queries.tokens) * (causal ? 0.5 : 1);
@@ -100,6 +119,24 @@ TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock&
   operators_.back().matmuls = {{rows, 2 * inner, keys, 1}};
   return project(prefix + "proj", {core, queries.tokens, inner}, queries.tokens, inner, queries.width,
                  block.biases);
+}
+
+int TowerBuilder::scores_by_distance(const std::string& prefix, const TowerBlock& block,
+                                     int queries_keys_values, const TokenTensor& queries) {
+  const std::int64_t inner = block.heads * block.head_dim, rows = queries.tokens * block.distance_products;
+  const int products = add(OperatorKind::linear, prefix + "distances", {queries_keys_values},
+                           block.heads * rows * block.distances, 0);
+  operators_.back().matmuls = {{static_cast<double>(rows), block.distances, inner, 1}};
+  if (block.distance_matrices)
+    for (int i = 0; i < block.distance_products; ++i) {
+      const std::string name = prefix + (i == 0 ? "pos_proj" : "pos_q_proj");
+      parameter(name + ".weight", {inner, queries.width});
+      if (i > 0) parameter(name + ".bias", {inner});
+    }
+  // Chosen by distance, added to the contents', masked and normalised.
+  const std::int64_t scores = block.heads * queries.tokens * queries.tokens;
+  return add(OperatorKind::elementwise, prefix + "softmax", {products}, scores,
+             (2.0 + 2.0 * block.distance_products) * static_cast<double>(scores));
 }
 
 int TowerBuilder::rotary(const std::string& name, int queries_keys_values, std::int64_t elements,

@@ -27,6 +27,11 @@ struct TowerBlock {
   bool layer_scale = false;  // each branch is scaled by a trained vector
   bool rotary = false;       // positions turn queries and keys
   std::int64_t window = 0;   // keys that a query meets, as many queries together; 0: all
+  // Rows of a table of relative positions (DeBERTa): scores have as many such products, of queries or keys
+  // with rows, beside those of contents, and are written; with matrices of their own, or the contents'.
+  std::int64_t distances = 0;
+  int distance_products = 0;
+  bool distance_matrices = false;
 };
 
 // Why language_model has no graph for it ("has experts"); empty: it has.
@@ -47,6 +52,10 @@ class TowerBuilder {
   TokenTensor trained_rows(const std::string& name, const TokenTensor& in, std::int64_t tokens,
                            std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters);
   TokenTensor norm(const std::string& name, const TokenTensor& in, bool bias);
+  TokenTensor plain_norm(const std::string& name, const TokenTensor& in);  // nothing of it is trained
+  // What `of` make together, element by element; all are read, the result is written.
+  TokenTensor elementwise(const std::string& name, const std::vector<TokenTensor>& of,
+                          const TokenTensor& out);
   TokenTensor activation(const std::string& name, const TokenTensor& in, bool gated);
   // Scaled products of `queries` with `memory`, and their projection.
   TokenTensor attention(const std::string& prefix, const TowerBlock& block, const TokenTensor& queries,
@@ -72,6 +81,9 @@ class TowerBuilder {
           double vector_elements);
   // Positions turn queries and keys, in place.
   int rotary(const std::string& name, int queries_keys_values, std::int64_t elements, double moved);
+  // Scores of contents with positions, and the softmax of all of them; the operator that has these.
+  int scores_by_distance(const std::string& prefix, const TowerBlock& block, int queries_keys_values,
+                         const TokenTensor& queries);
   TokenTensor residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,
                        const TowerBlock& block);
 

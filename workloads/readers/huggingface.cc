@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "workloads/checks.h"
+#include "workloads/readers/huggingface_networks.h"
 #include "workloads/readers/huggingface_structure.h"
 #include "workloads/readers/huggingface_towers.h"
 #include "workloads/readers/huggingface_vision_language.h"
@@ -65,11 +66,16 @@ Workload workload_from_huggingface(std::string_view text, std::string_view file)
     throw UserError(file, 1, "is not a JSON object", "expected a Hugging Face config.json");
   Config outer(root, text, 0, file);
   std::vector<std::string> left_out;  // why a model of several parts is planned by one of them
-  const auto towers = huggingface_families().find(outer.text("model_type", ""));
+  // diffusers' models say their class instead.
+  const auto towers = huggingface_families().find(outer.text("model_type", outer.text("_class_name", "")));
   if (towers != huggingface_families().end() && !towers->second.graph.empty()) {
     Workload workload;
     workload.name = name_from(file, outer.text("_name_or_path", ""), towers->first);
     workload.source = fmt::format("Hugging Face configuration {}", file);
+    if (is_network(towers->second.graph)) {
+      read_network(outer, towers->second, file, &workload);
+      return workload;
+    }
     if (towers->second.graph != "vision_language") {
       read_towers(outer, towers->second, text, file, &workload);
       return workload;

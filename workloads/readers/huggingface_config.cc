@@ -25,8 +25,9 @@ bool is_harmless(std::string_view key) {
          "tokenizer_class", "task_specific_params", "output_past", "cls_token_id", "cache_implementation",
          "num_logits_to_keep", "forced_bos_token_id", "decoder_start_token_id", "pad_vocab_size_multiple"});
     add("names and versions",
-        {"_name_or_path", "name_or_path", "model_type", "architectures", "auto_map", "transformers_version",
-         "finetuning_task", "for_llm_compressor", "is_llama_config", "transformers.js_config"});
+        {"_name_or_path", "name_or_path", "model_type", "_class_name", "_diffusers_version", "architectures",
+         "auto_map", "transformers_version", "finetuning_task", "for_llm_compressor", "is_llama_config",
+         "transformers.js_config"});
     add("which kernel computes the same attention",
         {"_attn_implementation_autoset", "attention_softmax_in_fp32", "_flash_attn_2_enabled",
          "fused_add_norm", "use_mamba_kernels", "deterministic_flash_attn", "reference_compile",

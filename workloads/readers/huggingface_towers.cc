@@ -157,11 +157,7 @@ void Towers::classify_images() {
   TokenTensor x;
   images("vision.", &x);
   if (!is("classifier")) return builder_.loss({x});
-  const Json* labels = config_.find("id2label");
-  const auto classes = labels != nullptr && labels->is_object() && !labels->empty()
-                           ? static_cast<std::int64_t>(labels->size())
-                           : config_.integer("num_labels", 1000, 1, kMaxVocab);
-  builder_.loss({builder_.project("classifier", x, 1, x.width, classes, true)});
+  builder_.loss({builder_.project("classifier", x, 1, x.width, classes_of(config_), true)});
 }
 
 void Towers::texts(TokenTensor* out) {
@@ -213,6 +209,26 @@ void two_towers(Config& config, const Family& family, std::string_view text, std
 
 }  // namespace
 
+std::int64_t classes_of(Config& config) {
+  const Json* labels = config.find("id2label");
+  return labels != nullptr && labels->is_object() && !labels->empty()
+             ? static_cast<std::int64_t>(labels->size())
+             : config.integer("num_labels", 1000, 1, kMaxVocab);
+}
+
+void check_size(const std::vector<Operator>& operators, std::string_view file) {
+  double parameters = 0;
+  for (const Operator& op : operators)
+    for (const ParameterTensor& tensor : op.parameters) {
+      double elements = 1;
+      for (const std::int64_t size : tensor.shape) elements *= static_cast<double>(size);
+      parameters += elements;
+    }
+  if (!(parameters <= kMaxParameters))
+    throw UserError(file, 0, fmt::format("makes {:.3g} parameters", parameters),
+                    fmt::format("expected at most {:.0g}", kMaxParameters));
+}
+
 void read_towers(Config& config, const Family& family, std::string_view text, std::string_view file,
                  Workload* workload) {
   config.take_defaults(family.defaults);
@@ -228,16 +244,7 @@ void read_towers(Config& config, const Family& family, std::string_view text, st
     }
     towers.finish(workload);
   }
-  double parameters = 0;
-  for (const Operator& op : workload->operators)
-    for (const ParameterTensor& tensor : op.parameters) {
-      double elements = 1;
-      for (const std::int64_t size : tensor.shape) elements *= static_cast<double>(size);
-      parameters += elements;
-    }
-  if (!(parameters <= kMaxParameters))
-    throw UserError(file, 0, fmt::format("makes {:.3g} parameters", parameters),
-                    fmt::format("expected at most {:.0g}", kMaxParameters));
+  check_size(workload->operators, file);
   workload->notes = family.notes;
   workload->notes.emplace_back(
       "A row is a sample of the configuration's own lengths; attention costs its two products, fused.");
