@@ -69,9 +69,10 @@ void add_training(Request& request, std::vector<Setting>& all) {
       training(
           "runtime", "NAME|FILE",
           "framework generation that is modelled; `orrery catalog` lists them, or a .textproto with one",
-          fmt::format("{} on GPUs, {} for networks without sequences, {} on localhost and other processors",
-                      default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
-                      default_runtime(RuntimeUse::cpu).name)),
+          fmt::format(
+              "{} on GPUs, {} for networks without sequences or tables, {} on localhost and other processors",
+              default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
+              default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
   all.push_back(count_option(training("global_batch", "N", "sequences (or samples) a step; 2k is 2,048",
                                       "1 sequence, or 32 samples, a device"),

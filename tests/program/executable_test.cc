@@ -27,7 +27,15 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
   CHECK(refusal_of("nemotron-h-8b", 128).find("state-space layers") != std::string::npos);
   for (const char* network : {"resnet50", "vgg16", "resnet20", "mlp-300-100"})
     CHECK(refusal_of(network, 0) == "");
-  CHECK(refusal_of("dlrm", 0).find("emb_l.0") != std::string::npos);
+  for (const char* recommender : {"dlrm", "dlrm-sparse", "dlrm-terabyte"})
+    CHECK(refusal_of(recommender, 0).find("emb_l.0") != std::string::npos);
+  for (const char* file : {"convnext-tiny-224", "efficientnet-b0", "deberta-v3-base", "dit-xl-2-256",
+                           "stable-diffusion-v1-5-unet", "llava-1.5-7b", "qwen2-vl-7b"}) {
+    const std::string why = refusal_of(std::string(ORRERY_TEST_DATA) + "/huggingface/" + file + ".json", 0);
+    INFO(file << ": " << why);
+    CHECK(why.find("there is no mathematics for its operator") != std::string::npos);
+    CHECK(why.find('\n') == std::string::npos);
+  }
 }
 
 TEST_CASE("adapters are executed, and what of them is not says so") {
