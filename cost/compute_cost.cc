@@ -286,6 +286,10 @@ double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compu
     seconds += attention_seconds(work.attention_flops, 0, 0, shard.precision, true, backward, device,
                                  work.attention_head_dim) /
                (runtime.attention_efficiency * attention_generation(runtime, device));
+  // A scan by tokens computes while it moves its bytes: what takes longer counts.
+  const double moving =
+      vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
+  if (work.scalar_flops > 0) seconds += std::max(0.0, work.scalar_flops / device.peak(DType::fp32) - moving);
   // A processor's calibration measures the unfused core as a whole; on a GPU it is its kernels.
   const bool whole_core = shard.fused_attention || device.kind == DeviceKind::cpu;
   if (kind == OperatorKind::attention && work.attention_flops > 0 && whole_core)
@@ -298,7 +302,7 @@ double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compu
   for (const Product& product : work.products)
     seconds += product_time(product, type) / runtime.matmul_efficiency;
   seconds *= fewer_multiprocessors(shard, device);
-  seconds += vector_seconds(work.vector_bytes, kind, backward, device) / runtime.memory_bound_efficiency;
+  seconds += moving;
   if (work.quantize_bytes > 0)
     seconds += work.quantize_bytes / rate_of(type == DType::fp4 ? "cast_fp4" : "cast", backward, device);
   if (work.dequantise_bytes > 0) seconds += work.dequantise_bytes / rate_of("dequantise", backward, device);

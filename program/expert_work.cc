@@ -1,12 +1,11 @@
-#include "program/expert_work.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/statistics.h"
 #include "program/operator_shard.h"
+#include "program/operator_work.h"
 
-namespace orrery {
+namespace orrery::internal {
 namespace {
 
 // Experts' arithmetic between and after their products, run operator by operator. Counted from
@@ -97,4 +96,4 @@ void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& sh
   }
 }
 
-}  // namespace orrery
+}  // namespace orrery::internal

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "program/expert_work.h"
 #include "program/forms.h"
 #include "program/operator_shard.h"
 #include "workloads/graph_split.h"
@@ -106,8 +105,9 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       runtime.fused_gradient_accumulation ? 2 * gradient_bytes_per_parameter(shard.precision, runtime) : 0;
   const double share = 1 / kernel_places(op);
   const bool experts = op.kind == OperatorKind::expert_linear;
-  const ExpertKernels own = expert_kernels(shard, runtime);
-  const bool grouped = experts && (own == ExpertKernels::fused || own == ExpertKernels::grouped);
+  const internal::ExpertKernels own = internal::expert_kernels(shard, runtime);
+  const bool grouped =
+      experts && (own == internal::ExpertKernels::fused || own == internal::ExpertKernels::grouped);
   for (const MatmulShape& shape : op.matmuls) {
     Product p = forward_product(op, shape, shard);
     p.left_share = share;
@@ -133,7 +133,7 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
                                                   : 0);
       // What a fused grouped layer computes between its two products it casts on the way.
       const bool inside =
-          grouped && own == ExpertKernels::fused &&
+          grouped && own == internal::ExpertKernels::fused &&
           (does_forward(kind) ? op.split == TensorSplit::row : op.split == TensorSplit::column);
       if (elements <= 0 || inside) continue;
       // NVFP4 reads its input for the scales of the whole tensor, for the plain copy and for the transposed
@@ -142,7 +142,7 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       const double reads = type == DType::fp4 ? 3 : 1;
       work->quantize_bytes += elements * (reads * bytes_of(storage) + 2 * packed_bytes_of(type));
       // Each expert's operand is cast, and its scales are found or rearranged, by itself.
-      work->kernels += experts && own == ExpertKernels::eager ? 2 * p.count : 1;
+      work->kernels += experts && own == internal::ExpertKernels::eager ? 2 * p.count : 1;
     }
   }
   if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
@@ -325,8 +325,8 @@ void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, c
   // One kernel with the batch norm before them: in-place ReLU, and the addition of the shortcut, which is
   // read once more and whose gradient is written.
   if (op.kind == OperatorKind::activation && of_experts(op)) {
-    const ExpertKernels own = expert_kernels(shard, runtime);
-    if (own == ExpertKernels::fused || own == ExpertKernels::eager)
+    const internal::ExpertKernels own = internal::expert_kernels(shard, runtime);
+    if (own == internal::ExpertKernels::fused || own == internal::ExpertKernels::eager)
       return;  // add_expert_arithmetic counts it
   }
   const bool in_norm = runtime.fused_normalization && !op.keeps_input;
@@ -362,36 +362,6 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
   work->vector_bytes += static_cast<double>(local_parameters(op, shard)) *
                         (2 * element + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
   work->kernels += 3;
-}
-
-// Mamba-2's chunked scan as mamba_ssm's kernels compute it (ssd_combined.py, MambaSplitConv1dScanCombinedFn,
-// with the gated norm behind): bytes a token, by channels of the inner width d, of the maps g = groups x
-// state and of the convolution c = d + 2 g in 16 bits; states s = d x state / chunk and scores of the chunk's
-// square b = groups x chunk in 32. Forward: convolution 2 c, chunk states d + g (s written), their passing
-// (s read, written in 16 bits), scores 2 g (b written), scan 2 d + g (s, b read), norm 3 d. Backward:
-// convolution, states and scores again, norm 6 d, gradients of states, inputs, B, C, scores and step sizes,
-// convolution 3 c.
-void add_scan(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
-  if (!op.state_space || kind == ComputeKind::backward_weight) return;
-  const StateSpaceShape& shape = *op.state_space;
-  const bool forward = does_forward(kind);
-  const double ranks = shard.tp;
-  const double element = bytes_of(storage_type(shard.precision));
-  const double d = static_cast<double>(shape.inner()) / ranks;
-  const double g = static_cast<double>(shape.groups) * shape.state / ranks;
-  const double c = d + 2 * g;
-  const double s = d * shape.state / shape.chunk;
-  const double b = static_cast<double>(shape.groups) * shape.chunk / ranks;
-  const double forward_bytes = element * (2 * c + 6 * d + 4 * g) + 12 * s + 8 * b;
-  const double backward_bytes = element * (5 * c + 18 * d + 13 * g) + 32 * s + 28 * b;
-  work->vector_bytes += shard.rows * (forward ? forward_bytes : backward_bytes);
-  // Back: twice the forward's products, and the states and scores of the forward again.
-  const double again = 2.0 * shape.groups * shape.chunk * shape.state + 2.0 * d * ranks * shape.state;
-  const double flops = shape.forward_flops_per_token();
-  work->attention_flops = shard.rows / ranks * (forward ? flops : 2 * flops + again);
-  work->attention_head_dim = shape.head_dim;
-  work->flops += shard.rows / ranks * (forward ? flops : 2 * flops);
-  work->kernels += forward ? 9 : 16;
 }
 
 double moment_bytes(const RuntimeProfile& runtime) {
@@ -485,13 +455,13 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
   add_products(op, kind, shard, runtime, &work);
   if (!op.frozen.empty()) add_fine_tuning(op, kind, shard, runtime, &work);
   const bool mixture = of_experts(op) || op.kind == OperatorKind::router;
-  if (mixture) add_expert_arithmetic(op, kind, shard, runtime, &work);
+  if (mixture) internal::add_expert_arithmetic(op, kind, shard, runtime, &work);
   switch (op.kind) {
     case OperatorKind::attention:
       add_attention(op, kind, shard, runtime, &work);
       break;
     case OperatorKind::scan:
-      add_scan(op, kind, shard, &work);
+      internal::add_scan(op, kind, shard, &work);
       break;
     case OperatorKind::loss_max:
     case OperatorKind::loss_sum:
@@ -509,7 +479,7 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       break;
   }
   work.bytes += work.vector_bytes + work.quantize_bytes + work.dequantise_bytes;
-  work.fullest = fullest_rank(op, shard, runtime);
+  work.fullest = internal::fullest_rank(op, shard, runtime);
   return work;
 }
 

@@ -65,10 +65,11 @@ struct OperatorWork {
   double vector_bytes = 0;      // of memory-bound arithmetic, for VectorModel
   double quantize_bytes = 0;    // of casts to 8 or 4 bits, for VectorModel "cast" or "cast_fp4"
   double dequantise_bytes = 0;  // of 4-bit weights turned back, for VectorModel "dequantise"
-  double flops = 0;             // all FLOPs together
-  double bytes = 0;             // all bytes together, products' operands included
-  double kernels = 0;           // launches
-  double fullest = 1;           // rows of the rank that has most, whose time counts, by those figured here
+  double scalar_flops = 0;  // of a scan token by token, at the rate of fp32's units (program/scan_work.cc)
+  double flops = 0;         // all FLOPs together
+  double bytes = 0;         // all bytes together, products' operands included
+  double kernels = 0;       // launches
+  double fullest = 1;       // rows of the rank that has most, whose time counts, by those figured here
 };
 
 // Type that activations, weights and gradients are stored in when computing in `precision`: fp8 and fp4 train
@@ -134,6 +135,30 @@ struct AdapterPass {
 void add_adapters(const Operator& op, AdapterPass pass, const Shard& shard, const RuntimeProfile& runtime,
                   std::vector<Product>* products, OperatorWork* work);
 void add_dequantisation(const Operator& op, const Shard& shard, OperatorWork* work);
+// Of a state-space core: scan_work.cc.
+void add_scan(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+
+// What experts compute besides their products, by the kernels that a framework runs it with (expert_work.cc).
+enum class ExpertKernels : std::uint8_t {
+  plain,    // as those of a dense MLP
+  eager,    // PyTorch's, operator by operator (RuntimeProfile::eager_experts)
+  grouped,  // products of all experts in one launch; between them a kernel of its own, biases apart
+  fused,    // inside the grouped products (RuntimeProfile::fused_experts)
+};
+
+// Transformer Engine's grouped layer takes gated experts in 8 bits, and computes plain SwiGLU inside its
+// products; what is clamped before it is gated (GPT-OSS) has a kernel of its own between them.
+ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime);
+
+// How many times as many rows as the mean the fullest of the ranks has that share the experts, for which the
+// others wait at the next all-to-all: rows go to ranks as a multinomial of equal chances. 1 for what is not
+// between dispatch and combine, and where experts take a fixed number of tokens or are dealt in turn.
+double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
+
+// Of the router and of what stands between dispatch and combine: what `eager` kernels move and launch beyond
+// the products, and biases of experts that are added apart. Adds to `vector_bytes` and `kernels`.
+void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& shard,
+                           const RuntimeProfile& runtime, OperatorWork* work);
 
 }  // namespace internal
 

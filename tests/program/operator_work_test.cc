@@ -452,7 +452,7 @@ TEST_CASE(
   Shard s;
   s.rows = 64;
   RuntimeProfile runtime;
-  // d 32, g 32, c 96, s 16 and b 64 a token: program/operator_work.cc has the passes.
+  // d 32, g 32, c 96, s 16 and b 64 a token: program/scan_work.cc has the passes.
   const OperatorWork forward = operator_work(scan, ComputeKind::forward, s, runtime);
   CHECK(forward.vector_bytes == Approx(64 * (2 * (2 * 96 + 6 * 32 + 4 * 32) + 12 * 16 + 8 * 64)));
   CHECK(forward.attention_flops == Approx(64 * (32 * (4 * 16 + 32) + 2 * 2 * 32 * 16 + 2 * 4 * 96)));
@@ -475,6 +475,49 @@ TEST_CASE(
   runtime.fused_experts = true;  // Transformer Engine's kernel is SwiGLU's
   s.precision = DType::fp8;
   CHECK(operator_work(act, ComputeKind::backward, s, runtime).vector_bytes == Approx(10 * 200 * 58));
+}
+
+TEST_CASE("scans of other kinds move what their own kernels do, by hand") {
+  Operator scan;
+  scan.kind = OperatorKind::scan;
+  scan.split = TensorSplit::heads;
+  Shard s;
+  s.rows = 64;
+  const RuntimeProfile runtime;
+  const auto bytes = [&](ComputeKind kind) {
+    return operator_work(scan, kind, s, runtime).vector_bytes / 64;
+  };
+  // Qwen3-Next's dimensions by an eighth: 4 heads of 16 values, 2 of keys of 8, chunks of 64.
+  scan.state_space = StateSpaceShape{4, 16, 8, 2, 4, 64};
+  scan.state_space->kind = StateSpaceKind::gated_delta;
+  scan.output_elements = 64;
+  // d 64, c 96, k 32, s 8 and b 256 a token.
+  CHECK(bytes(ComputeKind::forward) == Approx(2 * (2 * 96 + 11 * 32 + 9 * 64 + 2 * 8 + 2 * 256) + 8 * 256));
+  CHECK(bytes(ComputeKind::backward) == Approx(2 * (3 * 96 + 27 * 32 + 21 * 64 + 4 * 8 + 2 * 256)));
+  const double flops =
+      64 * (4.0 * 8 + 64) + 2.0 * 2 * 64 * 8 + 2.0 * 4 * 96 + 4 * 64 * (2.0 * 8 + 16) + 2.0 * 64 * 8;
+  CHECK(operator_work(scan, ComputeKind::forward, s, runtime).attention_flops == Approx(64 * flops));
+  CHECK(operator_work(scan, ComputeKind::backward, s, runtime).attention_flops ==
+        Approx(64 * (2 * flops + 4 * 64 * 24 + 4.0 * 64 * 8)));
+
+  // MiniMax's: as many keys as values, no convolution, no states in memory.
+  scan.state_space = StateSpaceShape{4, 16, 16, 4, 0, 256};
+  scan.state_space->kind = StateSpaceKind::lightning;
+  CHECK(bytes(ComputeKind::forward) == Approx(2 * 15 * 64));
+  CHECK(bytes(ComputeKind::backward) == Approx(2 * 34 * 64));
+
+  // Mamba's: 64 channels of 16 states. Its arithmetic is no product.
+  scan.state_space = StateSpaceShape{64, 1, 16, 1, 4, 128};
+  scan.state_space->kind = StateSpaceKind::mamba1;
+  CHECK(bytes(ComputeKind::forward) == Approx(2 * (7 * 64 + 2 * 16)));
+  CHECK(bytes(ComputeKind::backward) == Approx(2 * (14 * 64 + 2 * 16) + 4 * 2 * 16));
+  const OperatorWork work = operator_work(scan, ComputeKind::forward, s, runtime);
+  CHECK(work.attention_flops == 0);
+  CHECK(work.scalar_flops == Approx(64 * 22.0 * 64 * 16));
+  CHECK(operator_work(scan, ComputeKind::backward, s, runtime).scalar_flops == Approx(64 * 38.0 * 64 * 16));
+  CHECK(work.flops == Approx(64 * (6.0 * 64 * 16 + 2 * 4 * 64)));
+  s.tp = 2;
+  CHECK(operator_work(scan, ComputeKind::forward, s, runtime).scalar_flops == Approx(work.scalar_flops / 2));
 }
 
 TEST_CASE("products of 4 bits read 4 bits and a share of their scales, and are cast in three passes") {
