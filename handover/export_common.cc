@@ -81,7 +81,11 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
   part(t.single_norm, "one norm for attention and MLP");
   part(t.position_offset > 0, "extra rows of positions");
   part(t.masked_share > 0, "a head that sees a share of the tokens");
-  part(t.dropout > 0, "dropout");
+  part(t.dropouts.any(), "dropout");
+  part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
+  part(t.attention_scale > 0, "a scale of scores of its own");
+  part(t.embedding_scale != 1, "scaled embeddings");
+  part(t.norms_offset, "norms by one more than their weights");
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
   part(t.rotary_scaling.kind == RopeScaling::linear || t.rotary_scaling.kind == RopeScaling::dynamic,
        "scaled rotary positions");

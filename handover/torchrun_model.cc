@@ -370,7 +370,15 @@ std::string torchrun_model(const Plan& plan, std::vector<std::string>* notes) {
         fmt::format("train.py's head sees all tokens; the plan's sees {:g} of each", m.masked_share));
   for (const std::string& what : m.unexecuted)
     notes->push_back(fmt::format("train.py leaves out: {}; as the plan's times do, but losses differ", what));
-  if (m.dropout > 0) notes->emplace_back("train.py drops nothing out, nor does the plan");
+  const auto plain = [&](bool has, const char* what) {
+    if (has) notes->push_back(fmt::format("train.py leaves out {}; losses differ", what));
+  };
+  plain(m.attention_softcap > 0, "the soft cap of scores");
+  plain(m.final_softcap > 0, "the soft cap of logits");
+  plain(m.attention_scale > 0, "the scale of scores, which is 1 / sqrt(head_dim) there");
+  plain(m.embedding_scale != 1, "the scale of embeddings");
+  plain(m.norms_offset, "that norms multiply by one more than their weights");
+  if (m.dropouts.any()) notes->emplace_back("train.py drops nothing out, nor do the plan's times");
   if (m.sliding_window > 0 && plan.job->training.fused_attention)
     notes->emplace_back(
         "a window is a mask to PyTorch's attention, which then runs without FlashAttention and slower");

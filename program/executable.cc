@@ -79,6 +79,11 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.attention_pattern.find('c') != std::string::npos) return "its attention stays within chunks";
   if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
     return "its queries, keys and values are interleaved in one tensor";
+  if ((t.branch_norms || !t.layer_pattern.empty()) && t.dropouts.any())
+    return "it drops out, and norms what attention and MLP put out";
+  if (t.attention_softcap > 0 || t.final_softcap > 0) return "its scores have soft caps";
+  if (t.attention_scale > 0 || t.embedding_scale != 1) return "its scores or embeddings are scaled";
+  if (t.norms_offset) return "its norms multiply by one more than their weights";
   if (t.multi_token_layers > 0) return "it predicts several tokens";
   if (t.bidirectional && t.sliding_window > 0 && t.sliding_window < training.seq_len)
     return "its attention has a window that looks both ways";

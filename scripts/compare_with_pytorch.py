@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import struct
 import subprocess
@@ -21,6 +22,7 @@ import sys
 import tempfile
 
 try:
+    import numpy as np
     import torch
     from torch.nn import functional as F
 except ImportError:
@@ -42,18 +44,65 @@ def read_safetensors(path):
     return tensors
 
 
+STEP = 0x9E3779B97F4A7C15
+
+
+def mixed(z):
+    """SplitMix64's finaliser of 64-bit integers."""
+    with np.errstate(over="ignore"):
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+class Dropouts:
+    """What a step leaves out, as docs/executor.md has it: by the seed, the step, the sample, the position, the operator's
+    number and the column alone."""
+
+    def __init__(self, seed, step, samples, length):
+        with np.errstate(over="ignore"):
+            key = mixed(np.uint64(seed ^ 0x64726F706F757473))
+            for part in (np.uint64(step), np.arange(samples, dtype=np.uint64)[:, None], np.arange(length, dtype=np.uint64)):
+                key = mixed(key + np.uint64(STEP) * (part + np.uint64(1)))
+        self.key = np.where(key == 0, np.uint64(1), key)
+
+    def factors(self, rate, state, columns):
+        """0 or 1 / (1 - rate), for each of these states (the row's key and the place) and columns."""
+        with np.errstate(over="ignore"):
+            low, high = state.astype(np.uint32)[..., None], (state >> np.uint64(32)).astype(np.uint32)[..., None]
+            x = np.arange(columns, dtype=np.uint32) * np.uint32(0x9E3779B9) + low
+            x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D) + high
+            x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+            x = x ^ (x >> np.uint32(16))
+        return torch.from_numpy((x >= np.uint32(int(rate * 2 ** 32))).astype(np.float64)) / (1 - rate)
+
+    @staticmethod
+    def place(operator, branch=0):
+        return int(mixed(np.uint64(STEP * ((operator << 16) + branch + 1) % 2 ** 64)))
+
+    def rows(self, x, rate, operator):
+        """Of an operator's output, batch x length x columns."""
+        return x * self.factors(rate, self.key ^ np.uint64(self.place(operator)), x.shape[-1]) if rate else x
+
+    def probabilities(self, p, rate, operator):
+        if not rate:
+            return p
+        heads = [np.uint64((self.place(operator) + STEP * (h + 1)) % 2 ** 64) for h in range(p.shape[1])]
+        return p * self.factors(rate, np.stack([self.key ^ head for head in heads], axis=1), p.shape[-1])
+
+
 def causal_mask(length, window):
     query, key = torch.arange(length)[:, None], torch.arange(length)[None, :]
     seen = key <= query
     return seen & (key > query - window) if window else seen
 
 
-def attention(q, k, v, window):
+def attention(q, k, v, window, dropped=lambda p: p):
     """batch x heads x length x head_dim each; keys and values of fewer heads are shared."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     scores = scores.masked_fill(~causal_mask(q.shape[-2], window), -math.inf)
-    return torch.softmax(scores, dim=-1) @ v
+    return dropped(torch.softmax(scores, dim=-1)) @ v
 
 
 def heads_of(x, heads):
@@ -69,7 +118,7 @@ def gelu(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
-def gpt2(c, w, tokens):
+def gpt2(c, w, tokens, drop):
     def linear(x, name):
         return x @ w[name + ".weight"] + w[name + ".bias"]
 
@@ -77,12 +126,16 @@ def gpt2(c, w, tokens):
         return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], c.get("layer_norm_epsilon", 1e-5))
 
     x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][:tokens.shape[1]]
+    x = drop.rows(x, c.get("embd_pdrop", 0.1), 0)
     for i in range(c["n_layer"]):
         p = f"transformer.h.{i}."
+        first = 1 + 10 * i  # of the layer's operators: norm, qkv, attention, proj, residual, norm, up, activation, down, residual
+        scores = lambda s: drop.probabilities(s, c.get("attn_pdrop", 0.1), first + 2)
+        residual = lambda y, at: drop.rows(y, c.get("resid_pdrop", 0.1), at)
         q, k, v = (heads_of(part, c["n_head"]) for part in linear(norm(x, p + "ln_1"), p + "attn.c_attn").chunk(3, -1))
-        x = x + linear(attention(q, k, v, 0).transpose(1, 2).flatten(2), p + "attn.c_proj")
+        x = x + residual(linear(attention(q, k, v, 0, scores).transpose(1, 2).flatten(2), p + "attn.c_proj"), first + 4)
         h = linear(norm(x, p + "ln_2"), p + "mlp.c_fc")
-        x = x + linear(gelu(h), p + "mlp.c_proj")
+        x = x + residual(linear(gelu(h), p + "mlp.c_proj"), first + 9)
     return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
 
 
@@ -112,7 +165,7 @@ def experts(c, w, p, x):
     return out
 
 
-def llama(c, w, tokens):
+def llama(c, w, tokens, drop):
     mixtral = c["model_type"] == "mixtral"
     epsilon = next((c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if key in c),
                    1e-6 if c["model_type"] in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe") else 1e-5)
@@ -132,9 +185,14 @@ def llama(c, w, tokens):
             return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], epsilon)
         return rms_norm(x, w[name + ".weight"], epsilon)
 
-    x = w["model.embed_tokens.weight"][tokens]
+    x = drop.rows(w["model.embed_tokens.weight"][tokens], c.get("embedding_dropout", 0), 0)
+    sparse = c["model_type"] in ("mixtral", "qwen3_moe")
+    after_attention, after_mlp = c.get("residual_dropout", 0), c.get("residual_dropout", c.get("hidden_dropout", 0))
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
+        # Experts: norm, router, dispatch, up, activation, down, combine, residual.
+        first = 1 + (13 if sparse else 10) * i
+        scores = lambda s: drop.probabilities(s, c.get("attention_dropout", 0), first + 2)
         h = norm(x, p + "input_layernorm")
         q, k, v = (heads_of(linear(h, f"{p}self_attn.{part}_proj"), n)
                    for part, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
@@ -142,17 +200,16 @@ def llama(c, w, tokens):
             q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
             k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
         seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3", "qwen3_moe") else 0
-        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, seen).transpose(1, 2).flatten(2)
-        x = x + linear(mixed, p + "self_attn.o_proj")
+        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, seen, scores).transpose(1, 2).flatten(2)
+        x = x + drop.rows(linear(mixed, p + "self_attn.o_proj"), after_attention, first + 4)
         h = norm(x, p + "post_attention_layernorm")
-        if c["model_type"] == "mixtral":
-            x = x + experts(c, w, p + "block_sparse_moe.", h)
-        elif c["model_type"] == "qwen3_moe":
-            x = x + experts(c, w, p + "mlp.", h)
+        if sparse:
+            y = experts(c, w, p + ("block_sparse_moe." if c["model_type"] == "mixtral" else "mlp."), h)
         elif c["model_type"] == "starcoder2":
-            x = x + linear(gelu(linear(h, p + "mlp.c_fc")), p + "mlp.c_proj")
+            y = linear(gelu(linear(h, p + "mlp.c_fc")), p + "mlp.c_proj")
         else:
-            x = x + linear(F.silu(linear(h, p + "mlp.gate_proj")) * linear(h, p + "mlp.up_proj"), p + "mlp.down_proj")
+            y = linear(F.silu(linear(h, p + "mlp.gate_proj")) * linear(h, p + "mlp.up_proj"), p + "mlp.down_proj")
+        x = x + drop.rows(y, after_mlp, first + (12 if sparse else 9))
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
     return norm(x, "model.norm") @ head.T
 
@@ -171,15 +228,16 @@ def optimizer_of(name, weights, rate):
     return kind(weights, lr=rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01 if name == "adamw" else 0)
 
 
-def train(config, weights, text, batches, arguments):
+def train(config, weights, text, batches, seed, arguments):
     for tensor in weights.values():
         tensor.requires_grad_(True)
     optimizer = optimizer_of(arguments.optimizer, list(weights.values()), arguments.learning_rate)
     losses = []
-    for begins in batches:
+    for step, begins in enumerate(batches):
         rows = [text[begin:begin + arguments.seq_len + 1] for begin in begins]
         data = torch.tensor([list(row) for row in rows])
-        logits = MODELS[config["model_type"]](config, weights, data[:, :-1])
+        drop = Dropouts(seed, step, len(begins), arguments.seq_len)
+        logits = MODELS[config["model_type"]](config, weights, data[:, :-1], drop)
         loss = F.cross_entropy(logits.flatten(0, 1), data[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -224,6 +282,7 @@ def main():
         plan, weights, result = folder / "plan", folder / "weights.safetensors", folder / "run.json"
         call("plan", arguments.config, "localhost", "--global-batch", arguments.global_batch, "--seq-len", arguments.seq_len,
              "--precision", "fp32", "--optimizer", arguments.optimizer, "--out", plan, *shlex.split(arguments.plan))
+        seed = int(next(re.finditer(r"^\s*seed: (\d+)", plan.read_text(), re.M), [0, 0])[1])
         run = ["run", plan, "--data", arguments.data, "--steps"]
         batches = [json.loads(line)["samples_begin"]
                    for line in call(*run, arguments.steps, "--print-batches").splitlines()]
@@ -232,7 +291,7 @@ def main():
             "adam") else call(*run, 1, "--learning-rate", "1e-30", "--save", weights)
         call(*run, arguments.steps, "--init", weights, "--learning-rate", arguments.learning_rate, "--json", result)
         ours = json.loads(result.read_text())["loss"]
-        theirs = train(config, read_safetensors(weights), arguments.data.read_bytes(), batches, arguments)
+        theirs = train(config, read_safetensors(weights), arguments.data.read_bytes(), batches, seed, arguments)
     worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
     if arguments.json:
         print(json.dumps({"orrery": ours, "pytorch_fp64": theirs, "worst": worst}))

@@ -17,6 +17,7 @@ constexpr int kMaxVocab = 1 << 28;
 constexpr int kMaxExperts = 1 << 16;
 constexpr int kMaxPositions = 1 << 28;
 constexpr double kMaxParameters = 1e17;
+constexpr double kMostDropout = 0.99;  // of which something is left to learn by
 
 // Of a model whose file names no training length: its longest, but no more than this (long-context models are
 // trained on short sequences first).

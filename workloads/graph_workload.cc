@@ -151,6 +151,10 @@ class GraphReader {
     image.average = p.average();
     image.weight_in_out = p.weight_in_out();
     if (p.epsilon() != 0) image.epsilon = p.epsilon();
+    if (!(p.dropout() >= 0 && p.dropout() <= kMostDropout))
+      fail(index, fmt::format("image.dropout {}", p.dropout()),
+           fmt::format("expected 0 to {}", kMostDropout));
+    image.dropout = p.dropout();
     return image;
   }
 
@@ -276,6 +280,7 @@ void write_image(const ImageOperator& image, proto::ImageOperator* message) {
   message->set_average(image.average);
   message->set_weight_in_out(image.weight_in_out);
   message->set_epsilon(image.epsilon);
+  message->set_dropout(image.dropout);
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ std::string fault_of_image(const std::vector<Operator>& operators, int index) {
   }
   const std::size_t inputs = op.kind == OperatorKind::elementwise ? 2 : op.inputs.empty() ? 0 : 1;
   if (op.inputs.size() != inputs) return fmt::format("has {} inputs", op.inputs.size());
+  if (image.dropout > 0 && op.kind != OperatorKind::activation && op.kind != OperatorKind::pool)
+    return "drops out and is no activation and no pool";
   switch (op.kind) {
     case OperatorKind::conv: {
       const std::int64_t groups = op.matmuls.empty() ? 1 : op.matmuls.front().groups;

@@ -89,6 +89,12 @@ std::int64_t Operator::parameter_count() const {
   return sum;
 }
 
+bool Workload::drops_out() const {
+  if (transformer) return transformer->dropouts.any();
+  return std::any_of(operators.begin(), operators.end(),
+                     [](const Operator& op) { return op.image && op.image->dropout > 0; });
+}
+
 std::int64_t Workload::parameters() const {
   std::int64_t sum = 0;
   for (const Operator& op : operators) sum += op.parameter_count();

@@ -162,6 +162,7 @@ struct ImageOperator {
   bool average = false;        // pool: the mean of what is in the window; else its maximum
   bool weight_in_out = false;  // linear: the weight is inputs x outputs; else outputs x inputs
   double epsilon = 1e-5;       // batch_norm
+  double dropout = 0;          // activation, pool: the share of its output that training leaves out
   bool operator==(const ImageOperator&) const = default;
 };
 
@@ -293,6 +294,16 @@ struct RotaryScaling {
   bool operator==(const RotaryScaling&) const = default;
 };
 
+// The shares that training leaves out (arXiv 1207.0580), by where, as Hugging Face's classes have them.
+struct Dropouts {
+  double embedding = 0;      // of the sum of embeddings, or of its norm
+  double attention = 0;      // of the probabilities
+  double attention_out = 0;  // of what attention adds to the stream
+  double mlp_out = 0;        // of what MLP or experts add
+  bool any() const { return embedding > 0 || attention > 0 || attention_out > 0 || mlp_out > 0; }
+  bool operator==(const Dropouts&) const = default;
+};
+
 // A transformer by its dimensions (fields as in proto/workload.proto).
 struct Transformer {
   std::string family;
@@ -354,7 +365,12 @@ struct Transformer {
   double norm_epsilon = 1e-5;
   double rotary_fraction = 1;
   RotaryScaling rotary_scaling;
-  double dropout = 0;  // the largest that its configuration asks for; training here applies none
+  Dropouts dropouts;
+  double attention_softcap = 0;  // scores become c tanh(score / c) (gemma2); 0: none
+  double final_softcap = 0;      // so do the logits
+  double attention_scale = 0;    // of the scores; 0: 1 / sqrt(head_dim)
+  double embedding_scale = 1;    // of the tokens' embeddings, as they go in
+  bool norms_offset = false;     // norms multiply by 1 + their weights (gemma)
   // What its configuration says of its mathematics that is planned, and that the executor does not compute.
   std::vector<std::string> unexecuted;
   bool final_norm = true;
@@ -376,6 +392,7 @@ struct Workload {
   std::vector<std::string> notes;  // sentences: how its file was read where it did not say
 
   std::int64_t parameters() const;  // tied tensors counted once
+  bool drops_out() const;           // training leaves something out
   // Forward FLOPs of one sample (2 per multiply-add; causal attention counted once); `model_flops` of a step
   // are three times these. `seq_len` is ignored by models without sequences.
   double forward_flops_per_sample(int seq_len) const;

@@ -140,6 +140,13 @@ StateSpaceShape read_state_space(const proto::StateSpace& p, const Reader& read)
   return s;
 }
 
+Dropouts read_dropouts(const proto::Dropouts& p, const Reader& read) {
+  return {read.real("embedding", p.embedding(), 0, kMostDropout),
+          read.real("attention", p.attention(), 0, kMostDropout),
+          read.real("attention_out", p.attention_out(), 0, kMostDropout),
+          read.real("mlp_out", p.mlp_out(), 0, kMostDropout)};
+}
+
 RotaryScaling read_rotary_scaling(const proto::RotaryScaling& p, const Reader& read) {
   RotaryScaling scaling;
   for (const RopeScaling kind :
@@ -237,7 +244,15 @@ Transformer read_transformer(const proto::Transformer& p, const Reader& read) {
       p.rotary_fraction() == 0 ? 1 : read.real("rotary_fraction", p.rotary_fraction(), 1e-6, 1);
   if (p.has_rotary_scaling())
     t.rotary_scaling = read_rotary_scaling(p.rotary_scaling(), read.inside("rotary_scaling"));
-  t.dropout = read.real("dropout", p.dropout(), 0, 1);
+  const double everywhere = read.real("dropout", p.dropout(), 0, kMostDropout);
+  t.dropouts = {everywhere, everywhere, everywhere, everywhere};
+  if (p.has_dropouts()) t.dropouts = read_dropouts(p.dropouts(), read.inside("dropouts"));
+  t.attention_softcap = read.real("attention_softcap", p.attention_softcap(), 0, 1e6);
+  t.final_softcap = read.real("final_softcap", p.final_softcap(), 0, 1e6);
+  t.attention_scale = read.real("attention_scale", p.attention_scale(), 0, 1e6);
+  if (p.embedding_scale() != 0)
+    t.embedding_scale = read.real("embedding_scale", p.embedding_scale(), 1e-6, 1e6);
+  t.norms_offset = p.norms_offset();
   t.unexecuted.assign(p.unexecuted().begin(), p.unexecuted().end());
   t.final_norm = !p.final_norm_absent();
   if (p.has_fine_tuning())
@@ -304,7 +319,18 @@ void write_transformer(const Transformer& t, proto::Transformer* p) {
     r->set_beta_slow(t.rotary_scaling.beta_slow);
     r->set_attention_factor(t.rotary_scaling.attention_factor);
   }
-  p->set_dropout(t.dropout);
+  if (t.dropouts.any()) {
+    proto::Dropouts* d = p->mutable_dropouts();
+    d->set_embedding(t.dropouts.embedding);
+    d->set_attention(t.dropouts.attention);
+    d->set_attention_out(t.dropouts.attention_out);
+    d->set_mlp_out(t.dropouts.mlp_out);
+  }
+  p->set_attention_softcap(t.attention_softcap);
+  p->set_final_softcap(t.final_softcap);
+  p->set_attention_scale(t.attention_scale);
+  if (t.embedding_scale != 1) p->set_embedding_scale(t.embedding_scale);
+  p->set_norms_offset(t.norms_offset);
   for (const std::string& what : t.unexecuted) p->add_unexecuted(what);
   p->set_final_norm_absent(!t.final_norm);
   if (t.fine_tuning.any()) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "exec/cpu/dropout.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/kernels.h"
 
@@ -58,6 +59,7 @@ void attention_forward(const AttentionSize& s, const float* qkv, float* out, flo
   const int width = s.heads * s.head_dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
+  AttentionMask mask(s);
   for (int b = 0; b < s.batch; ++b) {
     for (int h = 0; h < s.heads; ++h) {
       const Head head = head_of(s, qkv, b, h);
@@ -75,7 +77,11 @@ void attention_forward(const AttentionSize& s, const float* qkv, float* out, flo
           float* row = scores.data() + static_cast<std::int64_t>(i) * keys;
           const int from = block.from(s, i);
           std::fill_n(row, from, 0.0F);
-          statistic[begin + i] = softmax_row(row + from, block.until(s, i) - from, keys - from);
+          const int seen = block.until(s, i) - from;
+          statistic[begin + i] = softmax_row(row + from, seen, keys - from);
+          if (!mask.on()) continue;
+          mask.choose(b, h, begin + i, block.first + from, seen);
+          mask.apply(row + from);
         }
         gemm(false, false, queries, s.head_dim, keys, 1, scores.data(), keys, head.v + skipped, stride, 0,
              result + static_cast<std::int64_t>(begin) * width, width);
@@ -91,6 +97,7 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
   std::vector<float> dscores(scores.size());
+  AttentionMask mask(s);
   // Keys and values collect from every block and query head; queries are set.
   const std::int64_t rows = static_cast<std::int64_t>(s.batch) * s.seq;
   for (std::int64_t r = 0; r < rows; ++r)
@@ -125,8 +132,14 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
           float* dscore = dscores.data() + static_cast<std::int64_t>(i) * keys;
           std::fill_n(score, from, 0.0F);
           std::fill_n(dscore, from, 0.0F);
-          softmax_backward_row(score + from, dscore + from, statistic[begin + i], delta, scale,
-                               block.until(s, i) - from, keys - from);
+          const int seen = block.until(s, i) - from;
+          if (mask.on()) {
+            mask.choose(b, h, begin + i, block.first + from, seen);
+            mask.apply(dscore + from);
+          }
+          softmax_backward_row(score + from, dscore + from, statistic[begin + i], delta, scale, seen,
+                               keys - from);
+          if (mask.on()) mask.apply(score + from);
         }
         gemm(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv + skipped,
              stride);

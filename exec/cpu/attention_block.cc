@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "exec/cpu/attention.h"
+#include "exec/cpu/dropout.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/kernels.h"
 
@@ -39,6 +40,7 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
   std::vector<float> result(static_cast<std::size_t>(kQueryBlock) * s.head_dim);
+  AttentionMask mask(s);
   for (int b = 0; b < s.batch; ++b) {
     for (int h = 0; h < s.heads; ++h) {
       const HeadAt at = head_at(s, b, h);
@@ -48,9 +50,13 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
              qkv + at.queries + static_cast<std::int64_t>(begin) * stride, stride, keys + at.keys, key_stride,
              0, scores.data(), block.keys);
         std::vector<float> sums(static_cast<std::size_t>(queries));
-        for (int i = 0; i < queries; ++i)
-          sums[static_cast<std::size_t>(i)] =
-              softmax_row(scores.data() + static_cast<std::int64_t>(i) * block.keys, block.keys, block.keys);
+        for (int i = 0; i < queries; ++i) {
+          float* row = scores.data() + static_cast<std::int64_t>(i) * block.keys;
+          sums[static_cast<std::size_t>(i)] = softmax_row(row, block.keys, block.keys);
+          if (!mask.on()) continue;
+          mask.choose(b, h, begin + i, 0, block.keys);
+          mask.apply(row);
+        }
         gemm(false, false, queries, s.head_dim, block.keys, 1, scores.data(), block.keys, values + at.keys,
              key_stride, 0, result.data(), s.head_dim);
         for (int i = 0; i < queries; ++i) {
@@ -80,6 +86,7 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
   std::vector<float> dscores(scores.size());
+  AttentionMask mask(s);
   const auto elements = static_cast<std::size_t>(s.batch) * static_cast<std::size_t>(s.seq) *
                         static_cast<std::size_t>(key_stride);
   fill(dkeys, elements, 0);
@@ -99,9 +106,15 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
         for (int i = 0; i < queries; ++i) {
           const std::int64_t row = static_cast<std::int64_t>(i) * width;
           const auto delta = static_cast<float>(dot(o + row, d + row, static_cast<std::size_t>(s.head_dim)));
-          softmax_backward_row(scores.data() + static_cast<std::int64_t>(i) * block.keys,
-                               dscores.data() + static_cast<std::int64_t>(i) * block.keys,
-                               statistics[at.statistics + begin + i], delta, scale, block.keys, block.keys);
+          float* score = scores.data() + static_cast<std::int64_t>(i) * block.keys;
+          float* dscore = dscores.data() + static_cast<std::int64_t>(i) * block.keys;
+          if (mask.on()) {
+            mask.choose(b, h, begin + i, 0, block.keys);
+            mask.apply(dscore);
+          }
+          softmax_backward_row(score, dscore, statistics[at.statistics + begin + i], delta, scale, block.keys,
+                               block.keys);
+          if (mask.on()) mask.apply(score);
         }
         gemm(true, false, block.keys, s.head_dim, queries, 1, scores.data(), block.keys, d, width, 1,
              dvalues + at.keys, key_stride);

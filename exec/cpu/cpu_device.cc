@@ -15,6 +15,7 @@
 #include "exec/cpu/attention.h"
 #include "exec/cpu/compression.h"
 #include "exec/cpu/convolution.h"
+#include "exec/cpu/dropout.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/images.h"
 #include "exec/cpu/kernels.h"
@@ -114,6 +115,14 @@ class CpuDevice : public Device {
   void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
                         std::int64_t rows, std::int64_t columns) override {
     cpu::residual(branch, bias, stream, out, rows, columns);
+  }
+  void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows,
+               std::int64_t columns) override {
+    cpu::dropout(of, x, y, rows, columns);
+  }
+  void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* stream,
+                        float* out, std::int64_t rows, std::int64_t columns) override {
+    cpu::dropout_residual(of, branch, bias, stream, out, rows, columns);
   }
 
   void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,

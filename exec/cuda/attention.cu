@@ -39,6 +39,22 @@ struct Operands {
   bool causal;
   int window;  // causal: keys back from the query, itself included; 0: all
   float scale;
+  // Of the probabilities (exec/device/dropout.h); a threshold of 0 leaves nothing out.
+  const std::uint64_t* row_keys;
+  std::uint64_t place;
+  std::uint32_t threshold;
+  float kept_scale;
+  int first_head, run, first_key[2];
+
+  // By what the probability of a key is multiplied.
+  __device__ float kept(int b, int h, int query, int key) const {
+    if (threshold == 0) return 1;
+    const std::uint64_t row = row_keys[static_cast<std::int64_t>(b) * seq + query];
+    if (row == kKeepsAll) return 1;
+    const int position = key < run ? first_key[0] + key : first_key[1] + key - run;
+    const std::uint64_t state = row ^ dropout_place_of_head(place, first_head + h);
+    return dropout_bits(state, static_cast<std::uint32_t>(position)) >= threshold ? kept_scale : 0;
+  }
 
   __device__ std::int64_t query_at(int b, int h, int s) const {
     return (static_cast<std::int64_t>(b) * seq + s) * query_stride + static_cast<std::int64_t>(h) * dim;
@@ -145,7 +161,8 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
     total = total * fade + warp_sum(weight);
     top = new_top;
     for (float& sum : sums) sum *= fade;
-    add_weighted_rows(sums, weight, weights[warp], values, dim, lane);
+    const float kept = seen ? weight * o.kept(b, h, query, first + lane) : 0;
+    add_weighted_rows(sums, kept, weights[warp], values, dim, lane);
   }
   if (query >= o.seq) return;
   float& statistic = statistics[o.statistic_at(b, h, query)];
@@ -212,7 +229,8 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
     float ds = 0;
     if (o.sees(query, first + lane)) {
       const float p = expf(o.scale * dot(q, keys + lane * (dim + 1), dim) - log_sum);
-      ds = o.scale * p * (dot(g, values + lane * (dim + 1), dim) - shift);
+      const float dp = o.kept(b, h, query, first + lane) * dot(g, values + lane * (dim + 1), dim);
+      ds = o.scale * p * (dp - shift);
     }
     add_weighted_rows(sums, ds, weights[warp], keys, dim, lane);
   }
@@ -258,7 +276,9 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
       if (o.sees(query, key)) {
         const std::int64_t at = o.statistic_at(b, h, query);
         p = expf(o.scale * dot(k, queries + lane * (dim + 1), dim) - statistics[at]);
-        ds = o.scale * p * (dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
+        const float kept = o.kept(b, h, query, key);
+        ds = o.scale * p * (kept * dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
+        p *= kept;
       }
       add_weighted_rows(dv, p, weights[warp], gradients, dim, lane);
       add_weighted_rows(dk, ds, weights[warp], queries, dim, lane);
@@ -298,6 +318,17 @@ Operands operands_of(const AttentionSize& l) {
   o.causal = l.causal;
   o.window = l.causal ? l.window : 0;
   o.scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
+  const AttentionDropout& d = l.dropout;
+  if (d.all.rate > 0) {
+    o.row_keys = d.all.rows;
+    o.place = d.all.place;
+    o.threshold = dropout_threshold(d.all.rate);
+    o.kept_scale = dropout_scale(d.all.rate);
+    o.first_head = d.first_head;
+    o.run = d.run;
+    o.first_key[0] = d.first[0];
+    o.first_key[1] = d.first[1];
+  }
   return o;
 }
 

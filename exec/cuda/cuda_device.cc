@@ -249,6 +249,16 @@ void CudaDevice::residual_forward(const float* branch, const float* bias, const 
   kernels::residual_forward(branch, bias, stream, out, rows, columns, stream_);
 }
 
+void CudaDevice::dropout(const Dropout& of, const float* x, float* y, std::int64_t rows,
+                         std::int64_t columns) {
+  kernels::dropout(of, x, y, rows, columns, stream_);
+}
+
+void CudaDevice::dropout_residual(const Dropout& of, const float* branch, const float* bias,
+                                  const float* stream, float* out, std::int64_t rows, std::int64_t columns) {
+  kernels::dropout_residual(of, branch, bias, stream, out, rows, columns, stream_);
+}
+
 void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
                               float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                               float epsilon) {

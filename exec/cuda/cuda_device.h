@@ -69,6 +69,10 @@ class CudaDevice final : public Device {
   void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
                         std::int64_t rows, std::int64_t columns) override;
 
+  void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns) override;
+  void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* stream,
+                        float* out, std::int64_t rows, std::int64_t columns) override;
+
   void norm_forward(NormKind kind, const float* x, const float* weight, const float* bias, float* y,
                     float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                     float epsilon) override;

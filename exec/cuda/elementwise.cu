@@ -68,6 +68,25 @@ __device__ float derivative(Unary kind, float x) {
   return 0;
 }
 
+// A dropout as a kernel takes it.
+struct Fates {
+  const std::uint64_t* rows;
+  std::uint64_t place;
+  std::uint32_t threshold;
+  float scale;
+  std::uint32_t first;
+
+  __device__ float factor(std::int64_t row, std::int64_t column) const {
+    const std::uint64_t key = rows[row];
+    if (key == kKeepsAll) return 1;
+    return dropout_bits(key ^ place, first + static_cast<std::uint32_t>(column)) >= threshold ? scale : 0;
+  }
+};
+
+Fates fates_of(const Dropout& of) {
+  return {of.rows, of.place, dropout_threshold(of.rate), dropout_scale(of.rate), of.first_column};
+}
+
 }  // namespace
 
 void fill(float* data, std::size_t count, float value, cudaStream_t stream) {
@@ -117,6 +136,26 @@ void residual_forward(const float* branch, const float* bias, const float* resid
                       std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     out[i] = branch[i] + (bias ? bias[static_cast<std::int64_t>(i) % columns] : 0) + residual[i];
+  });
+}
+
+void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns,
+             cudaStream_t stream) {
+  const Fates fates = fates_of(of);
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const float factor = fates.factor(at / columns, at % columns);
+    y[i] = factor == 0 ? 0 : factor * x[i];
+  });
+}
+
+void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* residual,
+                      float* out, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Fates fates = fates_of(of);
+  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const float added = branch[i] + (bias ? bias[at % columns] : 0);
+    out[i] = added * fates.factor(at / columns, at % columns) + residual[i];
   });
 }
 

@@ -27,6 +27,11 @@ void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t row
 void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
                       std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
+void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns,
+             cudaStream_t stream);
+void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* residual,
+                      float* out, std::int64_t rows, std::int64_t columns, cudaStream_t stream);
+
 // `rms`: RMS norm, else layer norm. The backward's dweight and dbias are accumulated by column blocks.
 void norm_forward(bool rms, const float* x, const float* weight, const float* bias, float* y, float* mean,
                   float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "exec/device/dropout.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec {
@@ -38,6 +39,7 @@ struct AttentionSize {
   bool causal = true;
   int first_position = 0;  // of each sequence's first row
   int window = 0;          // causal: keys back from the query, itself included; 0: all
+  AttentionDropout dropout{};
   int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
@@ -132,6 +134,12 @@ class Device {
   // out = branch + bias (may be null) + stream. out may be branch or stream.
   virtual void residual_forward(const float* branch, const float* bias, const float* stream, float* out,
                                 std::int64_t rows, std::int64_t columns) = 0;
+  // y = x where it is kept, scaled, and 0 elsewhere; y may be x. Also the way back, of gradients.
+  virtual void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows,
+                       std::int64_t columns) = 0;
+  // residual_forward where what the branch adds, with its bias, is dropped out so.
+  virtual void dropout_residual(const Dropout& of, const float* branch, const float* bias,
+                                const float* stream, float* out, std::int64_t rows, std::int64_t columns) = 0;
 
   // Layer norm (bias may be null) or RMS norm over each row. `mean` (null for RMS) and `inverse` keep one
   // value a row for backward.
@@ -150,8 +158,8 @@ class Device {
   virtual void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
                                    std::int64_t rows, std::int64_t columns) = 0;
 
-  // Softmax attention, scaled by 1/sqrt(head_dim). out: batch*seq rows x heads*head_dim. `statistics` keeps
-  // batch*heads*seq log-sum-exps (of the scaled scores) for backward.
+  // Softmax attention, scaled by 1/sqrt(head_dim); size.dropout leaves out probabilities. out: batch*seq rows
+  // x heads*head_dim. `statistics` keeps batch*heads*seq log-sum-exps (of the scaled scores) for backward.
   virtual void attention_forward(const AttentionSize& size, const float* qkv, float* out,
                                  float* statistics) = 0;
   virtual void attention_backward(const AttentionSize& size, const float* qkv, const float* out,

@@ -76,6 +76,13 @@ Key ImageLayers::input_key(int index, int micro_batch) const {
                                    : images(micro_batch);
 }
 
+Dropout ImageLayers::dropout_of(int index, int micro_batch) const {
+  const std::int64_t own = rows_of(index) == rows_ ? rank_ * rows_ : 0;
+  const std::int64_t columns = form_written(index) == Form::features ? image(index).output.elements() : 0;
+  return {batch_.row_keys + micro_batch * plan_.choices.micro_batch + own, dropout_place(index, 0),
+          op(index).image->dropout, static_cast<std::uint32_t>(rank_ * columns)};
+}
+
 const HeldTensor* ImageLayers::bias_of(int index) const {
   return op(index).parameters.size() > 1 ? parameters_.find(index, 1) : nullptr;
 }
@@ -297,10 +304,13 @@ void ImageLayers::relu_forward(int index, int micro_batch, std::vector<Step>& st
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
   steps.push_back([=, this] {
     device_.activation_forward(Activation::relu, false, values_.floats(x), values_.floats(y), rows, columns);
+    if (op(index).image->dropout > 0)
+      device_.dropout(dropout_of(index, micro_batch), values_.floats(y), values_.floats(y), rows, columns);
   });
 }
 
-// Where the output is positive the input was: the input need not be kept.
+// Where the output is positive the input was: the input need not be kept. (What is dropped out has no
+// gradient either way.)
 void ImageLayers::relu_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const std::int64_t rows = rows_of(index);
   const std::int64_t columns = image(index).output.elements();
@@ -312,6 +322,9 @@ void ImageLayers::relu_backward(int index, int micro_batch, std::vector<Step>& s
   steps.push_back([=, this] {
     device_.activation_backward(Activation::relu, false, values_.floats(y), values_.floats(dy),
                                 values_.floats(dx.written), rows, columns);
+    if (op(index).image->dropout > 0)
+      device_.dropout(dropout_of(index, micro_batch), values_.floats(dx.written), values_.floats(dx.written),
+                      rows, columns);
     add_gradient(dx);
   });
 }
@@ -326,6 +339,9 @@ void ImageLayers::pool_forward(int index, int micro_batch, std::vector<Step>& st
   steps.push_back([=, this, size = window(index)] {
     device_.pool_forward(size, values_.floats(x), values_.floats(y),
                          average ? nullptr : static_cast<std::int32_t*>(values_.at(places)));
+    if (op(index).image->dropout > 0)
+      device_.dropout(dropout_of(index, micro_batch), values_.floats(y), values_.floats(y), size.batch,
+                      size.image.output.elements());
   });
 }
 
@@ -337,8 +353,14 @@ void ImageLayers::pool_backward(int index, int micro_batch, std::vector<Step>& s
   const auto places =
       average ? Values::Id{-1} : values_.use({TensorKind::saved, index, micro_batch, Form::whole});
   const InputGradient dx = input_gradient(index, micro_batch);
+  const std::int64_t columns = image(index).output.elements();
+  const bool drops = op(index).image->dropout > 0;
+  const auto kept = drops ? values_.define_unnamed(bytes(index, columns)) : dy;
   steps.push_back([=, this, size = window(index)] {
-    device_.pool_backward(size, values_.floats(dy),
+    if (drops)
+      device_.dropout(dropout_of(index, micro_batch), values_.floats(dy), values_.floats(kept), size.batch,
+                      columns);
+    device_.pool_backward(size, values_.floats(kept),
                           average ? nullptr : static_cast<const std::int32_t*>(values_.at(places)),
                           values_.floats(dx.written));
     add_gradient(dx);

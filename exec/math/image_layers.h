@@ -56,6 +56,8 @@ class ImageLayers final : public Mathematics {
   Key output_gradient(int op_index, int micro_batch) const {
     return gradient(op_index, micro_batch, form_written(op_index));
   }
+  // While a step runs: of the output's rows and columns on this rank. A rate of 0: none.
+  Dropout dropout_of(int op_index, int micro_batch) const;
   const HeldTensor* bias_of(int op_index) const;
   bool adds_bias(int op_index) const;
   // Where an operator's backward pass writes its input's gradient: into it where it is the first, else into a

@@ -155,6 +155,7 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
     device_.norm_forward(model_.norm, values_.floats(x), at(w), at(b), values_.floats(y), mean, mean + rows,
                          rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
   });
+  drop_out(embedding_dropout(index), index, micro_batch, form, y, steps);
 }
 
 Layers::Place Layers::gradient_of_norm(const HeldTensor& tensor, int micro_batch, std::vector<Step>& steps) {
@@ -176,7 +177,8 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const Key stream = stream_gradient(index, micro_batch);
   const bool adds_stream = values_.has(stream);
   const Key dy_key = gradient(index, micro_batch, form);
-  const auto dy = adds_stream ? values_.change(dy_key) : values_.use(dy_key);
+  const double dropped = embedding_dropout(index);
+  const auto dy = adds_stream || dropped > 0 ? values_.change(dy_key) : values_.use(dy_key);
   if (adds_stream) {
     const auto share = values_.use(stream);
     values_.forget(stream);
@@ -184,6 +186,7 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
       device_.add(values_.floats(dy), values_.floats(share), count);
     });
   }
+  drop_out(dropped, index, micro_batch, form, dy, steps);
   const Key into = gradient(input(index), micro_batch, form);
   // The residual stream's gradient is there already where the norm stands beside it (pre-norm).
   const bool accumulate = values_.has(into);
@@ -213,10 +216,11 @@ void Layers::attention_forward(int index, int micro_batch, std::vector<Step>& st
   const auto qkv = values_.use(activation(input(index), micro_batch, Form::whole));
   const auto out = values_.define(activation(index, micro_batch, Form::whole),
                                   bytes_of_floats(elements(index, Form::whole)));
-  const AttentionSize size = attention_size_of(index);
+  AttentionSize size = attention_size_of(index);
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, Form::whole},
                                     bytes_of_floats(rows_ * size.heads));
-  steps.push_back([=, this] {
+  steps.push_back([=, this]() mutable {
+    size.dropout = attention_dropout(index, micro_batch, cp_rank_);
     device_.attention_forward(size, values_.floats(qkv), values_.floats(out), values_.floats(saved));
   });
 }
@@ -226,11 +230,12 @@ void Layers::attention_backward(int index, int micro_batch, std::vector<Step>& s
   const auto out = values_.use(activation(index, micro_batch, Form::whole));
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, Form::whole});
   const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
-  const AttentionSize size = attention_size_of(index);
+  AttentionSize size = attention_size_of(index);
   const auto dqkv = values_.define(gradient(input(index), micro_batch, Form::whole),
                                    bytes_of_floats(rows_ * size.qkv_columns()));
   values_.forget(gradient(index, micro_batch, Form::whole));
-  steps.push_back([=, this] {
+  steps.push_back([=, this]() mutable {
+    size.dropout = attention_dropout(index, micro_batch, cp_rank_);
     device_.attention_backward(size, values_.floats(qkv), values_.floats(out), values_.floats(dout),
                                values_.floats(saved), values_.floats(dqkv));
   });
@@ -279,7 +284,14 @@ void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& ste
   for (std::size_t i = 0; i < branches; ++i) {
     const auto branch = values_.use(activation(input(index, i), micro_batch, form));
     const Place b = weight_or_none(bias_of_branch(index, i));
+    const double rate = branch_dropout(index, i);
     steps.push_back([=, this] {
+      if (rate > 0) {
+        device_.dropout_residual(dropout_of(rate, index, static_cast<int>(i), micro_batch, form),
+                                 values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
+                                 rows_of(form), model_.hidden);
+        return;
+      }
       device_.residual_forward(values_.floats(branch), at(b), values_.floats(stream), values_.floats(out),
                                rows_of(form), model_.hidden);
     });
@@ -300,7 +312,14 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
       dout);
   for (std::size_t i = 0; i < branches; ++i) {
     const Key branch = gradient(input(index, i), micro_batch, form);
-    if (plan_.choices.schedule == Schedule::zero_bubble) {
+    auto added = dout;  // the gradient of what the branch added
+    if (const double rate = branch_dropout(index, i); rate > 0) {
+      added = values_.define(branch, bytes_of_floats(elements(index, form)));
+      steps.push_back([=, this] {
+        device_.dropout(dropout_of(rate, index, static_cast<int>(i), micro_batch, form), values_.floats(dout),
+                        values_.floats(added), rows_of(form), model_.hidden);
+      });
+    } else if (plan_.choices.schedule == Schedule::zero_bubble) {
       const std::size_t bytes = bytes_of_floats(elements(index, form));
       const auto copy = values_.define(branch, bytes);
       steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });
@@ -311,7 +330,7 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
     if (bias == nullptr || bias->frozen) continue;
     const Place db = gradient_of(*bias, micro_batch, steps);
     steps.push_back([=, this] {
-      device_.bias_gradient(values_.floats(dout), ready_to_add(db), rows_of(form), model_.hidden,
+      device_.bias_gradient(values_.floats(added), ready_to_add(db), rows_of(form), model_.hidden,
                             model_.hidden);
     });
   }

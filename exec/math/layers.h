@@ -26,6 +26,8 @@ class Layers final : public Mathematics {
   Form stream_form() const override { return sequence_parallel_ ? Form::shard : Form::whole; }
   AttentionSize attention_size() const;
   AttentionSize attention_size_of(int op) const;  // with its layer's window
+  // While a step runs. `position`: of the context rank whose keys are attended to.
+  AttentionDropout attention_dropout(int op, int micro_batch, int position) const;
   std::int64_t rows_of(Form form) const;
 
  private:
@@ -105,6 +107,12 @@ class Layers final : public Mathematics {
     std::int64_t column = 0;  // of the fused queries, keys and values where they begin
   };
   std::array<HeadNorm, 2> head_norms(int op) const;  // of queries, of keys
+  // While a step runs: of an operator's rows in this form.
+  Dropout dropout_of(double rate, int op, int branch, int micro_batch, Form form) const;
+  double embedding_dropout(int op) const;  // of what an operator before the first layer puts out
+  double branch_dropout(int residual, std::size_t branch) const;
+  // In place: values, or gradients on their way back. Nothing where the rate is 0.
+  void drop_out(double rate, int op, int micro_batch, Form form, Values::Id value, std::vector<Step>& steps);
   int find_back(int op, OperatorKind kind) const;
   // Post-norm: see Mathematics::stream_gradient.
   bool stream_is_norm(int residual) const;

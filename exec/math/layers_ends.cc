@@ -68,6 +68,7 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
                                 values_.floats(out) + run.row * model_.hidden, run.rows, model_.hidden,
                                 run.seq);
   });
+  drop_out(embedding_dropout(index), index, micro_batch, Form::whole, out, steps);
 }
 
 void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& steps) {
@@ -75,7 +76,10 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
   const HeldTensor* positions = model_.learned_positions ? parameters_.own(index, 1) : nullptr;
   const HeldTensor* types =
       model_.token_types > 0 ? parameters_.own(index, model_.learned_positions ? 2 : 1) : nullptr;
-  const auto dout = values_.use(gradient(index, micro_batch, Form::whole));
+  const double dropped = embedding_dropout(index);
+  const Key dout_key = gradient(index, micro_batch, Form::whole);
+  const auto dout = dropped > 0 ? values_.change(dout_key) : values_.use(dout_key);
+  drop_out(dropped, index, micro_batch, Form::whole, dout, steps);
   const Place table_gradient = gradient_of(*table, micro_batch, steps);
   const Place position_gradient =
       positions != nullptr ? gradient_of(*positions, micro_batch, steps) : Place{};

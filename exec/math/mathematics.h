@@ -23,6 +23,8 @@ struct BatchMemory {
   std::int32_t* tokens = nullptr;   // micro_batches x rows
   std::int32_t* targets = nullptr;  // micro_batches x rows
   double* loss = nullptr;           // sum over rows
+  // Of dropouts, where there are any: micro_batches x rows (of images: all samples of each micro-batch).
+  std::uint64_t* row_keys = nullptr;
 };
 
 class Mathematics {

@@ -36,6 +36,12 @@ AttentionBlock RingAttention::block_of(int block) const {
   return result;
 }
 
+AttentionSize RingAttention::size_of(int op, int micro_batch, int block) const {
+  AttentionSize size = size_;
+  size.dropout = layers_.attention_dropout(op, micro_batch, (position_ - block + cp_) % cp_);
+  return size;
+}
+
 std::int64_t RingAttention::message_elements() const {
   return layers_.rows() * 2 * size_.kv_heads * size_.head_dim;
 }
@@ -71,15 +77,16 @@ void RingAttention::forward(const Instruction& instruction, int op, std::vector<
         values_.define(out_key, rows * heads * static_cast<std::size_t>(size_.head_dim) * sizeof(float));
     const auto saved = values_.define(saved_key, rows * heads * sizeof(float));
     steps.push_back([=, this] {
-      device_.attention_forward(size_, values_.floats(qkv), values_.floats(out), values_.floats(saved));
+      device_.attention_forward(size_of(op, micro_batch, 0), values_.floats(qkv), values_.floats(out),
+                                values_.floats(saved));
     });
     return;
   }
   const auto out = values_.change(out_key);
   const auto saved = values_.change(saved_key);
   const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
-  const AttentionBlock part = block_of(block);
-  steps.push_back([=, this] {
+  steps.push_back([=, this, part = block_of(block)]() mutable {
+    part.size = size_of(op, micro_batch, block);
     device_.attention_block_forward(part, values_.floats(qkv), values_.floats(message), values_part(message),
                                     values_.floats(out), values_.floats(saved));
   });
@@ -103,16 +110,16 @@ void RingAttention::backward(const Instruction& instruction, int op, std::vector
         values_.define(dqkv_key, static_cast<std::size_t>(layers_.rows()) *
                                      static_cast<std::size_t>(size_.qkv_columns()) * sizeof(float));
     steps.push_back([=, this] {
-      device_.attention_backward(size_, values_.floats(qkv), values_.floats(out), values_.floats(dout),
-                                 values_.floats(saved), values_.floats(dqkv));
+      device_.attention_backward(size_of(op, micro_batch, 0), values_.floats(qkv), values_.floats(out),
+                                 values_.floats(dout), values_.floats(saved), values_.floats(dqkv));
       extract(values_.floats(share), values_.floats(dqkv));
     });
     return;
   }
   const auto dqkv = values_.change(dqkv_key);
   const auto message = values_.use(key(TensorKind::key_value, op, micro_batch, block));
-  const AttentionBlock part = block_of(block);
-  steps.push_back([=, this] {
+  steps.push_back([=, this, part = block_of(block)]() mutable {
+    part.size = size_of(op, micro_batch, block);
     device_.attention_block_backward(part, values_.floats(qkv), values_.floats(message), values_part(message),
                                      values_.floats(out), values_.floats(dout), values_.floats(saved),
                                      values_.floats(dqkv), values_.floats(share), values_part(share));

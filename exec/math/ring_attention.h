@@ -29,6 +29,8 @@ class RingAttention final : public FormMathematics {
  private:
   int input(int op) const;
   AttentionBlock block_of(int block) const;
+  // While a step runs: with the dropout of the block's probabilities.
+  AttentionSize size_of(int op, int micro_batch, int block) const;
   std::int64_t message_elements() const;  // all keys of the rank's rows, then all values
   float* values_part(Values::Id message) const { return values_.floats(message) + message_elements() / 2; }
   Key key(TensorKind kind, int op, int micro_batch, int block) const {

@@ -56,6 +56,9 @@ Interpreter::Interpreter(const Plan& plan, const Program& program, Device& devic
   batch_.tokens = static_cast<std::int32_t*>(device.allocate(tokens));
   batch_.targets = static_cast<std::int32_t*>(device.allocate(tokens));
   batch_.loss = static_cast<double*>(device.allocate(sizeof(double)));
+  if (plan.job->workload.drops_out())
+    batch_.row_keys = static_cast<std::uint64_t*>(
+        device.allocate(static_cast<std::size_t>(micro_batches_ * keyed_rows()) * sizeof(std::uint64_t)));
   compile();
   arena_ = device.allocate(values_.plan());
   values_.bind(arena_);
@@ -82,8 +85,8 @@ void Interpreter::make_mathematics() {
 
 Interpreter::~Interpreter() {
   for (void* data : {static_cast<void*>(batch_.tokens), static_cast<void*>(batch_.targets),
-                     static_cast<void*>(batch_.loss), arena_, static_cast<void*>(scratch_),
-                     static_cast<void*>(norm_), static_cast<void*>(overflow_)})
+                     static_cast<void*>(batch_.loss), static_cast<void*>(batch_.row_keys), arena_,
+                     static_cast<void*>(scratch_), static_cast<void*>(norm_), static_cast<void*>(overflow_)})
     device_.release(data);
 }
 
@@ -181,6 +184,7 @@ void Interpreter::run_step(std::int64_t step) {
   values_.begin_step();
   if (scaler_) math_->set_loss_factor(scaler_->scale());
   std::fill(done_.begin(), done_.end(), 0);
+  load_row_keys();
   const double zero = 0;
   device_.copy_to_device(batch_.loss, &zero, sizeof(zero));
   double polled_s = 0;

@@ -151,6 +151,9 @@ class Interpreter {
   void round(const Key& key, std::vector<Step>& steps);
   // Scales the loss to what fp16 holds; false where this step's gradients overflow and are left out.
   bool gradients_are_finite();
+  // The keys of this step's rows, by which dropouts draw; of an evaluation keys that leave nothing out.
+  void load_row_keys();
+  std::int64_t keyed_rows() const;  // of a micro-batch
   void load_whole_sample(std::int64_t sample, std::span<std::int32_t> tokens,
                          std::span<std::int32_t> targets) const;
   void load_sample(std::int64_t sample, std::span<std::int32_t> tokens,

@@ -18,6 +18,36 @@ void Interpreter::load_whole_sample(std::int64_t sample, std::span<std::int32_t>
     hide_tokens(*plan_.job, step_, sample, text_->largest_token().value() + 1, tokens, targets);
 }
 
+// Of images all samples: tensor ranks share them, and split operators compute all.
+std::int64_t Interpreter::keyed_rows() const {
+  return images_ != nullptr ? plan_.choices.micro_batch : math_->rows();
+}
+
+void Interpreter::load_row_keys() {
+  if (batch_.row_keys == nullptr) return;
+  const Choices& choices = plan_.choices;
+  const int seq = images_ != nullptr ? 1 : plan_.job->training.seq_len;
+  std::vector<int> positions;
+  if (choices.cp > 1) {
+    const ContextPart part = context_part(seq, choices.cp, program_.at.cp);
+    for (const int first : part.first)
+      for (int i = 0; i < part.length; ++i) positions.push_back(first + i);
+  } else {
+    for (int i = 0; i < seq; ++i) positions.push_back(i);
+  }
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(micro_batches_ * keyed_rows()), kKeepsAll);
+  auto key = keys.begin();
+  for (std::int64_t micro_batch = 0; !evaluating_ && micro_batch < micro_batches_; ++micro_batch) {
+    // One process deals out each micro-batch's samples member by member.
+    const std::int64_t before = one_process() ? micro_batch * choices.dp + program_.at.dp : micro_batch;
+    const std::int64_t first = (one_process() ? 0 : first_sample_) + before * choices.micro_batch;
+    for (std::int64_t i = 0; i < choices.micro_batch; ++i)
+      for (const int position : positions)
+        *key++ = dropout_row_key(plan_.job->training.seed, step_, first + i, position);
+  }
+  device_.copy_to_device(batch_.row_keys, keys.data(), keys.size() * sizeof(std::uint64_t));
+}
+
 // This rank's rows of a sample: all, or its two parts of the sequence.
 void Interpreter::load_sample(std::int64_t sample, std::span<std::int32_t> tokens,
                               std::span<std::int32_t> targets) const {

@@ -41,8 +41,9 @@ void Interpreter::round_results(const Instruction& instruction, int op, std::vec
       if (values_.has(logits)) round(logits, steps);
       continue;
     }
-    // A residual hands its gradient on as it is; weights' gradients are kept in fp32.
-    if (instruction.compute == ComputeKind::backward_weight || self.kind == OperatorKind::residual) continue;
+    // A residual hands its gradient on as it is, but for dropouts; weights' gradients are kept in fp32.
+    const bool handed_on = self.kind == OperatorKind::residual && batch_.row_keys == nullptr;
+    if (instruction.compute == ComputeKind::backward_weight || handed_on) continue;
     for (const int input : self.inputs) {
       const Key key{TensorKind::activation_gradient, input, micro_batch, form};
       if (values_.has(key)) round(key, steps);

@@ -241,9 +241,6 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
   check_training(plan, world, options);
-  if (control.rank() == 0 && plan.job->workload.transformer && plan.job->workload.transformer->dropout > 0)
-    fmt::print(stderr, "{}the configuration asks for dropout {}; none is applied\n", kNote,
-               plan.job->workload.transformer->dropout);
   if (options.print_batches) {
     if (control.rank() == 0) print_batches(plan, text_of(plan, options), options.steps);
     return;

@@ -8,13 +8,15 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from checkpoint_test import GPT2, TrainingCase
+from checkpoint_test import GPT2 as GPT2_WITH_DROPOUT, TrainingCase
 
 LLAMA = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
          "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64}
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-        "vocab_size": 260, "max_position_embeddings": 64, "architectures": ["BertForMaskedLM"]}
+        "vocab_size": 260, "max_position_embeddings": 64, "architectures": ["BertForMaskedLM"],
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+GPT2 = {**GPT2_WITH_DROPOUT, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
 STILL = ["--learning-rate", "1e-30"]  # weights stay what they are
 
 
@@ -54,6 +56,16 @@ class Watching(TrainingCase):
                 self.assertLess(watched["evaluations"][-1]["loss"], watched["evaluations"][0]["loss"])
                 for each in watched["evaluations"]:
                     self.assertAlmostEqual(each["perplexity"], math.exp(each["loss"]), places=6)
+
+    def test_an_evaluation_leaves_nothing_out(self):
+        told = ["--data", self.text, "--eval-data", self.text, "--eval-batches", 3, *STILL]
+        for name, options in (("one", ["--gpus", "1"]), ("tp2", ["--gpus", "2", "--tp", "2", "--sequence-parallel", "on"])):
+            with self.subTest(name):
+                dropping = self.train(self.plan(name, *options, model=GPT2_WITH_DROPOUT), 3, *told)
+                whole = self.train(self.plan(name + "-whole", *options, model=GPT2), 3, *told)
+                self.assertEqual(dropping["evaluations"], whole["evaluations"])
+                for with_it, without in zip(dropping["loss"], whole["loss"]):
+                    self.assertGreater(abs(with_it - without), 1e-4)
 
     def test_patience_ends_a_run_that_learns_nothing(self):
         plan = self.plan("dp2", "--gpus", "2", "--dp", "2")

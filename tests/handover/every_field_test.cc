@@ -73,6 +73,12 @@ const Places& of_transformer() {
        "rotary_scaling { kind: 'llama3' factor: 8 original_positions: 8192 low_frequency: 1 high_frequency: "
        "4 }"},
       {"dropout", "dropout: 0.1"},
+      {"dropouts", "dropouts { attention: 0.1 }"},
+      {"attention_softcap", "attention_softcap: 50"},
+      {"final_softcap", "final_softcap: 30"},
+      {"attention_scale", "attention_scale: 0.0625"},
+      {"embedding_scale", "embedding_scale: 48"},
+      {"norms_offset", "norms_offset: true"},
       {"unexecuted", "unexecuted: 'attn_logit_softcapping 50'"},
       {"masked_share", "bidirectional: true mlm_head: true masked_share: 0.15"},
       {"attention_pattern", "sliding_window: 256 layers: 4 attention_pattern: 'wfwf'"},

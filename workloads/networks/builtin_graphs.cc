@@ -88,7 +88,9 @@ Workload alexnet() {
   x = b.relu("features.9", b.conv("features.8", x, 256, 3, 1, true));
   x = b.relu("features.11", b.conv("features.10", x, 256, 3, 1, true));
   x = b.max_pool("features.12", x, 3, 2, 0);
+  b.drop_out(x, 0.5);
   x = b.relu("classifier.2", b.linear("classifier.1", x, 4096));
+  b.drop_out(x, 0.5);
   x = b.relu("classifier.5", b.linear("classifier.4", x, 4096));
   b.loss(b.linear("classifier.6", x, 1000));
   return b.finish("alexnet", "arXiv 1404.5997, as torchvision.models.alexnet", 61'100'840);
@@ -108,7 +110,9 @@ Workload vgg16() {
     index += 2;
   }
   x = b.relu("classifier.1", b.linear("classifier.0", x, 4096));
+  b.drop_out(x, 0.5);
   x = b.relu("classifier.4", b.linear("classifier.3", x, 4096));
+  b.drop_out(x, 0.5);
   b.loss(b.linear("classifier.6", x, 1000));
   return b.finish("vgg16", "arXiv 1409.1556, configuration D, as torchvision.models.vgg16", 138'357'544);
 }

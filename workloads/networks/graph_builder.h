@@ -29,6 +29,10 @@ class GraphBuilder {
   GraphTensor conv(const std::string& name, const GraphTensor& in, std::int64_t out, int kernel, int stride,
                    bool bias, std::optional<int> padding = {});
   GraphTensor batch_norm(const std::string& name, GraphTensor in);
+  // Of an activation or a pool just made.
+  void drop_out(const GraphTensor& of, double rate) {
+    operators_[static_cast<std::size_t>(of.op)].image->dropout = rate;
+  }
   GraphTensor relu(const std::string& name, GraphTensor in);
   GraphTensor max_pool(const std::string& name, const GraphTensor& in, int kernel, int stride,
                        std::optional<int> padding = {});

@@ -45,10 +45,10 @@ bool is_harmless(std::string_view key) {
          "sparse_pred_ignore_index", "sparse_prediction", "id2label", "label2id", "problem_type",
          "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
          "summary_use_proj"});
-    add("dropouts, which read_mathematics notes",
+    add("dropouts: read_mathematics reads every one of them, of what is executed",
         {"attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "dropout", "embd_pdrop",
          "expert_dropout", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "residual_dropout",
-         "embedding_dropout", "mlp_dropout"});
+         "embedding_dropout", "mlp_dropout", "activation_dropout"});
     add("the balancing loss has a key of its own", {"aux_loss_alpha", "seq_aux"});
     add("said again elsewhere: by rope_scaling, by n_positions",
         {"rope_type", "n_ctx", "d_inner", "expand", "original_max_position_embeddings", "max_seq_len",

@@ -73,7 +73,7 @@ Transformer read_transformer(Config& config, const std::string& type, Workload* 
   if (known == families.end()) refuse_other_kinds(config, type);
   config.take_defaults(family.defaults);
   Transformer t = Structure(config, family).read();
-  read_mathematics(config, &t);
+  read_mathematics(config, family, &t);
   for (const auto& [key, why] : family.left_out)
     if (!why.empty() && config.in_file(key))
       workload->notes.push_back(fmt::format("{} is left out: {}.", key, why));

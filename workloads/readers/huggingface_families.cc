@@ -39,6 +39,8 @@ void merge(const Json& row, Family* family) {
       for (const auto& [name, facts] : value.items()) family->means[name] = texts_of(facts);
     } else if (key == "left_out") {
       for (const auto& [name, why] : value.items()) family->left_out[name] = why.get<std::string>();
+    } else if (key == "dropouts") {
+      for (const auto& [name, places] : value.items()) family->dropouts[name] = texts_of(places);
     } else if (key == "notes") {
       for (std::string& note : texts_of(value)) family->notes.push_back(std::move(note));
     } else {

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "base/error.h"
+#include "workloads/checks.h"
 #include "workloads/readers/huggingface_structure.h"
 
 namespace orrery::internal {
@@ -105,9 +108,45 @@ void read_scales(Config& config, Transformer* t) {
   for (const char* key : {"attn_scale", "floor_scale"}) config.use(key);
 }
 
+double* place_of(std::string_view name, Dropouts* d) {
+  if (name == "embedding") return &d->embedding;
+  if (name == "attention") return &d->attention;
+  if (name == "attention_out") return &d->attention_out;
+  ORRERY_CHECK(name == "mlp_out", "families.json has a place of dropout that is not known");
+  return &d->mlp_out;
+}
+
+// Where Hugging Face's classes drop out, by the names that they have for it.
+void read_dropouts(Config& config, const Family& family, Transformer* t) {
+  using Places = std::vector<std::string>;
+  static const std::map<std::string, Places, std::less<>> usual = {
+      {"attn_pdrop", {"attention"}},
+      {"attention_dropout", {"attention"}},
+      {"attention_probs_dropout_prob", {"attention"}},
+      {"embd_pdrop", {"embedding"}},
+      {"embedding_dropout", {"embedding"}},
+      {"resid_pdrop", {"attention_out", "mlp_out"}},
+      {"residual_dropout", {"attention_out", "mlp_out"}},
+      {"dropout", {"attention_out", "mlp_out"}},
+      {"hidden_dropout", {"embedding", "attention_out", "mlp_out"}},
+      {"hidden_dropout_prob", {"embedding", "attention_out", "mlp_out"}},
+      {"activation_dropout", {}},
+      {"expert_dropout", {}},
+      {"mlp_dropout", {}},
+  };
+  for (const auto& [key, places] : usual) {
+    const double rate = config.real(key, 0, 0, kMostDropout);
+    if (rate == 0) continue;
+    const auto own = family.dropouts.find(key);
+    const Places& of = own == family.dropouts.end() ? places : own->second;
+    if (of.empty()) t->unexecuted.push_back(fmt::format("{} {}", key, rate));
+    for (const std::string& place : of) *place_of(place, &t->dropouts) = rate;
+  }
+}
+
 }  // namespace
 
-void read_mathematics(Config& config, Transformer* t) {
+void read_mathematics(Config& config, const Family& family, Transformer* t) {
   if (!t->learned_positions) {
     read_scaling(config, "rope_scaling", t);
     read_scaling(config, "rope_parameters", t);
@@ -132,10 +171,7 @@ void read_mathematics(Config& config, Transformer* t) {
     if (const Json* name = config.find(key); name != nullptr && *name == "quick_gelu")
       unexecuted(key, "quick_gelu");
   read_scales(config, t);
-  for (const char* key :
-       {"attn_pdrop", "embd_pdrop", "resid_pdrop", "attention_dropout", "hidden_dropout",
-        "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "dropout"})
-    if (config.has(key)) t->dropout = std::max(t->dropout, config.real(key, 0, 0, 1));
+  read_dropouts(config, family, t);
 }
 
 }  // namespace orrery::internal

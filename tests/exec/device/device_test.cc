@@ -222,7 +222,7 @@ TEST_CASE(
     "attention and its gradient agree with double precision: causal or not, shared heads, odd lengths, "
     "windows") {
   for (const auto& device : devices()) {
-    for (const AttentionSize size :
+    for (const AttentionSize& size :
          {AttentionSize{1, 1, 1, 1, 4, true}, AttentionSize{2, 5, 4, 2, 6, true},
           AttentionSize{1, 7, 2, 2, 8, false}, AttentionSize{1, 70, 2, 1, 4, true},
           AttentionSize{2, 9, 2, 1, 4, true, 0, 1}, AttentionSize{1, 12, 4, 2, 4, true, 0, 5},

@@ -179,7 +179,7 @@ TEST_CASE("huggingface: what changes the mathematics and is not computed is said
   CHECK(unexecuted("\"router_jitter_noise\": 0.01") == Texts{"router_jitter_noise 0.01"});
   CHECK(unexecuted("\"rope_scaling\": {\"type\": \"longrope\"}") ==
         Texts{"rope_scaling of the kind 'longrope'"});
-  CHECK(parse(llama_with("\"attention_dropout\": 0.2")).transformer->dropout == 0.2);
+  CHECK(parse(llama_with("\"attention_dropout\": 0.2")).transformer->dropouts == Dropouts{0, 0.2, 0, 0});
   CHECK(parse(llama_with("\"hidden_act\": \"gelu\"")).transformer->activation == Activation::gelu_erf);
   CHECK(parse(llama_with("\"hidden_act\": \"gelu_new\"")).transformer->activation == Activation::gelu);
   CHECK_THROWS_AS(parse(llama_with("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}")), UserError);
