@@ -5,16 +5,6 @@
 #include <algorithm>
 
 namespace orrery {
-namespace {
-
-using Refusal = std::optional<std::string>;
-
-Refusal refused(const std::string& what, const std::string& expected) {
-  return what + " (expected " + expected + ")";
-}
-
-// Queries, keys and values of one group of heads side by side (GPT-NeoX, Falcon, Megatron): one tensor in one
-// part, where q | k | v are three parts or three tensors.
 bool interleaves_heads(const Operator& op) {
   const std::vector<ParameterTensor>& own = op.frozen.empty() ? op.parameters : op.frozen;
   const auto matrices =
@@ -22,6 +12,14 @@ bool interleaves_heads(const Operator& op) {
   const bool feeds_attention = op.kind == OperatorKind::linear && op.name.size() >= 3 &&
                                op.name.compare(op.name.size() - 3, 3, "qkv") == 0;
   return feeds_attention && matrices == 1 && own.front().split_parts == 1;
+}
+
+namespace {
+
+using Refusal = std::optional<std::string>;
+
+Refusal refused(const std::string& what, const std::string& expected) {
+  return what + " (expected " + expected + ")";
 }
 
 // A network on images: a chain or graph of operators that all say what they compute, from images to classes.
@@ -68,22 +66,25 @@ std::string unknown_in(const Workload& workload, const Training& training) {
   if (t.mla) return "it has latent attention";
   if (t.pooler) return "it predicts the next sentence, too";
   if (t.bidirectional && !t.mlm_head) return "it sees the tokens that it would predict";
-  if (t.branch_norms) return "what attention and MLP put out is normalised";
+  if (t.branch_norms && (t.linear_bias || t.proj_bias || t.mlp_bias))
+    return "what attention and MLP put out has biases, and is normalised";
+  if (t.no_input_norms && (!t.branch_norms || t.moe || t.fine_tuning.any()))
+    return "its products read the stream without norms, beside experts or weights that are not trained";
   if (t.first_norm_absent || t.embedding_norm || t.unbiased_norm || t.unbiased_transform)
     return "its norms are not where, or not what, the executor has them";
   if (t.attention_gate || t.attention_sinks) return "its attention has a gate or sinks";
-  if (t.parallel_residual) return "attention and MLP are parallel branches";
+  if (t.parallel_residual && t.single_norm) return "attention and MLP are branches behind one norm";
   if (t.qk_norm && t.norm != NormKind::rms_norm) return "queries and keys are normalised, not by RMS norms";
-  if (t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights))
-    return "queries and keys are normalised over all heads, or without weights";
+  if (t.qk_norm && t.qk_norm_absent_weights) return "queries and keys are normalised without weights";
   if (t.attention_pattern.find('c') != std::string::npos) return "its attention stays within chunks";
-  if (std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads))
-    return "its queries, keys and values are interleaved in one tensor";
-  if ((t.branch_norms || !t.layer_pattern.empty()) && t.dropouts.any())
-    return "it drops out, and norms what attention and MLP put out";
-  if (t.attention_softcap > 0 || t.final_softcap > 0) return "its scores have soft caps";
-  if (t.attention_scale > 0 || t.embedding_scale != 1) return "its scores or embeddings are scaled";
-  if (t.norms_offset) return "its norms multiply by one more than their weights";
+  const bool interleaved =
+      std::any_of(workload.operators.begin(), workload.operators.end(), interleaves_heads);
+  if (interleaved && (t.kv_heads != t.heads || t.fine_tuning.any()))
+    return "its queries, keys and values are interleaved in one tensor, in groups or beside adapters";
+  if (t.branch_norms && (t.dropouts.attention_out > 0 || t.dropouts.mlp_out > 0))
+    return "it drops out what attention and MLP put out, and normalises it";
+  if (t.norms_offset && t.norm != NormKind::rms_norm)
+    return "its layer norms multiply by one more than their weights";
   if (t.multi_token_layers > 0) return "it predicts several tokens";
   if (t.bidirectional && t.sliding_window > 0 && t.sliding_window < training.seq_len)
     return "its attention has a window that looks both ways";
@@ -130,6 +131,8 @@ Refusal refuses_training(const Plan& plan) {
   const Transformer& t = *plan.job->workload.transformer;
   if (plan.choices.cp > 1 && t.sliding_window > 0 && t.sliding_window < training.seq_len)
     return refused("`cp` above 1 with a sliding window shorter than the sequence", "`cp` 1");
+  if (plan.choices.tp > 1 && t.qk_norm && t.qk_norm_whole)
+    return refused("`tp` above 1 with norms over the queries of all heads, and over their keys", "`tp` 1");
   if (t.learned_positions && training.seq_len > t.max_positions)
     return refused(fmt::format("`seq_len` {}: {} has {} positions", training.seq_len, plan.job->workload.name,
                                t.max_positions),

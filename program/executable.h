@@ -9,6 +9,10 @@
 
 namespace orrery {
 
+// Queries, keys and values of each head side by side (GPT-NeoX, Falcon, Megatron): one tensor in one part,
+// where q | k | v are three parts or three tensors.
+bool interleaves_heads(const Operator& op);
+
 // Data without a file of its own is text, a token a byte.
 constexpr int kByteVocabulary = 256;
 

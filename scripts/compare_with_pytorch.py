@@ -5,7 +5,8 @@ and prints both losses of every step.
     compare_with_pytorch.py CONFIG.json [--steps 5] [--seq-len 32] [--global-batch 4] [--optimizer adamw]
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
-CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm or starcoder2, small enough to train twice. The
+CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm, starcoder2, gemma2,
+olmo2 or gpt_neox, small enough to train twice. The
 model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
@@ -80,9 +81,9 @@ class Dropouts:
     def place(operator, branch=0):
         return int(mixed(np.uint64(STEP * ((operator << 16) + branch + 1) % 2 ** 64)))
 
-    def rows(self, x, rate, operator):
+    def rows(self, x, rate, operator, branch=0):
         """Of an operator's output, batch x length x columns."""
-        return x * self.factors(rate, self.key ^ np.uint64(self.place(operator)), x.shape[-1]) if rate else x
+        return x * self.factors(rate, self.key ^ np.uint64(self.place(operator, branch)), x.shape[-1]) if rate else x
 
     def probabilities(self, p, rate, operator):
         if not rate:
@@ -97,10 +98,14 @@ def causal_mask(length, window):
     return seen & (key > query - window) if window else seen
 
 
-def attention(q, k, v, window, dropped=lambda p: p):
+def soft_cap(x, cap):
+    return cap * torch.tanh(x / cap) if cap else x
+
+
+def attention(q, k, v, window, dropped=lambda p: p, scale=None, cap=None):
     """batch x heads x length x head_dim each; keys and values of fewer heads are shared."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    scores = soft_cap(q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5), cap)
     scores = scores.masked_fill(~causal_mask(q.shape[-2], window), -math.inf)
     return dropped(torch.softmax(scores, dim=-1)) @ v
 
@@ -214,7 +219,77 @@ def llama(c, w, tokens, drop):
     return norm(x, "model.norm") @ head.T
 
 
-MODELS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama, "qwen3_moe": llama,
+def gemma2(c, w, tokens, drop):
+    """Norms around every branch, by 1 + their weights; capped scores and logits; a window in every other layer."""
+    def norm(x, name):
+        return rms_norm(x, 1 + w[name + ".weight"], c.get("rms_norm_eps", 1e-6))
+
+    theta, capped = c.get("rope_theta", 1e4), c.get("attn_logit_softcapping", 50.0)
+    scale = c.get("query_pre_attn_scalar", 256) ** -0.5
+    x = w["model.embed_tokens.weight"][tokens] * math.sqrt(c["hidden_size"])
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        h = norm(x, p + "input_layernorm")
+        q, k, v = (heads_of(h @ w[f"{p}self_attn.{part}_proj.weight"].T, n)
+                   for part, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]), ("v", c["num_key_value_heads"])))
+        dropped = lambda s: drop.probabilities(s, c.get("attention_dropout", 0), 1 + 12 * i + 2)
+        mixed = attention(rotary(q, theta, 1), rotary(k, theta, 1), v, c.get("sliding_window", 4096) if i % 2 == 0 else 0,
+                          dropped, scale, capped)
+        x = x + norm(mixed.transpose(1, 2).flatten(2) @ w[p + "self_attn.o_proj.weight"].T, p + "post_attention_layernorm")
+        h = norm(x, p + "pre_feedforward_layernorm")
+        y = gelu(h @ w[p + "mlp.gate_proj.weight"].T) * (h @ w[p + "mlp.up_proj.weight"].T) @ w[p + "mlp.down_proj.weight"].T
+        x = x + norm(y, p + "post_feedforward_layernorm")
+    return soft_cap(norm(x, "model.norm") @ w["model.embed_tokens.weight"].T, c.get("final_logit_softcapping", 30.0))
+
+
+def olmo2(c, w, tokens, drop):
+    """Products of the stream as it is; norms of what comes out of attention and MLP, and of all queries and all keys."""
+    def norm(x, name):
+        return rms_norm(x, w[name + ".weight"], c.get("rms_norm_eps", 1e-5))
+
+    theta = c.get("rope_theta", 1e4)
+    x = w["model.embed_tokens.weight"][tokens]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        q, k, v = (x @ w[f"{p}self_attn.{part}_proj.weight"].T for part in "qkv")
+        q, k = norm(q, p + "self_attn.q_norm"), norm(k, p + "self_attn.k_norm")
+        q, k, v = heads_of(q, c["num_attention_heads"]), heads_of(k, c["num_key_value_heads"]), heads_of(v, c["num_key_value_heads"])
+        mixed = attention(rotary(q, theta, 1), rotary(k, theta, 1), v, 0).transpose(1, 2).flatten(2)
+        x = x + norm(mixed @ w[p + "self_attn.o_proj.weight"].T, p + "post_attention_layernorm")
+        y = F.silu(x @ w[p + "mlp.gate_proj.weight"].T) * (x @ w[p + "mlp.up_proj.weight"].T)
+        x = x + norm(y @ w[p + "mlp.down_proj.weight"].T, p + "post_feedforward_layernorm")
+    return norm(x, "model.norm") @ w["lm_head.weight"].T
+
+
+def gpt_neox(c, w, tokens, drop):
+    """Attention and MLP side by side, each behind a norm; each head's query, key and value side by side in one product."""
+    def linear(x, name):
+        return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], c.get("layer_norm_eps", 1e-5))
+
+    theta, share, rate = c.get("rotary_emb_base", 1e4), c.get("rotary_pct", 0.25), c.get("hidden_dropout", 0)
+    parallel = c.get("use_parallel_residual", True)
+    x = drop.rows(w["gpt_neox.embed_in.weight"][tokens], rate, 0)
+    for i in range(c["num_hidden_layers"]):
+        p = f"gpt_neox.layers.{i}."
+        # norm, qkv, attention, proj, norm, up, activation, down, residual; or a residual behind proj, too.
+        first = 1 + (9 if parallel else 10) * i
+        q, k, v = heads_of(linear(norm(x, p + "input_layernorm"), p + "attention.query_key_value"),
+                           c["num_attention_heads"]).chunk(3, -1)
+        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, 0,
+                          lambda s: drop.probabilities(s, c.get("attention_dropout", 0), first + 2))
+        y = linear(mixed.transpose(1, 2).flatten(2), p + "attention.dense")
+        y = drop.rows(y, rate, first + 8) if parallel else drop.rows(y, rate, first + 4)
+        h = norm(x if parallel else x + y, p + "post_attention_layernorm")
+        h = linear(F.gelu(linear(h, p + "mlp.dense_h_to_4h")), p + "mlp.dense_4h_to_h")
+        h = drop.rows(h, rate, first + 8, 1) if parallel else drop.rows(h, rate, first + 9)
+        x = x + y + h
+    return norm(x, "gpt_neox.final_layer_norm") @ w["embed_out.weight"].T
+
+
+MODELS = {"gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama, "qwen3_moe": llama,
           "stablelm": llama, "starcoder2": llama}
 
 

@@ -57,7 +57,7 @@ Block block_at(const AttentionSize& s, int begin) {
 void attention_forward(const AttentionSize& s, const float* qkv, float* out, float* statistics) {
   const int stride = s.qkv_columns();
   const int width = s.heads * s.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = s.score_scale();
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
   AttentionMask mask(s);
   for (int b = 0; b < s.batch; ++b) {
@@ -78,6 +78,7 @@ void attention_forward(const AttentionSize& s, const float* qkv, float* out, flo
           const int from = block.from(s, i);
           std::fill_n(row, from, 0.0F);
           const int seen = block.until(s, i) - from;
+          if (s.softcap > 0) softcap(s.softcap, row + from, nullptr, static_cast<std::size_t>(seen));
           statistic[begin + i] = softmax_row(row + from, seen, keys - from);
           if (!mask.on()) continue;
           mask.choose(b, h, begin + i, block.first + from, seen);
@@ -94,9 +95,10 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
                         const float* statistics, float* dqkv) {
   const int stride = s.qkv_columns();
   const int width = s.heads * s.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = s.score_scale();
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * s.seq);
   std::vector<float> dscores(scores.size());
+  std::vector<float> slopes(s.softcap > 0 ? static_cast<std::size_t>(s.seq) : 0);
   AttentionMask mask(s);
   // Keys and values collect from every block and query head; queries are set.
   const std::int64_t rows = static_cast<std::int64_t>(s.batch) * s.seq;
@@ -137,8 +139,11 @@ void attention_backward(const AttentionSize& s, const float* qkv, const float* o
             mask.choose(b, h, begin + i, block.first + from, seen);
             mask.apply(dscore + from);
           }
+          const auto count = static_cast<std::size_t>(seen);
+          if (s.softcap > 0) softcap(s.softcap, score + from, slopes.data(), count);
           softmax_backward_row(score + from, dscore + from, statistic[begin + i], delta, scale, seen,
                                keys - from);
+          if (s.softcap > 0) multiply(dscore + from, slopes.data(), count);
           if (mask.on()) mask.apply(score + from);
         }
         gemm(true, false, keys, s.head_dim, queries, 1, scores.data(), keys, d, width, 1, dv + skipped,

@@ -37,7 +37,7 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
   const int stride = s.qkv_columns();
   const int key_stride = s.kv_heads * s.head_dim;
   const int width = s.heads * s.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = s.score_scale();
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
   std::vector<float> result(static_cast<std::size_t>(kQueryBlock) * s.head_dim);
   AttentionMask mask(s);
@@ -52,6 +52,7 @@ void attention_block_forward(const AttentionBlock& block, const float* qkv, cons
         std::vector<float> sums(static_cast<std::size_t>(queries));
         for (int i = 0; i < queries; ++i) {
           float* row = scores.data() + static_cast<std::int64_t>(i) * block.keys;
+          if (s.softcap > 0) softcap(s.softcap, row, nullptr, static_cast<std::size_t>(block.keys));
           sums[static_cast<std::size_t>(i)] = softmax_row(row, block.keys, block.keys);
           if (!mask.on()) continue;
           mask.choose(b, h, begin + i, 0, block.keys);
@@ -83,9 +84,10 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
   const int stride = s.qkv_columns();
   const int key_stride = s.kv_heads * s.head_dim;
   const int width = s.heads * s.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = s.score_scale();
   std::vector<float> scores(static_cast<std::size_t>(kQueryBlock) * block.keys);
   std::vector<float> dscores(scores.size());
+  std::vector<float> slopes(s.softcap > 0 ? static_cast<std::size_t>(block.keys) : 0);
   AttentionMask mask(s);
   const auto elements = static_cast<std::size_t>(s.batch) * static_cast<std::size_t>(s.seq) *
                         static_cast<std::size_t>(key_stride);
@@ -112,8 +114,11 @@ void attention_block_backward(const AttentionBlock& block, const float* qkv, con
             mask.choose(b, h, begin + i, 0, block.keys);
             mask.apply(dscore);
           }
+          const auto count = static_cast<std::size_t>(block.keys);
+          if (s.softcap > 0) softcap(s.softcap, score, slopes.data(), count);
           softmax_backward_row(score, dscore, statistics[at.statistics + begin + i], delta, scale, block.keys,
                                block.keys);
+          if (s.softcap > 0) multiply(dscore, slopes.data(), count);
           if (mask.on()) mask.apply(score);
         }
         gemm(true, false, block.keys, s.head_dim, queries, 1, scores.data(), block.keys, d, width, 1,

@@ -88,6 +88,10 @@ class CpuDevice : public Device {
   void fill(float* data, std::size_t count, float value) override { cpu::fill(data, count, value); }
   void add(float* into, const float* from, std::size_t count) override { cpu::add(into, from, count); }
   void scale(float* data, std::size_t count, float factor) override { cpu::scale(data, count, factor); }
+  void multiply(float* into, const float* by, std::size_t count) override { cpu::multiply(into, by, count); }
+  void softcap(float cap, float* x, float* slopes, std::size_t count) override {
+    cpu::softcap(cap, x, slopes, count);
+  }
   double sum_of_squares(const float* data, std::size_t count) override {
     return cpu::sum_of_squares(data, count);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "exec/cpu/clones.h"
+#include "exec/cpu/kernels.h"
 
 namespace orrery::exec::cpu {
 namespace {
@@ -50,11 +51,6 @@ ORRERY_CLONES void factors_of(Fate fate, std::uint32_t first, int count, float* 
   for (int i = 0; i < count; ++i) factors[i] = fate.factor(first + static_cast<std::uint32_t>(i));
 }
 
-ORRERY_CLONES void multiply(float* values, const float* factors, int count) {
-#pragma omp simd
-  for (int i = 0; i < count; ++i) values[i] *= factors[i];
-}
-
 }  // namespace
 
 void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns) {
@@ -84,7 +80,7 @@ void AttentionMask::choose(int batch, int head, int query, int first, int count)
 }
 
 void AttentionMask::apply(float* values) const {
-  multiply(values, factors_.data(), count_);
+  multiply(values, factors_.data(), static_cast<std::size_t>(count_));
 }
 
 }  // namespace orrery::exec::cpu

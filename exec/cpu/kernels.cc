@@ -33,6 +33,19 @@ ORRERY_INLINE float sigmoid(float x) {
   return 1.0F / (1.0F + exponential(-x));
 }
 
+// To 2 ulp: Cephes' tanhf (S. Moshier, netlib) near 0, where 1 - 2 / (e^2x + 1) has no digits left.
+ORRERY_INLINE float hyperbolic_tangent(float x) {
+  const float far = 1.0F - 2.0F / (exponential(2.0F * x) + 1.0F);
+  const float z = x * x;
+  float p = -5.70498872745e-3F;
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const float near = p * z * x + x;
+  return z < 0.390625F ? near : far;
+}
+
 // GELU's tanh form is x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 constexpr float kGelu = 2.0F * 0.7978845608F;
 constexpr float kGeluCubic = 0.044715F;
@@ -324,6 +337,26 @@ ORRERY_CLONES void softmax_backward_row(float* scores, float* dscores, float sta
   for (std::int64_t c = used; c < columns; ++c) {
     scores[c] = 0;
     dscores[c] = 0;
+  }
+}
+
+ORRERY_CLONES void multiply(float* into, const float* by, std::size_t count) {
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) into[i] *= by[i];
+}
+
+ORRERY_CLONES void softcap(float cap, float* x, float* slopes, std::size_t count) {
+  const float inverse = 1.0F / cap;
+  if (slopes == nullptr) {
+#pragma omp simd
+    for (std::size_t i = 0; i < count; ++i) x[i] = cap * hyperbolic_tangent(x[i] * inverse);
+    return;
+  }
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) {
+    const float t = hyperbolic_tangent(x[i] * inverse);
+    x[i] = cap * t;
+    slopes[i] = 1.0F - t * t;
   }
 }
 

@@ -13,6 +13,9 @@ void fill(float* data, std::size_t count, float value);
 void add(float* into, const float* from, std::size_t count);
 void maximum(float* into, const float* from, std::size_t count);  // into = max(into, from)
 void scale(float* data, std::size_t count, float factor);
+void multiply(float* into, const float* by, std::size_t count);  // into *= by
+// x = cap tanh(x / cap); slopes (may be null): its derivative.
+void softcap(float cap, float* x, float* slopes, std::size_t count);
 double sum_of_squares(const float* data, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);
 

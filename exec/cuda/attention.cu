@@ -39,12 +39,20 @@ struct Operands {
   bool causal;
   int window;  // causal: keys back from the query, itself included; 0: all
   float scale;
+  float cap;  // 0: none
   // Of the probabilities (exec/device/dropout.h); a threshold of 0 leaves nothing out.
   const std::uint64_t* row_keys;
   std::uint64_t place;
   std::uint32_t threshold;
   float kept_scale;
   int first_head, run, first_key[2];
+
+  // A score as softmax gets it, and the derivative by what goes in.
+  __device__ float capped(float score) const { return cap > 0 ? cap * tanhf(score / cap) : score; }
+  __device__ float slope(float capped_score) const {
+    const float t = cap > 0 ? capped_score / cap : 0;
+    return 1 - t * t;
+  }
 
   // By what the probability of a key is multiplied.
   __device__ float kept(int b, int h, int query, int key) const {
@@ -154,7 +162,7 @@ __global__ void forward_kernel(Operands o, bool joins, float* out, float* statis
         keys, values, first, o.key_count, dim, [&](int s) { return o.keys + o.key_at(b, kv, s); },
         [&](int s) { return o.values + o.key_at(b, kv, s); });
     const bool seen = o.sees(query, first + lane);
-    const float score = seen ? o.scale * dot(q, keys + lane * (dim + 1), dim) : -FLT_MAX;
+    const float score = seen ? o.capped(o.scale * dot(q, keys + lane * (dim + 1), dim)) : -FLT_MAX;
     const float new_top = fmaxf(top, warp_max(score));
     const float weight = seen ? expf(score - new_top) : 0;
     const float fade = expf(top - new_top);
@@ -228,9 +236,10 @@ __global__ void dq_kernel(Operands o, const float* dout, const float* statistics
         [&](int s) { return o.values + o.key_at(b, kv, s); });
     float ds = 0;
     if (o.sees(query, first + lane)) {
-      const float p = expf(o.scale * dot(q, keys + lane * (dim + 1), dim) - log_sum);
+      const float score = o.capped(o.scale * dot(q, keys + lane * (dim + 1), dim));
+      const float p = expf(score - log_sum);
       const float dp = o.kept(b, h, query, first + lane) * dot(g, values + lane * (dim + 1), dim);
-      ds = o.scale * p * (dp - shift);
+      ds = o.scale * o.slope(score) * p * (dp - shift);
     }
     add_weighted_rows(sums, ds, weights[warp], keys, dim, lane);
   }
@@ -275,9 +284,10 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
       float ds = 0;
       if (o.sees(query, key)) {
         const std::int64_t at = o.statistic_at(b, h, query);
-        p = expf(o.scale * dot(k, queries + lane * (dim + 1), dim) - statistics[at]);
+        const float score = o.capped(o.scale * dot(k, queries + lane * (dim + 1), dim));
+        p = expf(score - statistics[at]);
         const float kept = o.kept(b, h, query, key);
-        ds = o.scale * p * (kept * dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
+        ds = o.scale * o.slope(score) * p * (kept * dot(v, gradients + lane * (dim + 1), dim) - delta[at]);
         p *= kept;
       }
       add_weighted_rows(dv, p, weights[warp], gradients, dim, lane);
@@ -317,7 +327,8 @@ Operands operands_of(const AttentionSize& l) {
   o.dim = l.head_dim;
   o.causal = l.causal;
   o.window = l.causal ? l.window : 0;
-  o.scale = 1.0F / sqrtf(static_cast<float>(l.head_dim));
+  o.scale = l.score_scale();
+  o.cap = l.softcap;
   const AttentionDropout& d = l.dropout;
   if (d.all.rate > 0) {
     o.row_keys = d.all.rows;

@@ -177,6 +177,14 @@ void CudaDevice::scale(float* data, std::size_t count, float factor) {
   kernels::scale(data, count, factor, stream_);
 }
 
+void CudaDevice::multiply(float* into, const float* by, std::size_t count) {
+  kernels::multiply(into, by, count, stream_);
+}
+
+void CudaDevice::softcap(float cap, float* x, float* slopes, std::size_t count) {
+  kernels::softcap(cap, x, slopes, count, stream_);
+}
+
 double CudaDevice::sum_of_squares(const float* data, std::size_t count) {
   ORRERY_CUDA(cudaMemsetAsync(scalar_, 0, sizeof(double), stream_));
   kernels::sum_of_squares(data, count, scalar_, stream_);

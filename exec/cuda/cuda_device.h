@@ -53,6 +53,8 @@ class CudaDevice final : public Device {
   void fill(float* data, std::size_t count, float value) override;
   void add(float* into, const float* from, std::size_t count) override;
   void scale(float* data, std::size_t count, float factor) override;
+  void multiply(float* into, const float* by, std::size_t count) override;
+  void softcap(float cap, float* x, float* slopes, std::size_t count) override;
   double sum_of_squares(const float* data, std::size_t count) override;
 
   void set_product_type(DType type) override { product_type_ = type; }

@@ -101,6 +101,18 @@ void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
   each(count, stream, [=] __device__(std::size_t i) { data[i] *= factor; });
 }
 
+void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) { into[i] *= by[i]; });
+}
+
+void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream) {
+  each(count, stream, [=] __device__(std::size_t i) {
+    const float t = tanhf(x[i] / cap);
+    x[i] = cap * t;
+    slopes[i] = 1 - t * t;
+  });
+}
+
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
   if (count == 0) return;
   launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kEachThreads, 0, stream,

@@ -14,6 +14,8 @@ namespace orrery::exec::kernels {
 void fill(float* data, std::size_t count, float value, cudaStream_t stream);
 void add(float* into, const float* from, std::size_t count, cudaStream_t stream);
 void scale(float* data, std::size_t count, float factor, cudaStream_t stream);
+void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream);
+void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream);
 void sum_of_squares(const float* data, std::size_t count, double* result,
                     cudaStream_t stream);  // adds to *result
 

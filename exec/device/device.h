@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,6 +41,9 @@ struct AttentionSize {
   int first_position = 0;  // of each sequence's first row
   int window = 0;          // causal: keys back from the query, itself included; 0: all
   AttentionDropout dropout{};
+  float scale = 0;    // of the scores; 0: 1 / sqrt(head_dim)
+  float softcap = 0;  // c: scores become c tanh(score / c); 0: none
+  float score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<float>(head_dim)); }
   int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
@@ -109,6 +113,9 @@ class Device {
   virtual void fill(float* data, std::size_t count, float value) = 0;
   virtual void add(float* into, const float* from, std::size_t count) = 0;  // into += from
   virtual void scale(float* data, std::size_t count, float factor) = 0;
+  virtual void multiply(float* into, const float* by, std::size_t count) = 0;  // into *= by
+  // x becomes cap tanh(x / cap), slopes its derivative.
+  virtual void softcap(float cap, float* x, float* slopes, std::size_t count) = 0;
   virtual double sum_of_squares(const float* data, std::size_t count) = 0;  // synchronises
 
   // How precisely gemm and convolutions multiply from now on; they add up in fp32. A device that is no faster
@@ -158,7 +165,7 @@ class Device {
   virtual void activation_backward(Activation kind, bool gated, const float* x, const float* dy, float* dx,
                                    std::int64_t rows, std::int64_t columns) = 0;
 
-  // Softmax attention, scaled by 1/sqrt(head_dim); size.dropout leaves out probabilities. out: batch*seq rows
+  // Softmax attention; size.dropout leaves out probabilities. out: batch*seq rows
   // x heads*head_dim. `statistics` keeps batch*heads*seq log-sum-exps (of the scaled scores) for backward.
   virtual void attention_forward(const AttentionSize& size, const float* qkv, float* out,
                                  float* statistics) = 0;

@@ -34,16 +34,46 @@ Form Layers::output_form(int index) const {
   }
 }
 
-bool Layers::stream_is_norm(int residual) const {
-  return op(op(residual).inputs.back()).kind == OperatorKind::norm;
+bool Layers::stream_feeds_products(int residual) const {
+  return model_.no_input_norms || op(op(residual).inputs.back()).kind == OperatorKind::norm;
+}
+
+Values::Id Layers::whole_gradient(int index, int micro_batch, Form form, std::vector<Step>& steps) {
+  const Key stream = stream_gradient(index, micro_batch);
+  const Key key = gradient(index, micro_batch, form);
+  const bool adds = values_.has(stream);
+  const double dropped = embedding_dropout(index);
+  const auto dy = adds || dropped > 0 ? values_.change(key) : values_.use(key);
+  if (adds) {
+    const auto share = values_.use(stream);
+    values_.forget(stream);
+    steps.push_back([=, this, count = static_cast<std::size_t>(elements(index, form))] {
+      device_.add(values_.floats(dy), values_.floats(share), count);
+    });
+  }
+  drop_out(dropped, index, micro_batch, form, dy, steps);
+  return dy;
+}
+
+Values::Id Layers::offset_weights(const Place& weight, std::int64_t count, std::vector<Step>& steps) {
+  if (!model_.norms_offset) return -1;
+  const auto sum = values_.define_unnamed(bytes_of_floats(count));
+  steps.push_back([=, this, size = static_cast<std::size_t>(count)] {
+    device_.fill(values_.floats(sum), size, 1);
+    device_.add(values_.floats(sum), at(weight), size);
+  });
+  return sum;
 }
 
 AttentionSize Layers::attention_size() const {
   const AttentionShape whole{model_.heads,    model_.kv_heads,       model_.head_dim,
                              model_.head_dim, !model_.bidirectional, /*window=*/0};
   const AttentionShape own = local_attention(whole, shard_);
-  return {
+  AttentionSize size{
       plan_.choices.micro_batch, local_seq_len(shard_), own.heads, own.kv_heads, own.qk_head_dim, own.causal};
+  size.scale = static_cast<float>(model_.attention_scale);
+  size.softcap = static_cast<float>(model_.attention_softcap);
+  return size;
 }
 
 std::int64_t Layers::rows_of(Form form) const {
@@ -150,10 +180,11 @@ void Layers::norm_forward(int index, int micro_batch, std::vector<Step>& steps) 
   const auto saved = values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(2 * rows));
   const Place w = weight_of(*weight);
   const Place b = weight_or_none(bias);
+  const auto offset = offset_weights(w, model_.hidden, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_forward(model_.norm, values_.floats(x), at(w), at(b), values_.floats(y), mean, mean + rows,
-                         rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
+    device_.norm_forward(model_.norm, values_.floats(x), norm_weights(w, offset), at(b), values_.floats(y),
+                         mean, mean + rows, rows, model_.hidden, static_cast<float>(model_.norm_epsilon));
   });
   drop_out(embedding_dropout(index), index, micro_batch, form, y, steps);
 }
@@ -174,19 +205,7 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto saved = values_.use({TensorKind::saved, index, micro_batch, form});
-  const Key stream = stream_gradient(index, micro_batch);
-  const bool adds_stream = values_.has(stream);
-  const Key dy_key = gradient(index, micro_batch, form);
-  const double dropped = embedding_dropout(index);
-  const auto dy = adds_stream || dropped > 0 ? values_.change(dy_key) : values_.use(dy_key);
-  if (adds_stream) {
-    const auto share = values_.use(stream);
-    values_.forget(stream);
-    steps.push_back([=, this, count = static_cast<std::size_t>(elements(index, form))] {
-      device_.add(values_.floats(dy), values_.floats(share), count);
-    });
-  }
-  drop_out(dropped, index, micro_batch, form, dy, steps);
+  const auto dy = whole_gradient(index, micro_batch, form, steps);
   const Key into = gradient(input(index), micro_batch, form);
   // The residual stream's gradient is there already where the norm stands beside it (pre-norm).
   const bool accumulate = values_.has(into);
@@ -196,11 +215,12 @@ void Layers::norm_backward(int index, int micro_batch, std::vector<Step>& steps)
   const Place w = weight_of(*weight);
   const Place dw = gradient_of_norm(*weight, micro_batch, steps);
   const Place db = bias == nullptr ? Place{} : gradient_of_norm(*bias, micro_batch, steps);
+  const auto offset = offset_weights(w, model_.hidden, steps);
   steps.push_back([=, this] {
     float* mean = values_.floats(saved);
-    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), at(w), mean, mean + rows,
-                          values_.floats(dx), accumulate, ready_to_add(dw), ready_to_add(db), rows,
-                          model_.hidden);
+    device_.norm_backward(model_.norm, values_.floats(dy), values_.floats(x), norm_weights(w, offset), mean,
+                          mean + rows, values_.floats(dx), accumulate, ready_to_add(dw), ready_to_add(db),
+                          rows, model_.hidden);
   });
 }
 
@@ -271,6 +291,7 @@ void Layers::activation_backward(int index, int micro_batch, std::vector<Step>& 
 
 // The branches' biases wait for it where the products before them are sums over tensor ranks.
 const HeldTensor* Layers::bias_of_branch(int residual, std::size_t branch) const {
+  if (op(input(residual, branch)).kind == OperatorKind::norm) return nullptr;
   const Linear linear = linear_of(input(residual, branch));
   return linear.biases.empty() ? nullptr : linear.biases.front().first;
 }
@@ -302,14 +323,15 @@ void Layers::residual_forward(int index, int micro_batch, std::vector<Step>& ste
 void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const Form form = stream_form();
   const std::size_t branches = op(index).inputs.size() - 1;
-  const auto dout = values_.use(gradient(index, micro_batch, form));
+  const auto dout = whole_gradient(index, micro_batch, form, steps);
   values_.forget(gradient(index, micro_batch, form));
   // The same gradient goes all ways: one memory, several names. The norm adds to the stream's after the
-  // branches have been run through; where weights are run through later still, these keep their own.
+  // branches have been run through; where weights are run through later still, or there are several, these
+  // keep their own.
   const int stream = input(index, branches);
-  values_.alias(
-      stream_is_norm(index) ? stream_gradient(stream, micro_batch) : gradient(stream, micro_batch, form),
-      dout);
+  values_.alias(stream_feeds_products(index) ? stream_gradient(stream, micro_batch)
+                                             : gradient(stream, micro_batch, form),
+                dout);
   for (std::size_t i = 0; i < branches; ++i) {
     const Key branch = gradient(input(index, i), micro_batch, form);
     auto added = dout;  // the gradient of what the branch added
@@ -319,7 +341,7 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
         device_.dropout(dropout_of(rate, index, static_cast<int>(i), micro_batch, form), values_.floats(dout),
                         values_.floats(added), rows_of(form), model_.hidden);
       });
-    } else if (plan_.choices.schedule == Schedule::zero_bubble) {
+    } else if (plan_.choices.schedule == Schedule::zero_bubble || branches > 1) {
       const std::size_t bytes = bytes_of_floats(elements(index, form));
       const auto copy = values_.define(branch, bytes);
       steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });

@@ -103,10 +103,14 @@ class Layers final : public Mathematics {
   bool normalises_heads(int op, const HeldTensor& tensor) const;  // a weight of such a norm
   struct HeadNorm {
     const HeldTensor* weight = nullptr;
-    std::int64_t heads = 0;
+    std::int64_t groups = 0;  // of a row, each normalised by itself
+    std::int64_t dim = 0;     // of a group
     std::int64_t column = 0;  // of the fused queries, keys and values where they begin
   };
   std::array<HeadNorm, 2> head_norms(int op) const;  // of queries, of keys
+  // Between a product's columns (each head's query, key and value side by side) and all queries | all keys |
+  // all values.
+  void regroup_heads(float* interleaved, float* grouped, bool back) const;
   // While a step runs: of an operator's rows in this form.
   Dropout dropout_of(double rate, int op, int branch, int micro_batch, Form form) const;
   double embedding_dropout(int op) const;  // of what an operator before the first layer puts out
@@ -114,8 +118,16 @@ class Layers final : public Mathematics {
   // In place: values, or gradients on their way back. Nothing where the rate is 0.
   void drop_out(double rate, int op, int micro_batch, Form form, Values::Id value, std::vector<Step>& steps);
   int find_back(int op, OperatorKind kind) const;
-  // Post-norm: see Mathematics::stream_gradient.
-  bool stream_is_norm(int residual) const;
+  // Products read the stream without a norm before them (post-norm, OLMo 2): see
+  // Mathematics::stream_gradient.
+  bool stream_feeds_products(int residual) const;
+  // Adds what a residual has kept apart of this operator's gradient, which it returns; and drops out.
+  Values::Id whole_gradient(int op, int micro_batch, Form form, std::vector<Step>& steps);
+  // A norm's weights as they multiply: their own place, or 1 + them in a value.
+  Values::Id offset_weights(const Place& weight, std::int64_t count, std::vector<Step>& steps);
+  const float* norm_weights(const Place& weight, Values::Id offset) const {
+    return offset < 0 ? at(weight) : values_.floats(offset);
+  }
   std::int32_t vocabulary_first(const HeldTensor& table) const;
   std::int32_t vocabulary_count(const HeldTensor& table) const;  // without padding
 

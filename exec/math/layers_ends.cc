@@ -56,6 +56,9 @@ void Layers::embedding_forward(int index, int micro_batch, std::vector<Step>& st
   steps.push_back([=, this] {
     device_.embedding_forward(batch_.tokens + micro_batch * rows_, at(weight), values_.floats(out), rows_,
                               model_.hidden, vocabulary_first(*table), vocabulary_count(*table));
+    if (model_.embedding_scale != 1)
+      device_.scale(values_.floats(out), static_cast<std::size_t>(rows_ * model_.hidden),
+                    static_cast<float>(model_.embedding_scale));
     if (adds_types)
       for (const SegmentRun& run : segment_runs())
         device_.add_bias(values_.floats(out) + run.row * model_.hidden,
@@ -76,17 +79,22 @@ void Layers::embedding_backward(int index, int micro_batch, std::vector<Step>& s
   const HeldTensor* positions = model_.learned_positions ? parameters_.own(index, 1) : nullptr;
   const HeldTensor* types =
       model_.token_types > 0 ? parameters_.own(index, model_.learned_positions ? 2 : 1) : nullptr;
-  const double dropped = embedding_dropout(index);
-  const Key dout_key = gradient(index, micro_batch, Form::whole);
-  const auto dout = dropped > 0 ? values_.change(dout_key) : values_.use(dout_key);
-  drop_out(dropped, index, micro_batch, Form::whole, dout, steps);
+  const auto dout = whole_gradient(index, micro_batch, Form::whole, steps);
   const Place table_gradient = gradient_of(*table, micro_batch, steps);
   const Place position_gradient =
       positions != nullptr ? gradient_of(*positions, micro_batch, steps) : Place{};
   const Place type_gradient = types != nullptr ? gradient_of(*types, micro_batch, steps) : Place{};
   const std::int64_t skipped = static_cast<std::int64_t>(model_.position_offset) * model_.hidden;
+  const bool scales = model_.embedding_scale != 1;
+  const auto of_tokens =
+      scales ? values_.define_unnamed(bytes_of_floats(elements(index, Form::whole))) : dout;
   steps.push_back([=, this] {
-    device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(dout),
+    if (scales) {
+      const auto count = static_cast<std::size_t>(rows_ * model_.hidden);
+      device_.copy(values_.at(of_tokens), values_.at(dout), count * sizeof(float));
+      device_.scale(values_.floats(of_tokens), count, static_cast<float>(model_.embedding_scale));
+    }
+    device_.embedding_backward(batch_.tokens + micro_batch * rows_, values_.floats(of_tokens),
                                ready_to_add(table_gradient), rows_, model_.hidden, vocabulary_first(*table),
                                vocabulary_count(*table));
     if (types != nullptr) {

@@ -1,5 +1,6 @@
-// Norms of each head's queries and keys (QK norm: Henry et al., arXiv 2010.04245; Qwen3), between the product
-// that makes them and their rotation.
+// Norms of queries and keys (QK norm: Henry et al., arXiv 2010.04245), each head's (Qwen3) or all heads' at
+// once (OLMo 2), between the product that makes them and their rotation; and heads whose parts are
+// interleaved in that product (GPT-NeoX).
 #include "exec/math/layers.h"
 
 namespace orrery::exec {
@@ -26,60 +27,83 @@ std::array<Layers::HeadNorm, 2> Layers::head_norms(int index) const {
   std::size_t found = 0;
   for (int p = 0; const HeldTensor* held = parameters_.own(index, p); ++p)
     if (normalises_heads(index, *held)) norms.at(found++).weight = held;  // of queries, then of keys
-  norms[0].heads = size.heads;
-  norms[1].heads = size.kv_heads;
-  norms[1].column = static_cast<std::int64_t>(size.heads) * size.head_dim;
+  const std::int64_t width = static_cast<std::int64_t>(size.heads) * size.head_dim;
+  const std::int64_t key_width = static_cast<std::int64_t>(size.kv_heads) * size.head_dim;
+  const bool whole = model_.qk_norm_whole;
+  norms[0] = {norms[0].weight, whole ? 1 : size.heads, whole ? width : size.head_dim, 0};
+  norms[1] = {norms[1].weight, whole ? 1 : size.kv_heads, whole ? key_width : size.head_dim, width};
   return norms;
 }
 
 void Layers::query_key_norms_forward(int index, int micro_batch, Values::Id qkv, std::vector<Step>& steps) {
   if (!feeds_normalised_heads(index)) return;
   const AttentionSize size = attention_size();
-  const std::int64_t all = rows_ * (size.heads + size.kv_heads);
-  const std::int64_t dim = size.head_dim;
+  const std::array<HeadNorm, 2> norms = head_norms(index);
+  const std::int64_t elements = rows_ * (size.heads + size.kv_heads) * size.head_dim;
+  const std::int64_t all = rows_ * (norms[0].groups + norms[1].groups);
+  // What is normalised, then a mean and an inverse of each group.
   const auto before = values_.define({TensorKind::saved, index, micro_batch, Form::whole, kHeadsBeforeNorm},
-                                     bytes_of_floats(all * (dim + 2)));
-  const auto after = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * dim));
-  std::int64_t first = 0;
-  for (const HeadNorm& norm : head_norms(index)) {
+                                     bytes_of_floats(elements + 2 * all));
+  const auto after = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * size.head_dim));
+  std::int64_t first = 0, first_group = 0;
+  for (const HeadNorm& norm : norms) {
     const Place weight = weight_of(*norm.weight);
+    const auto offset = offset_weights(weight, norm.dim, steps);
     steps.push_back([=, this] {
-      float* raw = values_.floats(before) + first * dim;
-      float* mean = values_.floats(before) + all * dim + first;
+      float* raw = values_.floats(before) + first;
+      float* mean = values_.floats(before) + elements + first_group;
       float* heads = values_.floats(qkv) + norm.column;
-      const std::int64_t width = norm.heads * dim;
+      const std::int64_t width = norm.groups * norm.dim;
       device_.copy_matrix(raw, width, heads, size.qkv_columns(), rows_, width);
-      device_.norm_forward(model_.norm, raw, at(weight), nullptr, values_.floats(after), mean, mean + all,
-                           rows_ * norm.heads, dim, static_cast<float>(model_.norm_epsilon));
+      device_.norm_forward(model_.norm, raw, norm_weights(weight, offset), nullptr, values_.floats(after),
+                           mean, mean + all, rows_ * norm.groups, norm.dim,
+                           static_cast<float>(model_.norm_epsilon));
       device_.copy_matrix(heads, size.qkv_columns(), values_.floats(after), width, rows_, width);
     });
-    first += rows_ * norm.heads;
+    first += rows_ * norm.groups * norm.dim;
+    first_group += rows_ * norm.groups;
   }
 }
 
 void Layers::query_key_norms_backward(int index, int micro_batch, Values::Id dqkv, std::vector<Step>& steps) {
   const AttentionSize size = attention_size();
-  const std::int64_t all = rows_ * (size.heads + size.kv_heads);
-  const std::int64_t dim = size.head_dim;
+  const std::array<HeadNorm, 2> norms = head_norms(index);
+  const std::int64_t elements = rows_ * (size.heads + size.kv_heads) * size.head_dim;
+  const std::int64_t all = rows_ * (norms[0].groups + norms[1].groups);
   const auto before = values_.use({TensorKind::saved, index, micro_batch, Form::whole, kHeadsBeforeNorm});
-  const auto dy = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * dim));
-  const auto dx = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * dim));
-  std::int64_t first = 0;
-  for (const HeadNorm& norm : head_norms(index)) {
+  const auto dy = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * size.head_dim));
+  const auto dx = values_.define_unnamed(bytes_of_floats(rows_ * size.heads * size.head_dim));
+  std::int64_t first = 0, first_group = 0;
+  for (const HeadNorm& norm : norms) {
     const Place weight = weight_of(*norm.weight);
+    const auto offset = offset_weights(weight, norm.dim, steps);
     const Place into = gradient_of_norm(*norm.weight, micro_batch, steps);
     steps.push_back([=, this] {
-      const float* raw = values_.floats(before) + first * dim;
-      const float* mean = values_.floats(before) + all * dim + first;
+      const float* raw = values_.floats(before) + first;
+      const float* mean = values_.floats(before) + elements + first_group;
       float* heads = values_.floats(dqkv) + norm.column;
-      const std::int64_t width = norm.heads * dim;
+      const std::int64_t width = norm.groups * norm.dim;
       device_.copy_matrix(values_.floats(dy), width, heads, size.qkv_columns(), rows_, width);
-      device_.norm_backward(model_.norm, values_.floats(dy), raw, at(weight), mean, mean + all,
-                            values_.floats(dx), false, ready_to_add(into), nullptr, rows_ * norm.heads, dim);
+      device_.norm_backward(model_.norm, values_.floats(dy), raw, norm_weights(weight, offset), mean,
+                            mean + all, values_.floats(dx), false, ready_to_add(into), nullptr,
+                            rows_ * norm.groups, norm.dim);
       device_.copy_matrix(heads, size.qkv_columns(), values_.floats(dx), width, rows_, width);
     });
-    first += rows_ * norm.heads;
+    first += rows_ * norm.groups * norm.dim;
+    first_group += rows_ * norm.groups;
   }
+}
+
+void Layers::regroup_heads(float* interleaved, float* grouped, bool back) const {
+  const AttentionSize size = attention_size();
+  const std::int64_t dim = size.head_dim;
+  const std::int64_t stride = size.qkv_columns();
+  for (std::int64_t head = 0; head < size.heads; ++head)
+    for (std::int64_t part = 0; part < 3; ++part) {
+      float* a = interleaved + (3 * head + part) * dim;
+      float* b = grouped + (part * size.heads + head) * dim;
+      device_.copy_matrix(back ? a : b, stride, back ? b : a, stride, rows_, dim);
+    }
 }
 
 }  // namespace orrery::exec

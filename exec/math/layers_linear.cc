@@ -1,6 +1,7 @@
 // Linear operators: the products of their weights, and the rotation of queries and keys that follows them.
 #include "base/error.h"
 #include "exec/math/layers.h"
+#include "program/executable.h"
 
 namespace orrery::exec {
 
@@ -89,6 +90,8 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
   const std::int64_t rows = rows_of(form);
   const auto x = values_.use(activation(input(index), micro_batch, form));
   const auto y = values_.define(activation(index, micro_batch, form), bytes_of_floats(rows * linear.out));
+  const bool regroups = interleaves_heads(self);
+  const auto made = regroups ? values_.define_unnamed(bytes_of_floats(rows * linear.out)) : y;
   const std::vector<Place> weights = product_weights(linear, steps);
   std::vector<Place> biases;
   // A row-split product is a partial sum: the residual operator adds its bias after the reduction.
@@ -101,8 +104,9 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
       // In the order of the products.
       const float* bias = i < biases.size() && !scaled ? at(biases[i]) : nullptr;
       device_.linear(p.out_by_in, rows, p.out, p.in, values_.floats(x), linear.in, at(weights[i]), bias,
-                     values_.floats(y) + p.column, linear.out);
+                     values_.floats(made) + p.column, linear.out);
     }
+    if (regroups) regroup_heads(values_.floats(made), values_.floats(y), false);
   });
   adapters_forward(index, micro_batch, linear, weights, x, y, steps);
   if (scaled)
@@ -113,6 +117,14 @@ void Layers::linear_forward(int index, int micro_batch, std::vector<Step>& steps
     });
   query_key_norms_forward(index, micro_batch, y, steps);
   if (rotates) steps.push_back([=, this] { rotate(values_.floats(y), false); });
+  if (self.kind == OperatorKind::head && model_.final_softcap > 0) {
+    const auto slopes =
+        values_.define({TensorKind::saved, index, micro_batch, form}, bytes_of_floats(rows * linear.out));
+    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.out)] {
+      device_.softcap(static_cast<float>(model_.final_softcap), values_.floats(y), values_.floats(slopes),
+                      count);
+    });
+  }
 }
 
 void Layers::linear_backward(int index, int micro_batch, bool want_input, bool want_weight,
@@ -125,9 +137,21 @@ void Layers::linear_backward(int index, int micro_batch, bool want_input, bool w
   const std::int64_t rows = rows_of(form);
   const Key out = gradient(index, micro_batch, form);
   const bool norms = want_input && feeds_normalised_heads(index);
-  const auto dy = rotates || norms ? values_.change(out) : values_.use(out);
+  const bool caps = want_input && self.kind == OperatorKind::head && model_.final_softcap > 0;
+  auto dy = rotates || norms || caps ? values_.change(out) : values_.use(out);
+  if (caps) {
+    const auto slopes = values_.use({TensorKind::saved, index, micro_batch, form});
+    steps.push_back([=, this, count = static_cast<std::size_t>(rows * linear.out)] {
+      device_.multiply(values_.floats(dy), values_.floats(slopes), count);
+    });
+  }
   if (rotates) steps.push_back([=, this] { rotate(values_.floats(dy), true); });
   if (norms) query_key_norms_backward(index, micro_batch, dy, steps);
+  if (interleaves_heads(self)) {
+    const auto made = values_.define_unnamed(bytes_of_floats(rows * linear.out));
+    steps.push_back([=, this] { regroup_heads(values_.floats(made), values_.floats(dy), /*back=*/true); });
+    dy = made;
+  }
   const std::vector<OutputGradient> outputs =
       before_magnitudes(index, micro_batch, linear, want_weight, dy, steps);
   const bool trains_weights = want_weight && !linear.products.front().weight->frozen;

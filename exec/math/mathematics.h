@@ -50,9 +50,9 @@ class Mathematics {
   // Of the images of one: its own, or those of all tensor ranks where a split operator reads them.
   virtual std::int64_t picture_rows() const { return rows_; }
 
-  // What a residual operator adds to the gradient of the stream. Where that is a norm's output (post-norm),
-  // the norm's other readers' gradients are summed over tensor ranks, and this one, whole everywhere, is not:
-  // it is kept apart until they are.
+  // What a residual operator adds to the gradient of the stream. Where products read that themselves
+  // (post-norm, OLMo 2), their gradients are summed over tensor ranks, and this one, whole everywhere, is
+  // not: it is kept apart until they are.
   Key stream_gradient(int op, int micro_batch) const {
     return {TensorKind::activation_gradient, op, micro_batch, stream_form(), kStreamShare};
   }

@@ -270,10 +270,16 @@ void Interpreter::compile_collective(const Instruction& instruction, Compiled& c
       in_place(whole, elements);
       return;
     case CollectiveKind::all_gather: {
-      const Values::Id from = values_.use(shard);
+      // A gradient of which a residual has kept a share apart (Mathematics::stream_gradient).
+      const Key stream = math_->stream_gradient(tensor.index, tensor.micro_batch);
+      const bool adds = tensor.kind == TensorKind::activation_gradient && values_.has(stream);
+      const Values::Id from = adds ? values_.change(shard) : values_.use(shard);
+      const Values::Id share = adds ? values_.use(stream) : from;
+      if (adds) values_.forget(stream);
       const Values::Id to = values_.define(whole, static_cast<std::size_t>(elements) * sizeof(float));
-      uses.insert(uses.end(), {from, to});
+      uses.insert(uses.end(), {from, share, to});
       compiled.start = [=, this] {
+        if (adds) device_.add(values_.floats(from), values_.floats(share), static_cast<std::size_t>(part));
         return communicator->all_gather(values_.at(from), values_.at(to), static_cast<std::size_t>(part),
                                         DType::fp32);
       };

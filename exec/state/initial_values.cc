@@ -48,6 +48,7 @@ Draw draw_for_tokens(const Workload& workload, const Operator& op, const HeldTen
   }
   if (held.tensor->shape.size() == 1) {
     if (ends_with(held.name(), "bias")) return nullptr;
+    if (workload.transformer && workload.transformer->norms_offset) return nullptr;
     return [](std::uint64_t) { return 1.0; };
   }
   double deviation = kDeviation;

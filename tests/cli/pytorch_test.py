@@ -13,6 +13,7 @@ PYTHON = "/usr/bin/python3"  # Debian's, which python3-torch belongs to
 SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
          "vocab_size": 256, "max_position_embeddings": 64}
 GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32, "vocab_size": 259}
+NEOX = {name: value for name, value in SHAPE.items() if name != "num_key_value_heads"}
 HALF = {"sliding_window": 9}
 MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_type": "llama", **SHAPE}, "--gpus 2 --pp 2", "sgd"),
           ("mistral zero3", {"model_type": "mistral", **SHAPE, **HALF}, "--gpus 2 --dp 2 --zero 3", "momentum"),
@@ -24,6 +25,15 @@ MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_
           ("starcoder2 tp2", {"model_type": "starcoder2", **SHAPE, **HALF}, "--gpus 2 --tp 2", "adamw"),
           ("starcoder2 pp2, dropout", {"model_type": "starcoder2", **SHAPE, **HALF, "attention_dropout": 0.2, "residual_dropout": 0.1,
                                        "embedding_dropout": 0.1}, "--gpus 2 --pp 2", "sgd"),
+          ("gemma2 tp2", {"model_type": "gemma2", **SHAPE, **HALF, "head_dim": 16, "query_pre_attn_scalar": 24,
+                          "attn_logit_softcapping": 0.05, "final_logit_softcapping": 0.5, "attention_dropout": 0.2},
+           "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
+          ("gemma2 zero3", {"model_type": "gemma2", **SHAPE, "head_dim": 8}, "--gpus 2 --dp 2 --zero 3", "sgd"),
+          ("olmo2 pp2", {"model_type": "olmo2", **SHAPE}, "--gpus 2 --pp 2", "adamw"),
+          ("gpt_neox tp2, dropout", {"model_type": "gpt_neox", **NEOX, "hidden_dropout": 0.1, "attention_dropout": 0.1},
+           "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
+          ("gpt_neox one after the other", {"model_type": "gpt_neox", **NEOX, "use_parallel_residual": False, "hidden_dropout": 0.1},
+           "--gpus 2 --pp 2", "momentum"),
           ("stablelm zero3, dropout", {"model_type": "stablelm", **SHAPE, "hidden_dropout": 0.3}, "--gpus 2 --dp 2 --zero 3", "adamw"),
           ("llama cp2, dropout", {"model_type": "llama", **SHAPE, "attention_dropout": 0.5}, "--gpus 2 --cp 2", "momentum"),
           ("qwen3_moe ep2", {"model_type": "qwen3_moe", **SHAPE, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,

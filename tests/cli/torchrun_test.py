@@ -16,7 +16,8 @@ PYTHON = "/usr/bin/python3"  # Debian's, which python3-torch belongs to
 TEXT = "/usr/share/common-licenses/GPL-3"
 SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
          "vocab_size": 256, "max_position_embeddings": 64}
-GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32, "vocab_size": 259}
+GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32, "vocab_size": 259,
+        "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
 NEOX = {"model_type": "gpt_neox", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "vocab_size": 256, "max_position_embeddings": 64, "rotary_pct": 0.5}
 LLAMA3 = {"model_type": "llama", **SHAPE, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
@@ -28,8 +29,9 @@ MODELS = [("gpt2", GPT2, "--zero 0", "adamw"),
            "--zero 0 --recompute selective", "momentum"),
           ("qwen3, micro-batches", {"model_type": "qwen3", **SHAPE, "head_dim": 16}, "--zero 0 --micro-batch 1", "adamw"),
           ("opt", {"model_type": "opt", "hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-                   "vocab_size": 256, "max_position_embeddings": 64, "word_embed_proj_dim": 32}, "--zero 0", "sgd")]
-# What `orrery run` does not compute: the number of parameters, and a first loss of weights that know nothing.
+                   "vocab_size": 256, "max_position_embeddings": 64, "word_embed_proj_dim": 32, "dropout": 0.0},
+           "--zero 0", "sgd")]
+# The number of parameters, and a first loss of weights that know nothing.
 BUILT = [("gpt_neox", NEOX), ("olmo2", {"model_type": "olmo2", **SHAPE}),
          ("gemma2", {"model_type": "gemma2", **SHAPE, "head_dim": 8, "sliding_window": 9}),
          ("bert", {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 32, "intermediate_size": 64,

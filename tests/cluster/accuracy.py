@@ -140,7 +140,8 @@ def judge(name, folder, steps, plans, say, host=None, strict=False):
         say("\n".join(line for line in done.stdout.splitlines() if line.startswith(("network", "  host", "  a ", "  of "))))
         for model in plans:
             config = folder / f"{model}.json"
-            config.write_text(json.dumps({"model_type": "gpt2", **MODELS[model]["model"]}))
+            config.write_text(json.dumps({"model_type": "gpt2", "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+                                          **MODELS[model]["model"]}))
             for plan in plans[model]:
                 file = folder / "plan"
                 code, error = orrery("plan", config, calibrated, "--global-batch", MODELS[model]["batch"], "--seq-len",

@@ -68,13 +68,12 @@ TEST_CASE(
   CHECK(refusal([](Transformer&) {}) == "");
   CHECK(refusal([](Transformer& t) { t.fine_tuning.rank = 4; }).find("not trained") != std::string::npos);
   const std::pair<bool Transformer::*, const char*> parts[] = {
-      {&Transformer::branch_norms, "what attention and MLP put out"},
+      {&Transformer::no_input_norms, "without norms"},
       {&Transformer::embedding_norm, "norms"},
       {&Transformer::first_norm_absent, "norms"},
       {&Transformer::unbiased_norm, "norms"},
       {&Transformer::attention_gate, "gate or sinks"},
       {&Transformer::attention_sinks, "gate or sinks"},
-      {&Transformer::qk_norm_whole, "over all heads"},
       {&Transformer::qk_norm_absent_weights, "without weights"},
   };
   for (const auto& [part, what] : parts) {
@@ -82,6 +81,10 @@ TEST_CASE(
     INFO(what);
     CHECK(refusal([field](Transformer& t) { t.*field = t.qk_norm = true; }).find(what) != std::string::npos);
   }
+  CHECK(refusal([](Transformer& t) { t.branch_norms = t.linear_bias = true; }).find("has biases") !=
+        std::string::npos);
+  CHECK(refusal([](Transformer& t) { t.parallel_residual = t.single_norm = true; }).find("one norm") !=
+        std::string::npos);
   CHECK(refusal([](Transformer& t) { t.moe->expert_bias = true; }).find("biases") != std::string::npos);
   CHECK(refusal([](Transformer& t) { t.unexecuted = {"jitter 0.1"}; }).find("jitter 0.1") !=
         std::string::npos);

@@ -98,10 +98,14 @@ void read_scales(Config& config, Transformer* t) {
         "full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor",
         "linear_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor"})
     unless(key, 1);
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "input_jitter_noise",
-                          "swiglu_limit", "attention_multiplier", "rope_local_base_freq", "local_rope_theta"})
+  for (const char* key : {"input_jitter_noise", "swiglu_limit", "attention_multiplier",
+                          "rope_local_base_freq", "local_rope_theta"})
     unless(key, 0);
-  unless("query_pre_attn_scalar", t->head_dim);
+  t->attention_softcap = config.real("attn_logit_softcapping", 0, 0, kMostFactor);
+  t->final_softcap = config.real("final_logit_softcapping", 0, 0, kMostFactor);
+  if (const double of = config.real("query_pre_attn_scalar", t->head_dim, 1e-6, kMostFactor);
+      of != t->head_dim)
+    t->attention_scale = 1 / std::sqrt(of);
   for (const char* key : {"attn_temperature_tuning", "use_bidirectional_attention", "rope_interleaved"})
     if (const Json* says = config.find(key); says != nullptr && *says != false)
       t->unexecuted.push_back(fmt::format("{} {}", key, says->dump()));

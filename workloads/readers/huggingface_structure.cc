@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -67,7 +68,7 @@ struct Flag {
   std::string_view fact;
   bool Transformer::*field;
 };
-constexpr std::array<Flag, 24> kFlags = {{
+constexpr std::array<Flag, 25> kFlags = {{
     {"gated_ffn", &Transformer::gated_ffn},
     {"post_norm", &Transformer::post_norm},
     {"qkv_bias", &Transformer::qkv_bias},
@@ -87,6 +88,7 @@ constexpr std::array<Flag, 24> kFlags = {{
     {"first_norm_absent", &Transformer::first_norm_absent},
     {"embedding_norm", &Transformer::embedding_norm},
     {"unbiased_norm", &Transformer::unbiased_norm},
+    {"norms_offset", &Transformer::norms_offset},
     {"attention_gate", &Transformer::attention_gate},
     {"attention_sinks", &Transformer::attention_sinks},
     {"mlm_head", &Transformer::mlm_head},
@@ -310,6 +312,7 @@ Transformer Structure::read() {
   check_usual(config_, family_);
   read_facts();
   read_width();
+  if (fact("scaled_embeddings")) t_.embedding_scale = std::sqrt(t_.hidden);
   const bool attends = set_text("mixer").empty() || config_.in_file("num_attention_heads");
   if (config_.find("kv_lora_rank") != nullptr) {
     read_latent_attention();

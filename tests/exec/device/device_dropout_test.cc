@@ -1,4 +1,5 @@
-// Dropout: what is left out is what exec/device/dropout.h says, on every device, forward and back.
+// Dropout: what is left out is what exec/device/dropout.h says, on every device, forward and back. And soft
+// caps, of attention's scores with it.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -41,7 +42,10 @@ std::vector<double> dropped_attention(const AttentionSize& s, const std::vector<
         for (int j = from; j < end; ++j) {
           double score = 0;
           for (int d = 0; d < s.head_dim; ++d) score += at(i, h, d) * at(j, s.heads + shared, d);
-          sum += p[static_cast<std::size_t>(j)] = std::exp(score / std::sqrt(s.head_dim));
+          score *= static_cast<double>(s.score_scale());
+          const auto cap = static_cast<double>(s.softcap);
+          if (cap > 0) score = cap * std::tanh(score / cap);
+          sum += p[static_cast<std::size_t>(j)] = std::exp(score);
         }
         const std::uint64_t place = dropout_place_of_head(s.dropout.all.place, s.dropout.first_head + h);
         for (int j = from; j < end; ++j) {
@@ -141,28 +145,52 @@ TEST_CASE("every device leaves out the same elements, with the branch's bias, an
   }
 }
 
-TEST_CASE("attention whose probabilities are dropped out agrees with double precision, and so its gradient") {
+TEST_CASE("a soft cap and its slope agree with double precision, near zero and far out") {
   for (const auto& device : devices()) {
-    for (AttentionSize size :
-         {AttentionSize{2, 5, 4, 2, 6, true}, AttentionSize{1, 7, 2, 2, 8, false},
-          AttentionSize{1, 70, 2, 1, 4, true}, AttentionSize{1, 80, 2, 1, 4, true, 0, 33}}) {
-      const std::size_t rows = static_cast<std::size_t>(size.batch) * size.seq;
-      const std::size_t width = static_cast<std::size_t>(size.heads) * size.head_dim;
-      const auto keys = keys_of(1, size.batch, size.seq);
-      Array<std::uint64_t> on_device(*device, keys);
-      size.dropout = {{on_device, dropout_place(5, 0), 0.25, 0}, 3, size.seq, {0, 0}};
-      const auto qkv = random_values(rows * size.qkv_columns(), 1);
-      const auto dout = random_values(rows * width, 2);
-      Array<float> in(*device, qkv), out(*device, rows * width), statistics(*device, rows * size.heads);
-      device->attention_forward(size, in, out, statistics);
-      CHECK(difference(out.values(), dropped_attention(size, keys, {qkv.begin(), qkv.end()})) < 1e-5);
-      Array<float> g(*device, dout), dqkv(*device, std::vector<float>(qkv.size(), NAN));
-      device->attention_backward(size, in, out, g, statistics, dqkv);
-      CHECK(difference(dqkv.values(), numeric_gradient(qkv, dout, [&](const std::vector<double>& at) {
-                         return dropped_attention(size, keys, at);
-                       })) < 1e-4);
+    const std::vector<float> x = {0,     1e-6F, -1e-3F, 0.1F,   -2,    9,    18.7F,
+                                  18.8F, 31,    -60,    1000.F, -1e6F, 3e3F, -0.5F};
+    Array<float> at(*device, x), slopes(*device, x.size());
+    device->softcap(30, at, slopes, x.size());
+    std::vector<double> values, derivatives;
+    for (const float v : x) {
+      const double t = std::tanh(static_cast<double>(v) / 30);
+      values.push_back(30 * t);
+      derivatives.push_back(1 - t * t);
     }
+    CHECK(difference(at.values(), values) < 2e-7);
+    CHECK(difference(slopes.values(), derivatives) < 3e-7);
+    for (std::size_t i = 1; i < 4; ++i) CHECK(at.at(i) == Approx(values[i]).epsilon(3e-7));
+    device->multiply(at, slopes, x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) values[i] *= derivatives[i];
+    CHECK(difference(at.values(), values) < 1e-5);
   }
+}
+
+TEST_CASE("attention whose probabilities are dropped out agrees with double precision, and so its gradient") {
+  for (const auto& device : devices())
+    for (const float cap : {0.0F, 0.8F}) {
+      for (AttentionSize size :
+           {AttentionSize{2, 5, 4, 2, 6, true}, AttentionSize{1, 7, 2, 2, 8, false},
+            AttentionSize{1, 70, 2, 1, 4, true}, AttentionSize{1, 80, 2, 1, 4, true, 0, 33}}) {
+        const std::size_t rows = static_cast<std::size_t>(size.batch) * size.seq;
+        const std::size_t width = static_cast<std::size_t>(size.heads) * size.head_dim;
+        const auto keys = keys_of(1, size.batch, size.seq);
+        Array<std::uint64_t> on_device(*device, keys);
+        size.dropout = {{on_device, dropout_place(5, 0), 0.25, 0}, 3, size.seq, {0, 0}};
+        size.softcap = cap;
+        size.scale = cap > 0 ? 0.6F : 0;
+        const auto qkv = random_values(rows * size.qkv_columns(), 1);
+        const auto dout = random_values(rows * width, 2);
+        Array<float> in(*device, qkv), out(*device, rows * width), statistics(*device, rows * size.heads);
+        device->attention_forward(size, in, out, statistics);
+        CHECK(difference(out.values(), dropped_attention(size, keys, {qkv.begin(), qkv.end()})) < 1e-5);
+        Array<float> g(*device, dout), dqkv(*device, std::vector<float>(qkv.size(), NAN));
+        device->attention_backward(size, in, out, g, statistics, dqkv);
+        CHECK(difference(dqkv.values(), numeric_gradient(qkv, dout, [&](const std::vector<double>& at) {
+                           return dropped_attention(size, keys, at);
+                         })) < 1e-4);
+      }
+    }
 }
 
 TEST_CASE("blocks of ring attention leave out what the whole attention does") {
@@ -170,6 +198,7 @@ TEST_CASE("blocks of ring attention leave out what the whole attention does") {
   for (const auto& device : devices())
     for (const bool causal : {true, false}) {
       AttentionSize whole{batch, seq, 4, 2, 8, causal};
+      whole.softcap = 0.7F;
       const int stride = whole.qkv_columns(), width = whole.heads * whole.head_dim;
       const int key_columns = whole.kv_heads * whole.head_dim;
       const auto keys = keys_of(3, batch, seq);

@@ -561,7 +561,67 @@ std::vector<PlanCase> attention_cases() {
   const auto full = [](Choices& c) { c.recompute = Recompute::full; };
   const auto selective = [](Choices& c) { c.recompute = Recompute::selective; };
   const auto zero3 = [](Choices& c) { c.zero = 3; };
+  const auto cp2 = [](Choices& c) { c.cp = 2; };
+  const auto interleave = [](Choices& c) { c.interleave = 2; };
+  // Gemma 2 but for its windows, which `cp` does not have.
+  const auto gemma = [](Transformer& t) {
+    t.family = "gemma2";
+    t.branch_norms = t.norms_offset = t.tied_embeddings = true;
+    t.activation = Activation::gelu;
+    t.attention_softcap = 0.3;
+    t.final_softcap = 0.5;
+    t.attention_scale = 0.7;
+    t.embedding_scale = 5.5;
+  };
+  const auto gemma2 = [gemma, windowed](Transformer& t) {
+    gemma(t);
+    windowed(t);
+  };
+  const auto bare = [](Transformer& t) {
+    t.family = "olmo2";
+    t.branch_norms = t.no_input_norms = true;
+    // Norms of what is next to nothing make much of rounding: a stream of its usual size.
+    t.embedding_scale = 30;
+    t.norm_epsilon = 1e-3;
+  };
+  const auto olmo2 = [bare](Transformer& t) {
+    bare(t);
+    t.qk_norm = t.qk_norm_whole = true;
+  };
+  const auto neox = [](Transformer& t) {
+    t.family = "gpt_neox";
+    t.kv_heads = t.heads;
+    t.norm = NormKind::layer_norm;
+    t.gated_ffn = false;
+    t.activation = Activation::gelu_erf;
+    t.qkv_bias = t.linear_bias = t.parallel_residual = true;
+    t.rotary_fraction = 0.25;
+    t.dropouts = {0.1, 0.1, 0.1, 0.1};
+  };
   return {
+      in("gemma2 recompute", with(choices(1, 1, 1, 4), full), gemma2),
+      in("gemma2 dp2 zero3", with(choices(1, 1, 2, 2), zero3), gemma2, Optimizer::momentum),
+      in("gemma2 tp2", choices(2, 1, 1, 4), gemma2),
+      in("gemma2 tp2 sp selective", with(with(choices(2, 1, 1, 4), sp), selective), gemma2),
+      in("gemma2 pp2 zero-bubble", choices(1, 2, 1, 2, Schedule::zero_bubble), gemma2),
+      in("gemma cp2", with(choices(1, 1, 1, 4), cp2), gemma),
+      in("gemma2 tp2 sp pp2", with(choices(2, 2, 1, 2), sp), gemma2),
+      in("olmo2 recompute", with(choices(1, 1, 1, 4), full), olmo2),
+      in("olmo2 dp2 zero2", with(choices(1, 1, 2, 2), [](Choices& c) { c.zero = 2; }), olmo2,
+         Optimizer::momentum),
+      in("olmo2 cp2", with(choices(1, 1, 1, 4), cp2), olmo2),
+      in("olmo2 pp2 interleaved", with(choices(1, 2, 1, 2, Schedule::interleaved), interleave), olmo2),
+      in("olmo2 pp2 zero-bubble", choices(1, 2, 1, 2, Schedule::zero_bubble), olmo2),
+      in("no input norms tp2", choices(2, 1, 1, 4), bare, Optimizer::momentum),
+      in("no input norms tp2 sp recompute", with(with(choices(2, 1, 1, 4), sp), full), bare),
+      in("no input norms tp2 sp pp2", with(choices(2, 2, 1, 2), sp), bare),
+      in("neox recompute", with(choices(1, 1, 1, 4), full), neox),
+      in("neox dp2 zero3", with(choices(1, 1, 2, 2), zero3), neox, Optimizer::momentum),
+      in("neox tp2", choices(2, 1, 1, 4), neox),
+      in("neox tp2 sp selective", with(with(choices(2, 1, 1, 4), sp), selective), neox),
+      in("neox pp2 zero-bubble", choices(1, 2, 1, 2, Schedule::zero_bubble), neox),
+      in("neox cp2", with(choices(1, 1, 1, 4), cp2), neox),
+      in("neox tp2 sp pp2 dp2", with(choices(2, 2, 2, 2), sp), neox),
       in("window recompute", with(choices(1, 1, 1, 4), full), windowed),
       in("window tp2", choices(2, 1, 1, 4), windowed),
       in("window pp2 dp2", choices(1, 2, 2, 2), windowed, Optimizer::momentum),

@@ -363,22 +363,26 @@ TEST_CASE("families: facts that a family takes for granted are held to what its 
                     Catch::Contains("rms_norm: false"));
 }
 
-TEST_CASE("families: what the executor lacks is said, of gemma, Granite, GPT-OSS and Llama 4") {
+TEST_CASE("families: what the executor lacks is said, of Granite, GPT-OSS and Llama 4") {
   const auto says = [](const char* name, const std::string& what) {
     const std::vector<std::string> all = load(name).transformer->unexecuted;
     INFO(name);
     CHECK(std::find(all.begin(), all.end(), what) != all.end());
   };
-  says("gemma-2-2b", "attn_logit_softcapping 50");
-  says("gemma-2-2b", "final_logit_softcapping 30");
-  says("gemma-2b", "embeddings scaled by the square root of the hidden size");
   says("granite-3.1-8b", "embedding_multiplier 12");
   says("gpt-oss-20b", "swiglu_limit 7");
   says("command-r", "logit_scale 0.0625");
   says("llama-4-scout-17b-16e", "no_rope_layers");
   says("deepseek-v3.2", "sparse attention");
   says("ernie-4.5-0.3b", "rotary positions of neighbouring pairs");
-  CHECK(load("olmo-2-7b").transformer->unexecuted.empty());
+  for (const char* name : {"olmo-2-7b", "gemma-2-2b", "gemma-2b", "gpt-neox-20b"})
+    CHECK(load(name).transformer->unexecuted.empty());
+  const Transformer gemma = *load("gemma-2-2b").transformer;
+  CHECK(gemma.attention_softcap == 50);
+  CHECK(gemma.final_softcap == 30);
+  CHECK(gemma.embedding_scale == 48);
+  CHECK(gemma.attention_scale == 0);  // its heads are query_pre_attn_scalar wide
+  CHECK(gemma.norms_offset);
 }
 
 }  // namespace
