@@ -378,7 +378,8 @@ std::string torchrun_model(const Plan& plan, std::vector<std::string>* notes) {
   plain(m.attention_scale > 0, "the scale of scores, which is 1 / sqrt(head_dim) there");
   plain(m.embedding_scale != 1, "the scale of embeddings");
   plain(m.norms_offset, "that norms multiply by one more than their weights");
-  if (m.dropouts.any()) notes->emplace_back("train.py drops nothing out, nor do the plan's times; losses differ");
+  if (m.dropouts.any())
+    notes->emplace_back("train.py drops nothing out, nor do the plan's times; losses differ");
   if (m.sliding_window > 0 && plan.job->training.fused_attention)
     notes->emplace_back(
         "a window is a mask to PyTorch's attention, which then runs without FlashAttention and slower");

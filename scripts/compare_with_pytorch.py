@@ -6,7 +6,7 @@ and prints both losses of every step.
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
 CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm, starcoder2, gemma2,
-olmo2 or gpt_neox, small enough to train twice. The
+olmo2, olmoe or gpt_neox, small enough to train twice. The
 model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
@@ -191,7 +191,7 @@ def llama(c, w, tokens, drop):
         return rms_norm(x, w[name + ".weight"], epsilon)
 
     x = drop.rows(w["model.embed_tokens.weight"][tokens], c.get("embedding_dropout", 0), 0)
-    sparse = c["model_type"] in ("mixtral", "qwen3_moe")
+    sparse = c["model_type"] in ("mixtral", "qwen3_moe", "olmoe")
     after_attention, after_mlp = c.get("residual_dropout", 0), c.get("residual_dropout", c.get("hidden_dropout", 0))
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
@@ -199,9 +199,11 @@ def llama(c, w, tokens, drop):
         first = 1 + (13 if sparse else 10) * i
         scores = lambda s: drop.probabilities(s, c.get("attention_dropout", 0), first + 2)
         h = norm(x, p + "input_layernorm")
-        q, k, v = (heads_of(linear(h, f"{p}self_attn.{part}_proj"), n)
-                   for part, n in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
-        if p + "self_attn.q_norm.weight" in w:
+        q, k, v = (linear(h, f"{p}self_attn.{part}_proj") for part in "qkv")
+        if c["model_type"] == "olmoe":  # of all heads at once
+            q, k = norm(q, p + "self_attn.q_norm"), norm(k, p + "self_attn.k_norm")
+        q, k, v = heads_of(q, heads), heads_of(k, kv_heads), heads_of(v, kv_heads)
+        if p + "self_attn.q_norm.weight" in w and c["model_type"] != "olmoe":
             q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
             k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
         seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3", "qwen3_moe") else 0
@@ -289,8 +291,8 @@ def gpt_neox(c, w, tokens, drop):
     return norm(x, "gpt_neox.final_layer_norm") @ w["embed_out.weight"].T
 
 
-MODELS = {"gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox, "llama": llama, "mistral": llama, "mixtral": llama, "qwen2": llama, "qwen3": llama, "qwen3_moe": llama,
-          "stablelm": llama, "starcoder2": llama}
+MODELS = {"gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox,
+          **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmoe", "stablelm", "starcoder2"), llama)}
 
 
 def optimizer_of(name, weights, rate):
@@ -341,7 +343,7 @@ def main():
     if config.get("model_type") not in MODELS:
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: no model of type {config.get('model_type')} here "
                  f"(expected one of {', '.join(MODELS)})")
-    if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] in ("mixtral", "qwen3_moe"):
+    if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] in ("mixtral", "qwen3_moe", "olmoe"):
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: the balancing loss is not in the model here "
                  "(expected router_aux_loss_coef 0)")
     orrery = os.environ.get("ORRERY", "orrery")

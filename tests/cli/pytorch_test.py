@@ -30,6 +30,8 @@ MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_
            "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
           ("gemma2 zero3", {"model_type": "gemma2", **SHAPE, "head_dim": 8}, "--gpus 2 --dp 2 --zero 3", "sgd"),
           ("olmo2 pp2", {"model_type": "olmo2", **SHAPE}, "--gpus 2 --pp 2", "adamw"),
+          ("olmoe ep2", {"model_type": "olmoe", **SHAPE, "num_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0},
+           "--gpus 2 --dp 2 --ep 2", "sgd"),
           ("gpt_neox tp2, dropout", {"model_type": "gpt_neox", **NEOX, "hidden_dropout": 0.1, "attention_dropout": 0.1},
            "--gpus 2 --tp 2 --sequence-parallel on", "adamw"),
           ("gpt_neox one after the other", {"model_type": "gpt_neox", **NEOX, "use_parallel_residual": False, "hidden_dropout": 0.1},
