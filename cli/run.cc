@@ -20,7 +20,7 @@ struct Options {
   std::string plan, backend = "auto", data, trace, json;
   std::string vocabulary, checkpoint_folder, init, save;
   std::optional<int> steps, checkpoint_every, restart_from;
-  std::string on_nan, eval_data, log;
+  std::string on_nan, eval_data, log, tensorboard, augment;
   std::optional<int> eval_every, eval_batches, patience;
   bool progress = false, print_batches = false;
   bool restart = false;
@@ -72,6 +72,8 @@ int run(const Options& options) {
   if (options.eval_batches) pass("--eval-batches", std::to_string(*options.eval_batches));
   if (options.patience) pass("--patience", std::to_string(*options.patience));
   pass("--log", options.log);
+  pass("--tensorboard", options.tensorboard);
+  pass("--augment", options.augment);
   if (options.print_batches) arguments.emplace_back("--print-batches");
   if (options.progress) {
     arguments.emplace_back("--progress");
@@ -242,6 +244,16 @@ void add_watching_options(Command& command, Options& options) {
                    .help = "write a JSON object for each step, evaluation and checkpoint, a line each",
                    .fallback = "none written"},
                   options.log));
+  command.add(text_option({.key = "tensorboard",
+                           .unit = "FOLDER",
+                           .help = "write TensorBoard's event files there: losses, rates, evaluations",
+                           .fallback = "none written"},
+                          options.tensorboard));
+  command.add(word_passed_on({.key = "augment",
+                              .help = "pictures mirrored or not, or a part of each, mirrored or not, as the "
+                                      "seed draws it (docs/executor.md)",
+                              .fallback = "none"},
+                             options.augment, {"none", "flip", "crop-flip"}));
   command.add(switch_option({.key = "progress",
                              .help = "say on stderr every two seconds how far it is, and the pace beside the "
                                      "predicted one"},

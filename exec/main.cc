@@ -189,6 +189,17 @@ int main(int argc, char** argv) {
       ->add_option("--patience", training.patience, "End after so many evaluations without a new least loss")
       ->check(CLI::NonNegativeNumber);
   run_verb->add_option("--log", training.log, "A line of JSON for each step");
+  run_verb->add_option("--tensorboard", training.tensorboard, "Folder of TensorBoard's event files");
+  run_verb
+      ->add_option_function<std::string>(
+          "--augment",
+          [&training](const std::string& how) {
+            training.augmentation = how == "flip"   ? Augmentation::flip
+                                    : how == "none" ? Augmentation::none
+                                                    : Augmentation::crop_flip;
+          },
+          "How pictures vary")
+      ->check(CLI::IsMember({"none", "flip", "crop-flip"}));
   run_verb->add_flag("--progress", training.progress, "A line on stderr now and then");
   run_verb->add_option("--predicted-step", training.predicted_step_s, "Seconds, for --progress");
   run_verb->add_flag("--print-batches", training.print_batches, "Print what each step trains on, and end");

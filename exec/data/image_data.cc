@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -23,7 +21,6 @@ constexpr std::int64_t kRecordSide = 32;
 constexpr std::int64_t kRecordPixels = kRecordSide * kRecordSide;
 constexpr std::int64_t kRecordBytes = 1 + 3 * kRecordPixels;
 constexpr std::int64_t kRecordClasses = 10;
-constexpr std::int64_t kMaxPictureSide = 1 << 14;
 constexpr std::int64_t kMadeUpImages = 50'000;          // as many as CIFAR-10 has
 constexpr std::uint64_t kImageStream = 0x696D616765;    // "image"
 constexpr std::uint64_t kPatternStream = 0x636C617373;  // "class"
@@ -43,19 +40,6 @@ bool is_record_file(const fs::path& path) {
   return name.rfind("data_batch_", 0) == 0 && path.extension() == ".bin";
 }
 
-std::string lower_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension;
-}
-
-// Pictures that nothing here reads: left out, a class would be smaller than its folder without a word.
-bool is_another_picture(const std::string& extension) {
-  constexpr std::array kOthers = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm"};
-  return std::find(kOthers.begin(), kOthers.end(), extension) != kOthers.end();
-}
-
 // v / 255 has mean 0.5 and deviation 0.25 or so in photographs.
 float normalised(float value) {
   return (value / 255.0F - 0.5F) / 0.25F;
@@ -64,8 +48,12 @@ float normalised(float value) {
 }  // namespace
 
 ImageData::ImageData(const std::string& path, const ImageShape& shape, std::int64_t classes,
-                     std::uint64_t seed, std::int64_t samples_per_step)
-    : shape_(shape), classes_(classes), seed_(seed), samples_per_step_(samples_per_step) {
+                     std::uint64_t seed, std::int64_t samples_per_step, Augmentation augmentation)
+    : shape_(shape),
+      classes_(classes),
+      seed_(seed),
+      samples_per_step_(samples_per_step),
+      augmentation_(augmentation) {
   if (path.empty()) {
     images_ = kMadeUpImages;
     description_ = fmt::format("synthetic images ({} classes of waves and noise)", classes);
@@ -112,20 +100,20 @@ void ImageData::find_pictures(const fs::path& folder, std::int64_t classes) {
     if (entry.filename().string().front() == '.') continue;
     const std::int64_t before = images_;
     for (const fs::path& file : sorted_entries(entry)) {
-      const std::string extension = lower_extension(file);
-      if (is_another_picture(extension))
-        throw UserError(file.string(), 0, "is a picture of a kind that is not read", "binary PPM (.ppm)");
-      if (extension == ".ppm") files_.push_back({file, label, images_++});
+      if (is_another_picture(file))
+        throw UserError(file.string(), 0, "is a picture of a kind that is not read",
+                        "JPEG, PNG or binary PPM");
+      if (is_picture(file)) files_.push_back({file, label, images_++});
     }
     // Passed over, it would give the classes after it other numbers.
     if (images_ == before)
       throw UserError(entry.string(), 0, "is the folder of a class and has no pictures",
-                      "binary PPM files (.ppm), or no such folder");
+                      "JPEG, PNG or PPM files, or no such folder");
     ++label;
   }
   if (images_ == 0)
     throw UserError(folder.string(), 0, "has no pictures",
-                    "data_batch_*.bin of CIFAR-10, or a folder of .ppm files for each class");
+                    "data_batch_*.bin of CIFAR-10, or a folder of .jpg, .png or .ppm files for each class");
   if (label > classes)
     throw UserError(folder.string(), 0, fmt::format("has {} classes and the network {}", label, classes),
                     "a network with at least as many");
@@ -146,83 +134,13 @@ std::int32_t ImageData::read_record(const File& file, std::int64_t record, Pictu
   return number;
 }
 
-void ImageData::read_picture(const File& file, Picture* picture) {
-  const auto fail = [&](const char* what) {
-    throw UserError(file.path.string(), 0, what, "a PPM picture (P6, 255 levels)");
-  };
-  std::ifstream in(file.path, std::ios::binary);
-  std::string magic(2, ' ');
-  if (!in.read(magic.data(), 2) || magic != "P6") fail("is no binary PPM file");
-  const auto number = [&]() -> std::int64_t {
-    std::int64_t value = 0;
-    int digits = 0;
-    for (int c = in.get(); in; c = in.get()) {
-      if (c == '#') {
-        while (in && c != '\n') c = in.get();
-      } else if (std::isdigit(c) != 0) {
-        value = value * 10 + (c - '0');
-        if (++digits > 6) fail("has a header that makes no sense");
-      } else if (digits > 0) {
-        return value;  // one space ends the header
-      }
-    }
-    fail("is cut short");
-    return 0;
-  };
-  picture->width = number();
-  picture->height = number();
-  const std::int64_t levels = number();
-  if (picture->width < 1 || picture->width > kMaxPictureSide || picture->height < 1 ||
-      picture->height > kMaxPictureSide || levels != 255)
-    fail("has a header that makes no sense");
-  const auto pixels = static_cast<std::size_t>(picture->width * picture->height);
-  std::vector<unsigned char> mixed(3 * pixels);
-  if (!in.read(reinterpret_cast<char*>(mixed.data()), static_cast<std::streamsize>(mixed.size())))
-    fail("is cut short");
-  picture->colours.resize(mixed.size());
-  for (std::size_t i = 0; i < pixels; ++i)
-    for (std::size_t c = 0; c < 3; ++c) picture->colours[c * pixels + i] = mixed[3 * i + c];
-}
-
-// Pixels are squares: the middle of pixel i of n lies at (i + 0.5) / n.
-void ImageData::scale(const Picture& picture, std::span<float> image) const {
-  struct Tap {
-    std::int64_t low = 0;
-    std::int64_t high = 0;
-    float share = 0;  // of the high one
-  };
-  const auto taps = [](std::int64_t from, std::int64_t to) {
-    std::vector<Tap> all(static_cast<std::size_t>(to));
-    for (std::int64_t i = 0; i < to; ++i) {
-      const double at = std::clamp(
-          (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0,
-          static_cast<double>(from - 1));
-      const auto low = static_cast<std::int64_t>(at);
-      all[static_cast<std::size_t>(i)] = {low, std::min(low + 1, from - 1),
-                                          static_cast<float>(at - static_cast<double>(low))};
-    }
-    return all;
-  };
-  const std::vector<Tap> rows = taps(picture.height, shape_.height);
-  const std::vector<Tap> columns = taps(picture.width, shape_.width);
-  const auto value = [&](std::int64_t channel, std::int64_t row, std::int64_t column) {
-    return static_cast<float>(
-        picture.colours[static_cast<std::size_t>((channel * picture.height + row) * picture.width + column)]);
-  };
+void ImageData::put(const Picture& picture, const PictureRegion& region, std::span<float> image) const {
+  const std::vector<float> levels = scaled(picture, region, shape_.height, shape_.width);
   std::fill(image.begin(), image.end(), 0.0F);
   const auto share = 3 / static_cast<float>(shape_.channels);  // colours that make one channel
-  for (std::int64_t colour = 0; colour < 3; ++colour) {
-    auto out =
-        image.begin() + (shape_.channels == 3 ? colour * shape_.height * shape_.width : std::int64_t{0});
-    for (const Tap& r : rows)
-      for (const Tap& c : columns) {
-        const float low =
-            value(colour, r.low, c.low) * (1 - c.share) + value(colour, r.low, c.high) * c.share;
-        const float high =
-            value(colour, r.high, c.low) * (1 - c.share) + value(colour, r.high, c.high) * c.share;
-        *out++ += normalised(low * (1 - r.share) + high * r.share) / share;
-      }
-  }
+  const auto pixels = static_cast<std::size_t>(shape_.height * shape_.width);
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    image[shape_.channels == 3 ? i : i % pixels] += normalised(levels[i]) / share;
 }
 
 // Each class has a plane wave of its own in every channel; an image is that and noise as strong.
@@ -261,8 +179,8 @@ std::int32_t ImageData::sample(std::int64_t step, std::int64_t index, std::span<
   if (label < 0)
     label = read_record(*file, place - file->first, &picture);
   else
-    read_picture(*file, &picture);
-  scale(picture, image);
+    picture = read_picture(file->path);
+  put(picture, region_of(picture, augmentation_, seed_, number), image);
   return label;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/data/picture.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec {
@@ -14,12 +15,12 @@ namespace orrery::exec {
 class ImageData {
  public:
   // `path`: CIFAR-10's binary version (the folder with data_batch_1.bin …, or one such file; Krizhevsky 2009,
-  // https://www.cs.toronto.edu/~kriz/cifar.html), or a folder with one folder of PPM files (P6) for each
-  // class, numbered in the order of their names. Empty: synthetic images. Pictures of another size are scaled
-  // (bilinear), colours averaged for a network that reads one channel. Throws UserError where there are no
-  // pictures, or more classes than the network's.
+  // https://www.cs.toronto.edu/~kriz/cifar.html), or a folder with one folder of pictures
+  // (exec/data/picture.h) for each class, numbered in the order of their names. Empty: synthetic images.
+  // Pictures of another size are scaled, colours averaged for a network that reads one channel. Throws
+  // UserError where there are no pictures, or more classes than the network's.
   ImageData(const std::string& path, const ImageShape& shape, std::int64_t classes, std::uint64_t seed,
-            std::int64_t samples_per_step);
+            std::int64_t samples_per_step, Augmentation augmentation = Augmentation::none);
 
   // Sample `index` of the global batch of `step`, by (seed, step, index) alone, as TextData: `image` becomes
   // channels x height x width values (v / 255 - 0.5) / 0.25; returns the class. Throws UserError where a file
@@ -31,11 +32,6 @@ class ImageData {
   const std::string& description() const { return description_; }
 
  private:
-  struct Picture {
-    std::int64_t height = 0;
-    std::int64_t width = 0;
-    std::vector<unsigned char> colours;  // 3 x height x width
-  };
   struct File {
     std::filesystem::path path;
     std::int32_t label = -1;  // of a picture; -1: records of CIFAR-10
@@ -45,14 +41,14 @@ class ImageData {
   void find_records(const std::filesystem::path& path, std::int64_t classes);
   void find_pictures(const std::filesystem::path& folder, std::int64_t classes);
   std::int32_t read_record(const File& file, std::int64_t record, Picture* picture) const;
-  static void read_picture(const File& file, Picture* picture);
-  void scale(const Picture& picture, std::span<float> image) const;
+  void put(const Picture& picture, const PictureRegion& region, std::span<float> image) const;
   std::int32_t make_up(std::int64_t number, std::span<float> image) const;
 
   ImageShape shape_;
   std::int64_t classes_;
   std::uint64_t seed_;
   std::int64_t samples_per_step_;
+  Augmentation augmentation_;
   std::int64_t images_ = 0;
   std::vector<File> files_;  // none: synthetic
   std::string description_;

@@ -27,13 +27,15 @@ Progress::Progress(const Plan& plan, const TrainingOptions& options, std::int64_
     : plan_(plan),
       options_(options),
       control_(control),
-      wanted_(!options.log.empty() || options.progress),
+      wanted_(!options.log.empty() || !options.tensorboard.empty() || options.progress),
       first_step_(first_step),
       logged_(first_step),
       begin_s_(steady_seconds()),
       logged_s_(begin_s_),
       said_s_(begin_s_) {
-  if (control.rank() != 0 || options.log.empty()) return;
+  if (control.rank() != 0) return;
+  if (!options.tensorboard.empty()) events_.emplace(options.tensorboard);
+  if (options.log.empty()) return;
   log_ = std::fopen(options.log.c_str(), first_step > 0 ? "ae" : "we");
   if (log_ == nullptr)
     throw UserError(options.log, 0, std::string("cannot be written: ") + std::strerror(errno),
@@ -75,6 +77,10 @@ void Progress::trained(const RankRun& run, std::int64_t done) {
            {"elapsed_s", now_s - begin_s_},
            {"step_s", step_s},
            {text ? "tokens_per_s" : "images_per_s", rate_per_s}});
+    if (events_)
+      events_->write(step + 1, {{"loss", losses[i]},
+                                {"learning_rate", run.rate_of(step)},
+                                {text ? "tokens_per_s" : "images_per_s", rate_per_s}});
   }
   logged_s_ = now_s;
   const bool due = now_s - said_s_ >= kSayEvery_s || done == options_.steps;
@@ -100,6 +106,7 @@ void Progress::evaluated(std::int64_t done, double loss) {
          {"evaluation_loss", loss},
          {"perplexity", std::exp(loss)},
          {"elapsed_s", elapsed_s()}});
+  if (events_) events_->write(done, {{"evaluation_loss", loss}, {"perplexity", std::exp(loss)}});
   if (options_.progress)
     fmt::print(stderr, "{}step {}: held-out loss {:.4f}, perplexity {:.4g}\n", kNote, done, loss,
                std::exp(loss));

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "exec/communicators/communicator.h"
@@ -13,10 +16,24 @@
 
 namespace orrery::exec {
 
+// A file of scalars for TensorBoard, in a folder that is made where there is none.
+class EventFile {
+ public:
+  explicit EventFile(const std::string& folder);  // throws UserError where it cannot be written
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+  void write(std::int64_t step, std::initializer_list<std::pair<const char*, double>> values);
+
+ private:
+  std::FILE* file_ = nullptr;
+};
+
 // The log is a JSON object a line, flushed after each:
 //   {"step": 12, "loss": 3.1, "learning_rate": 0.001, "elapsed_s": 4.2, "step_s": 0.31, "tokens_per_s": 5e4}
 //   {"step": 20, "evaluation_loss": 3.0, "perplexity": 20.1, "elapsed_s": 7.0}
 //   {"step": 20, "checkpoint": "FOLDER", "elapsed_s": 7.1}
+// TensorBoard gets loss, learning_rate and tokens_per_s of each step, evaluation_loss and perplexity.
 // `step`: so many are done. `step_s`: mean since the line before; networks on images have images_per_s.
 // Rank 0 writes; all ranks take part.
 class Progress {
@@ -43,6 +60,7 @@ class Progress {
   Communicator& control_;
   bool wanted_;
   std::FILE* log_ = nullptr;
+  std::optional<EventFile> events_;
   std::int64_t first_step_, logged_;
   double begin_s_, logged_s_, said_s_;
 };

@@ -45,8 +45,8 @@ TextData text_of(const Plan& plan, const TrainingOptions& options) {
 ImageData images_of(const Plan& plan, const TrainingOptions& options) {
   const Workload& workload = plan.job->workload;
   const Training& training = plan.job->training;
-  return {options.data, picture_shape(workload), workload.operators.back().image->input.elements(),
-          training.seed, training.global_batch};
+  return {options.data,  picture_shape(workload), workload.operators.back().image->input.elements(),
+          training.seed, training.global_batch,   options.augmentation};
 }
 
 std::string data_description(const Plan& plan, const TrainingOptions& options) {
@@ -99,6 +99,13 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
                     fmt::format("has token {}{} and the model a vocabulary of {}", *largest,
                                 model.mlm_head ? " and the mask comes after it" : "", model.vocab),
                     "the model's own vocabulary");
+}
+
+void check_augmentation(const Plan& plan, const TrainingOptions& options) {
+  if (options.augmentation == Augmentation::none) return;
+  if (plan.job->workload.transformer)
+    throw UserError("`augment`: " + plan.job->workload.name + " reads text", "a network on images");
+  if (options.data.empty()) throw UserError("`augment` without pictures", "`data` FOLDER");
 }
 
 // Where something is due next beside training.
@@ -233,6 +240,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
   if (options.skip_not_finite && plan.choices.asynchronous())
     throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
   check_evaluation(plan, options);
+  check_augmentation(plan, options);
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");
   if (const auto refusal = why_not_executable(plan)) throw UserError(*refusal);
   check_data(plan, options);

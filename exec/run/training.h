@@ -9,6 +9,7 @@
 
 #include "exec/communicators/communicator.h"
 #include "exec/data/data.h"
+#include "exec/data/picture.h"
 #include "exec/device/device.h"
 #include "exec/state/learning_rate.h"
 #include "exec/state/optimizer_settings.h"
@@ -40,12 +41,14 @@ struct TrainingOptions {
   std::int64_t eval_every = 0;
   std::int64_t eval_batches = 0;  // of the global batch's size, from the beginning; 0: all that the text has
   std::int64_t patience = 0;      // ends after so many evaluations without a new least loss; 0: never
-  std::string log;                // a line of JSON a step (exec/run/progress.h); empty: none
-  bool progress = false;          // a line on stderr now and then
-  double predicted_step_s = 0;    // for it; 0: unknown
-  bool print_batches = false;     // which samples each step trains on, instead of training
-  std::string init;               // safetensors to start from; empty: seeded
-  std::string save;               // safetensors to write at the end; empty: none
+  std::string tensorboard;        // folder of event files; empty: none
+  Augmentation augmentation = Augmentation::none;
+  std::string log;              // a line of JSON a step (exec/run/progress.h); empty: none
+  bool progress = false;        // a line on stderr now and then
+  double predicted_step_s = 0;  // for it; 0: unknown
+  bool print_batches = false;   // which samples each step trains on, instead of training
+  std::string init;             // safetensors to start from; empty: seeded
+  std::string save;             // safetensors to write at the end; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
   // Of an error on this rank, while what other ranks read from it or write to it is still there; to end the
   // job. Where it returns, or is not set, the error goes on.

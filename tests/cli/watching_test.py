@@ -6,6 +6,7 @@ import os
 import struct
 import sys
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checkpoint_test import GPT2 as GPT2_WITH_DROPOUT, TrainingCase
@@ -18,6 +19,42 @@ BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_at
         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 GPT2 = {**GPT2_WITH_DROPOUT, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
 STILL = ["--learning-rate", "1e-30"]  # weights stay what they are
+
+
+def masked_crc(data):
+    """CRC-32C as TensorFlow's records have it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def protobuf_fields(data):
+    """(number, value) of a message: whole numbers, and the bytes of all else."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) or varint()
+        yield key >> 3, data[at:at + size]
+        at += size
 
 
 class Watching(TrainingCase):
@@ -101,6 +138,71 @@ class Watching(TrainingCase):
         self.assertEqual(again[:len(lines)], lines)
         self.assert_close([line["loss"] for line in again[len(lines):] if "loss" in line], rest["loss"], 1e-12)
         self.assertIn("cannot be written", self.train(plan, 2, "--log", "/nonexistent/log", code=2))
+
+    def events(self, folder):
+        """Of each TensorBoard file in a folder, in order of their names: (step, tag, value), its check sums checked."""
+        found = []
+        for path in sorted(folder.iterdir()):
+            self.assertIn("tfevents", path.name)
+            raw, at = path.read_bytes(), 0
+            first = True
+            while at < len(raw):
+                length, of_length = struct.unpack_from("<QI", raw, at)
+                data = raw[at + 12:at + 12 + length]
+                self.assertEqual(of_length, masked_crc(raw[at:at + 8]))
+                self.assertEqual(struct.unpack_from("<I", raw, at + 12 + length)[0], masked_crc(data))
+                at += 16 + length
+                fields = dict(protobuf_fields(data))
+                self.assertGreater(struct.unpack("<d", fields[1])[0], 1.6e9)
+                if first:
+                    self.assertEqual(fields[3], b"brain.Event:2")
+                else:
+                    for _, value in protobuf_fields(fields[5]):
+                        one = dict(protobuf_fields(value))
+                        found.append((fields[2], one[1].decode(), struct.unpack("<f", one[2])[0]))
+                first = False
+        return found
+
+    def test_tensorboard_gets_losses_rates_and_evaluations(self):
+        plan, folder = self.plan("dp2", "--gpus", "2", "--dp", "2"), self.folder / "board" / "one"
+        run = self.train(plan, 3, "--tensorboard", folder, "--eval-data", self.text, "--eval-every", 2)
+        events = self.events(folder)
+        losses = [(step, value) for step, tag, value in events if tag == "loss"]
+        self.assertEqual([step for step, _ in losses], [1, 2, 3])
+        self.assert_close([value for _, value in losses], run["loss"], 1e-6)
+        held_out = [(step, value) for step, tag, value in events if tag == "evaluation_loss"]
+        self.assertEqual([step for step, _ in held_out], [2, 3])
+        self.assert_close([value for _, value in held_out], [each["loss"] for each in run["evaluations"]], 1e-6)
+        self.assertEqual({tag for _, tag, _ in events}, {"loss", "learning_rate", "tokens_per_s", "evaluation_loss", "perplexity"})
+        self.text.with_name("file").write_text("")
+        self.assertIn("cannot be written into", self.train(plan, 2, "--tensorboard", self.folder / "file", code=2))
+
+    def test_pictures_vary_as_the_seed_draws_them_whatever_the_plan(self):
+        def png(path, shade):
+            def chunk(kind, data):
+                return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            rows = b"".join(b"\0" + bytes((shade + 3 * x + 5 * y) % 256 for x in range(40)) for y in range(36))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 36, 8, 0, 0, 0, 0)) +
+                             chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        pictures = self.folder / "pictures"
+        for i in range(24):
+            png(pictures / f"class{i % 3}" / f"{i}.PNG", 40 * (i % 3) + i)
+        losses = {}
+        for ranks in ("1", "2"):
+            plan = self.folder / f"net{ranks}"
+            self.done("plan", "mlp-300-100", "localhost", "--gpus", ranks, "--dp", ranks, "--global-batch", 8, "--precision", "fp32",
+                      "--optimizer", "sgd", "--out", plan)
+            for how in ("none", "flip", "crop-flip"):
+                losses[ranks, how] = self.train(plan, 4, "--data", pictures, "--augment", how)["loss"]
+        for how in ("none", "flip", "crop-flip"):
+            self.assert_close(losses["2", how], losses["1", how], 1e-5)
+        self.assertEqual(len({losses["1", how][0] for how in ("none", "flip", "crop-flip")}), 3)
+        self.assertIn("--augment without pictures", self.train(plan, 1, "--augment", "flip", code=2))
+        self.assertIn("--augment", self.train(plan, 1, "--data", pictures, "--augment", "rotate", code=2))
+        damaged = pictures / "class1" / "1.PNG"
+        damaged.write_bytes(damaged.read_bytes()[:90])
+        self.assertIn("1.PNG: is no PNG picture", self.train(self.folder / "net1", 4, "--data", pictures, code=2))
 
     def test_progress_is_said_beside_what_was_predicted(self):
         plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
