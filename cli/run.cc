@@ -173,11 +173,12 @@ void add_data_options(Command& command, Options& options) {
                "pictures for each class",
        .fallback = "the GPL that every Debian carries, synthetic images"},
       options.data));
-  command.add(text_option({.key = "vocab",
-                           .unit = "FOLDER",
-                           .help = "folder of a GPT-2 vocabulary, vocab.json and merges.txt",
-                           .fallback = "a token is a byte"},
-                          options.vocabulary));
+  command.add(
+      text_option({.key = "vocab",
+                   .unit = "FOLDER",
+                   .help = "a tokenizer.json, or the folder of one or of GPT-2's vocab.json and merges.txt",
+                   .fallback = "a token is a byte"},
+                  options.vocabulary));
 }
 
 void add_checkpoint_options(Command& command, Options& options) {

@@ -4,10 +4,7 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
-#include <queue>
-#include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -23,7 +20,8 @@ std::string utf8(char32_t c) {
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
 }
 
-// Printable Latin-1 stands for itself; every other byte for the next character from U+0100 on.
+}  // namespace
+
 std::array<std::string, 256> byte_spelling() {
   std::array<std::string, 256> spelled;
   char32_t next = 0x100;
@@ -34,7 +32,6 @@ std::array<std::string, 256> byte_spelling() {
   return spelled;
 }
 
-// The character at `at` and how many bytes it has; U+FFFD and one byte where there is no UTF-8.
 std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char first = byte(0);
@@ -53,9 +50,7 @@ std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t
   return {c, length};
 }
 
-std::uint64_t pair_of(std::int32_t first, std::int32_t second) {
-  return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint32_t>(second);
-}
+namespace {
 
 enum class Kind { letter, digit, space, other };
 
@@ -160,58 +155,15 @@ void BpeVocabulary::read_merges(const std::string& file) {
     };
     const std::string first(words.substr(0, blank));
     const std::string second(words.substr(blank + 1));
-    merges_.try_emplace(pair_of(number(first), number(second)), Merge{rank++, number(first + second)});
+    merges_.add(number(first), number(second), number(first + second));
+    ++rank;
   }
 }
 
-// Round by round as GPT-2's encoder: of all neighbours the pair that comes first in merges.txt, everywhere it
-// stands, from the left. A heap finds it, so that a word of a million letters takes no quadratic time.
 std::vector<std::int32_t> BpeVocabulary::encode_word(std::string_view word) const {
-  struct Part {
-    std::int32_t token = 0;
-    std::size_t before = 0, after = 0;  // its neighbours' places; the word's length: none
-    bool merged = false;                // into the one before it
-  };
-  using Candidate = std::tuple<int, std::size_t, std::int32_t, std::int32_t>;  // rank, place, both tokens
-  const std::size_t none = word.size();
-  std::vector<Part> parts(word.size());
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
-  const auto consider = [&](std::size_t at) {
-    if (at == none || parts[at].after == none) return;
-    const std::int32_t first = parts[at].token;
-    const std::int32_t second = parts[parts[at].after].token;
-    const auto merge = merges_.find(pair_of(first, second));
-    if (merge != merges_.end()) candidates.emplace(merge->second.rank, at, first, second);
-  };
-  for (std::size_t i = 0; i < word.size(); ++i)
-    parts[i] = {byte_token_[static_cast<unsigned char>(word[i])], i > 0 ? i - 1 : none, i + 1, false};
-  for (std::size_t i = 0; i + 1 < word.size(); ++i) consider(i);
-  std::vector<std::size_t> changed;
-  while (!candidates.empty()) {
-    const int rank = std::get<0>(candidates.top());
-    changed.clear();
-    while (!candidates.empty() && std::get<0>(candidates.top()) == rank) {
-      const auto [its_rank, at, first, second] = candidates.top();
-      candidates.pop();
-      Part& part = parts[at];
-      if (part.merged || part.token != first || part.after == none || parts[part.after].token != second)
-        continue;
-      Part& next = parts[part.after];
-      part.token = merges_.at(pair_of(first, second)).token;
-      next.merged = true;
-      part.after = next.after;
-      if (part.after != none) parts[part.after].before = at;
-      changed.push_back(at);
-    }
-    for (const std::size_t at : changed) {
-      if (parts[at].merged) continue;
-      consider(at);
-      consider(parts[at].before);
-    }
-  }
-  std::vector<std::int32_t> tokens;
-  for (std::size_t at = 0; at < none; at = parts[at].after) tokens.push_back(parts[at].token);
-  return tokens;
+  std::vector<std::int32_t> parts;
+  for (const char byte : word) parts.push_back(byte_token_[static_cast<unsigned char>(byte)]);
+  return merges_.merged(parts);
 }
 
 std::vector<std::int32_t> BpeVocabulary::encode(std::string_view text) const {

@@ -3,18 +3,28 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
+
+#include "exec/data/merges.h"
 
 namespace orrery::exec {
 
 // The text cut into words, as its encoder's pattern cuts it:
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 std::vector<std::string_view> words_of(std::string_view text);
+
+// Bytes as such vocabularies spell them: printable Latin-1 stands for itself, every other byte for the next
+// character from U+0100 on.
+std::array<std::string, 256> byte_spelling();
+// The character at `at` and how many bytes it has; U+FFFD and one byte where there is no UTF-8.
+std::pair<char32_t, std::size_t> character_at(std::string_view text, std::size_t at);
 
 class BpeVocabulary {
  public:
@@ -30,10 +40,6 @@ class BpeVocabulary {
   std::int32_t largest() const { return largest_; }  // number of a token
 
  private:
-  struct Merge {
-    int rank = 0;  // its place in merges.txt
-    std::int32_t token = 0;
-  };
   void read_vocabulary(const std::string& file);
   void read_merges(const std::string& file);
   std::vector<std::int32_t> encode_word(std::string_view word) const;
@@ -42,7 +48,7 @@ class BpeVocabulary {
   std::unordered_map<std::string, std::int32_t> number_;
   std::map<std::int32_t, std::string> token_;
   std::array<std::int32_t, 256> byte_token_ = {};
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by both tokens
+  Merges merges_;
   std::int32_t largest_ = 0;
 };
 

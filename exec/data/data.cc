@@ -2,11 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "exec/data/bpe.h"
 #include "exec/data/epoch.h"
+#include "exec/data/tokenizer.h"
 
 namespace orrery::exec {
+namespace {
+
+// A tokenizer.json says more than the vocab.json and merges.txt that may lie beside it. Empty: there is none.
+std::string tokenizer_file(const std::string& vocabulary) {
+  std::error_code code;
+  if (!std::filesystem::is_directory(vocabulary, code)) return vocabulary;
+  const std::string file = vocabulary + "/tokenizer.json";
+  return std::filesystem::exists(file, code) ? file : std::string();
+}
+
+}  // namespace
 
 TextData::TextData(const std::string& file, int seq_len, std::uint64_t seed, std::int64_t samples_per_step,
                    const std::string& vocabulary, std::int32_t model_vocabulary)
@@ -18,9 +32,16 @@ TextData::TextData(const std::string& file, int seq_len, std::uint64_t seed, std
   const bool bytes = vocabulary.empty() && file_->is_text();
   if (!vocabulary.empty()) {
     if (!file_->is_text()) throw UserError(file, 0, "holds tokens already", "no `vocab`, or a text");
-    const BpeVocabulary bpe(vocabulary);
-    tokens_ = bpe.encode(file_->text());
-    largest_ = bpe.largest();
+    if (const std::string tokenizer = tokenizer_file(vocabulary); !tokenizer.empty()) {
+      const Tokenizer own(tokenizer);
+      tokens_ = own.encode(file_->text());
+      largest_ = own.largest();
+      mask_ = own.mask();
+    } else {
+      const BpeVocabulary bpe(vocabulary);
+      tokens_ = bpe.encode(file_->text());
+      largest_ = bpe.largest();
+    }
   }
   const std::int64_t tokens =
       vocabulary.empty() ? file_->tokens() : static_cast<std::int64_t>(tokens_.size());

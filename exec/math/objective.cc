@@ -24,8 +24,9 @@ std::int64_t predictions_per_sample(const Job& job) {
   return std::max<std::int64_t>(1, std::llround(kHiddenShare * job.training.seq_len));
 }
 
-void hide_tokens(const Job& job, std::int64_t step, std::int64_t sample, std::int32_t mask,
-                 std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+void hide_tokens(const Job& job, std::int64_t step, std::int64_t sample, std::int32_t kinds,
+                 std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+                 std::optional<std::int32_t> mask) {
   const CounterRandom of_step(job.training.seed, kHidingStream + static_cast<std::uint64_t>(step));
   const CounterRandom random(of_step.bits(static_cast<std::uint64_t>(sample)), kHidingStream);
   // Three draws a position: its place in line, what becomes of it, which random token.
@@ -42,9 +43,9 @@ void hide_tokens(const Job& job, std::int64_t step, std::int64_t sample, std::in
     targets[i] = tokens[i];
     const double fate = random.uniform(draw(i, 1));
     if (fate < kMaskedOfHidden)
-      tokens[i] = mask;
+      tokens[i] = mask.value_or(kinds);
     else if (fate < kMaskedOfHidden + kRandomOfHidden)
-      tokens[i] = static_cast<std::int32_t>(random.bits(draw(i, 2)) % static_cast<std::uint64_t>(mask));
+      tokens[i] = static_cast<std::int32_t>(random.bits(draw(i, 2)) % static_cast<std::uint64_t>(kinds));
   }
 }
 

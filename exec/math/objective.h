@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "program/plan.h"
@@ -18,9 +19,11 @@ constexpr std::int32_t kNoTarget = -1;
 std::int64_t predictions_per_sample(const Job& job);
 
 // One sample: hides predictions_per_sample() of its tokens, chosen by (seed, step, sample, position) alone.
-// Of these 80% become the mask, 10% a random token below the mask, 10% stay. `targets` becomes the hidden
-// tokens, kNoTarget everywhere else. `mask`: the token that stands for what is hidden, one that no text has.
-void hide_tokens(const Job& job, std::int64_t step, std::int64_t sample, std::int32_t mask,
-                 std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+// Of these 80% become the mask, 10% a random token of the first `kinds`, 10% stay. `targets` becomes the
+// hidden tokens, kNoTarget everywhere else. `mask`: the token that stands for what is hidden; nothing: the
+// one after the first `kinds`, which no text has.
+void hide_tokens(const Job& job, std::int64_t step, std::int64_t sample, std::int32_t kinds,
+                 std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+                 std::optional<std::int32_t> mask = std::nullopt);
 
 }  // namespace orrery::exec

@@ -15,7 +15,8 @@ void Interpreter::load_whole_sample(std::int64_t sample, std::span<std::int32_t>
                                     std::span<std::int32_t> targets) const {
   text_->sample(step_, sample, tokens, targets);
   if (plan_.job->workload.transformer->mlm_head)
-    hide_tokens(*plan_.job, step_, sample, text_->largest_token().value() + 1, tokens, targets);
+    hide_tokens(*plan_.job, step_, sample, text_->largest_token().value() + 1, tokens, targets,
+                text_->mask_token());
 }
 
 // Of images all samples: tensor ranks share them, and split operators compute all.

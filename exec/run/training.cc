@@ -94,10 +94,11 @@ void check_data(const Plan& plan, const TrainingOptions& options) {
   if (!largest && model.mlm_head)
     throw UserError(options.data, 0, "is a file of tokens, which does not say the mask's",
                     "a text, with its `vocab`");
-  if (largest && *largest + (model.mlm_head ? 1 : 0) >= model.vocab)
-    throw UserError(options.vocabulary + "/vocab.json", 0,
+  const bool adds_mask = model.mlm_head && !data.mask_token();
+  if (largest && *largest + (adds_mask ? 1 : 0) >= model.vocab)
+    throw UserError(options.vocabulary, 0,
                     fmt::format("has token {}{} and the model a vocabulary of {}", *largest,
-                                model.mlm_head ? " and the mask comes after it" : "", model.vocab),
+                                adds_mask ? " and the mask comes after it" : "", model.vocab),
                     "the model's own vocabulary");
 }
 

@@ -24,7 +24,7 @@ struct TrainingOptions {
   OptimizerSettings optimizer;
   std::optional<double> clip_norm;    // asked for: refused where the plan's runtime does not clip
   std::optional<std::uint64_t> seed;  // instead of the plan's
-  std::string vocabulary;             // folder of a GPT-2 vocabulary; empty: a token is a byte
+  std::string vocabulary;             // a tokenizer.json or GPT-2 vocabulary; empty: a token is a byte
   std::string json;                   // file, "-" for stdout, empty for none
   std::string timeline;               // file of a binary proto::Timeline
   std::string trace;                  // file of a Chrome trace

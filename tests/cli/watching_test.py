@@ -204,6 +204,29 @@ class Watching(TrainingCase):
         damaged.write_bytes(damaged.read_bytes()[:90])
         self.assertIn("1.PNG: is no PNG picture", self.train(self.folder / "net1", 4, "--data", pictures, code=2))
 
+    def test_a_tokenizer_json_says_what_tokens_are_and_what_hides_them(self):
+        words = sorted({word.strip(".,").lower() for word in self.text.read_text().split()}) + list(",.")
+        tokens = ["[UNK]", "[MASK]", *words]
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        tokenizer = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+                     "added_tokens": [{"id": 1, "content": "[MASK]", "lstrip": True}],
+                     "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary}}
+        (self.folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        # Models have a token for each byte at least.
+        plans = {"bert": self.plan("bert", "--gpus", "2", "--tp", "2", model=BERT), "gpt2": self.plan("gpt2", "--gpus", "1")}
+        for name, plan in plans.items():
+            with self.subTest(name):
+                run = self.train(plan, 3, "--data", self.text, "--vocab", self.folder / "tokenizer.json")
+                folder = self.train(plan, 3, "--data", self.text, "--vocab", self.folder)
+                self.assertEqual(run["loss"], folder["loss"])
+                self.assertNotEqual(run["loss"], self.train(plan, 3, "--data", self.text)["loss"])
+        tokenizer["model"]["vocab"]["far"] = 5000
+        (self.folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        self.assertIn("has token 5000", self.train(plans["gpt2"], 1, "--data", self.text, "--vocab", self.folder, code=2))
+        tokenizer["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": ""}
+        (self.folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        self.assertIn("Precompiled", self.train(plans["gpt2"], 1, "--data", self.text, "--vocab", self.folder, code=2))
+
     def test_progress_is_said_beside_what_was_predicted(self):
         plan = self.plan("dp2", "--gpus", "2", "--dp", "2")
         said = self.orrery("run", plan, "--steps", 5, "--progress")

@@ -1,0 +1,71 @@
+// Hugging Face's tokenizer.json: how a text becomes tokens (huggingface.co/docs/tokenizers).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace orrery::exec {
+
+// A part of a text, for whoever wants it next; it lives as long as the call.
+using TextSink = std::function<void(std::string_view)>;
+
+// How words become tokens: byte pairs, WordPiece, Unigram.
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  TokenModel() = default;
+  TokenModel(const TokenModel&) = delete;
+  TokenModel& operator=(const TokenModel&) = delete;
+  virtual void encode(std::string_view word, std::vector<std::int32_t>* tokens) const = 0;
+};
+
+// `file` is for errors: UserError where there is something that is not done here.
+std::unique_ptr<TokenModel> token_model(const Json& model, const std::string& file);
+using TextChange = std::function<std::string(std::string)>;
+TextChange text_normaliser(const Json& normaliser, const std::string& file);
+// `first`: whether the part begins the text.
+using TextSplit = std::function<void(std::string_view part, bool first, const TextSink& sink)>;
+TextSplit text_splitter(const Json& splitter, const std::string& file);
+
+class Tokenizer {
+ public:
+  // Normalisers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer;
+  // pre-tokenizers ByteLevel, Split, Metaspace, BertPreTokenizer, Whitespace, WhitespaceSplit, Digits,
+  // Punctuation; sequences of these; models BPE, WordPiece, Unigram. Throws UserError with the file for
+  // anything else, and for what is damaged.
+  explicit Tokenizer(const std::string& file);
+
+  // Added tokens that the text holds are these tokens. What a post-processor puts around a text (beginning
+  // and end) is left out: the text is one stream.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::int32_t largest() const { return largest_; }
+  std::optional<std::int32_t> mask() const { return mask_; }  // [MASK] or <mask>
+
+ private:
+  void encode_part(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const;
+  void read_added(const Json& json, const std::string& file);
+
+  std::string file_;
+  TextChange normalise_;
+  TextSplit split_;
+  std::unique_ptr<TokenModel> model_;
+  struct Added {
+    std::string text;
+    std::int32_t token = 0;
+    bool plain = true;  // found wherever it stands, and nothing around it belongs to it
+  };
+  std::unordered_map<char, std::vector<Added>> added_;  // by their first byte, longest first
+  std::int32_t largest_ = 0;
+  std::optional<std::int32_t> mask_;
+};
+
+}  // namespace orrery::exec
