@@ -21,14 +21,15 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kFoundBy = {"simulation", "closed form"};
 
-// Messages of a step between workers and servers that are simulated one by one; beyond, the closed form.
+// Messages of a step between simulated workers and their servers that are simulated one by one; beyond, the
+// closed form.
 constexpr double kMostServerMessages = 4200;
 
 bool is_simulated(const Plan& plan) {
   const Choices& choices = plan.choices;
   if (!choices.has_servers()) return true;
-  return static_cast<double>(choices.dp) * choices.servers * (choices.asynchronous() ? 4 : 1) <=
-         kMostServerMessages;
+  const auto workers = static_cast<double>(sim::fold_ranks(plan).classes.size());
+  return workers * choices.servers * (choices.asynchronous() ? 4 : 1) <= kMostServerMessages;
 }
 
 double step_sent_bytes(const Program& program) {

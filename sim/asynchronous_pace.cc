@@ -13,8 +13,10 @@ constexpr int kMostTimesSlower = 32;
 }  // namespace
 
 AsynchronousPace::AsynchronousPace(const Scenario& scenario, int steps) : scenario_(scenario), steps_(steps) {
-  int ranks = 0;
-  for (const RankScript& rank : scenario.ranks) ranks = std::max(ranks, rank.worker + 1);
+  for (const RankScript& rank : scenario.ranks) workers_.push_back(rank.worker);
+  std::sort(workers_.begin(), workers_.end());
+  workers_.erase(std::unique(workers_.begin(), workers_.end()), workers_.end());
+  const int ranks = workers_.empty() ? 0 : workers_.back() + 1;
   counters_.resize(static_cast<std::size_t>(scenario.push_counters));
   for (PushCounter& counter : counters_) counter.applied.assign(static_cast<std::size_t>(ranks), 0);
   marks_.resize(scenario.ranks.size());
@@ -24,8 +26,8 @@ AsynchronousPace::AsynchronousPace(const Scenario& scenario, int steps) : scenar
 
 int AsynchronousPace::slowest(const PushCounter& counter) const {
   int least = std::numeric_limits<int>::max();
-  for (const RankScript& rank : scenario_.ranks)
-    if (rank.beside < 0) least = std::min(least, counter.applied[static_cast<std::size_t>(rank.worker)]);
+  for (const int worker : workers_)
+    least = std::min(least, counter.applied[static_cast<std::size_t>(worker)]);
   return least;
 }
 

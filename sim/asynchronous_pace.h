@@ -41,6 +41,7 @@ class AsynchronousPace {
 
   const Scenario& scenario_;
   int steps_ = 0;
+  std::vector<int> workers_;  // that are simulated or that someone serves, ascending
   std::vector<PushCounter> counters_;
   std::vector<Mark> marks_;
   bool late_ = false;

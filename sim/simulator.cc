@@ -136,7 +136,8 @@ class Prepared {
     double work = 0;
     for (const RankScript& script : scenario.ranks)
       if (script.rank == scenario.ranks[index].rank)
-        work += of_script(script) * steps_of_rank_[static_cast<std::size_t>(script.worker)];
+        work += of_script(script) * steps_of_rank_[static_cast<std::size_t>(
+                                        folding_.class_of[static_cast<std::size_t>(script.worker)])];
     return work;
   }
 

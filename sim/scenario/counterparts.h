@@ -11,12 +11,17 @@ namespace orrery::sim {
 class Counterparts {
  public:
   explicit Counterparts(const Plan& plan);
-  // The rank that is to `other` what `peer` is to `rank`.
+
+  // Ranks fill nodes of one size, one after another.
+  bool of_whole_nodes() const { return ranks_of_node_ > 0; }
+  // The rank that is to `other` what `peer` is to `rank`. Of servers and their workers: as many nodes
+  // further, and as many places further on the node, each round the circle.
   int peer(int rank, int peer, int other) const;
 
  private:
   const Plan* plan_;
   std::vector<Coordinates> at_;
+  int ranks_of_node_ = 0;  // 0: nodes differ
 };
 
 }  // namespace orrery::sim

@@ -10,6 +10,7 @@
 #include "program/forms.h"
 #include "program/placement.h"
 #include "sim/network/collective_edges.h"
+#include "sim/scenario/counterparts.h"
 #include "topologies/network.h"
 
 namespace orrery::sim {
@@ -184,12 +185,25 @@ class Refinement {
   std::unordered_map<std::uint64_t, Colour> routes_;  // looked up only
 };
 
+// Asynchronous workers fall out of step, which one that stands for all cannot show: so many are simulated one
+// by one all the same. Beyond, what each has to do grows with the square of their number.
+constexpr int kMostDrifting = 16;
+
+bool all_equal(const std::vector<Colour>& colours) {
+  return std::all_of(colours.begin(), colours.end(),
+                     [&](Colour colour) { return colour == colours.front(); });
+}
+
 }  // namespace
 
 Folding fold_ranks(const Plan& plan) {
-  // Servers and the device that scatters for the others have parts of their own.
-  if (plan.choices.sync != Sync::all_reduce) return no_folding(plan);
+  const bool served = plan.choices.has_servers() && plan.choices.servers == plan.choices.dp &&
+                      (!plan.choices.asynchronous() || plan.choices.dp > kMostDrifting);
+  // Other servers, and the device that scatters for the others, have parts of their own.
+  if (plan.choices.sync != Sync::all_reduce && !served) return no_folding(plan);
   const std::vector<Colour> colours = Refinement(plan).run();
+  // Where each rank is a worker and a server, who stands for all of them talks to itself.
+  if (served && !(Counterparts(plan).of_whole_nodes() && all_equal(colours))) return no_folding(plan);
   Folding folding;
   std::unordered_map<Colour, int> index;
   for (std::size_t rank = 0; rank < colours.size(); ++rank) {

@@ -77,7 +77,7 @@ class Builder {
         services_.push_back(of);
         result_.services.push_back(std::move(services[s]));
         programs_.push_back(&result_.services.back());
-        members_.push_back({p.rank});
+        members_.push_back(members_[i]);
       }
     }
     result_.asynchronous = !services_.empty();
@@ -92,7 +92,11 @@ class Builder {
   // The script that a message to or from a rank meets there.
   int script_at(int index, int peer) const {
     if (service(index) != nullptr) return class_of(peer);
-    const auto at = service_of_.find({peer, program(index).rank});
+    // Who stands for the peer serves whom its peer serves, as far away.
+    const int server = program(class_of(peer)).rank;
+    const int worker =
+        server == peer ? program(index).rank : input_.counterpart_of(peer, program(index).rank, server);
+    const auto at = service_of_.find({server, worker});
     return at == service_of_.end() ? class_of(peer) : at->second;
   }
 
@@ -330,7 +334,9 @@ class Builder {
     at_once = std::max(at_once, transfers_with(instruction, transfer));
     transfer_bytes_.resize(result_.communications.size(), -1);
     double& bytes = transfer_bytes_[static_cast<std::size_t>(id)];
-    if (bytes >= 0 && bytes != transfer.bytes)
+    // Who stands for all servers keeps one's slice: others differ from it by an element.
+    const bool stands_for_slices = instruction.form == Parallelism::server && stands_for_others(index);
+    if (bytes >= 0 && bytes != transfer.bytes && !stands_for_slices)
       throw InternalError("sender and receiver disagree about the bytes of a transfer: " +
                           where(program(index), i));
     bytes = transfer.bytes;

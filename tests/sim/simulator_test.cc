@@ -107,6 +107,49 @@ TEST_CASE("ranks of a class have the same Program up to their peers") {
   }
 }
 
+TEST_CASE("where every rank is a worker and a server, one stands for all, and the step stays what it is") {
+  const Cluster all = load_cluster("dgx-a100");
+  const auto plan_of = [&](Sync sync, int nodes) {
+    Choices choices = choose(1, 1, 8 * nodes);
+    choices.sync = sync;
+    choices.servers = choices.dp;
+    return Plan{gpt_job(with_nodes(all, nodes), 2, 512, 2 * choices.dp), choices};
+  };
+  // A bucket's elements are no multiple of 24: slices differ by one.
+  for (const int nodes : {1, 2, 3}) {
+    const Plan plan = plan_of(Sync::parameter_server, nodes);
+    CAPTURE(nodes);
+    REQUIRE(fold_ranks(plan).classes.size() == 1);
+    CHECK(simulated_s(plan, true) == Approx(simulated_s(plan, false)).epsilon(1e-4));
+  }
+  // Asynchronous workers fall out of step, and few are simulated one by one; many in step.
+  CHECK(fold_ranks(plan_of(Sync::async_parameter_server, 2)).classes.size() == 16);
+  const Plan many = plan_of(Sync::async_parameter_server, 3);
+  REQUIRE(fold_ranks(many).classes.size() == 1);
+  CHECK(simulated_s(many, true) == Approx(simulated_s(many, false)).epsilon(0.03));
+}
+
+TEST_CASE("servers of some ranks, of nodes half in use or beside a slow device are simulated one by one") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  const auto classes = [](const Cluster& c, int dp, int servers) {
+    Choices choices = choose(1, 1, dp);
+    choices.sync = Sync::parameter_server;
+    choices.servers = servers;
+    return fold_ranks({gpt_job(c, 2, 512, 2 * dp), choices}).classes.size();
+  };
+  CHECK(classes(cluster, 16, 16) == 1);
+  CHECK(classes(cluster, 16, 2) == 16);
+  CHECK(classes(cluster, 12, 12) == 12);
+  Cluster slow = cluster;
+  Override device;
+  device.node = 1;
+  device.device = 3;
+  device.target = OverrideTarget::device;
+  device.speed = 0.5;
+  slow.overrides.push_back(device);
+  CHECK(classes(slow, 16, 16) == 16);
+}
+
 TEST_CASE("folded equals unfolded over a grid of plans") {
   for (const char* name : {"dgx-a100", "a100-eth100", "v100-ib100"}) {
     const Cluster all = load_cluster(name);
