@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "planner/evaluation/interval.h"
 
 namespace orrery::comparison {
 namespace {
@@ -205,6 +206,17 @@ std::vector<int> sizes_of(const Cluster& cluster) {
   return sizes;
 }
 
+// How sure the way's step is; what is dealt out or averaged beside the plan is taken to be as uncertain.
+std::optional<planner::Interval> interval_of(const Way& way) {
+  if (!way.possible()) return std::nullopt;
+  planner::Evaluation evaluation;
+  evaluation.plan = *way.plan;
+  evaluation.memory = way.memory;
+  evaluation.estimate_s = way.step_s;
+  planner::add_interval(&evaluation);
+  return evaluation.interval;
+}
+
 Comparison compare(const Question& question) {
   const Base& base = question.base;
   const Cluster& cluster = base.job->cluster;
@@ -214,7 +226,7 @@ Comparison compare(const Question& question) {
         "as many samples for each");
   Comparison comparison;
   comparison.sizes = sizes_of(cluster);
-  for (const Strategy& strategy : question.strategies) comparison.rows.push_back({strategy, {}, {}, {}});
+  for (const Strategy& strategy : question.strategies) comparison.rows.push_back({strategy, {}, {}, {}, {}});
 
   Simulations simulations(question);
   std::vector<std::vector<std::size_t>> healthy(comparison.rows.size());
@@ -242,6 +254,7 @@ Comparison compare(const Question& question) {
   for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
     Row& row = comparison.rows[i];
     for (const std::size_t index : healthy[i]) row.ways.push_back(simulations.at(index));
+    row.interval = interval_of(row.whole());
     if (question.troubles.empty() || !row.whole().possible()) continue;
     row.troubled = simulations.at(under[i].all);
     if (!row.troubled->possible()) continue;

@@ -10,6 +10,7 @@
 #include "compare/strategy.h"
 #include "compare/trouble.h"
 #include "compare/way.h"
+#include "planner/evaluation/evaluation.h"
 
 namespace orrery::comparison {
 
@@ -26,6 +27,7 @@ struct Row {
   // Under trouble, where any was asked for and it runs on all devices.
   std::optional<Way> troubled;  // with what is always there: slow devices, links, neighbours
   std::optional<Ordeal> ordeal;
+  std::optional<planner::Interval> interval;  // of a step on all devices, healthy
   const Way& whole() const { return ways.back(); }
   bool fits() const { return whole().possible() && whole().memory.fits(); }
   // What it is judged by: samples a second on all devices.

@@ -93,6 +93,12 @@ Json to_json(const CompareRequest& request, const Comparison& comparison) {
                 {"server", role_json(row.strategy.server)},
                 {"sizes", Json::array()}};
     for (const Way& way : row.ways) one["sizes"].push_back(way_json(way, &way == &row.ways.back()));
+    if (row.interval) {
+      one["step_time_low_s"] = row.interval->step_time_s.low;
+      one["step_time_high_s"] = row.interval->step_time_s.high;
+      one["rests_on"] = to_json(row.interval->rests_on);
+      one["narrowed_by"] = row.interval->narrowed_by;
+    }
     if (row.troubled) one["troubled"] = way_json(*row.troubled, true);
     if (row.ordeal) one["under_trouble"] = ordeal_json(*row.ordeal, row.whole());
     json["strategies"].push_back(std::move(one));

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "cli/output.h"
+#include "cli/plan_file.h"
 
 namespace orrery::cli {
 namespace {
@@ -121,12 +122,24 @@ std::string balance_table(const Comparison& comparison) {
              rows);
 }
 
+// Of the one that suits, else of the first that runs.
+std::string sureness(const Comparison& comparison) {
+  const Row* of = comparison.best ? &comparison.rows[*comparison.best] : nullptr;
+  for (const Row& row : comparison.rows)
+    if (of == nullptr && row.interval) of = &row;
+  if (of == nullptr || !of->interval) return {};
+  return fmt::format("90% of steps of {} on all take {} to {}; {}\n", of->strategy.name,
+                     human_seconds(of->interval->step_time_s.low),
+                     human_seconds(of->interval->step_time_s.high),
+                     what_it_rests_on(of->interval->rests_on, of->interval->narrowed_by));
+}
+
 }  // namespace
 
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
   return headline(request) + "\n" + scaling_table(comparison) + "\n" + step_table(comparison) +
          refusals(comparison) + trouble_table(request, comparison) + balance_table(comparison) + "\n" +
-         comparison.verdict + "\n";
+         comparison.verdict + "\n" + sureness(comparison);
 }
 
 }  // namespace orrery::cli

@@ -55,9 +55,15 @@ std::vector<CatalogEntry> catalog_clusters() {
     result.push_back({.name = std::string(file.name),
                       .description = parsed(file).description(),
                       .source = parsed(file).source()});
-  result.push_back({std::string(kAlias), fmt::format("the same as {}", kAliasOf)});
-  result.push_back({"localhost", "this machine: its processor cores, discovered or calibrated"});
-  result.push_back({"localhost-gpu", "this machine: its NVIDIA GPUs, discovered"});
+  result.push_back({.name = std::string(kAlias),
+                    .description = fmt::format("the same as {}", kAliasOf),
+                    .source = parsed(*find(embedded_clusters(), kAliasOf)).source()});
+  result.push_back({.name = "localhost",
+                    .description = "this machine: its processor cores, discovered or calibrated",
+                    .source = "what the system says of the processor; measured by `orrery calibrate`"});
+  result.push_back({.name = "localhost-gpu",
+                    .description = "this machine: its NVIDIA GPUs, discovered",
+                    .source = "what the driver's library (NVML) says; the devices' profiles"});
   std::sort(result.begin(), result.end(),
             [](const CatalogEntry& a, const CatalogEntry& b) { return a.name < b.name; });
   return result;

@@ -242,7 +242,7 @@ price_usd_per_hour: 0  # 0: no cost is counted
 # Not in datasheets; these are typical of GPUs.
 context_bytes: 1.5e9  # what driver and libraries keep of the memory
 launch_overhead_s: 5e-6  # of one kernel; 0 where a step is one compiled program
-sustained_clock: 0.9
+sustained_clock: 0.95
 )";
 }
 
