@@ -14,26 +14,34 @@ int line_at(std::string_view text, std::size_t offset) {
   return 1 + static_cast<int>(std::count(text.begin(), text.begin() + std::min(offset, text.size()), '\n'));
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text, std::string_view file) {
+template <typename AnyJson>
+AnyJson parse_bounded(std::string_view text, std::string_view file, std::size_t most) {
   std::size_t values = 0;
-  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
+  const auto bounded = [&](int depth, typename AnyJson::parse_event_t, AnyJson&) {
     if (depth > kMaxJsonDepth)
       throw UserError(file, 0, "JSON is nested too deeply",
                       fmt::format("expected at most {} levels", kMaxJsonDepth));
-    if (++values > kMaxJsonValues)
-      throw UserError(file, 0, "JSON holds too many values",
-                      fmt::format("expected at most {}", kMaxJsonValues));
+    if (++values > most)
+      throw UserError(file, 0, "JSON holds too many values", fmt::format("expected at most {}", most));
     return true;
   };
   try {
-    return Json::parse(text.begin(), text.end(), bounded);
-  } catch (const Json::parse_error& error) {
+    return AnyJson::parse(text.begin(), text.end(), bounded);
+  } catch (const typename AnyJson::parse_error& error) {
     throw UserError(file, line_at(text, error.byte), "is not valid JSON", "expected a JSON object");
-  } catch (const Json::exception&) {  // a number beyond a double's range
+  } catch (const typename AnyJson::exception&) {  // a number beyond a double's range
     throw UserError(file, 0, "holds a number out of range", "expected numbers that fit a double");
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view file) {
+  return parse_bounded<Json>(text, file, kMaxJsonValues);
+}
+
+LargeJson parse_large_json(std::string_view text, std::string_view file) {
+  return parse_bounded<LargeJson>(text, file, kMaxLargeJsonValues);
 }
 
 Json read_json(const std::filesystem::path& path) {

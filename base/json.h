@@ -16,6 +16,13 @@ constexpr std::size_t kMaxJsonValues = 1'000'000;
 // Throws UserError with file:line on a syntax error, nesting beyond kMaxJsonDepth or more than kMaxJsonValues
 // values. `file` only names the source in messages.
 Json parse_json(std::string_view text, std::string_view file);
+
+// The same of objects with hundreds of thousands of members, which are found by name and whose order says
+// nothing: Json looks through all of an object's members for each that is added.
+using LargeJson = nlohmann::json;
+constexpr std::size_t kMaxLargeJsonValues = 32'000'000;
+LargeJson parse_large_json(std::string_view text, std::string_view file);
+
 Json read_json(const std::filesystem::path& path);
 
 // The 1-based line on which `"key"` first stands in `text`, or 0.

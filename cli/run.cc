@@ -169,7 +169,7 @@ void add_data_options(Command& command, Options& options) {
        .unit = "PATH",
        .help = "text to train on, a token a byte, or tokens (.bin of Megatron, llm.c or nanoGPT); "
                "for networks on images CIFAR-10's "
-               "binary files or a folder of .ppm "
+               "binary files or a folder of JPEG, PNG or PPM "
                "pictures for each class",
        .fallback = "the GPL that every Debian carries, synthetic images"},
       options.data));

@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
   run_verb->add_option(
       "--data", training.data,
       "Text file, a token a byte (default: the GPL); for networks on images CIFAR-10's binary files or a "
-      "folder of .ppm pictures for each class (default: synthetic images)");
+      "folder of JPEG, PNG or PPM pictures for each class (default: synthetic images)");
   LearningRate& rate = training.learning_rate;
   run_verb->add_option("--learning-rate", rate.base, "Instead of the plan's")->check(CLI::PositiveNumber);
   run_verb->add_option("--base-batch", rate.base_batch, "Samples the rate was meant for: scaled to the batch")

@@ -27,9 +27,12 @@ bool of_transformers(OperatorKind kind) {
 }
 
 // Not only where the backward pass asks for it.
+bool is_kept_quantised(const Operator& op, const RuntimeProfile& runtime) {
+  return runtime.quantised_keep_input && op.passes_gradient && op.base != BaseType::none &&
+         op.base != BaseType::int8;
+}
 bool keeps_input(const Operator& op, const RuntimeProfile& runtime) {
-  return op.keeps_input || (runtime.quantised_keep_input && op.passes_gradient && op.base != BaseType::none &&
-                            op.base != BaseType::int8);
+  return op.keeps_input || is_kept_quantised(op, runtime);
 }
 
 // The operator's input as it is kept: a column-split operator needs the whole row but keeps its sequence
@@ -48,7 +51,9 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
       if (op.kind == OperatorKind::router && features == 0) return 0;
       const double split =
           (op.split == TensorSplit::row ? shard.tp : sequence_split(shard)) * rows_split(op, shard);
-      return shard.rows * features / split * element;
+      // The base's product keeps what its adapters read behind their dropout.
+      const double tensors = is_kept_quantised(op, runtime) && !op.adapters.empty() ? 2 : 1;
+      return shard.rows * tensors * features / split * element;
     }
     case OperatorKind::expert_linear: {
       double features = 0;
@@ -56,8 +61,12 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
       if (op.split == TensorSplit::row) features /= shard.etp;
       return local_rows(op, shard) * std::max(1, op.active_experts) * features * element;
     }
-    case OperatorKind::norm:
-      return local_rows(op, shard) * static_cast<double>(op.output_elements) * element;
+    case OperatorKind::norm: {
+      // Made of PyTorch's operators it keeps what it normalised as well, which the last of them multiplies by
+      // the weights.
+      const double tensors = is_rms_norm(op) && !runtime.fused_elementwise ? 2 : 1;
+      return local_rows(op, shard) * tensors * static_cast<double>(op.output_elements) * element;
+    }
     case OperatorKind::activation: {
       const auto out = static_cast<double>(op.output_elements);
       double in = vector_elements(op) - out;
@@ -102,6 +111,7 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
     case OperatorKind::loss: {
       // The softmax of the logits in fp32; a fused loss keeps the logits as they are.
       const double logits = op.vector_elements > 0 ? op.vector_elements / 2 / shard.tp : 0;
+      if (runtime.logit_bytes > 0) return shard.rows * logits * runtime.logit_bytes;
       return shard.rows * logits * (runtime.fused_loss ? element : 4) / std::max(1, runtime.loss_chunks);
     }
     default:
@@ -126,6 +136,10 @@ double core_bytes(const Operator& op, const Shard& shard, const RuntimeProfile& 
 }
 
 }  // namespace
+
+bool is_rms_norm(const Operator& op) {
+  return op.kind == OperatorKind::norm && op.parameters.size() + op.frozen.size() == 1;
+}
 
 double largest_local_tensor(const Operator& op, const Shard& shard) {
   double largest = 0;
@@ -225,6 +239,17 @@ bool brought_back(const std::vector<Operator>& operators, int i, const RuntimePr
   return (dense || experts) && of_mlp(operators, i) && (routes(operators, i) ? experts : dense);
 }
 
+namespace {
+
+// By who reads it; a 4-bit product keeps a copy.
+bool output_is_kept(const std::vector<Operator>& operators, int i, int end) {
+  return std::any_of(operators.begin() + i + 1, operators.begin() + end, [&](const Operator& op) {
+    return op.keeps_input && std::find(op.inputs.begin(), op.inputs.end(), i) != op.inputs.end();
+  });
+}
+
+}  // namespace
+
 double saved_bytes(const std::vector<Operator>& operators, int begin, int end, bool selective,
                    const Shard& shard, const RuntimeProfile& runtime) {
   double total = 0;
@@ -248,6 +273,9 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
       if (!again || !core) total += kept_extra_bytes(op, shard, runtime);
       total += adapter_saved_bytes(op, shard);
       if (!selective || !brought_back(operators, i, runtime)) total += core_bytes(op, shard, runtime);
+      // The gradient of a fused core reads what the core put out.
+      if (core && shard.fused_attention && !output_is_kept(operators, i, end))
+        total += output_bytes(op, shard);
       continue;
     }
     total += saved_bytes(op, shard, runtime);

@@ -289,10 +289,6 @@ struct Passes {
 // square, mean, scale, weigh, cast back; by element 36 bytes forward and 68 back, where one kernel moves 4.
 constexpr Passes kEagerRmsNorm = {9, 17, 6, 12};
 
-bool is_rms_norm(const Operator& op) {
-  return op.kind == OperatorKind::norm && op.parameters.size() + op.frozen.size() == 1;
-}
-
 Passes passes_of(const Operator& op, bool fused) {
   if (!fused && is_rms_norm(op)) return kEagerRmsNorm;
   switch (op.kind) {

@@ -90,6 +90,9 @@ Shard largest_shard_of(const Plan& plan);
 OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& shard,
                            const RuntimeProfile& runtime);
 
+// Of a weight without a bias: PyTorch makes it of several kernels where none is fused.
+bool is_rms_norm(const Operator& op);
+
 // Bytes of the operator's output on one rank, and of what it keeps for the backward pass (Korthikanti et al.,
 // arXiv 2205.05198, section 4), for one micro-batch. `saved_bytes` counts the operator's input where the
 // backward needs it (transformer operators; general graphs: what is beyond the input).

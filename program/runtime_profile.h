@@ -79,6 +79,7 @@ class FieldCheck;
   FIELD(bool, gathers_hold_one_tensor, false, any) \
   FIELD(bool, narrow_frozen_weights, false, any) \
   FIELD(double, kept_hidden_tensors, 0, at_least_zero) \
+  FIELD(double, logit_bytes, 0, at_least_zero) \
   FIELD(double, adapter_stall_s, 0, at_least_zero) \
   FIELD(bool, quantised_keep_input, false, any) \
   FIELD(bool, updates_stored_weights, false, any) \

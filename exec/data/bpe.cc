@@ -115,7 +115,7 @@ BpeVocabulary::BpeVocabulary(const std::string& folder) : spelled_(byte_spelling
 
 void BpeVocabulary::read_vocabulary(const std::string& file) {
   const std::string text = read_file(file);
-  const Json json = parse_json(text, file);
+  const LargeJson json = parse_large_json(text, file);
   if (!json.is_object()) throw UserError(file, 1, "is no JSON object", "token to number");
   for (const auto& [token, number] : json.items()) {
     if (!number.is_number_unsigned() ||

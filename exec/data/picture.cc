@@ -1,5 +1,7 @@
 #include "exec/data/picture.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,6 +12,7 @@
 #include <string>
 
 // jpeglib.h wants <cstdio> before it.
+#include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
 
@@ -43,6 +46,7 @@ struct Decoding {
   std::size_t at = 0;
   std::vector<unsigned char> mixed;  // red, green, blue, pixel by pixel
   std::vector<unsigned char*> rows;
+  std::vector<unsigned char> inks;  // of one row: cyan, magenta, yellow, black
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::string fault;
@@ -53,7 +57,7 @@ struct Decoding {
     height = its_height;
     width = its_width;
     if (height < 1 || width < 1 || height > kMostSide || width > kMostSide) {
-      fault = "is larger than any picture that is read";
+      fault = fmt::format("has {} x {} pixels, where 1 to {} a side are read", width, height, kMostSide);
       return false;
     }
     mixed.resize(static_cast<std::size_t>(3 * height * width));
@@ -77,9 +81,23 @@ struct JpegErrors {
   std::longjmp(errors->decoding->out, 1);
 }
 
-// What libjpeg only warns of is a damaged or shortened picture.
+// Of what libjpeg only warns of: that some of the picture is lost. (Bytes between its parts lose nothing.)
 void note_jpeg(j_common_ptr info, int level) {
-  if (level < 0) leave_jpeg(info);
+  if (level >= 0) return;
+  for (const int lost : {JWRN_HIT_MARKER, JWRN_JPEG_EOF, JWRN_HUFF_BAD_CODE, JWRN_MUST_RESYNC})
+    if (info->err->msg_code == lost) leave_jpeg(info);
+}
+
+// As PIL does: what the inks leave of white. Adobe's programs, which alone write such files, count backwards.
+void rgb_of_inks(const std::vector<unsigned char>& inks, bool adobe, unsigned char* row) {
+  for (std::size_t pixel = 0; pixel < inks.size() / 4; ++pixel) {
+    const auto white = [&](std::size_t ink) {
+      const int value = inks[4 * pixel + ink];
+      return adobe ? value : 255 - value;
+    };
+    for (std::size_t colour = 0; colour < 3; ++colour)
+      row[3 * pixel + colour] = static_cast<unsigned char>((white(colour) * white(3) + 127) / 255);
+  }
 }
 
 // False where it has said a fault.
@@ -98,13 +116,19 @@ bool decode_jpeg(Decoding* d) {
   jpeg_create_decompress(&info);
   jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(d->bytes.data()), d->bytes.size());
   jpeg_read_header(&info, TRUE);
-  info.out_color_space = JCS_RGB;
+  const bool inks = info.num_components == 4;
+  info.out_color_space = inks ? JCS_CMYK : JCS_RGB;
   info.dct_method = JDCT_ISLOW;  // the same on every machine
   const bool fits = d->make_room(info.image_height, info.image_width);
   if (fits) {
     jpeg_start_decompress(&info);
-    while (info.output_scanline < info.output_height)
-      jpeg_read_scanlines(&info, d->rows.data() + info.output_scanline, 1);
+    if (inks) d->inks.resize(4 * static_cast<std::size_t>(d->width));
+    while (info.output_scanline < info.output_height) {
+      unsigned char** row = d->rows.data() + info.output_scanline;
+      unsigned char* of_inks = d->inks.data();
+      jpeg_read_scanlines(&info, inks ? &of_inks : row, 1);
+      if (inks) rgb_of_inks(d->inks, info.saw_Adobe_marker != 0, *row);
+    }
     jpeg_finish_decompress(&info);
   }
   jpeg_destroy_decompress(&info);
@@ -129,9 +153,13 @@ void give_png(png_structp png, png_bytep into, std::size_t count) {
 bool decode_png(Decoding* d) {
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, leave_png, ignore_png_warning);
   png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
-  if (info == nullptr || setjmp(d->out) != 0) {
+  if (info == nullptr) {
     png_destroy_read_struct(&png, &info, nullptr);
-    if (d->fault.empty()) d->fault = "cannot be read: there is no memory for it";
+    d->fault = "cannot be read: there is no memory for it";
+    return false;
+  }
+  if (setjmp(d->out) != 0) {
+    png_destroy_read_struct(&png, &info, nullptr);
     return false;
   }
   png_set_read_fn(png, d, give_png);

@@ -19,27 +19,27 @@ using Vocabulary = std::unordered_map<std::string, std::int32_t>;
 
 class ModelReader {
  public:
-  ModelReader(const Json& json, const std::string& file) : json_(json), file_(file) {}
+  ModelReader(const LargeJson& json, const std::string& file) : json_(json), file_(file) {}
 
   [[noreturn]] void fail(const std::string& what, const std::string& expected) const {
     throw UserError(file_, 0, what, expected);
   }
-  const Json* find(const char* key) const {
+  const LargeJson* find(const char* key) const {
     const auto at = json_.find(key);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
   }
   std::string text(const char* key) const {
-    const Json* found = find(key);
+    const LargeJson* found = find(key);
     if (found == nullptr) return {};
     if (!found->is_string()) fail(fmt::format("its model's {} is no text", key), "a text");
     return found->get<std::string>();
   }
   bool says(const char* key) const {
-    const Json* found = find(key);
+    const LargeJson* found = find(key);
     return found != nullptr && *found == true;
   }
   Vocabulary vocabulary() const {
-    const Json* found = find("vocab");
+    const LargeJson* found = find("vocab");
     if (found == nullptr || !found->is_object()) fail("its model has no vocab", "token to number");
     Vocabulary all;
     for (const auto& [token, number] : found->items()) {
@@ -58,7 +58,7 @@ class ModelReader {
   }
 
  private:
-  const Json& json_;
+  const LargeJson& json_;
   const std::string& file_;
 };
 
@@ -81,14 +81,14 @@ class BytePairs final : public TokenModel {
         suffix_(read.text("end_of_word_suffix")),
         whole_first_(read.says("ignore_merges")),
         fuses_unknown_(read.says("fuse_unk")) {
-    if (const Json* dropout = read.find("dropout"); dropout != nullptr && *dropout != 0)
+    if (const LargeJson* dropout = read.find("dropout"); dropout != nullptr && *dropout != 0)
       read.fail("its merges are dropped out", "no dropout");
     if (const std::string unknown = read.text("unk_token"); !unknown.empty())
       unknown_ = read.number_of(vocabulary_, unknown);
     if (read.says("byte_fallback")) bytes_ = byte_tokens(vocabulary_);
-    const Json* merges = read.find("merges");
+    const LargeJson* merges = read.find("merges");
     if (merges == nullptr || !merges->is_array()) read.fail("its model has no merges", "a list of pairs");
-    for (const Json& merge : *merges) {
+    for (const LargeJson& merge : *merges) {
       std::string first, second;
       if (merge.is_string()) {
         const auto both = merge.get<std::string>();
@@ -152,7 +152,7 @@ class WordPieces final : public TokenModel {
                                                                   : read.text("continuing_subword_prefix")) {
     const std::string unknown = read.text("unk_token");
     unknown_ = read.number_of(vocabulary_, unknown.empty() ? "[UNK]" : unknown);
-    if (const Json* most = read.find("max_input_chars_per_word"); most != nullptr) {
+    if (const LargeJson* most = read.find("max_input_chars_per_word"); most != nullptr) {
       if (!most->is_number_unsigned()) read.fail("its max_input_chars_per_word is no number", "a number");
       most_ = most->get<std::size_t>();
     }
@@ -195,13 +195,13 @@ class WordPieces final : public TokenModel {
 class Unigrams final : public TokenModel {
  public:
   explicit Unigrams(const ModelReader& read) {
-    const Json* all = read.find("vocab");
+    const LargeJson* all = read.find("vocab");
     if (all == nullptr || !all->is_array() || all->empty())
       read.fail("its model has no vocab", "pairs of token and score");
     double least = std::numeric_limits<double>::infinity();
     nodes_.emplace_back();
     Vocabulary vocabulary;
-    for (const Json& pair : *all) {
+    for (const LargeJson& pair : *all) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_number())
         read.fail("one of its tokens has no score", "pairs of token and score");
       const auto number = static_cast<std::int32_t>(scores_.size());
@@ -223,7 +223,7 @@ class Unigrams final : public TokenModel {
       }
       if (at > 0) nodes_[at].token = number;
     }
-    if (const Json* unknown = read.find("unk_id"); unknown != nullptr) {
+    if (const LargeJson* unknown = read.find("unk_id"); unknown != nullptr) {
       if (!unknown->is_number_unsigned() || unknown->get<std::size_t>() >= scores_.size())
         read.fail("its unk_id is no token", "a token's number");
       unknown_ = unknown->get<std::int32_t>();
@@ -294,7 +294,7 @@ class Unigrams final : public TokenModel {
 
 }  // namespace
 
-std::unique_ptr<TokenModel> token_model(const Json& model, const std::string& file) {
+std::unique_ptr<TokenModel> token_model(const LargeJson& model, const std::string& file) {
   const ModelReader read(model, file);
   std::string type = read.text("type");
   // Files of before types were said.

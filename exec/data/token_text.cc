@@ -20,29 +20,29 @@ namespace {
 
 constexpr const char* kMetaspace = "\xE2\x96\x81";  // U+2581
 
-const Json* found_in(const Json& json, const char* key) {
+const LargeJson* found_in(const LargeJson& json, const char* key) {
   const auto at = json.find(key);
   return at == json.end() || at->is_null() ? nullptr : &*at;
 }
 
-std::string text_of(const Json& json, const char* key, const std::string& fallback) {
-  const Json* found = found_in(json, key);
+std::string text_of(const LargeJson& json, const char* key, const std::string& fallback) {
+  const LargeJson* found = found_in(json, key);
   return found != nullptr && found->is_string() ? found->get<std::string>() : fallback;
 }
 
-bool says(const Json& json, const char* key, bool fallback) {
-  const Json* found = found_in(json, key);
+bool says(const LargeJson& json, const char* key, bool fallback) {
+  const LargeJson* found = found_in(json, key);
   return found != nullptr && found->is_boolean() ? found->get<bool>() : fallback;
 }
 
-std::string type_of(const Json& json, const std::string& file, const char* what) {
+std::string type_of(const LargeJson& json, const std::string& file, const char* what) {
   const std::string type = json.is_object() ? text_of(json, "type", "") : "";
   if (type.empty()) throw UserError(file, 0, fmt::format("has a {} without a type", what), "a type");
   return type;
 }
 
-const Json& list_in(const Json& json, const char* key, const std::string& file) {
-  const Json* found = found_in(json, key);
+const LargeJson& list_in(const LargeJson& json, const char* key, const std::string& file) {
+  const LargeJson* found = found_in(json, key);
   if (found == nullptr || !found->is_array())
     throw UserError(file, 0, fmt::format("has a sequence without {}", key), "a list");
   return *found;
@@ -128,7 +128,7 @@ bool is_ideograph(char32_t c) {
 }
 
 // BERT's own cleaning (google-research/bert, tokenization.py).
-TextChange bert_normaliser(const Json& json, const std::string& file) {
+TextChange bert_normaliser(const LargeJson& json, const std::string& file) {
   const bool clean = says(json, "clean_text", true), chinese = says(json, "handle_chinese_chars", true);
   const bool lowers = says(json, "lowercase", true);
   const bool strips = says(json, "strip_accents", lowers);
@@ -253,8 +253,8 @@ bool is_punctuation(char32_t c) {
   return ascii || (c >= 0x80 && in_category(c, U_GC_P_MASK));
 }
 
-Finder pattern_finder(const Json& json, const std::string& file) {
-  const Json* pattern = found_in(json, "pattern");
+Finder pattern_finder(const LargeJson& json, const std::string& file) {
+  const LargeJson* pattern = found_in(json, "pattern");
   if (pattern != nullptr && pattern->is_object()) {
     if (const std::string plain = text_of(*pattern, "String", ""); !plain.empty())
       return [plain](std::string_view text) {
@@ -272,7 +272,7 @@ Finder pattern_finder(const Json& json, const std::string& file) {
   throw UserError(file, 0, "has a part without a pattern", "a String or a Regex");
 }
 
-TextSplit byte_level(const Json& json) {
+TextSplit byte_level(const LargeJson& json) {
   const bool prefix = says(json, "add_prefix_space", true), cuts = says(json, "use_regex", true);
   const auto spelled = byte_spelling();
   return [=](std::string_view part, bool, const TextSink& sink) {
@@ -295,7 +295,7 @@ TextSplit byte_level(const Json& json) {
   };
 }
 
-TextSplit metaspace(const Json& json) {
+TextSplit metaspace(const LargeJson& json) {
   const std::string mark = text_of(json, "replacement", kMetaspace);
   // Files of before 0.15 say add_prefix_space.
   const std::string scheme =
@@ -326,12 +326,12 @@ TextSplit metaspace(const Json& json) {
 
 }  // namespace
 
-TextChange text_normaliser(const Json& json, const std::string& file) {
+TextChange text_normaliser(const LargeJson& json, const std::string& file) {
   if (json.is_null()) return [](std::string text) { return text; };
   const std::string type = type_of(json, file, "normalizer");
   if (type == "Sequence") {
     std::vector<TextChange> all;
-    for (const Json& one : list_in(json, "normalizers", file)) all.push_back(text_normaliser(one, file));
+    for (const LargeJson& one : list_in(json, "normalizers", file)) all.push_back(text_normaliser(one, file));
     return [all](std::string text) {
       for (const TextChange& change : all) text = change(std::move(text));
       return text;
@@ -376,12 +376,12 @@ TextChange text_normaliser(const Json& json, const std::string& file) {
                   "NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer");
 }
 
-TextSplit text_splitter(const Json& json, const std::string& file) {
+TextSplit text_splitter(const LargeJson& json, const std::string& file) {
   if (json.is_null()) return [](std::string_view part, bool, const TextSink& sink) { sink(part); };
   const std::string type = type_of(json, file, "pre_tokenizer");
   if (type == "Sequence") {
     TextSplit all = [](std::string_view part, bool, const TextSink& sink) { sink(part); };
-    for (const Json& one : list_in(json, "pretokenizers", file))
+    for (const LargeJson& one : list_in(json, "pretokenizers", file))
       all = [before = std::move(all), next = text_splitter(one, file)](std::string_view part, bool first,
                                                                        const TextSink& sink) {
         bool at_begin = first;

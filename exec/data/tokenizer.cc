@@ -11,7 +11,7 @@
 namespace orrery::exec {
 namespace {
 
-const Json* member(const Json& json, const char* key) {
+const LargeJson* member(const LargeJson& json, const char* key) {
   const auto at = json.find(key);
   return at == json.end() || at->is_null() ? nullptr : &*at;
 }
@@ -19,19 +19,19 @@ const Json* member(const Json& json, const char* key) {
 }  // namespace
 
 Tokenizer::Tokenizer(const std::string& file) : file_(file) {
-  const Json json = parse_json(read_file(file), file);
-  const Json* model = json.is_object() ? member(json, "model") : nullptr;
+  const LargeJson json = parse_large_json(read_file(file), file);
+  const LargeJson* model = json.is_object() ? member(json, "model") : nullptr;
   if (model == nullptr || !model->is_object())
     throw UserError(file, 0, "has no model", "Hugging Face's tokenizer.json");
-  const Json none;
-  const auto part = [&](const char* key) -> const Json& {
-    const Json* found = member(json, key);
+  const LargeJson none;
+  const auto part = [&](const char* key) -> const LargeJson& {
+    const LargeJson* found = member(json, key);
     return found == nullptr ? none : *found;
   };
   normalise_ = text_normaliser(part("normalizer"), file);
   split_ = text_splitter(part("pre_tokenizer"), file);
   model_ = token_model(*model, file);
-  const Json* vocabulary = member(*model, "vocab");
+  const LargeJson* vocabulary = member(*model, "vocab");
   if (vocabulary->is_array()) {
     largest_ = static_cast<std::int32_t>(vocabulary->size()) - 1;
   } else {
@@ -41,22 +41,22 @@ Tokenizer::Tokenizer(const std::string& file) : file_(file) {
   read_added(json, file);
 }
 
-void Tokenizer::read_added(const Json& json, const std::string& file) {
-  const Json* added = member(json, "added_tokens");
+void Tokenizer::read_added(const LargeJson& json, const std::string& file) {
+  const LargeJson* added = member(json, "added_tokens");
   if (added == nullptr) return;
   const auto fail = [&] {
     throw UserError(file, 0, "has an added token without its number and text", "id and content");
   };
   if (!added->is_array()) fail();
-  for (const Json& one : *added) {
-    const Json* content = one.is_object() ? member(one, "content") : nullptr;
-    const Json* id = one.is_object() ? member(one, "id") : nullptr;
+  for (const LargeJson& one : *added) {
+    const LargeJson* content = one.is_object() ? member(one, "content") : nullptr;
+    const LargeJson* id = one.is_object() ? member(one, "id") : nullptr;
     if (content == nullptr || !content->is_string() || id == nullptr || !id->is_number_unsigned() ||
         id->get<std::uint64_t>() >= static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
       fail();
     Added token{content->get<std::string>(), id->get<std::int32_t>(), true};
     for (const char* key : {"single_word", "lstrip", "rstrip"})
-      if (const Json* says = member(one, key); says != nullptr && *says == true) token.plain = false;
+      if (const LargeJson* says = member(one, key); says != nullptr && *says == true) token.plain = false;
     largest_ = std::max(largest_, token.token);
     if (token.text == "[MASK]" || token.text == "<mask>") mask_ = token.token;
     if (token.text.empty()) continue;

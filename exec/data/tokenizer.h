@@ -29,12 +29,12 @@ class TokenModel {
 };
 
 // `file` is for errors: UserError where there is something that is not done here.
-std::unique_ptr<TokenModel> token_model(const Json& model, const std::string& file);
+std::unique_ptr<TokenModel> token_model(const LargeJson& model, const std::string& file);
 using TextChange = std::function<std::string(std::string)>;
-TextChange text_normaliser(const Json& normaliser, const std::string& file);
+TextChange text_normaliser(const LargeJson& normaliser, const std::string& file);
 // `first`: whether the part begins the text.
 using TextSplit = std::function<void(std::string_view part, bool first, const TextSink& sink)>;
-TextSplit text_splitter(const Json& splitter, const std::string& file);
+TextSplit text_splitter(const LargeJson& splitter, const std::string& file);
 
 class Tokenizer {
  public:
@@ -52,7 +52,7 @@ class Tokenizer {
 
  private:
   void encode_part(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const;
-  void read_added(const Json& json, const std::string& file);
+  void read_added(const LargeJson& json, const std::string& file);
 
   std::string file_;
   TextChange normalise_;

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <boost/crc.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "base/error.h"
 #include "exec/run/progress.h"
@@ -29,20 +32,26 @@ std::uint32_t masked_crc(const void* data, std::size_t bytes) {
   return std::rotr(static_cast<std::uint32_t>(crc.checksum()), 15) + 0xA282EAD8U;
 }
 
-void append(std::FILE* file, const proto::Event& event) {
+void append(std::FILE* file, const proto::Event& event, const std::string& folder) {
   const std::string data = event.SerializeAsString();
   const auto length = static_cast<std::uint64_t>(data.size());
   const std::uint32_t of_length = masked_crc(&length, sizeof(length));
   const std::uint32_t of_data = masked_crc(data.data(), data.size());
-  std::fwrite(&length, sizeof(length), 1, file);
-  std::fwrite(&of_length, sizeof(of_length), 1, file);
-  std::fwrite(data.data(), 1, data.size(), file);
-  std::fwrite(&of_data, sizeof(of_data), 1, file);
+  std::string record;
+  const auto add = [&](const void* of, std::size_t bytes) {
+    record.append(static_cast<const char*>(of), bytes);
+  };
+  add(&length, sizeof(length));
+  add(&of_length, sizeof(of_length));
+  add(data.data(), data.size());
+  add(&of_data, sizeof(of_data));
+  if (std::fwrite(record.data(), 1, record.size(), file) != record.size() || std::fflush(file) != 0)
+    throw UserError(folder, 0, std::string("cannot be written into: ") + std::strerror(errno), "a folder");
 }
 
 }  // namespace
 
-EventFile::EventFile(const std::string& folder) {
+EventFile::EventFile(const std::string& folder) : folder_(folder) {
   const double now_s = seconds_since_1970();
   std::error_code code;
   std::filesystem::create_directories(folder, code);
@@ -57,8 +66,7 @@ EventFile::EventFile(const std::string& folder) {
   proto::Event first;
   first.set_wall_time(now_s);
   first.set_file_version("brain.Event:2");
-  append(file_, first);
-  std::fflush(file_);
+  append(file_, first, folder_);
 }
 
 EventFile::~EventFile() {
@@ -72,10 +80,10 @@ void EventFile::write(std::int64_t step, std::initializer_list<std::pair<const c
   for (const auto& [tag, value] : values) {
     proto::EventValue* one = event.mutable_summary()->add_value();
     one->set_tag(tag);
-    one->set_simple_value(static_cast<float>(value));
+    constexpr double kMost = std::numeric_limits<float>::max();
+    one->set_simple_value(static_cast<float>(std::clamp(value, -kMost, kMost)));
   }
-  append(file_, event);
-  std::fflush(file_);
+  append(file_, event, folder_);
 }
 
 }  // namespace orrery::exec

@@ -23,9 +23,11 @@ class EventFile {
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
+  // Throws UserError where it cannot be written any more.
   void write(std::int64_t step, std::initializer_list<std::pair<const char*, double>> values);
 
  private:
+  std::string folder_;
   std::FILE* file_ = nullptr;
 };
 

@@ -249,7 +249,6 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
-  check_training(plan, world, options);
   if (options.print_batches) {
     if (control.rank() == 0) print_batches(plan, text_of(plan, options), options.steps);
     return;

@@ -59,9 +59,10 @@ struct TrainingOptions {
 // cannot train, or the data or the options are wrong. Throws UserError.
 void check_training(const Plan& plan, const Communicator& world, const TrainingOptions& options);
 
-// Collective over all ranks. `world` carries what is in the device's memory; `control`, over the same ranks,
-// carries clocks and reports from host memory, and is the same object where the device's memory is the
-// host's. Rank 0 writes the files and prints. Throws UserError and NoAnswer as the parts do.
+// Of what check_training() has nothing against. Collective over all ranks. `world` carries what is in the
+// device's memory; `control`, over the same ranks, carries clocks and reports from host memory, and is the
+// same object where the device's memory is the host's. Rank 0 writes the files and prints. Throws UserError
+// and NoAnswer as the parts do.
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options);
 

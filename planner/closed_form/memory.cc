@@ -165,8 +165,12 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
       const double at_once = bytes.last / std::max(1, runtime.loss_chunks);
       bytes.logits = std::max(bytes.logits, at_once);
       bytes.logit_elements = bytes.logits / element;
-      const double copies = runtime.logits_in_place ? 0 : runtime.fused_loss ? 4 : 8;
+      const bool counted = runtime.logits_in_place || runtime.logit_bytes > 0;
+      const double copies = counted ? 0 : runtime.fused_loss ? 4 : 8;
       bytes.loss = std::max(bytes.loss, at_once / element * copies);
+      // A soft cap's slopes, until the head's backward.
+      const auto& transformer = job_->workload.transformer;
+      if (transformer && transformer->final_softcap > 0) bytes.loss += at_once / element * 4;
     }
     if (is_product(op.kind) || op.kind == OperatorKind::embedding) {
       Operator alone = op;

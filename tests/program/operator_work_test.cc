@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "program/operator_shard.h"
 #include "tests/support/gpt_layer.h"
+#include "workloads/fine_tuning.h"
 #include "workloads/readers/catalog.h"
 
 using namespace orrery;
@@ -113,6 +114,49 @@ TEST_CASE("full recomputation keeps a layer's input, 2 sbh, or its sequence shar
   const auto ops = model();
   CHECK(output_bytes(ops[10], shard(8, false)) == Approx(2 * kS * kB * kH));
   CHECK(output_bytes(ops[10], shard(8, true)) == Approx(2 * kS * kB * kH / 8));
+}
+
+TEST_CASE("adapters beside frozen weights: a layer keeps what PyTorch's operators keep, by hand") {
+  const Workload workload = load_workload("llama2-7b");
+  FineTuning tuning;
+  tuning.rank = 8;
+  tuning.targets = kQuery | kValue;
+  const auto kept = [&](BaseType base, const RuntimeProfile& runtime) {
+    Workload tuned = workload;
+    FineTuning own = tuning;
+    own.base = base;
+    fine_tune(tuned, own);
+    const int layer = 3;  // what reaches it has passed adapters
+    int begin = 0, end = 0;
+    for (std::size_t i = 0; i < tuned.operators.size(); ++i) {
+      if (tuned.operators[i].layer < layer) begin = static_cast<int>(i) + 1;
+      if (tuned.operators[i].layer == layer) end = static_cast<int>(i) + 1;
+    }
+    Shard s;
+    s.samples = 1;
+    s.seq_len = 1024;
+    s.rows = 1024;
+    s.precision = DType::bf16;
+    const double bytes = saved_bytes(tuned.operators, begin, end, false, s, runtime);
+    return bytes / (2.0 * 1024 * 4096);  // in tensors of the hidden size
+  };
+  RuntimeProfile fused;
+  RuntimeProfile eager = fused;
+  fused.fused_elementwise = true;
+  eager.fused_elementwise = false;
+  const double ffn = 11008.0 / 4096;
+  // Two adapters' inner products and the fused core's row sums.
+  const double thin = 2 * 8.0 / 4096 + 32 * 2.0 / 4096;
+  // Norms' inputs, what the adapters read, queries, keys, values and what attention puts out of them; gate
+  // and up.
+  CHECK(kept(BaseType::none, fused) == Approx(2 + 1 + 3 + 1 + 2 * ffn + thin));
+  // Norms keep what they normalised, too, and the gate's activation is a tensor of its own.
+  CHECK(kept(BaseType::none, eager) == Approx(4 + 1 + 3 + 1 + 3 * ffn + thin));
+  // bitsandbytes' products keep what they read: beside what the adapters read, a copy of what attention put
+  // out, what the MLP reads and what its last product reads.
+  eager.quantised_keep_input = true;
+  CHECK(kept(BaseType::nf4, eager) == Approx(4 + 2 + 3 + 2 + 1 + 4 * ffn + thin));
+  CHECK(kept(BaseType::none, eager) == Approx(4 + 1 + 3 + 1 + 3 * ffn + thin));
 }
 
 TEST_CASE("embedding, final norm, head and loss keep what section 4.3 says") {

@@ -76,6 +76,24 @@ std::int64_t rounded_channels(double channels, int divisor) {
   return static_cast<std::int64_t>(rounded < 0.9 * channels ? rounded + divisor : rounded);
 }
 
+// Blocks that halve an odd side pad both ends (transformers' EfficientNetDepthwiseLayer); elsewhere these
+// would round down, which no published configuration does.
+void check_depthwise_padding(Config& config, const EfficientNet& shape) {
+  std::vector<int> odd;
+  std::int64_t side = (shape.side + 1) / 2;
+  int block = 0;
+  for (const EfficientNet::Stage& stage : shape.stages) {
+    if (stage.stride > 1 && side % 2 == 1) odd.push_back(block);
+    side = (side + stage.stride - 1) / stage.stride;
+    block += stage.repeats;
+  }
+  const Json* list = config.find("depthwise_padding");
+  const Json own = list == nullptr ? Json::array() : *list;
+  if (own != Json(odd))
+    config.fail("depthwise_padding", fmt::format("{:.60}", own.dump()),
+                fmt::format("expected the blocks that halve an odd side, {}", Json(odd).dump()));
+}
+
 Workload read_efficientnet(Config& config) {
   EfficientNet shape;
   const double wide = config.real("width_coefficient", 2.0, 0.01, 100);
@@ -107,6 +125,7 @@ Workload read_efficientnet(Config& config) {
   for (std::size_t i = 1; i < shape.stages.size(); ++i)
     if (shape.stages[i].in != shape.stages[i - 1].out)
       config.fail("in_channels", fmt::format("{}", in[i]), "expected what the stage before puts out");
+  check_depthwise_padding(config, shape);
   return efficientnet(shape);
 }
 

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <map>
 
@@ -308,6 +309,26 @@ TEST_CASE("added tokens are found wherever they stand, the longest first, and th
   CHECK(encoded(json, "ab<|end|>>a<|end|>b") == Tokens{2, 8, 0, 7, 1});
   CHECK(encoded(json, "<|end|>") == Tokens{7});
   CHECK_THROWS_AS(encoded(json, "a <pad>"), UserError);
+}
+
+TEST_CASE("a vocabulary of today's size, merges in pairs, is read in seconds") {
+  // 256,000 tokens and half a million pairs: more values than other JSON may hold.
+  constexpr int kTokens = 256'000, kPairs = 500'000;
+  std::string text = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2)";
+  for (int token = 3; token < kTokens; ++token)
+    text += ", \"t" + std::to_string(token) + "\": " + std::to_string(token);
+  text += R"(}, "merges": [["a", "b"])";
+  for (int pair = 1; pair < kPairs; ++pair) text += R"(, ["a", "b"])";
+  text += "]}}";
+  const auto path = std::filesystem::temp_directory_path() / ("orrery-large-" + std::to_string(getpid()));
+  write_file_atomically(path, text);
+  const std::clock_t begin = std::clock();
+  const Tokenizer tokenizer(path.string());
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  std::filesystem::remove(path);
+  CHECK(tokenizer.largest() == kTokens - 1);
+  CHECK(tokenizer.encode("aba") == Tokens{2, 0});
+  CHECK(seconds < 60);  // a minute for the keys alone where each is looked for among all before it
 }
 
 TEST_CASE("what a tokenizer.json asks for and is not done is refused by its name") {

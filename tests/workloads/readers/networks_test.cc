@@ -237,7 +237,10 @@ TEST_CASE("networks: errors name the file, the line and the key") {
   refused("convnext-tiny-224", "\"image_size\": 224", "\"image_size\": 16", "image_size: 16");
   refused("convnext-tiny-224", "\"num_stages\": 4", "\"num_stages\": 5", "num_stages: 5");
   refused("efficientnet-b0", "\"hidden_dim\": 1280", "\"hidden_dim\": 1281", "hidden_dim: 1281");
-  refused("efficientnet-b0", "\"depthwise_padding\": []", "\"depthwise_padding\": [16]", "depthwise_padding");
+  refused("efficientnet-b0", "\"depthwise_padding\": []", "\"depthwise_padding\": [16]",
+          "depthwise_padding: [16] (expected the blocks that halve an odd side, [])");
+  refused("efficientnet-b7", "  18\n", "",
+          "depthwise_padding: [] (expected the blocks that halve an odd side, [18])");
   refused("deberta-v3-base", "\"num_attention_heads\": 12", "\"num_attention_heads\": 13",
           "num_attention_heads: 13 does not divide");
   refused("deberta-v3-base", "p2c|c2p", "c2p", "pos_att_type: c2p");
