@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "proto/field_check.h"
 #include "proto/workload.pb.h"
+#include "workloads/checks.h"
 #include "workloads/fine_tuning_internal.h"
 #include "workloads/graph_layers.h"
 #include "workloads/graph_split.h"
