@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -28,9 +29,10 @@ int run(const Options& options) {
   if (options.algorithm != "auto") request.algorithm = algorithm_from_name(options.algorithm);
   request.bytes = options.sizes;
   request.cluster = sized_cluster(options.cluster, options.nodes, options.gpus);
+  begin_progress("simulating");
   request.progress = [](int done, int total) { show_progress("simulating", done, total); };
   const std::vector<CollectiveTime> times = collective(request);
-  show_progress("", 0, 0);
+  end_progress();
 
   std::vector<std::vector<std::string>> rows;
   for (const CollectiveTime& time : times)

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -179,6 +180,7 @@ std::string interval_text(const planner::GoodputAnswer& answer) {
 
 int run(const Options& options) {
   const GoodputRequest request = request_of(options);
+  begin_progress("simulating runs");
   const Goodput result = goodput(request);
   const planner::GoodputQuestion& question = result.question;
   const planner::GoodputAnswer& answer = result.answer;

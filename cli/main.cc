@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "cli/output.h"
 #include "cli/page/pages.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/orrery.h"
 
@@ -22,7 +23,7 @@ constexpr int kUsage = 2;
 constexpr int kNo = 3;
 
 int complain(int code, std::string text) {
-  show_progress("", 0, 0);
+  end_progress();
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
   }

@@ -14,6 +14,7 @@
 #include "base/answer.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/terminal/progress.h"
 #include "orrery/orrery.h"
 
 namespace orrery::cli {
@@ -73,10 +74,12 @@ Setting Output::setting() {
 }
 
 void Output::print(std::string_view text) const {
+  end_progress();
   if (json_ != "-") std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
 void Output::write(const Json& result) const {
+  end_progress();
   if (json_.empty()) return;
   check_finite(result, "");
   Json json = answer_head(answer().verb, version());
@@ -116,20 +119,6 @@ std::string table(const std::vector<std::string>& head, const std::vector<std::v
   add(head);
   for (const auto& row : rows) add(row);
   return text;
-}
-
-void show_progress(std::string_view what, int done, int total) {
-  static const bool terminal = isatty(STDERR_FILENO) == 1;
-  if (!terminal) return;
-  if (total == 0) {
-    fmt::print(stderr, "\r\033[K");
-  } else {
-    constexpr int kWidth = 30;
-    const int filled = std::clamp(done * kWidth / total, 0, kWidth);
-    fmt::print(stderr, "\r{} [{}{}] {}/{}\033[K", what, std::string(filled, '#'),
-               std::string(kWidth - filled, ' '), done, total);
-  }
-  std::fflush(stderr);
 }
 
 }  // namespace orrery::cli

@@ -37,7 +37,4 @@ void check_writable(const std::string& file);
 // Columns padded to their widest cell; the first is left-aligned, the others right-aligned.
 std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows);
 
-// A bar on stderr while it is a terminal, nothing otherwise. `total` 0 ends and clears it.
-void show_progress(std::string_view what, int done, int total);
-
 }  // namespace orrery::cli

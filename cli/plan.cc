@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -116,9 +117,10 @@ int run(const Options& options) {
   planner::SearchOptions search = question.search;
   search.jobs = options.jobs;
   search.pareto = options.pareto;
+  begin_progress("planning");
   search.progress = [](int done, int total) { show_progress("simulating", done, total); };
   const planner::SearchResult result = orrery::plan(job, question.pins, search);
-  show_progress("", 0, 0);
+  end_progress();
   for (const std::string& warning : result.warnings) fmt::print(stderr, "orrery: {}\n", warning);
 
   // Files first: where one cannot be written, the error stands alone.

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -25,7 +26,9 @@ int run(const Options& options) {
   simulation.detail = detail_from_name(options.detail);
   simulation.steps = options.steps.value_or(0);
   simulation.keep_timeline = !options.trace.empty();
-  const Simulated simulated = simulate({load_plan(options.plan), simulation});
+  Plan plan = load_plan(options.plan);
+  begin_progress("simulating");
+  const Simulated simulated = simulate({std::move(plan), simulation});
   const sim::Simulation& result = *simulated.evaluation.simulation;
   if (!options.trace.empty())
     write_file_atomically(options.trace, chrome_trace(result.programs, result.timeline));

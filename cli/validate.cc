@@ -13,6 +13,7 @@
 #include "cli/executor.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 #include "orrery/published.h"
@@ -276,6 +277,7 @@ void check_compared(bool compared, const std::vector<std::string>& files, const 
 int validate_published(const Options& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
+  begin_progress("predicting");
   const evidence::Published result = evidence::validate_published(
       options.published, &rows, evidence::instead_of(options.runtime, options.cluster),
       /*ranges=*/true);

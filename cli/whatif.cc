@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "cli/whatif_text.h"
 #include "orrery/json.h"
@@ -45,11 +46,11 @@ int run(const Options& options) {
   if (!all.points.empty()) say_notes(all.points.front().job->workload);
   check_writable(options.out);  // before minutes of planning
   check_writable(options.output.file());
-  show_progress("planning", 0, static_cast<int>(all.points.size()));
+  begin_progress("planning");
   const whatif::Result result =
       orrery::whatif({std::move(varied), std::move(all.points), goal, limits, options.jobs,
                       [](int done, int total) { show_progress("planning", done, total); }});
-  show_progress("", 0, 0);
+  end_progress();
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
   options.output.write(to_json(result));

@@ -58,15 +58,17 @@ ROOMS = {
     # The same page, live.
     "serve": ["report"],
     "cli/page": ["orrery"],
-    "cli": ["orrery", "report", "serve", "cli/page"],
+    "cli/terminal": ["base"],
+    "cli": ["orrery", "report", "serve", "cli/page", "cli/terminal"],
     "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
 DOORS = {
-    "cli": {"cli", "cli/page", "orrery", "report", "serve", "base", "exec/launch"},
+    "cli/terminal": {"cli/terminal", "base"},
+    "cli": {"cli", "cli/page", "cli/terminal", "orrery", "report", "serve", "base", "exec/launch"},
     "cli/page": {"cli/page", "orrery", "base"},
-    "cli/compare": {"cli/compare", "cli", "orrery", "base"},
+    "cli/compare": {"cli/compare", "cli", "cli/terminal", "orrery", "base"},
     "python": {"python", "orrery", "base", "exec/launch"},
 }
 # Tops whose headers know no JSON and no options: answers become JSON in orrery/, options are read in cli/.

@@ -10,6 +10,7 @@
 #include "cli/compare/compare_text.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
+#include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/json.h"
 
@@ -32,6 +33,7 @@ int run(const Options& options) {
   request.question = question_of(options.request);
   say_notes(request.question.job->workload);
   check_writable(options.output.file());
+  begin_progress("comparing");
   const comparison::Comparison result = compare(request);
   options.output.write(to_json(request, result));
   options.output.print(in_flags(text_of(request, result)));
