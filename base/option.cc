@@ -117,7 +117,7 @@ std::string range_of(const Counts& counts) {
 }
 
 std::optional<double> read_number(const std::string& text, const Numbers& numbers) {
-  const auto number = parse_number(text);
+  const auto number = parse_scaled(text);
   if (!number || *number > std::min(numbers.most, kMostNumber)) return {};
   if (*number != 0 && std::abs(*number) < kLeastNumber) return {};
   return *number > numbers.least || (!numbers.open && *number == numbers.least) ? number : std::nullopt;

@@ -42,6 +42,18 @@ std::optional<double> parse_number(std::string_view text) {
                                                                        : std::nullopt;
 }
 
+std::optional<double> parse_scaled(std::string_view text) {
+  const auto found = leading<double>(text);
+  if (!found || found->second.size() > 1) return {};
+  double value = found->first;
+  if (!found->second.empty()) {
+    const double unit = scale("kmgt", lower(found->second[0]), 1000);
+    if (unit == 1) return {};
+    value *= unit;
+  }
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
 std::optional<bool> parse_switch(std::string_view text) {
   if (text == "on") return true;
   if (text == "off") return false;

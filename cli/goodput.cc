@@ -180,6 +180,7 @@ std::string interval_text(const planner::GoodputAnswer& answer) {
 
 int run(const Options& options) {
   const GoodputRequest request = request_of(options);
+  options.output.about(to_json(*request.plan.job));
   begin_progress("simulating runs");
   const Goodput result = goodput(request);
   const planner::GoodputQuestion& question = result.question;

@@ -78,6 +78,12 @@ void Output::print(std::string_view text) const {
   if (json_ != "-") std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+void Output::about(const Json& question) const {
+  if (json_.empty()) return;
+  answer().json = answer_head(answer().verb, version());
+  answer().json.update(question);
+}
+
 void Output::write(const Json& result) const {
   end_progress();
   if (json_.empty()) return;

@@ -24,6 +24,8 @@ class Output {
   // With the head that all answers have (base/answer.h). Throws InternalError when a number is not finite:
   // JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
+  // What is known of the question before the answer: it stands in the JSON of a "no", too.
+  void about(const Json& question) const;
   const std::string& file() const { return json_; }  // empty: none; "-": stdout
 
  private:

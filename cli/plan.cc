@@ -114,6 +114,7 @@ int run(const Options& options) {
   say_what_is_ignored(question.ignored);
   const auto& job = question.job;
   say_notes(job->workload);
+  options.output.about(to_json(*job));
   planner::SearchOptions search = question.search;
   search.jobs = options.jobs;
   search.pareto = options.pareto;

@@ -27,6 +27,7 @@ int run(const Options& options) {
   simulation.steps = options.steps.value_or(0);
   simulation.keep_timeline = !options.trace.empty();
   Plan plan = load_plan(options.plan);
+  options.output.about(to_json(*plan.job));
   begin_progress("simulating");
   const Simulated simulated = simulate({std::move(plan), simulation});
   const sim::Simulation& result = *simulated.evaluation.simulation;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/parse.h"
 #include "planner/evaluation/interval.h"
 #include "planner/search/guess.h"
 #include "program/runtime_profile.h"
@@ -78,8 +79,9 @@ comparison::Comparison compare(const CompareRequest& request) {
   question.base.jobs = request.jobs;
   question.strategies = request.strategies.empty() ? comparison::default_strategies()
                                                    : comparison::parse_strategies(request.strategies);
-  for (const std::string& trouble : request.troubles)
-    question.troubles.push_back(comparison::parse_trouble(trouble, request.question.job->cluster));
+  for (const std::string& troubles : request.troubles)
+    for (const std::string& trouble : split(troubles))
+      question.troubles.push_back(comparison::parse_trouble(trouble, request.question.job->cluster));
   question.options = request.options;
   return comparison::compare(question);
 }

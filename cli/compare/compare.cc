@@ -67,7 +67,8 @@ std::vector<Setting> questions(Options& options) {
           options.compare.strategies),
       texts_option({.key = "trouble",
                     .unit = "WHAT",
-                    .help = "that is met on all devices: slow-device=RANK:SPEED, slow-link=NODE:SPEED, "
+                    .help = "that is met on all devices, one or several parted by commas: "
+                            "slow-device=RANK:SPEED, slow-link=NODE:SPEED, "
                             "neighbour=NODE:SHARE[:ON_S:OFF_S], lognormal=SIGMA, "
                             "on-off=RANK:SPEED:ON_S:OFF_S, dies=worker:RANK@S, dies=chief@S, "
                             "dies=server:RANK@S, leaves=DEVICES@S, joins=DEVICES@S",

@@ -74,7 +74,9 @@ std::string options_page(const std::vector<Command>& commands) {
       "`whatif --vary` are made of; a test keeps this page as the program is.\n\n"
       "*pins*: fixes a dimension of the search. *varies*: `whatif --vary NAME=A,B` takes it, without its "
       "dashes. An "
-      "empty default: nothing, or what the heading says; an empty range: what the value's form says.\n";
+      "empty default: nothing, or what the heading says; an empty range: what the value's form says. "
+      "Numbers take k, M, G or T behind them: decimal (`--budget-usd 10k`), binary for bytes, batches and "
+      "sequences (`--seq-len 8k` is 8,192).\n";
   std::map<std::string, std::string> told;  // rows: the verb
   for (const Command& command : commands) {
     if (command.hidden) continue;

@@ -7,6 +7,16 @@
 #include "base/error.h"
 
 namespace orrery::planner {
+namespace {
+
+// For people: a name, or what is in it.
+std::string name_of(const Cluster& cluster, const NodeGroup& group) {
+  if (!group.node.name.empty()) return group.node.name;
+  return fmt::format("{} {}", group.node.devices,
+                     cluster.profiles[static_cast<std::size_t>(group.node.profile)].name);
+}
+
+}  // namespace
 
 std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
   std::set<int> degraded;
@@ -29,7 +39,8 @@ std::vector<Cluster> homogeneous_subsets(const Cluster& cluster) {
     } catch (const UserError&) {
       continue;  // a fabric that cannot be made so small
     }
-    alone.name = fmt::format("{} {}{} of {}", sound, group.node.name, sound == 1 ? "" : "s", cluster.name);
+    alone.name = fmt::format("{} node{} ({}) of {}", sound, sound == 1 ? "" : "s", name_of(cluster, group),
+                             cluster.name);
     found.push_back(std::move(alone));
   }
   return found;

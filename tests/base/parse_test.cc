@@ -41,6 +41,16 @@ TEST_CASE("bytes are binary, amounts are decimal") {
   for (const char* bad : {"", "0", "0.5", "-1k", "2kB", "1e19", "5x"}) CHECK_FALSE(parse_amount(bad));
 }
 
+TEST_CASE("any number may stand in thousands, millions, billions or trillions") {
+  CHECK(parse_scaled("10k") == 10e3);
+  CHECK(parse_scaled("2.5M") == 2.5e6);
+  CHECK(parse_scaled("25G") == 25e9);
+  CHECK(parse_scaled("1t") == 1e12);
+  CHECK(parse_scaled("-3k") == -3e3);
+  CHECK(parse_scaled("0.25") == 0.25);
+  for (const char* bad : {"", "k", "1kk", "1x", "1 k", "1e308T"}) CHECK_FALSE(parse_scaled(bad));
+}
+
 TEST_CASE("lists keep empty parts, words keep what quotes hold together") {
   CHECK(split("a,b") == std::vector<std::string>{"a", "b"});
   CHECK(split("") == std::vector<std::string>{""});

@@ -54,6 +54,8 @@ class Answers(OrreryCase):
     def test_a_no_says_why_in_json_too(self):
         no = self.refusal("plan", "llama3-405b", "dgx-a100", "--gpus", "8", "--micro-batch", "1", "--seq-len", "128")
         self.assertIn("fits in memory", no["why_not"])
+        for key in ("workload", "cluster", "devices", "runtime"):
+            self.assertIn(key, no)
         self.assertNotIn("plans", no)
         self.done("plan", *small_gpt2(), "--out", self.plan)
         no = self.refusal("goodput", self.plan, "--steps", "1e6", "--mtbf-device-hours", "0.1", "--restart-s", "1000")
