@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/statistics.h"
 
 namespace orrery {
 namespace {
@@ -247,7 +248,46 @@ Ports ports(const Cluster& cluster, int node, const NodeMembers& members) {
   return result;
 }
 
+// Members' neighbours in other leaves, and what hashing leaves of the rates where their flows collide. All
+// groups of the machine are taken to do the same at once, so that each leaf has as many nodes that send out
+// of it.
+void hash_flows(const Cluster& cluster, double leaving, double rails, GroupShape* shape) {
+  const Fabric& fabric = cluster.fabric;
+  if (!fabric.hashes_flows || leaving <= 0) return;
+  const NodeType& node = cluster.groups.front().node;
+  const double ports = rails > 1 || fabric.kind == FabricKind::rail_fat_tree ? 1 : node.nic.count;
+  const double paths = std::max(1.0, std::floor(fabric.nodes_per_leaf * ports / fabric.oversubscription));
+  const auto share = [&](double nodes, double flows) {
+    return hashed_share(nodes * ports * flows, paths, flows);
+  };
+  const double ring = share(leaving * fabric.nodes_per_leaf, fabric.flows_per_port);
+  // Of all pairs every node sends to all others of its group, most of them in other leaves.
+  const double peers = std::max(1, shape->nodes - 1);
+  const double pairs = share(fabric.nodes_per_leaf, fabric.flows_per_port * peers);
+  shape->inter_bandwidth_bytes_per_s *= ring;
+  shape->port_bandwidth_bytes_per_s *= ring;
+  shape->pairs_share = pairs / ring;
+}
+
 }  // namespace
+
+double hashed_share(double flows, double paths, double per_path) {
+  if (paths <= 1 || flows <= 0) return 1;
+  const double mean = flows / paths;
+  // So many that they are nearly normal, and the fullest of `paths` lies where one is expected.
+  constexpr double kMany = 300;
+  if (mean > kMany) return std::min(1.0, per_path / (mean + std::sqrt(mean) * expected_largest(paths)));
+  // E[max(1, fullest / per_path)] = 1 + sum over k >= per_path of P(fullest > k) / per_path.
+  double term = std::exp(-mean), below = 0, slowdown = 1;
+  for (int k = 0;; ++k) {
+    below = std::min(1.0, below + term);
+    term *= mean / (k + 1);
+    const double fuller = 1 - std::pow(below, paths);
+    if (k >= per_path) slowdown += fuller / per_path;
+    if (k > mean && fuller < 1e-12) break;
+  }
+  return 1 / slowdown;
+}
 
 std::vector<std::vector<int>> mesh_rings(const std::vector<int>& mesh_links, int devices,
                                          const std::vector<int>& members) {
@@ -344,10 +384,13 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
       cluster.fabric.kind == FabricKind::rail_fat_tree && shape.port_bandwidth_bytes_per_s > 0
           ? std::max(1.0, std::round(shape.inter_bandwidth_bytes_per_s / shape.port_bandwidth_bytes_per_s))
           : 1.0;
+  int leaving = 0;  // nodes whose neighbour is on another leaf
   for (auto it = nodes.begin(); it != nodes.end(); ++it) {
     const auto next = std::next(it) == nodes.end() ? nodes.begin() : std::next(it);
     const Route route = network.route(it->second.devices.front(), next->second.devices.front());
     double wide_s = 0;
+    leaving += std::any_of(route.links.begin(), route.links.end(),
+                           [](const Link& link) { return link.kind == LinkKind::leaf_uplink; });
     for (const Link& link : route.links)
       if (cluster.fabric.has_rooms() && link.kind == LinkKind::dragonfly_global) wide_s += link.latency_s;
     shape.wide_s = std::max(shape.wide_s, wide_s);
@@ -362,6 +405,7 @@ GroupShape group_shape(const Network& network, const std::vector<int>& devices) 
       }
     }
   }
+  hash_flows(cluster, static_cast<double>(leaving) / shape.nodes, rails, &shape);
   if (cluster.fabric.has_rooms()) {
     std::set<int> rooms;
     for (const auto& [node, members] : nodes) rooms.insert(node / cluster.fabric.nodes_of_group());

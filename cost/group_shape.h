@@ -29,7 +29,10 @@ struct GroupShape {
   int rooms = 1;               // or regions, on both sides of a wide-area way
   double wide_s = 0;           // one crossing of that
   double port_bandwidth_bytes_per_s = 0;  // of one member's own port, one direction
-  bool direct = true;                     // the ports read device memory (GPUDirect), no staging in the host
+  // Where flows are hashed onto uplinks: the rates above are what a ring's slowest flow keeps; all pairs at
+  // once keep so many times that (they are more flows, of which more leave their leaf).
+  double pairs_share = 1;
+  bool direct = true;  // the ports read device memory (GPUDirect), no staging in the host
   bool in_network_reduction = false;
   std::string generation;  // of the members' devices; empty where they differ
   int cores_per_node = 0;  // > 0: members are processes that share this many processor cores
@@ -42,6 +45,13 @@ struct GroupShape {
 // nodes and, in meshes and behind bridges, between the members of a node. Throws NoAnswer where a dead port
 // cuts a member off.
 GroupShape group_shape(const Network& network, const std::vector<int>& devices);
+
+// Flows hashed onto equal paths (ECMP): what the slowest of them keeps of the rate that it would have alone,
+// in the mean, where `flows` of them, each asking 1 / per_path of a path, are spread over `paths` at random.
+// The fullest path of `paths` has k flows or fewer with the probability P(k)^paths, P the Poisson
+// distribution of the mean flows / paths; it serves each at per_path / k of what it asks. 1 where there is
+// one path.
+double hashed_share(double flows, double paths, double per_path);
 
 // Link-disjoint rings through `members` of a mesh, as many as there are (NCCL's topology search): orders of
 // positions in `members`. Each can be run in both directions. Fewer than three members: none.

@@ -87,9 +87,10 @@ Stage ring_between_nodes(CollectiveKind kind, Algorithm algorithm, const Work& w
                          const Rates& r) {
   if (shape.nodes == 1) return {};
   const bool one_port = kind == CollectiveKind::gather || kind == CollectiveKind::scatter;
+  const double between = work.pairs ? r.between * shape.pairs_share : r.between;
   const double steps = work.pairs ? 1 : work.turns * (shape.nodes - 1);
   return {
-      work.between_bytes / (one_port ? r.port : r.between),
+      work.between_bytes / (one_port ? r.port : between),
       steps * (r.library->ring_network_s[0] + shape.inter_latency_s) + wide_area_s(kind, algorithm, shape)};
 }
 

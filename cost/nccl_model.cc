@@ -277,8 +277,9 @@ Candidate pairs(CollectiveKind kind, double bytes, const GroupShape& shape, cons
   if (shape.nodes > 1) {
     // All members of a node leave through its ports together; a root alone through its own.
     const double leaving = bytes * (n - shape.min_ranks_per_node) / n;
-    on_link = std::max(on_link, all ? leaving * local / protocol_rate(r, protocol, r.inter)
-                                    : leaving / protocol_rate(r, protocol, r.port));
+    on_link =
+        std::max(on_link, all ? leaving * local / protocol_rate(r, protocol, r.inter * shape.pairs_share)
+                              : leaving / protocol_rate(r, protocol, r.port));
   }
   c.seconds = c.latency_s + ramped(r, protocol, on_link);
   return c;

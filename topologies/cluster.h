@@ -99,6 +99,10 @@ struct Fabric {
   int nodes_per_router = 0;
   double global_bandwidth_bytes_per_s = 0;  // dragonfly: between two groups
   double global_latency_s = 0;              // of that way; above 0 the groups are rooms or regions
+  // Trees: each flow is hashed onto one uplink of its leaf (ECMP); a port spreads what it sends to one
+  // neighbour over so many. Else uplinks are one capacity.
+  bool hashes_flows = false;
+  int flows_per_port = 2;
   int nodes_of_group() const { return routers * nodes_per_router; }
   bool has_rooms() const { return kind == FabricKind::dragonfly && global_latency_s > 0; }
 };

@@ -186,6 +186,11 @@ Fabric read_fabric(const proto::Cluster& message, const FieldCheck& cluster_chec
   fabric.global_bandwidth_bytes_per_s =
       check.rate("global_bandwidth_bytes_per_s", from.global_bandwidth_bytes_per_s());
   fabric.global_latency_s = check.latency("global_latency_s", from.global_latency_s());
+  fabric.hashes_flows = from.routing() == proto::Fabric::ECMP;
+  if (fabric.hashes_flows && fabric.kind != FabricKind::fat_tree && fabric.kind != FabricKind::rail_fat_tree)
+    check.fail("routing", "ECMP in a fabric that is no tree", "expected kind FAT_TREE or RAIL_FAT_TREE");
+  if (from.flows_per_port() != 0)
+    fabric.flows_per_port = check.within("flows_per_port", from.flows_per_port(), 1, 1024);
   if (fabric.kind == FabricKind::torus) fabric.torus = read_dimensions(from.torus(), nodes, "nodes", check);
   if (fabric.kind == FabricKind::dragonfly) read_dragonfly(from, nodes, check, fabric);
   return fabric;
@@ -359,6 +364,10 @@ void write_fabric(const Fabric& fabric, proto::Fabric* to) {
   to->set_nodes_per_router(fabric.nodes_per_router);
   to->set_global_bandwidth_bytes_per_s(fabric.global_bandwidth_bytes_per_s);
   to->set_global_latency_s(fabric.global_latency_s);
+  if (fabric.hashes_flows) {
+    to->set_routing(proto::Fabric::ECMP);
+    to->set_flows_per_port(fabric.flows_per_port);
+  }
 }
 
 void write_communication(const CommunicationProfile& profile, proto::CommunicationProfile* to) {

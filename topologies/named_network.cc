@@ -61,6 +61,9 @@ void set_fabric(const proto::NamedNetwork& network, bool rails, Fabric& fabric) 
     fabric.kind = FabricKind::fat_tree;
   if (fabric.kind == FabricKind::rail_fat_tree && !rails) fabric.kind = FabricKind::fat_tree;
   if (fabric.nodes_per_leaf == 0) fabric.nodes_per_leaf = kNodesPerLeaf;
+  fabric.hashes_flows = network.routing() == "ecmp";
+  ORRERY_CHECK(fabric.hashes_flows || network.routing().empty() || network.routing() == "adaptive",
+               "a network of an unknown routing");
   fabric.torus.clear();
   fabric.groups = fabric.routers = fabric.nodes_per_router = 0;
 }

@@ -1,12 +1,15 @@
 #include "cost/group_shape.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "cost/collective_cost.h"
+#include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 
 using namespace orrery;
@@ -165,4 +168,74 @@ TEST_CASE("collectives: every catalog cluster has every collective at every size
       }
     }
   }
+}
+
+namespace {
+
+// What the slowest of `flows`, thrown onto `paths` by a die, keeps of its rate, in the mean of many throws.
+double thrown_share(int flows, int paths, double per_path) {
+  std::mt19937 random(7);
+  constexpr int kThrows = 4000;
+  double slowdown = 0;
+  for (int t = 0; t < kThrows; ++t) {
+    std::vector<int> on(static_cast<std::size_t>(paths));
+    int fullest = 0;
+    for (int i = 0; i < flows; ++i)
+      fullest = std::max(fullest, ++on[random() % static_cast<unsigned>(paths)]);
+    slowdown += std::max(1.0, fullest / per_path) / kThrows;
+  }
+  return 1 / slowdown;
+}
+
+}  // namespace
+
+TEST_CASE("group shape: hashed flows keep what drawing them at random leaves") {
+  CHECK(hashed_share(16, 1, 1) == 1);  // one path: its capacity says it all
+  CHECK(hashed_share(0, 128, 2) == 1);
+  for (const int paths : {16, 128}) {
+    for (const int nodes : {1, 4, 16}) {
+      for (const int per_path : {1, 2, 16}) {
+        const int flows = nodes * 8 * per_path;
+        INFO(paths << " paths, " << nodes << " nodes, " << per_path << " flows a port");
+        CHECK(hashed_share(flows, paths, per_path) ==
+              Approx(thrown_share(flows, paths, per_path)).epsilon(0.06));
+      }
+    }
+  }
+  // Many flows are nearly normal: the two formulas meet.
+  CHECK(hashed_share(301.0 * 64, 64, 300) == Approx(hashed_share(299.0 * 64, 64, 300)).epsilon(0.03));
+  // More flows a port even out, more nodes that send at once collide more.
+  CHECK(hashed_share(128 * 16, 128, 16) > hashed_share(128 * 2, 128, 2));
+  CHECK(hashed_share(16, 128, 2) > hashed_share(256, 128, 2));
+}
+
+TEST_CASE("group shape: hashed flows slow the groups that leave their leaf, by how many do") {
+  Cluster cluster = with_network(with_nodes(load_cluster("dgx-h100"), 32), "roce-8x400");
+  cluster.fabric.kind = FabricKind::fat_tree;
+  cluster.fabric.nodes_per_leaf = 16;
+  const std::vector<int> in_order = devices(32, 0, 8);  // one a node
+  const std::vector<int> beside = devices(16);
+  const Network adaptive(cluster);
+  const GroupShape even = group_shape(adaptive, in_order), inside = group_shape(adaptive, beside);
+  Cluster hashed = cluster;
+  hashed.fabric.hashes_flows = true;
+  const Network hashing(hashed);
+  CHECK(group_shape(hashing, beside).inter_bandwidth_bytes_per_s == inside.inter_bandwidth_bytes_per_s);
+  // One node of each leaf has its neighbour in the other: 8 x 2 flows on 16 x 8 uplinks, three of which
+  // seldom meet.
+  const double kept =
+      group_shape(hashing, in_order).inter_bandwidth_bytes_per_s / even.inter_bandwidth_bytes_per_s;
+  CHECK(kept == Approx(hashed_share(16, 128, 2)));
+  CHECK(kept > 0.95);
+  // A pair of stages in two leaves: where all nodes have such a neighbour, all leave.
+  const std::vector<int> pair = {0, 8 * 16};
+  CHECK(group_shape(hashing, pair).port_bandwidth_bytes_per_s /
+            group_shape(adaptive, pair).port_bandwidth_bytes_per_s ==
+        Approx(hashed_share(16 * 8 * 2, 128, 2)));
+  // All pairs at once are more flows and fare better than a ring that leaves everywhere.
+  const GroupShape all = group_shape(hashing, in_order);
+  CHECK(all.pairs_share * all.inter_bandwidth_bytes_per_s / even.inter_bandwidth_bytes_per_s ==
+        Approx(hashed_share(16 * 8 * 2 * 31, 128, 2 * 31)));
+  const CollectivePlan slower = plan_collective(CollectiveKind::all_to_all, 1e9, all, hashed);
+  CHECK(slower.seconds(1e9) > plan_collective(CollectiveKind::all_to_all, 1e9, even, cluster).seconds(1e9));
 }
