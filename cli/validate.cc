@@ -254,6 +254,11 @@ void print_answered(const evidence::Figures& all, const Output& output) {
         fmt::format("each source's model on a device in a precision counted once ({}): mean {:.1f}%, median "
                     "{:.1f}%, bias {:.1f}%\n",
                     cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
+  if (const auto& jobs = all.any_software)
+    output.print(fmt::format(
+        "of one model, batch and machine, whatever software ran it ({} groups): {:.1f}% of pairs in order, "
+        "regret {:.1f}% in the mean, {:.1f}% at worst\n",
+        jobs->groups, 100 * jobs->pairs_in_order, 100 * jobs->regret_mean, 100 * jobs->regret_max));
 }
 
 bool empty(const evidence::Figures& figures) {

@@ -87,6 +87,15 @@ std::string cell_of(std::string_view source, std::string_view model, const Plan&
                      name_of(plan.job->training.precision));
 }
 
+std::string job_of(const Plan& plan) {
+  const Job& job = *plan.job;
+  const DeviceProfile& device =
+      job.cluster.profiles[static_cast<std::size_t>(job.cluster.groups.front().node.profile)];
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", job.workload.layers, job.workload.parameters(),
+                     job.training.seq_len, job.training.global_batch, device.name, job.cluster.devices(),
+                     name_of(job.training.precision));
+}
+
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes) {
   return changed(profile_named(name), changes);
 }

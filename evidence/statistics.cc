@@ -159,6 +159,14 @@ Figures figures(const std::vector<Judged>& rows, int skipped) {
   Figures figures = error_figures(errors, skipped);
   if (!rows.empty()) figures.groups = group_figures(rows);
   figures.by_cell = cell_figures(rows);
+  std::vector<Judged> by_job;
+  for (const Judged& row : rows) {
+    if (row.job.empty()) continue;
+    by_job.push_back(row);
+    by_job.back().group = row.job;
+    by_job.back().plan = row.software + " " + row.plan;
+  }
+  if (!by_job.empty()) figures.any_software = group_figures(by_job);
   figures.coverage = coverage_of(rows);
   return figures;
 }

@@ -19,6 +19,8 @@ struct Judged {
   std::string plan;
   std::string cell = {};     // a source's model on a device in a precision; empty: not told apart
   double low = 0, high = 0;  // of the prediction's interval; 0: none
+  std::string job = {};      // rows of one model, batch and machine share it, whatever ran them
+  std::string software = {};
 };
 
 struct GroupFigures {
@@ -53,12 +55,14 @@ struct Figures {
   std::optional<Asked> asked;
   std::optional<GroupFigures> groups;  // where there are rows that may share a group
   std::optional<CellFigures> by_cell;  // where rows have cells
-  std::optional<double> coverage;      // share of the rows within their intervals, where they have some
+  std::optional<GroupFigures>
+      any_software;                // over rows that share a job: a plan is what it is and what ran it
+  std::optional<double> coverage;  // share of the rows within their intervals, where they have some
 };
 
 // Of signed relative errors.
 Figures error_figures(const std::vector<double>& errors, int skipped);
-// With those of groups.
+// With those of groups and jobs.
 Figures figures(const std::vector<Judged>& rows, int skipped);
 
 }  // namespace orrery::evidence

@@ -113,9 +113,10 @@ PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::st
     if (row.measured_s > 0) {
       const double predicted_s = evaluation.estimate_s;
       judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
-      const std::string cell = cell_of(source, judged.model, row.plan);
-      predicted->push_back(
-          {0, {predicted_s, row.measured_s, row.group, row.label, cell}, evaluation.memory.fits(), row.plan});
+      Judged one{predicted_s, row.measured_s, row.group, row.label, cell_of(source, judged.model, row.plan)};
+      one.job = job_of(row.plan);
+      one.software = judged.runtime;
+      predicted->push_back({0, std::move(one), evaluation.memory.fits(), row.plan});
     } else {
       judged.skipped = "no step time is stated";
       times->skip(source, false);

@@ -26,6 +26,10 @@ Json figures_json(const Figures& figures) {
                        {"mape", cells->mape},
                        {"median_ape", cells->median_ape},
                        {"bias", cells->bias}};
+  if (const auto& jobs = figures.any_software)
+    json["any_software"] = {{"groups", jobs->groups},
+                            {"pairs_in_order", jobs->pairs_in_order},
+                            {"regret", {{"mean", jobs->regret_mean}, {"max", jobs->regret_max}}}};
   if (const auto& groups = figures.groups) {
     json["groups"] = groups->groups;
     json["pairs_in_order"] = groups->pairs_in_order;
