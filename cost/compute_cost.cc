@@ -337,7 +337,18 @@ class ProductTimes {
   std::vector<Known> known_;
 };
 
+// Outputs that adapters add to.
+double adapted_outputs(const Operator& op) {
+  double outputs = 0;
+  for (const LowRankAdapter& adapter : op.adapters) outputs += static_cast<double>(adapter.out);
+  return outputs;
+}
+
 }  // namespace
+
+double exposed_beside(double communication_s, double product_s, int pieces) {
+  return std::max(0.0, communication_s - product_s * (pieces - 1) / pieces);
+}
 
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime) {
@@ -385,10 +396,13 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
                                   [&](const Product& product, DType type) { return times(product, type); });
       seconds = std::max(seconds, host_pass_seconds(operators[i], kind, shard_, plan, device) * keep_);
       const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
-      const double stall_s = forward && !operators[i].adapters.empty() ? runtime.adapter_stall_s : 0;
+      const double stall_s = forward ? runtime.adapter_index_s * adapted_outputs(operators[i]) : 0;
+      const bool of_layer = operators[i].kind == OperatorKind::attention && kind != ComputeKind::optimizer &&
+                            kind != ComputeKind::backward_weight;
       seconds_before_[i + 1][k] = seconds_before_[i][k] + seconds + stall_s * keep_;
       kernels_before_[i + 1][k] =
-          kernels_before_[i][k] + work.kernels + (launch_s_ > 0 ? stall_s / launch_s_ : 0);
+          kernels_before_[i][k] + work.kernels +
+          (launch_s_ > 0 ? (stall_s + (of_layer ? runtime.layer_host_s : 0)) / launch_s_ : 0);
     }
   }
 }
@@ -407,6 +421,11 @@ double ComputeCost::range_seconds(int begin, int end, ComputeKind kind) const {
   const int k = static_cast<int>(kind);
   if (end <= begin) return 0;
   return (seconds_before_[end][k] - seconds_before_[begin][k]) / keep_;
+}
+
+double ComputeCost::beside_seconds(const Instruction& instruction) const {
+  if (instruction.op != Op::collective) return 0;
+  return range_seconds(instruction.op_begin, instruction.op_end, instruction.compute);
 }
 
 double ComputeCost::host_seconds(const Instruction& instruction) const {

@@ -27,6 +27,10 @@ double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeP
 inline double exposed_share(const Instruction& instruction, double expert_exposed) {
   return instruction.form == Parallelism::expert ? expert_exposed : 1;
 }
+// Of a communication cut into `pieces` that travel in turn with those of a product: of an all-gather all but
+// one piece come while the ones before are multiplied, of a reduce-scatter all but one leave so. What shows
+// is what travels longer than that: communication - product (pieces - 1) / pieces, at least 0.
+double exposed_beside(double communication_s, double product_s, int pieces);
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"
@@ -72,6 +76,8 @@ class ComputeCost {
   double update_seconds(double elements) const;
   // Device seconds of a compute, pack, unpack or copy instruction of `program`.
   double seconds(const Program& program, const Instruction& instruction) const;
+  // Device seconds of the computation that a collective travels beside; 0: of none.
+  double beside_seconds(const Instruction& instruction) const;
   // Seconds that the host takes to issue any instruction: its kernels times the runtime's time for a launch.
   // The host is a stream of its own (docs/program.md, "The host"): it issues the instructions in their order,
   // whatever the device does; none starts before it is issued.

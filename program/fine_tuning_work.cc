@@ -55,9 +55,14 @@ void add_dequantisation(const Operator& op, const Shard& shard, OperatorWork* wo
   const DType storage = storage_type(shard.precision);
   double& bytes = op.base == BaseType::int8 ? work->quantize_bytes : work->dequantise_bytes;
   bytes += local_matrices(op, shard) * (base_bytes(op.base, storage) + bytes_of(storage));
-  // A launch for each matrix; where scales are quantised themselves one more for these.
   const auto matrices = static_cast<double>(std::count_if(op.frozen.begin(), op.frozen.end(), is_matrix));
-  work->kernels += matrices * (op.base == BaseType::nf4_dq ? 2 : 1);
+  work->kernels += matrices;
+  if (op.base != BaseType::nf4_dq) return;
+  // Scales that are quantised themselves are first turned back to fp32, then their mean is added, in kernels
+  // of their own (bitsandbytes, functional.dequantize_4bit): one for 64 weights is written, read and written,
+  // and read again.
+  bytes += local_matrices(op, shard) * 4.0 * bytes_of(DType::fp32) / 64;
+  work->kernels += 2 * matrices;
 }
 
 // PEFT's layers (tuners/lora/layer.py): the output is scaled and added to the base's, in two kernels or one

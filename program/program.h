@@ -124,7 +124,8 @@ struct Instruction {
   std::int32_t block = -1;  // ring attention: of the block of keys and values (docs/program.md); else -1
   double flops = 0;
   double bytes = 0;  // compute: touched in device memory. collective: size as nccl-tests defines it (below)
-  // collective
+  // collective; where [op_begin, op_end) is not empty it travels beside these operators' `compute`, in a
+  // piece for each member (cost/compute_cost.h, exposed_beside)
   CollectiveKind collective = CollectiveKind::all_reduce;
   std::int32_t group = -1;  // index in Program::groups
   std::int32_t root = 0;    // position in the group

@@ -80,7 +80,8 @@ class FieldCheck;
   FIELD(bool, narrow_frozen_weights, false, any) \
   FIELD(double, kept_hidden_tensors, 0, at_least_zero) \
   FIELD(double, logit_bytes, 0, at_least_zero) \
-  FIELD(double, adapter_stall_s, 0, at_least_zero) \
+  FIELD(double, adapter_index_s, 0, at_least_zero) \
+  FIELD(double, layer_host_s, 0, at_least_zero) \
   FIELD(bool, quantised_keep_input, false, any) \
   FIELD(bool, updates_stored_weights, false, any) \
   FIELD(double, moment_bytes, 0, at_least_zero) \

@@ -71,6 +71,9 @@ class Together {
     input.work_s = [&](const Program& program, const Instruction& instruction) {
       return cost_of(cluster, program.rank).seconds(program, instruction);
     };
+    input.beside_s = [&](const Program& program, const Instruction& instruction) {
+      return cost_of(cluster, program.rank).beside_seconds(instruction);
+    };
     input.host_s = [&](const Program& program, const Instruction& instruction) {
       return cost_of(cluster, program.rank).host_seconds(instruction);
     };

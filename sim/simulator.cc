@@ -51,6 +51,9 @@ class Prepared {
     input.work_s = [&](const Program& program, const Instruction& instruction) {
       return cost_of(program.rank).seconds(program, instruction);
     };
+    input.beside_s = [&](const Program& program, const Instruction& instruction) {
+      return cost_of(program.rank).beside_seconds(instruction);
+    };
     input.host_s = [&](const Program& program, const Instruction& instruction) {
       return cost_of(program.rank).host_seconds(instruction);
     };

@@ -47,7 +47,7 @@ class Layout {
       const Instruction& instruction = program_.instructions[i];
       double start = free[static_cast<std::size_t>(instruction.stream)];
       for (const std::uint32_t before : instruction.after) start = std::max(start, ends[before]);
-      const double duration = sketch_.work_s[i] + communication_seconds(instruction);
+      const double duration = sketch_.work_s[i] + communication_seconds(instruction, sketch_.beside_s[i]);
       const double end = start + duration;
       ends.push_back(end);
       free[static_cast<std::size_t>(instruction.stream)] = end;
@@ -110,13 +110,14 @@ class Layout {
     return steps;
   }
 
-  double communication_seconds(const Instruction& instruction) const {
+  double communication_seconds(const Instruction& instruction, double beside_s) const {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
       const double seconds =
           collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
-      return exposed_share(instruction, sketch_.expert_exposed) * seconds +
+      return exposed_beside(exposed_share(instruction, sketch_.expert_exposed) * seconds, beside_s,
+                            shape->second.ranks) +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {
@@ -240,6 +241,7 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
     const bool works =
         instruction.op == Op::compute || instruction.op == Op::pack || instruction.op == Op::unpack;
     sketch.host_s.push_back(cost.host_seconds(instruction));
+    sketch.beside_s.push_back(cost.beside_seconds(instruction) / speed);
     sketch.work_s.push_back(works ? cost.seconds(*program, instruction) / speed : 0);
     const bool layered = instruction.op == Op::compute && instruction.compute != ComputeKind::optimizer;
     sketch.part.push_back(

@@ -69,10 +69,11 @@ using GroupShapes = std::map<GroupKind, GroupShape>;
 // what the groups between ranks look like.
 struct LayerSketch {
   std::shared_ptr<const Program> program;
-  double scale = 1;            // of what is communicated, to that of the program's micro-batch
-  std::vector<double> work_s;  // by instruction; 0 for communication
-  std::vector<double> host_s;  // by instruction: the host issuing it
-  std::vector<int> part;       // by instruction: part of the sketch that it computes, -1 for none
+  double scale = 1;              // of what is communicated, to that of the program's micro-batch
+  std::vector<double> work_s;    // by instruction; 0 for communication
+  std::vector<double> host_s;    // by instruction: the host issuing it
+  std::vector<double> beside_s;  // by instruction: computation that a collective travels beside
+  std::vector<int> part;         // by instruction: part of the sketch that it computes, -1 for none
   int parts = 0;
   double expert_exposed = 1;  // Plan::expert_exposed()
 };

@@ -57,6 +57,19 @@ Instruction as_gathered(const Lowering& lowering, Instruction&& instruction, int
   return std::move(instruction);
 }
 
+// Where the runtime overlaps them, a product and what it waits for, or what waits for it, are cut into a
+// piece for each tensor rank, and travel and compute in turn (Transformer Engine's userbuffers, PyTorch's
+// async tensor parallelism): the instruction says beside which operator.
+Instruction beside(const Lowering& lowering, Instruction&& instruction, int op, ComputeKind kind) {
+  if (lowering.plan().job->runtime.overlap_tensor && lowering.shard().sequence_parallel &&
+      lowering.op(op).kind == OperatorKind::linear) {
+    instruction.compute = kind;
+    instruction.op_begin = op;
+    instruction.op_end = op + 1;
+  }
+  return std::move(instruction);
+}
+
 Instruction on_activation(Lowering& lowering, CollectiveKind kind, int op) {
   return collective(lowering, kind, {TensorKind::activation, op, kOpenMicroBatch},
                     lowering.activation_bytes(op));
@@ -79,7 +92,9 @@ void tensor_before_forward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
   for_each_input_feeding_columns(lowering, op, [&](int input) {
     if (lowering.use(input).first_column_consumer == op) {
-      out->push_back(as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op));
+      out->push_back(beside(
+          lowering, as_gathered(lowering, on_activation(lowering, CollectiveKind::all_gather, input), op), op,
+          ComputeKind::forward));
     }
   });
 }
@@ -88,10 +103,12 @@ void tensor_after_forward(Lowering& lowering, int op, Communications* out) {
   if (lowering.shard().tp == 1) return;
   const Operator& self = lowering.op(op);
   if (output_is_partial(self) && lowering.use(op).last_consumer >= 0) {
-    out->push_back(on_activation(
-        lowering,
-        lowering.shard().sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-        op));
+    out->push_back(beside(lowering,
+                          on_activation(lowering,
+                                        lowering.shard().sequence_parallel ? CollectiveKind::reduce_scatter
+                                                                           : CollectiveKind::all_reduce,
+                                        op),
+                          op, ComputeKind::forward));
   }
   if (self.kind == OperatorKind::loss_max || self.kind == OperatorKind::loss_sum) {
     const bool maximum = self.kind == OperatorKind::loss_max;
@@ -120,7 +137,9 @@ bool reads_input_backward(const Lowering& lowering, int input) {
 void tensor_before_backward(Lowering& lowering, int op, Communications* out) {
   if (!lowering.shard().sequence_parallel) return;
   if (output_is_partial(lowering.op(op)) && lowering.use(op).last_consumer >= 0) {
-    out->push_back(as_gathered(lowering, on_gradient(lowering, CollectiveKind::all_gather, op), op));
+    out->push_back(beside(lowering,
+                          as_gathered(lowering, on_gradient(lowering, CollectiveKind::all_gather, op), op),
+                          op, ComputeKind::backward_input));
   }
   for_each_input_feeding_columns(lowering, op, [&](int input) {
     if (lowering.use(input).last_column_consumer == op && reads_input_backward(lowering, input)) {

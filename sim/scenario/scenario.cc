@@ -224,14 +224,21 @@ class Builder {
     communication.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = groups_.collective(gc, of, instruction);
     // What computation hides is not simulated.
-    const double exposed = exposed_share(instruction, input_.expert_exposed);
+    double exposed = exposed_share(instruction, input_.expert_exposed);
+    const double beside_s = input_.beside_s ? input_.beside_s(of, instruction) : 0;
+    if (beside_s > 0) {
+      const double alone_s =
+          exposed * (plan.latency_s +
+                     instruction.bytes / (plan.bandwidth_bytes_per_s * input_.communication_efficiency));
+      if (alone_s > 0) exposed *= exposed_beside(alone_s, beside_s, n) / alone_s;
+    }
     communication.payload.latency_s =
         exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
     if (instruction.form == Parallelism::data)
       communication.payload.latency_s +=
           pieces_seconds(instruction.collective, instruction.bytes, n, input_.runtime, cluster_);
     const double bytes = exposed * instruction.bytes;
-    if (bytes < kLeastBytes) return;
+    if (exposed <= 0 || bytes < kLeastBytes) return;
     const double bandwidth = plan.bandwidth_bytes_per_s * input_.communication_efficiency;
     if (input_.messages) {
       communication.messages = message_graph_of(group, plan, instruction, bandwidth / exposed);

@@ -138,6 +138,8 @@ struct ScenarioInput {
   // Seconds at the device's nominal speed, beside `assumed_busy` busy devices of the node, itself included.
   std::function<double(const Program&, const Instruction&)> work_s;
   int assumed_busy = 1;
+  // Seconds of the computation that a collective travels beside (ComputeCost::beside_seconds); may be empty.
+  std::function<double(const Program&, const Instruction&)> beside_s;
   // Seconds of the host to issue an instruction, and by instruction whether it waits for its end; may be
   // empty: the host costs nothing.
   std::function<double(const Program&, const Instruction&)> host_s;

@@ -276,6 +276,13 @@ TEST_CASE("computation waits for each collective, and for what it does not hide 
   CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.6);
 }
 
+TEST_CASE("of what travels beside a product, piece by piece, shows what is longer than all pieces but one") {
+  CHECK(exposed_beside(10e-3, 4e-3, 4) == Approx(7e-3));
+  CHECK(exposed_beside(1e-3, 4e-3, 4) == 0);
+  CHECK(exposed_beside(1e-3, 4e-3, 1) == 1e-3);  // one piece: nothing comes before it
+  CHECK(exposed_beside(1e-3, 0, 8) == 1e-3);
+}
+
 TEST_CASE("tokens sent once a node leave it less often than those sent once an expert") {
   RuntimeProfile runtime;
   runtime.experts_by_node = true;

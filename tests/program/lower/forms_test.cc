@@ -764,6 +764,46 @@ TEST_CASE("a runtime that overlaps tensor communication reduces beside the weigh
   }
 }
 
+TEST_CASE(
+    "a runtime that overlaps tensor communication says beside which product each sequence collective "
+    "travels") {
+  Choices choices;
+  choices.tp = 2;
+  choices.sequence_parallel = true;
+  auto job = test::small_job({}, 2);
+  const auto marked = [&](bool overlap, bool sequence_parallel) {
+    job->runtime.overlap_tensor = overlap;
+    choices.sequence_parallel = sequence_parallel;
+    const Plan plan{job, choices};
+    verify(plan);
+    int forward = 0, backward = 0;
+    const Program program = lower(plan, 0);
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.op != Op::collective || instruction.op_end == instruction.op_begin) continue;
+      const Operator& product = job->workload.operators[static_cast<std::size_t>(instruction.op_begin)];
+      CHECK(instruction.op_end == instruction.op_begin + 1);
+      CHECK(product.kind == OperatorKind::linear);
+      // Gathered before a product that is split by columns, scattered behind one that is by rows.
+      if (instruction.compute == ComputeKind::forward) {
+        CHECK((instruction.collective == CollectiveKind::all_gather) ==
+              (product.split == TensorSplit::column));
+        ++forward;
+      } else {
+        CHECK(instruction.compute == ComputeKind::backward_input);
+        CHECK(instruction.collective == CollectiveKind::all_gather);
+        CHECK(product.split == TensorSplit::row);
+        ++backward;
+      }
+    }
+    return std::pair(forward, backward);
+  };
+  // Four products a layer going forward, two going back (the others' travel beside weights' gradients), of
+  // eight layers' passes.
+  CHECK(marked(true, true) == std::pair(4 * 2 * 4, 2 * 2 * 4));
+  CHECK(marked(true, false) == std::pair(0, 0));
+  CHECK(marked(false, true) == std::pair(0, 0));
+}
+
 TEST_CASE("samples on the nodes' storage are read for the next step, once, by those who load them") {
   Choices choices;
   choices.tp = 2;
