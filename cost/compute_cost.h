@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cost/group_shape.h"
 #include "program/operator_work.h"
 
 namespace orrery {
@@ -31,6 +32,10 @@ inline double exposed_share(const Instruction& instruction, double expert_expose
 // one piece come while the ones before are multiplied, of a reduce-scatter all but one leave so. What shows
 // is what travels longer than that: communication - product (pieces - 1) / pieces, at least 0.
 double exposed_beside(double communication_s, double product_s, int pieces);
+// Such pieces are written into the neighbours' memory (NVLink): between nodes nothing overlaps.
+inline bool travels_in_pieces(const GroupShape& shape) {
+  return shape.nodes == 1;
+}
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"

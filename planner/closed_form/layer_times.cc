@@ -116,8 +116,9 @@ class Layout {
       if (shape == shapes_.end()) return 0;
       const double seconds =
           collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
-      return exposed_beside(exposed_share(instruction, sketch_.expert_exposed) * seconds, beside_s,
-                            shape->second.ranks) +
+      const double exposed_s = exposed_share(instruction, sketch_.expert_exposed) * seconds;
+      return (travels_in_pieces(shape->second) ? exposed_beside(exposed_s, beside_s, shape->second.ranks)
+                                               : exposed_s) +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {

@@ -226,7 +226,7 @@ class Builder {
     // What computation hides is not simulated.
     double exposed = exposed_share(instruction, input_.expert_exposed);
     const double beside_s = input_.beside_s ? input_.beside_s(of, instruction) : 0;
-    if (beside_s > 0) {
+    if (beside_s > 0 && travels_in_pieces(group.shape)) {
       const double alone_s =
           exposed * (plan.latency_s +
                      instruction.bytes / (plan.bandwidth_bytes_per_s * input_.communication_efficiency));

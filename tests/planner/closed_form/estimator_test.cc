@@ -138,6 +138,16 @@ TEST_CASE("tensor collectives beside their products cost what is longer than the
     CHECK(beside.step_time_s < apart.step_time_s);
     CHECK(beside.step_time_s > apart.step_time_s - apart.breakdown.tensor_comm);
   }
+  // Over two nodes nothing overlaps.
+  const auto wide = test::make_job("llama3-8b", "dgx-h100", 16, 16, 8192);
+  Choices c;
+  c.tp = 16;
+  c.sequence_parallel = true;
+  wide->runtime.overlap_tensor = false;
+  const double apart_s = Estimator(wide).times(c).estimate_s;
+  const auto same = std::make_shared<Job>(*wide);
+  same->runtime.overlap_tensor = true;
+  CHECK(Estimator(same).times(c).estimate_s > 0.85 * apart_s);
 }
 
 TEST_CASE("the lower bound is never above the simulated step, and the estimate is near it") {
