@@ -60,7 +60,8 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
 
 namespace {
 
-std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
+// Megatron Core's settings have some parts that dimensions alone do not say.
+std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_megatron_core) {
   std::vector<std::string> parts;
   const auto part = [&](bool has, const char* what) {
     if (has) parts.emplace_back(what);
@@ -81,23 +82,70 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
   part(t.single_norm, "one norm for attention and MLP");
   part(t.position_offset > 0, "extra rows of positions");
   part(t.masked_share > 0, "a head that sees a share of the tokens");
-  part(t.dropouts.any(), "dropout");
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
   part(t.attention_scale > 0, "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
   part(t.norms_offset, "norms by one more than their weights");
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
-  part(t.rotary_scaling.kind == RopeScaling::linear || t.rotary_scaling.kind == RopeScaling::dynamic,
+  part(t.rotary_scaling.kind == RopeScaling::dynamic ||
+           (!of_megatron_core && t.rotary_scaling.kind == RopeScaling::linear),
        "scaled rotary positions");
+  part(!of_megatron_core && t.dropouts.any(), "dropout");
+  part(!of_megatron_core && t.moe && t.moe->shared_gate, "a gate of the shared expert");
   part(t.parallel_residual, "attention beside the MLP");
   part(t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights), "norms over all queries and keys");
   part(t.attention_gate, "a gate behind attention");
   part(t.attention_sinks, "attention sinks");
   part(t.mla && t.mla->index_heads > 0, "sparse attention");
   part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias), "experts with biases");
-  part(t.moe && t.moe->shared_gate, "a gate of the shared expert");
   for (const std::string& what : t.unexecuted) parts.push_back(what);
   return parts;
+}
+
+// All that a script needs to build it; parts_beyond_dimensions has the rest.
+std::string dimensions_of(const Workload& workload) {
+  if (!workload.transformer)
+    return fmt::format("{}, {} operators, {} parameters", workload.name, workload.operators.size(), workload.parameters());
+  const Transformer& m = *workload.transformer;
+  std::string text = fmt::format("{} layers of {}, {} heads ({} of keys and values) of {}, MLP of {} by {}{}, {} of {}",
+                                 m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden,
+                                 m.gated_ffn ? "gated " : "", name_of(m.activation), name_of(m.norm), m.norm_epsilon);
+  text += m.learned_positions ? fmt::format(", {} learned positions", m.max_positions)
+                              : fmt::format(", rotary positions of {:g} of each head to base {:g}, at most {}", m.rotary_fraction,
+                                            m.rope_theta, m.max_positions);
+  const RotaryScaling& scaling = m.rotary_scaling;
+  if (scaling.kind != RopeScaling::none)
+    text += fmt::format(" scaled by {} ({} from {}, {} to {}, {} to {}, scores by {})", scaling.factor, name_of(scaling.kind),
+                        scaling.original_positions, scaling.low_frequency, scaling.high_frequency, scaling.beta_fast,
+                        scaling.beta_slow, scaling.attention_factor);
+  text += fmt::format(", {} tokens, {}", m.vocab, m.tied_embeddings ? "one matrix for both ends" : "a head of its own");
+  const auto part = [&](bool has, std::string_view what) {
+    if (has) text += fmt::format(", {}", what);
+  };
+  part(m.qkv_bias, "biases of queries, keys and values");
+  part(m.linear_bias, "biases of output projection and MLP");
+  part(m.qk_norm, "norms of queries and keys");
+  part(m.token_types > 0, fmt::format("{} token types", m.token_types));
+  part(m.multi_token_layers > 0, fmt::format("{} modules that predict further tokens", m.multi_token_layers));
+  if (m.sliding_window > 0) {
+    int windows = 0;
+    for (int layer = 0; layer < m.layers; ++layer) windows += m.layer_window(layer) > 0 ? 1 : 0;
+    part(true, fmt::format("{} layers with a window of {}", windows, m.sliding_window));
+  }
+  if (m.mla)
+    part(true, fmt::format("latent attention of ranks {} and {}, heads of {} + {} and {}", m.mla->q_lora_rank, m.mla->kv_lora_rank,
+                           m.mla->qk_nope_head_dim, m.mla->qk_rope_head_dim, m.mla->v_head_dim));
+  if (m.moe) {
+    int layers = 0;
+    for (int layer = 0; layer < m.layers; ++layer) layers += m.layer_has_experts(layer) ? 1 : 0;
+    part(true, fmt::format("{} layers of {} experts of {} ({} a token, {}), shared experts of {}", layers, m.moe->experts,
+                           m.moe->expert_ffn_hidden, m.moe->experts_per_token,
+                           m.moe->scaled_weights ? "weights of which add up to one" : "weights as they are", m.moe->shared_ffn_hidden));
+    part(m.moe->router_bias, "a bias that balances them");
+    part(m.moe->auxiliary_loss > 0, fmt::format("a balancing loss times {}", m.moe->auxiliary_loss));
+    part(m.moe->latent > 0, fmt::format("experts on a width of {}", m.moe->latent));
+  }
+  return text;
 }
 
 }  // namespace
@@ -122,13 +170,16 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
       c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len);
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
+  if (model == ModelIs::by_script) text += "# NOTE: your script builds the model: " + dimensions_of(plan.job->workload) + "\n";
   if (transformer && model != ModelIs::built)
-    for (const std::string& part : parts_beyond_dimensions(*transformer))
+    for (const std::string& part : parts_beyond_dimensions(
+             *transformer, model == ModelIs::by_flags || model == ModelIs::by_flags_and_adapters))
       text += "# NOTE: the model has " + part + ", which your script must build\n";
   if (t.lengths.any())
     text += fmt::format("# NOTE: the plan is for sequences {}: your data loader pads or packs them\n",
                         describe(t.lengths));
-  if (transformer && transformer->fine_tuning.any() && model == ModelIs::by_dimensions)
+  if (transformer && transformer->fine_tuning.any() && model != ModelIs::built &&
+      model != ModelIs::by_flags_and_adapters)
     text += fmt::format(
         "# NOTE: the plan is for {}; this launches training of all weights until your script "
         "freezes them and adds adapters\n",
@@ -224,8 +275,17 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
   if (c.order != kUsual && target != "Megatron-LM")
     notes.push_back(fmt::format("{} lays ranks out its own way; the plan's order is innermost {}", target,
                                 name_of(c.order.front())));
+  if (c.zero == 0 && c.hybrid() && target != "Horovod")
+    notes.push_back(fmt::format(
+        "the plan adds gradients up in groups of {} ranks first; {} leaves the way of an all-reduce to its library", c.shard_group,
+        target));
+  if (const int layers = plan.job->runtime.host_activation_layers; layers > 0 && target != "DeepSpeed")
+    notes.push_back(fmt::format(
+        "the plan keeps activations of {} layers of each stage in the hosts' memory; this keeps them on the devices",
+        layers));
   const Offload offload = offload_of(plan.job->runtime);
-  const bool expressed = target == "DeepSpeed" || (target == "torchtitan" && offload == Offload::all);
+  const bool expressed = target == "DeepSpeed" || (target == "torchtitan" && offload == Offload::all) ||
+                         ((target == "Megatron-LM" || target == "NeMo") && offload == Offload::optimizer && c.zero == 1);
   if (offload != Offload::none && !expressed)
     notes.push_back(
         fmt::format("the plan keeps states in the hosts' memory (`offload` {}); this keeps them on "

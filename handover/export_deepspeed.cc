@@ -108,7 +108,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
       notes.emplace_back("DeepSpeed runs 1F1B whatever the plan's schedule");
     if (c.zero >= 2) notes.emplace_back("DeepSpeed's pipeline engine takes ZeRO-1 at most");
   }
-  std::string script = script_head(plan, "DeepSpeed 0.19.6", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "DeepSpeed 0.19.6", notes, ModelIs::by_script) + nccl_environment(plan);
   script += "# hostfile: one line a node, \"HOST slots=" + std::to_string(ranks_per_node(plan)) + "\"\n";
   script += fmt::format("deepspeed --hostfile \"${{HOSTFILE:-hostfile}}\" --num_nodes {} --num_gpus {} \\\n",
                         nodes_used(plan), ranks_per_node(plan));

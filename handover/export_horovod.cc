@@ -34,7 +34,7 @@ std::vector<ExportedFile> export_horovod(const Plan& plan) {
       "cycle_time_ms: 1\n"
       "  hierarchical_allreduce: {}\nautotune:\n  enabled: false\n",
       plan.job->workload.name, plan.job->cluster.name, fusion_mb, c.zero == 0 && c.hybrid());
-  std::string script = script_head(plan, "Horovod", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "Horovod", notes, ModelIs::by_script) + nccl_environment(plan);
   script += fmt::format("export HOROVOD_FUSION_THRESHOLD={}\n", fusion_mb << 20);
   script += fmt::format(
       "horovodrun -np {} -H \"${{HOSTS:?host:{} for each of {} nodes, with commas}}\" --config-file "

@@ -201,7 +201,7 @@ std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob kind
                    : kind == KubernetesJob::train ? train_job(plan, trainer, gpus)
                                                   : mpi_job(plan, trainer, gpus);
 
-  std::string script = script_head(plan, operator_of(kind), trainer.notes);
+  std::string script = script_head(plan, operator_of(kind), trainer.notes, ModelIs::built);
   script += trainer.runs_beside_its_files
                 ? "# IMAGE=… ./submit.sh [ARGUMENT of launch.sh…]: an image with torchtitan\n"
                 : "# IMAGE=… ./submit.sh [ARGUMENT of launch.sh…]: an image whose working folder is "
