@@ -26,13 +26,22 @@ std::vector<ExportedFile> export_simgrid(const Plan& plan);
 std::vector<ExportedFile> export_slurm(const Plan& plan);
 std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob job);
 
-// What a target makes of the model: `by_script`, the user's, to which all of it is told; `by_dimensions`, with a
-// note on what they do not say; by Megatron Core's flags, which say a little more; the same, and which of it is
-// trained; `built` in all its parts. Of the latter two the exporter notes what is different.
-enum class ModelIs : std::uint8_t { by_script, by_dimensions, by_flags, by_flags_and_adapters, built };
+// What a target makes of the model: `by_script`, the user's, to which all of it is told; `by_dimensions`,
+// with a note on what they do not say; by Megatron Core's flags, which say a little more; either, and which
+// of it is trained; `built` in all its parts, of which the exporter notes what is different.
+enum class ModelIs : std::uint8_t {
+  by_script,
+  by_dimensions,
+  by_dimensions_and_adapters,
+  by_flags,
+  by_flags_and_adapters,
+  built
+};
 // "#!/usr/bin/env bash", what the plan is and what it was predicted for, one comment a line of `notes`.
 std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes,
                         ModelIs model = ModelIs::by_dimensions);
+// Comments that say which lines its log begins with where it runs what was planned.
+std::string log_begins_with(const std::vector<std::string>& lines);
 // `export NAME=value` lines for the NCCL variables that matter on this cluster; empty on processors.
 std::string nccl_environment(const Plan& plan);
 // torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".

@@ -40,15 +40,18 @@ void activation_flags(const Transformer& m, Flags& flags, std::vector<std::strin
   if (m.gated_ffn) flags.add("--swiglu");
   const bool usual = m.gated_ffn ? m.activation == Activation::silu : m.activation == Activation::gelu;
   if (!usual)
-    notes->push_back(fmt::format("the model's MLP is by {}, which no flag says; this runs {}: losses differ, times hardly",
-                                 name_of(m.activation), m.gated_ffn ? "SwiGLU" : "GELU's tanh form"));
+    notes->push_back(
+        fmt::format("the model's MLP is by {}, which no flag says; this runs {}: losses differ, times hardly",
+                    name_of(m.activation), m.gated_ffn ? "SwiGLU" : "GELU's tanh form"));
 }
 
 void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector<std::string>* notes) {
   const RotaryScaling& scaling = m.rotary_scaling;
   const bool yarn = scaling.kind == RopeScaling::yarn;
   flags.add("--max-position-embeddings", std::max(m.max_positions, seq_len));
-  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute" : yarn && !m.mla ? "yarn" : "rope");
+  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute"
+                                         : yarn && !m.mla    ? "yarn"
+                                                             : "rope");
   if (m.learned_positions) return;
   flags.add("--rotary-base", static_cast<long>(m.rope_theta));
   if (m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
@@ -63,27 +66,31 @@ void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector
       flags.add("--yarn-beta-fast", scaling.beta_fast);
       flags.add("--yarn-beta-slow", scaling.beta_slow);
     } else if (scaling.original_positions != 4096 || scaling.beta_fast != 32 || scaling.beta_slow != 1) {
-      notes->push_back(fmt::format("latent attention's positions are scaled from 4096 between 32 and 1 turns; the model's "
-                                   "from {} between {} and {}: losses differ, times do not",
-                                   scaling.original_positions, scaling.beta_fast, scaling.beta_slow));
+      notes->push_back(
+          fmt::format("latent attention's positions are scaled from 4096 between 32 and 1 turns; the model's "
+                      "from {} between {} and {}: losses differ, times do not",
+                      scaling.original_positions, scaling.beta_fast, scaling.beta_slow));
     }
     if (scaling.attention_factor != 1)
-      notes->push_back(fmt::format("the model's scaled scores are {} times as large (--mscale): losses differ, times do not",
-                                   scaling.attention_factor));
+      notes->push_back(fmt::format(
+          "the model's scaled scores are {} times as large (--mscale): losses differ, times do not",
+          scaling.attention_factor));
   }
   if (scaling.kind == RopeScaling::llama3) {
     flags.add("--use-rope-scaling");
     flags.add("--rope-scaling-factor", scaling.factor);
     if (scaling.original_positions != 8192 || scaling.low_frequency != 1 || scaling.high_frequency != 4)
-      notes->push_back(fmt::format("Llama 3.1's positions are scaled from 8192 between 1 and 4 turns; the model's from {} "
-                                   "between {} and {}: losses differ, times do not",
-                                   scaling.original_positions, scaling.low_frequency, scaling.high_frequency));
+      notes->push_back(
+          fmt::format("Llama 3.1's positions are scaled from 8192 between 1 and 4 turns; the model's from {} "
+                      "between {} and {}: losses differ, times do not",
+                      scaling.original_positions, scaling.low_frequency, scaling.high_frequency));
   }
   if (scaling.kind == RopeScaling::linear) {
     const auto factor = static_cast<long>(std::lround(scaling.factor));
     flags.add("--rotary-seq-len-interpolation-factor", factor);
     if (static_cast<double>(factor) != scaling.factor)
-      notes->push_back(fmt::format("positions are divided by {}; the model's by {}: losses differ", factor, scaling.factor));
+      notes->push_back(fmt::format("positions are divided by {}; the model's by {}: losses differ", factor,
+                                   scaling.factor));
   }
 }
 
@@ -108,15 +115,17 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
   if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
   flags.add("--vocab-size", m.vocab);
   if (const int multiple = 128 * plan.choices.tp; m.vocab % multiple != 0)
-    notes->push_back(fmt::format("Megatron-LM fills the vocabulary of {} up to {} (--make-vocab-size-divisible-by): so much "
-                                 "more of embedding and head",
-                                 m.vocab, (m.vocab + multiple - 1) / multiple * multiple));
+    notes->push_back(fmt::format(
+        "Megatron-LM fills the vocabulary of {} up to {} (--make-vocab-size-divisible-by): so much "
+        "more of embedding and head",
+        m.vocab, (m.vocab + multiple - 1) / multiple * multiple));
   // 0.1 each unless said.
   flags.add("--attention-dropout", m.dropouts.attention);
   flags.add("--hidden-dropout", m.dropouts.attention_out);
   if (m.dropouts.embedding != m.dropouts.attention_out || m.dropouts.mlp_out != m.dropouts.attention_out)
-    notes->push_back(fmt::format("one --hidden-dropout stands for embeddings, attention and MLP; the model's are {}, {} and {}",
-                                 m.dropouts.embedding, m.dropouts.attention_out, m.dropouts.mlp_out));
+    notes->push_back(fmt::format(
+        "one --hidden-dropout stands for embeddings, attention and MLP; the model's are {}, {} and {}",
+        m.dropouts.embedding, m.dropouts.attention_out, m.dropouts.mlp_out));
   if (m.sliding_window > 0) flags.add(fmt::format("--window-size '({},0)'", m.sliding_window));
   if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
     flags.add("--window-attn-skip-freq", m.full_attention_period);
@@ -150,7 +159,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
     notes->emplace_back(
-        "the router looks at all experts: where the model's looks at groups of them, say --moe-router-num-groups, "
+        "the router looks at all experts: where the model's looks at groups of them, say "
+        "--moe-router-num-groups, "
         "--moe-router-group-topk and --moe-router-topk-scaling-factor");
   } else if (m.moe->auxiliary_loss > 0) {
     flags.add("--moe-router-load-balancing-type aux_loss");
@@ -305,7 +315,13 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   flags.add("--log-throughput");
   flags.add("\"$@\"");  // data, tokenizer, learning rate, steps
 
-  std::string script = script_head(plan, "Megatron-LM core 0.20.0", notes, ModelIs::by_flags) + nccl_environment(plan);
+  std::string script = script_head(plan, "Megatron-LM core 0.20.0", notes, ModelIs::by_flags);
+  script += log_begins_with(
+      {fmt::format("using world size: {}, data-parallel size: {}, context-parallel size: {}, hierarchical "
+                   "context-parallel "
+                   "sizes: None, tensor-model-parallel size: {}, pipeline-model-parallel size: {}",
+                   c.world(), c.dp, c.cp, c.tp, c.pp)});
+  script += nccl_environment(plan);
   script +=
       "# Give data, tokenizer, learning rate and length of the run as arguments, e.g. --mock-data "
       "--train-iters 50 --lr 1e-4\n";

@@ -1,6 +1,7 @@
 // NeMo 2 (2.4, nemo.collections.llm): a recipe as NeMo-Run writes it, and the few lines that build and run
 // it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -65,10 +66,12 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   Json& c = *config;
   if (moe.shared_gate) notes->emplace_back("NeMo 2.4 has no gate of the shared experts; losses differ");
   if (moe.latent > 0)
-    notes->push_back(fmt::format("NeMo 2.4's experts work on the whole width; the model's on {}", moe.latent));
+    notes->push_back(
+        fmt::format("NeMo 2.4's experts work on the whole width; the model's on {}", moe.latent));
   if (moe.router_bias)
     notes->emplace_back(
-        "the router looks at all experts: where the model's looks at groups of them, say moe_router_num_groups, "
+        "the router looks at all experts: where the model's looks at groups of them, say "
+        "moe_router_num_groups, "
         "moe_router_group_topk and moe_router_topk_scaling_factor in recipe.yaml");
   if (plan.choices.overlap_experts) c["overlap_moe_expert_parallel_comm"] = true;
   c["num_moe_experts"] = moe.experts;
@@ -136,8 +139,9 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
     notes->emplace_back("gelu is computed exactly, not by its tanh form: losses differ in their last digits");
   if (m.sliding_window > 0) config["window_size"] = Json::array({m.sliding_window, 0});
   if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
-    notes->push_back(fmt::format(
-        "NeMo 2.4 gives every layer the window; in the model every {}. layer sees all", m.full_attention_period));
+    notes->push_back(
+        fmt::format("NeMo 2.4 gives every layer the window; in the model every {}. layer sees all",
+                    m.full_attention_period));
   if (m.multi_token_layers > 0) config["mtp_num_layers"] = m.multi_token_layers;
   if (m.moe) add_experts(plan, *m.moe, m, &config, notes);
   if (c.recompute == Recompute::selective) {
@@ -306,7 +310,8 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
                     {"fp16", t.precision == DType::fp16},
                     {"use_distributed_optimizer", c.zero >= 1},
                     {"clip_grad", plan.job->runtime.clip_gradients ? 1.0 : 0.0}});
-  if (const RuntimeProfile& runtime = plan.job->runtime; offload_of(runtime) == Offload::optimizer && c.zero == 1)
+  if (const RuntimeProfile& runtime = plan.job->runtime;
+      offload_of(runtime) == Offload::optimizer && c.zero == 1)
     optimizer.update({{"use_precision_aware_optimizer", true},  // which it rests on
                       {"optimizer_cpu_offload", true},
                       {"optimizer_offload_fraction", runtime.host_states}});
@@ -327,8 +332,13 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("fp16 gradient compression is expressed as the reduction's type only");
 
-  std::string script =
-      script_head(plan, "NeMo 2.4", notes, ModelIs::by_flags_and_adapters) + nccl_environment(plan);
+  std::vector<int> beside;  // of rank 0
+  for (int rank = 0; rank < c.tp; ++rank) beside.push_back(rank);
+  std::string script = script_head(plan, "NeMo 2.4", notes, ModelIs::by_flags_and_adapters);
+  script +=
+      log_begins_with({fmt::format("Rank 0 has tensor model parallel group: [{}]", fmt::join(beside, ", ")),
+                       "Rank 0 has pipeline model parallel rank 0"});
+  script += nccl_environment(plan);
   script += torchrun_line(plan) + "  train.py \"$@\"  # the number of steps\n";
   const std::string head = fmt::format("# {} on {}: written by orrery export, for NeMo 2.4.\n",
                                        plan.job->workload.name, plan.job->cluster.name);

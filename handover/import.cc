@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parse.h"
@@ -202,7 +203,8 @@ class Megatron {
   }
 
   void read_attention(const std::string& backend) {
-    if (backend != "flash" && backend != "fused" && backend != "unfused" && backend != "local" && backend != "auto")
+    if (backend != "flash" && backend != "fused" && backend != "unfused" && backend != "local" &&
+        backend != "auto")
       throw UserError(fmt::format("{}: --attention-backend has the value '{}'", source_, backend),
                       "expected flash, fused, unfused, local or auto");
     result_.fused_attention = backend != "unfused" && backend != "local";
@@ -212,7 +214,8 @@ class Megatron {
     if (type == "fp32") return 4;
     if (type == "fp16" || type == "bf16") return 2;
     if (type == "fp8") return 1;
-    throw UserError(fmt::format("{}: {} has the value '{}'", source_, flag, type), "expected fp32, fp16, bf16 or fp8");
+    throw UserError(fmt::format("{}: {} has the value '{}'", source_, flag, type),
+                    "expected fp32, fp16, bf16 or fp8");
   }
 
   // Those that are planned; the others are said to be ignored.
@@ -223,8 +226,8 @@ class Megatron {
       if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) != kSelectiveModules.end())
         planned += (planned.empty() ? "" : ",") + name;
       else
-        result_.ignored.push_back(fmt::format("--recompute-modules: changes time or memory, and is not planned ({})",
-                                              name.substr(0, 40)));
+        result_.ignored.push_back(fmt::format(
+            "--recompute-modules: changes time or memory, and is not planned ({})", name.substr(0, 40)));
     }
     if (!planned.empty()) result_.runtime.selective_modules = planned;
   }
@@ -267,9 +270,11 @@ class Megatron {
              : distributed_ ? 1
                             : 0;
     if (keeps_gathered_ && !torch_fsdp_)
-      result_.ignored.emplace_back("--torch-fsdp2-no-reshard-after-forward: says something of --use-torch-fsdp2 alone");
+      result_.ignored.emplace_back(
+          "--torch-fsdp2-no-reshard-after-forward: says something of --use-torch-fsdp2 alone");
     if (strategy_ && !fsdp_)
-      result_.ignored.emplace_back("--data-parallel-sharding-strategy: says something of --use-megatron-fsdp alone");
+      result_.ignored.emplace_back(
+          "--data-parallel-sharding-strategy: says something of --use-megatron-fsdp alone");
     read_types();
     if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
     // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).
@@ -298,12 +303,14 @@ class Megatron {
       if (narrow_moments_)
         r.moment_bytes = (moments_[0] + moments_[1]) / 2;
       else
-        result_.ignored.emplace_back("--exp-avg-dtype: says something of --use-precision-aware-optimizer alone");
+        result_.ignored.emplace_back(
+            "--exp-avg-dtype: says something of --use-precision-aware-optimizer alone");
     }
     if (result_.offload == Offload::optimizer && offloaded_ == 0) result_.offload = Offload::none;
     if (offloaded_) {
       if (!result_.offload)
-        result_.ignored.emplace_back("--optimizer-offload-fraction: says something of --optimizer-cpu-offload alone");
+        result_.ignored.emplace_back(
+            "--optimizer-offload-fraction: says something of --optimizer-cpu-offload alone");
       else if (*offloaded_ > 0)
         result_.offloaded_share = *offloaded_;
     }
@@ -319,8 +326,8 @@ class Megatron {
     }
     const std::int64_t counted = layers_ + embedding_counts_ + loss_counts_;
     if (counted % parts != 0)
-      throw UserError(fmt::format("{}: --account-for-…-in-pipeline-split makes {} layers for {} parts", source_,
-                                  counted, parts),
+      throw UserError(fmt::format("{}: --account-for-…-in-pipeline-split makes {} layers for {} parts",
+                                  source_, counted, parts),
                       "expected as many for each");
     p.stage_layers.emplace(static_cast<std::size_t>(parts), static_cast<int>(counted / parts));
     p.stage_layers->front() -= embedding_counts_;
@@ -451,8 +458,8 @@ class DeepSpeed {
 
   Imported run() {
     for (const char* table : {"fp16", "bf16", "bfloat16", "optimizer", "zero_optimization", "tensor_parallel",
-                              "expert_parallel", "activation_checkpointing", "zero_optimization.offload_param",
-                              "zero_optimization.offload_optimizer"})
+                              "expert_parallel", "activation_checkpointing",
+                              "zero_optimization.offload_param", "zero_optimization.offload_optimizer"})
       if (s_.has(table)) s_.refuse(table, "a table of settings");
     read_batch();
     read_precision();
@@ -502,17 +509,20 @@ class DeepSpeed {
     if (!training.divides_over(1, of_each))
       throw UserError(
           file_, 0, fmt::format("train_batch_size is {}", batch),
-          fmt::format("expected a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
-                      of_each));
+          fmt::format(
+              "expected a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
+              of_each));
     return static_cast<int>(std::min<std::int64_t>(training.samples_each(of_each), kMostCount));
   }
 
   void read_precision() {
     ImportedRuntime& runtime = result_.runtime;
-    for (const auto& [table, type] : {std::pair{"fp16", DType::fp16}, {"bf16", DType::bf16}, {"bfloat16", DType::bf16}})
+    for (const auto& [table, type] :
+         {std::pair{"fp16", DType::fp16}, {"bf16", DType::bf16}, {"bfloat16", DType::bf16}})
       if (s_.flag(std::string(table) + ".enabled").value_or(false)) result_.precision = type;
     for (const char* narrow : {"fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads"})
-      if (s_.flag(narrow).value_or(false)) runtime.updates_stored_weights = true, runtime.fp32_gradients = false;
+      if (s_.flag(narrow).value_or(false))
+        runtime.updates_stored_weights = true, runtime.fp32_gradients = false;
     if (s_.flag("bf16.bf16_optimizer_states").value_or(false)) runtime.moment_bytes = 2;
     if (const auto type = s_.text("communication_data_type")) {
       if (*type != "fp32" && *type != "fp16" && *type != "bf16" && *type != "bfp16")
@@ -553,8 +563,8 @@ class DeepSpeed {
     const auto moved = [&](Offload what) {
       result_.offload = std::max(result_.offload.value_or(Offload::none), what);
     };
-    for (const auto& [table, what] :
-         {std::pair{"zero_optimization.offload_param", Offload::all}, {"zero_optimization.offload_optimizer", Offload::optimizer}}) {
+    for (const auto& [table, what] : {std::pair{"zero_optimization.offload_param", Offload::all},
+                                      {"zero_optimization.offload_optimizer", Offload::optimizer}}) {
       const std::string name = std::string(table) + ".device";
       const auto device = s_.text(name);
       if (!device || *device == "none") continue;

@@ -72,9 +72,9 @@ class Nemo {
       const bool sgd = name->find("sgd") != std::string::npos;
       result.optimizer = !sgd ? Optimizer::adam : still ? Optimizer::sgd : Optimizer::momentum;
       if (!sgd && name->find("adam") == std::string::npos && !name->starts_with("mcore"))
-        more_ignored_.push_back(
-            fmt::format("{}: {} is not planned, Adam is", at_.optimizer + (at_.old ? "name" : "optimizer"),
-                        name->substr(0, 40)));
+        more_ignored_.push_back(fmt::format("{}: {} is not planned, Adam is",
+                                            at_.optimizer + (at_.old ? "name" : "optimizer"),
+                                            name->substr(0, 40)));
     }
     result.tuning = adapters();
     result.ignored.insert(result.ignored.end(), more_ignored_.begin(), more_ignored_.end());
@@ -135,7 +135,8 @@ class Nemo {
       if (layers)
         add("--cpu-offloading-num-layers", std::to_string(*layers));
       else
-        more_ignored_.push_back(m + "cpu_offloading: says not of how many layers (cpu_offloading_num_layers)");
+        more_ignored_.push_back(m +
+                                "cpu_offloading: says not of how many layers (cpu_offloading_num_layers)");
     } else if (layers) {
       more_ignored_.push_back(m + "cpu_offloading_num_layers: says something with cpu_offloading alone");
     }
@@ -251,7 +252,8 @@ class Nemo {
     const auto layers = s_.count(name("recompute_num_layers", "activations_checkpoint_num_layers"));
     const auto modules = at_.old ? std::nullopt : s_.list(m + "recompute_modules");
     if (!kind) {
-      for (const auto& [name, there] : {std::pair{"method", method.has_value()}, {"num_layers", layers.has_value()},
+      for (const auto& [name, there] : {std::pair{"method", method.has_value()},
+                                        {"num_layers", layers.has_value()},
                                         {"modules", modules.has_value()}})
         if (there) more_ignored_.push_back(fmt::format("{}recompute_{}: nothing is recomputed", m, name));
       return;

@@ -51,7 +51,8 @@ class Torchtitan {
   void read_runtime() {
     ImportedRuntime& runtime = result_.runtime;
     if (const auto compiled = s_.flag("compile.enable")) runtime.fused_elementwise = *compiled;
-    if (const auto beside = s_.flag("parallelism.enable_async_tensor_parallel")) runtime.overlap_tensor = *beside;
+    if (const auto beside = s_.flag("parallelism.enable_async_tensor_parallel"))
+      runtime.overlap_tensor = *beside;
     if (const auto moved = s_.flag("training.enable_cpu_offload"))
       result_.offload = *moved ? Offload::all : Offload::none;
     if (const auto reduced = s_.text("training.mixed_precision_reduce")) {
@@ -144,24 +145,28 @@ class Torchtitan {
     if (const auto each = s_.count("parallelism.pipeline_parallel_layers_per_stage");
         each && p.schedule == Schedule::zero_bubble) {
       result_.ignored.emplace_back(
-          "parallelism.pipeline_parallel_layers_per_stage: planned is zero-bubble with one chunk of layers a stage");
+          "parallelism.pipeline_parallel_layers_per_stage: planned is zero-bubble with one chunk of layers a "
+          "stage");
     } else if (each) {
       // Embedding and head count as layers here, too.
-      const std::int64_t counted = std::int64_t{layers_} +
-                                   s_.count("parallelism.pipeline_parallel_first_stage_less_layers", 0).value_or(1) +
-                                   s_.count("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
+      const std::int64_t counted =
+          std::int64_t{layers_} +
+          s_.count("parallelism.pipeline_parallel_first_stage_less_layers", 0).value_or(1) +
+          s_.count("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
       const std::int64_t virtual_stages = (counted + *each - 1) / *each;
       if (virtual_stages % *p.pp != 0 || (p.schedule == Schedule::interleaved) != (virtual_stages > *p.pp))
-        s_.refuse("parallelism.pipeline_parallel_layers_per_stage",
-                  fmt::format("as many as make a multiple of the {} stages of {} layers, more than one each of an "
-                              "interleaved schedule",
-                              *p.pp, counted));
+        s_.refuse(
+            "parallelism.pipeline_parallel_layers_per_stage",
+            fmt::format("as many as make a multiple of the {} stages of {} layers, more than one each of an "
+                        "interleaved schedule",
+                        *p.pp, counted));
       if (p.schedule == Schedule::interleaved) p.interleave = static_cast<int>(virtual_stages / *p.pp);
     }
     read_ends(chunks);
   }
 
-  // Embedding and head count for so many layers each; what does not divide goes to the first parts, one more each.
+  // Embedding and head count for so many layers each; what does not divide goes to the first parts, one more
+  // each.
   void read_ends(int chunks) {
     Pins& p = result_.pins;
     const std::string first = "parallelism.pipeline_parallel_first_stage_less_layers",

@@ -186,8 +186,8 @@ std::string exported(const proto::Plan& message, ExportTarget target) {
 struct Case {
   ExportTarget target;
   const char* name;
-  bool data_parallel = false;         // has no other form
-  std::set<std::string> without = {}; // fields that say nothing there, for the reason beside it
+  bool data_parallel = false;          // has no other form
+  std::set<std::string> without = {};  // fields that say nothing there, for the reason beside it
 };
 
 // Of the training and the choices those fields change what is written; what a target computes from the
@@ -195,8 +195,11 @@ struct Case {
 const std::vector<Case>& targets() {
   static const std::vector<Case> all = {
       {ExportTarget::megatron, "megatron"},
-      {ExportTarget::torchtitan, "torchtitan", false, {"max_positions"}},  // tables are as long as the training's sequences
-      {ExportTarget::nemo, "nemo", false, {"max_positions"}},              // the same
+      {ExportTarget::torchtitan,
+       "torchtitan",
+       false,
+       {"max_positions"}},  // tables are as long as the training's sequences
+      {ExportTarget::nemo, "nemo", false, {"max_positions"}},  // the same
       {ExportTarget::deepspeed, "deepspeed"},
       {ExportTarget::slurm, "slurm"},
       {ExportTarget::kubernetes, "kubernetes"},
@@ -254,7 +257,8 @@ proto::Plan of_experts() {
 
 TEST_CASE("no field of a transformer is lost on the way to any target") {
   for (const Case& of : targets())
-    check_places(*proto::Transformer::descriptor(), of_transformer(), "workload { transformer {", of, base_of(of));
+    check_places(*proto::Transformer::descriptor(), of_transformer(), "workload { transformer {", of,
+                 base_of(of));
 }
 
 TEST_CASE("no field of a workload is lost on the way to any target") {
@@ -268,7 +272,8 @@ TEST_CASE("no field of a workload is lost on the way to any target") {
       {"ignored_keys", "free: of its file, said where it was read"},
       {"notes", "free: of its file, said where it was read"},
   };
-  for (const Case& of : targets()) check_places(*proto::Workload::descriptor(), places, "workload {", of, base_of(of));
+  for (const Case& of : targets())
+    check_places(*proto::Workload::descriptor(), places, "workload {", of, base_of(of));
 }
 
 TEST_CASE("no field of rotary scaling, dropout or fine-tuning is lost on the way to any target") {
@@ -286,27 +291,28 @@ TEST_CASE("no field of rotary scaling, dropout or fine-tuning is lost on the way
                            {"attention", "attention: 0.1"},
                            {"attention_out", "attention_out: 0.1"},
                            {"mlp_out", "mlp_out: 0.1"}};
-  const Places tuning = {{"rank", "rank: 16"},
-                         {"targets", "targets: 'q,v'"},
-                         {"alpha", "alpha: 64"},
-                         {"dora", "dora: true"},
-                         {"base", "base: 'nf4'"},
-                         {"frozen_layers", "frozen_layers: 4"}};
+  const Places tuning = {{"rank", "rank: 16"},    {"targets", "targets: 'q,v'"},
+                         {"alpha", "alpha: 64"},  {"dora", "dora: true"},
+                         {"base", "base: 'nf4'"}, {"frozen_layers", "frozen_layers: 4"}};
   for (const Case& of : targets()) {
     proto::Plan scaled = base_of(of), tuned = base_of(of);
     merge_textproto(
-        "workload { transformer { rotary_scaling { kind: 'llama3' factor: 8 original_positions: 8192 low_frequency: 1 "
+        "workload { transformer { rotary_scaling { kind: 'llama3' factor: 8 original_positions: 8192 "
+        "low_frequency: 1 "
         "high_frequency: 4 } } }",
         "test", &scaled);
     merge_textproto("workload { transformer { fine_tuning { rank: 8 } } }", "test", &tuned);
     // Where positions are not scaled at all, one note says so of all that the scaling has.
     const std::set<std::string> all = {"factor",    "original_positions", "low_frequency",   "high_frequency",
                                        "beta_fast", "beta_slow",          "attention_factor"};
-    const bool noted = exported(scaled, of.target).find("positions are not scaled by llama3") != std::string::npos;
-    check_places(*proto::RotaryScaling::descriptor(), rotary, "workload { transformer { rotary_scaling {", of, scaled,
-                 noted ? all : std::set<std::string>{});
-    check_places(*proto::Dropouts::descriptor(), dropouts, "workload { transformer { dropouts {", of, base_of(of));
-    check_places(*proto::FineTuning::descriptor(), tuning, "workload { transformer { fine_tuning {", of, tuned);
+    const bool noted =
+        exported(scaled, of.target).find("positions are not scaled by llama3") != std::string::npos;
+    check_places(*proto::RotaryScaling::descriptor(), rotary, "workload { transformer { rotary_scaling {", of,
+                 scaled, noted ? all : std::set<std::string>{});
+    check_places(*proto::Dropouts::descriptor(), dropouts, "workload { transformer { dropouts {", of,
+                 base_of(of));
+    check_places(*proto::FineTuning::descriptor(), tuning, "workload { transformer { fine_tuning {", of,
+                 tuned);
   }
 }
 
@@ -325,7 +331,8 @@ TEST_CASE("no field of a training is lost on the way to any target") {
 
 TEST_CASE("no choice is lost on the way to any target") {
   for (const Case& of : targets()) {
-    std::set<std::string> meaningless;  // there are no stages, no tensor ranks and so no sequences split between them
+    std::set<std::string>
+        meaningless;  // there are no stages, no tensor ranks and so no sequences split between them
     if (of.data_parallel) meaningless = {"interleave", "stage_layers", "schedule", "sequence_parallel"};
     check_places(*proto::Choices::descriptor(), of_choices(), "choices {", of, base_of(of), meaningless);
     // A hierarchical all-reduce.
@@ -340,7 +347,8 @@ TEST_CASE("no choice is lost on the way to any target") {
 
 TEST_CASE("what waits in the hosts' memory is not lost on the way to any target") {
   for (const Case& of : targets())
-    for (const char* change : {"host_states: 1", "host_states: 1 host_parameters: true", "host_activation_layers: 4"}) {
+    for (const char* change :
+         {"host_states: 1", "host_states: 1 host_parameters: true", "host_activation_layers: 4"}) {
       proto::Plan changed = base_of(of);
       merge_textproto(std::string("runtime { ") + change + " }", "test", &changed);
       INFO(of.name << " " << change);
@@ -390,9 +398,11 @@ TEST_CASE("no field of experts or latent attention is lost on the way to a targe
       CHECK(exported(mixtral, of.target) != exported(base_of(of), of.target));
       continue;
     }
-    check_places(*proto::MixtureOfExperts::descriptor(), experts, "workload { transformer { moe {", of, mixtral);
+    check_places(*proto::MixtureOfExperts::descriptor(), experts, "workload { transformer { moe {", of,
+                 mixtral);
     if (of.target != ExportTarget::nemo)  // refused as a whole
-      check_places(*proto::LatentAttention::descriptor(), latent, "workload { transformer { mla {", of, deepseek);
+      check_places(*proto::LatentAttention::descriptor(), latent, "workload { transformer { mla {", of,
+                   deepseek);
     for (const char* change : {"ep: 4", "etp: 2", "capacity_factor: 1.5", "overlap_experts: true ep: 4"}) {
       proto::Plan changed = mixtral;
       merge_textproto(std::string("choices { ") + change + " }", "test", &changed);

@@ -170,7 +170,8 @@ TEST_CASE("every key handed to NeMo is one that it has, of its type") {
 }
 
 TEST_CASE("every key handed to torchtune is one that it has, of its type") {
-  check_target(ExportTarget::torchtune, "config.yaml", of_file("torchtune_keys.txt"), 10, Settings::from_yaml);
+  check_target(ExportTarget::torchtune, "config.yaml", of_file("torchtune_keys.txt"), 10,
+               Settings::from_yaml);
 }
 
 TEST_CASE("every key handed to Horovod is one that it has, of its type") {

@@ -47,7 +47,8 @@ Json by_type(const std::string& type) {
   if (type == "count") return 3;
   if (type == "number") return 0.25;
   if (type == "flag") return true;
-  if (type.starts_with("one:")) return type.substr(type.rfind('|') == std::string::npos ? 4 : type.rfind('|') + 1);
+  if (type.starts_with("one:"))
+    return type.substr(type.rfind('|') == std::string::npos ? 4 : type.rfind('|') + 1);
   if (type == "list") return Json::array({"some"});
   return "some";
 }
@@ -75,7 +76,8 @@ std::string reason_of(KeyEffect effect) {
 // Lists the setting by its name, with this reason or, where it is empty, one of its own.
 bool lists(const Imported& read, const std::string& name, const std::string& reason) {
   for (const std::string& one : read.ignored)
-    if (one.starts_with(name + ":") && one.size() > name.size() + 12 && one.find("not known here") == std::string::npos &&
+    if (one.starts_with(name + ":") && one.size() > name.size() + 12 &&
+        one.find("not known here") == std::string::npos &&
         one.find("has no effect beside") == std::string::npos && one.find(reason) != std::string::npos)
       return true;
   return false;
@@ -92,7 +94,7 @@ void walk(const char* system, const Samples& samples, const Read& read) {
     left.erase(std::string(key.name));
     const Sample sample = found == samples.end() ? Sample{} : found->second;
     INFO(system << " " << name << " " << sample.value << " beside " << sample.beside);
-    const Imported before = read("", "", type, sample.beside);
+    const Imported before = read(std::string(), std::string(), type, sample.beside);
     const Imported after = read(name, sample.value, type, sample.beside);
     if (key.effect == KeyEffect::plan) {
       CHECK(plan_part(before) != plan_part(after));
@@ -107,7 +109,8 @@ void walk(const char* system, const Samples& samples, const Read& read) {
 }
 
 // A file with `beside` and the setting.
-Json file_of(const std::string& name, const std::string& value, const std::string& type, const std::string& beside) {
+Json file_of(const std::string& name, const std::string& value, const std::string& type,
+             const std::string& beside) {
   Json leaves = parse_json(beside.empty() ? "{}" : beside, "beside");
   if (!name.empty()) leaves[name] = value.empty() ? by_type(type) : parse_json(value, "value");
   return nested(leaves);
@@ -135,14 +138,16 @@ std::string toml_of(const Json& json) {
 TEST_CASE("every setting of DeepSpeed is honoured, or listed with its reason") {
   const Samples samples = {
       {"train_batch_size", {"96", ""}},
-      {"gradient_accumulation_steps", {"4", R"({"train_batch_size": 96, "train_micro_batch_size_per_gpu": 2})"}},
+      {"gradient_accumulation_steps",
+       {"4", R"({"train_batch_size": 96, "train_micro_batch_size_per_gpu": 2})"}},
       {"communication_data_type", {R"("fp32")", ""}},
       {"optimizer.type", {R"("SGD")", ""}},
       {"optimizer.params.momentum", {"0.9", R"({"optimizer.type": "SGD"})"}},
       {"zero_optimization.reduce_bucket_size", {"5e8", ""}},
       {"zero_optimization.offload_param.device", {R"("cpu")", R"({"zero_optimization.stage": 3})"}},
       {"zero_optimization.offload_optimizer.device", {R"("cpu")", R"({"zero_optimization.stage": 2})"}},
-      {"zero_optimization.offload_optimizer.ratio", {"0.5", R"({"zero_optimization.offload_optimizer.device": "cpu"})"}},
+      {"zero_optimization.offload_optimizer.ratio",
+       {"0.5", R"({"zero_optimization.offload_optimizer.device": "cpu"})"}},
       {"zero_optimization.stage3_max_live_parameters", {"1e9", R"({"zero_optimization.stage": 3})"}},
       {"zero_optimization.mics_shard_size", {"8", R"({"zero_optimization.stage": 3})"}},
       {"expert_parallel.enabled", {"true", R"({"expert_parallel.autoep_size": 4})"}},
@@ -196,8 +201,7 @@ TEST_CASE("every flag of Megatron-LM is honoured, or listed with its reason") {
       {"--num-layers-per-virtual-pipeline-stage", {"3", stages}},
       {"--decoder-first-pipeline-num-layers", {"3", stages}},
       {"--decoder-last-pipeline-num-layers", {"3", stages}},
-      {"--account-for-embedding-in-pipeline-split",
-       {"", "--pipeline-model-parallel-size 5"}},
+      {"--account-for-embedding-in-pipeline-split", {"", "--pipeline-model-parallel-size 5"}},
       {"--account-for-loss-in-pipeline-split", {"", "--pipeline-model-parallel-size 5"}},
       {"--pipeline-model-parallel-layout", {"Et*5|t*7|t*6|t*6L", stages}},
       {"--torch-fsdp2-no-reshard-after-forward", {"", "--use-torch-fsdp2"}},
@@ -235,7 +239,9 @@ TEST_CASE("every flag of Megatron-LM is honoured, or listed with its reason") {
 TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
   // A recipe; a file without a strategy would be of another release.
   const std::string recipe = R"("trainer.strategy.progress_interval": 1)";
-  const auto beside = [&](const std::string& more) { return "{" + recipe + (more.empty() ? "" : ", ") + more + "}"; };
+  const auto beside = [&](const std::string& more) {
+    return "{" + recipe + (more.empty() ? "" : ", ") + more + "}";
+  };
   const std::string stages = R"("trainer.strategy.pipeline_model_parallel_size": 4)";
   const std::string five = R"("trainer.strategy.pipeline_model_parallel_size": 5)";
   const std::string fsdp = R"("trainer.strategy.fsdp": "megatron")";
@@ -247,7 +253,8 @@ TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
       {"trainer.strategy.account_for_embedding_in_pipeline_split", {"true", five}},
       {"trainer.strategy.account_for_loss_in_pipeline_split", {"true", five}},
       {"trainer.strategy.pipeline_model_parallel_layout", {R"("Et*5|t*7|t*6|t*6L")", stages}},
-      {"trainer.strategy.num_distributed_optimizer_instances", {"2", R"("optim.config.use_distributed_optimizer": true)"}},
+      {"trainer.strategy.num_distributed_optimizer_instances",
+       {"2", R"("optim.config.use_distributed_optimizer": true)"}},
       {"trainer.strategy.ddp.num_distributed_optimizer_instances",
        {"2", R"("optim.config.use_distributed_optimizer": true)"}},
       {"trainer.strategy.ddp.grad_reduce_in_fp32", {"false", ""}},
@@ -258,9 +265,11 @@ TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
       {"trainer.precision", {R"("bf16-mixed")", ""}},
       {"model.config.fp8", {R"("hybrid")", ""}},
       {"model.config.recompute_granularity", {R"("selective")", ""}},
-      {"model.config.recompute_modules", {R"(["layernorm"])", R"("model.config.recompute_granularity": "selective")"}},
+      {"model.config.recompute_modules",
+       {R"(["layernorm"])", R"("model.config.recompute_granularity": "selective")"}},
       {"model.config.recompute_method",
-       {R"("block")", R"("model.config.recompute_granularity": "full", "model.config.recompute_num_layers": 2)"}},
+       {R"("block")",
+        R"("model.config.recompute_granularity": "full", "model.config.recompute_num_layers": 2)"}},
       {"model.config.recompute_num_layers",
        {"2", R"("model.config.recompute_granularity": "full", "model.config.recompute_method": "block")"}},
       {"model.config.num_moe_experts", {"8", R"("trainer.strategy.tensor_model_parallel_size": 2)"}},
@@ -273,7 +282,8 @@ TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
       {"optim.config.sgd_momentum", {"0.0", R"("optim.config.optimizer": "sgd")"}},
       {"optim.config.use_precision_aware_optimizer", {"true", R"("optim.config.exp_avg_dtype": "bf16")"}},
       {"optim.config.exp_avg_dtype", {R"("bf16")", R"("optim.config.use_precision_aware_optimizer": true)"}},
-      {"optim.config.exp_avg_sq_dtype", {R"("torch.bfloat16")", R"("optim.config.use_precision_aware_optimizer": true)"}},
+      {"optim.config.exp_avg_sq_dtype",
+       {R"("torch.bfloat16")", R"("optim.config.use_precision_aware_optimizer": true)"}},
       {"optim.config.optimizer_offload_fraction", {"0.5", R"("optim.config.optimizer_cpu_offload": true)"}},
       {"peft._target_", {R"("nemo.collections.llm.peft.lora.LoRA")", ""}},
       {"peft.dim", {"16", lora}},
@@ -282,6 +292,7 @@ TEST_CASE("every setting of NeMo is honoured, or listed with its reason") {
   };
   for (auto& [name, sample] : samples) sample.beside = beside(sample.beside);
   walk("nemo", samples, [&](const auto& name, const auto& value, const auto& type, const auto& said) {
-    return import_nemo(file_of(name, value, type, said.empty() ? beside("") : said).dump(), "recipe.yaml", kLayers, kDevices);
+    return import_nemo(file_of(name, value, type, said.empty() ? beside("") : said).dump(), "recipe.yaml",
+                       kLayers, kDevices);
   });
 }
