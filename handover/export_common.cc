@@ -74,8 +74,8 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_m
   part(t.bidirectional, "attention in both directions");
   part(t.token_types > 0, "token types");
   part(t.mlm_head || t.pooler, "BERT's heads");
-  part(t.proj_bias && !t.linear_bias, "a bias of attention's output alone");
-  part(t.mlp_bias && !t.linear_bias, "biases of the MLP alone");
+  part(t.proj_bias && !has_linear_biases(t), "a bias of attention's output alone");
+  part(t.mlp_bias && !has_linear_biases(t), "biases of the MLP alone");
   part(t.head_bias, "a bias of the head");
   part(t.unbiased_norm, "layer norms without a bias");
   part(!t.final_norm, "no norm in front of the head");
@@ -98,7 +98,12 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_m
   part(t.attention_sinks, "attention sinks");
   part(t.mla && t.mla->index_heads > 0, "sparse attention");
   part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias), "experts with biases");
-  for (const std::string& what : t.unexecuted) parts.push_back(what);
+  for (const std::string& what : t.unexecuted) {
+    // The router's, where it is the one whose experts are balanced by a bias.
+    const bool flag = what.starts_with("routed_scaling_factor ") ||
+                      (what == "scoring_func sigmoid" && t.moe && t.moe->router_bias);
+    if (!of_megatron_core || !flag) parts.push_back(what);
+  }
   return parts;
 }
 
@@ -128,7 +133,7 @@ std::string dimensions_of(const Workload& workload) {
     if (has) text += fmt::format(", {}", what);
   };
   part(m.qkv_bias, "biases of queries, keys and values");
-  part(m.linear_bias, "biases of output projection and MLP");
+  part(has_linear_biases(m), "biases of output projection and MLP");
   part(m.qk_norm, "norms of queries and keys");
   part(m.token_types > 0, fmt::format("{} token types", m.token_types));
   part(m.multi_token_layers > 0, fmt::format("{} modules that predict further tokens", m.multi_token_layers));
@@ -198,10 +203,9 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
                            model == ModelIs::by_dimensions_and_adapters;
   if (transformer && transformer->fine_tuning.any() && !of_adapters)
     text += fmt::format(
-        "# NOTE: the plan is for {}{}; this launches training of all weights until your script "
+        "# NOTE: the plan is for {}; this launches training of all weights until your script "
         "freezes them and adds adapters\n",
-        description_of(transformer->fine_tuning),
-        transformer->fine_tuning.alpha > 0 ? fmt::format(", alpha {}", transformer->fine_tuning.alpha) : "");
+        text_of(transformer->fine_tuning));
   return text + "set -euo pipefail\n";
 }
 
@@ -273,6 +277,21 @@ void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, st
       throw UserError(
           fmt::format("a plan of {} parallelism {} cannot be exported to {}", name, degree, target),
           std::string(expected));
+}
+
+std::string text_of(const FineTuning& tuning) {
+  return description_of(tuning) + (tuning.alpha > 0 ? fmt::format(", alpha {}", tuning.alpha) : "");
+}
+
+bool has_linear_biases(const Transformer& model) {
+  return model.linear_bias || (model.proj_bias && model.mlp_bias);
+}
+
+std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key) {
+  for (const std::string& what : model.unexecuted)
+    if (what.size() > key.size() + 1 && what.starts_with(key) && what[key.size()] == ' ')
+      return what.substr(key.size() + 1);
+  return std::nullopt;
 }
 
 std::string note_on_rotary_scaling(const Transformer& model) {

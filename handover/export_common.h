@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +62,13 @@ std::string_view torch_type(DType precision);
 // Throws UserError(…, `expected`) where a degree of these forms ("tensor", 8) is above 1.
 void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, std::string_view target,
                   std::string_view expected);
+// "adapters of rank 16 on q,v, alpha 32".
+std::string text_of(const FineTuning& tuning);
+// Whether output projection and MLP have biases: what systems say with one word.
+bool has_linear_biases(const Transformer& model);
+// What a model's configuration says of a setting that is planned and not executed (Transformer::unexecuted):
+// "2.5" of "routed_scaling_factor".
+std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key);
 // For models whose rotary positions a target does not scale.
 std::string note_on_rotary_scaling(const Transformer& model);
 // Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.

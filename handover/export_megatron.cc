@@ -110,8 +110,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
   flags.add("--normalization", m.norm == NormKind::rms_norm ? "RMSNorm" : "LayerNorm");
   flags.add("--norm-epsilon", m.norm_epsilon);
   activation_flags(m, flags, notes);
-  if (!m.linear_bias) flags.add("--disable-bias-linear");
-  if (m.qkv_bias && !m.linear_bias) flags.add("--add-qkv-bias");
+  if (!has_linear_biases(m)) flags.add("--disable-bias-linear");
+  if (m.qkv_bias && !has_linear_biases(m)) flags.add("--add-qkv-bias");
   if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
   flags.add("--vocab-size", m.vocab);
   if (const int multiple = 128 * plan.choices.tp; m.vocab % multiple != 0)
@@ -158,14 +158,16 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vect
     flags.add("--moe-router-score-function sigmoid");
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
-    notes->emplace_back(
-        "the router looks at all experts: where the model's looks at groups of them, say "
-        "--moe-router-num-groups, "
-        "--moe-router-group-topk and --moe-router-topk-scaling-factor");
+    if (unexecuted_setting(m, "n_group"))
+      notes->emplace_back(
+          "the router looks at all experts; the model's at groups of them: say --moe-router-num-groups and "
+          "--moe-router-group-topk");
   } else if (m.moe->auxiliary_loss > 0) {
     flags.add("--moe-router-load-balancing-type aux_loss");
     flags.add("--moe-aux-loss-coeff", m.moe->auxiliary_loss);
   }
+  if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
+    flags.add("--moe-router-topk-scaling-factor", *factor);
   if (!m.moe->scaled_weights) flags.add("--moe-router-pre-softmax");
   flags.add("--moe-token-dispatcher-type alltoall");
   flags.add("--moe-grouped-gemm");

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/parse.h"
 #include "handover/export_common.h"
 #include "handover/settings.h"
 
@@ -68,11 +69,12 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   if (moe.latent > 0)
     notes->push_back(
         fmt::format("NeMo 2.4's experts work on the whole width; the model's on {}", moe.latent));
-  if (moe.router_bias)
+  if (unexecuted_setting(m, "n_group"))
     notes->emplace_back(
-        "the router looks at all experts: where the model's looks at groups of them, say "
-        "moe_router_num_groups, "
-        "moe_router_group_topk and moe_router_topk_scaling_factor in recipe.yaml");
+        "the router looks at all experts; the model's at groups of them: say moe_router_num_groups and "
+        "moe_router_group_topk in recipe.yaml");
+  if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
+    c["moe_router_topk_scaling_factor"] = parse_number(*factor).value_or(1);
   if (plan.choices.overlap_experts) c["overlap_moe_expert_parallel_comm"] = true;
   c["num_moe_experts"] = moe.experts;
   c["moe_router_topk"] = moe.experts_per_token;
@@ -113,7 +115,7 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
                  {"activation_func", itself(m.activation == Activation::silu   ? "torch.nn.functional.silu"
                                             : m.activation == Activation::relu ? "torch.nn.functional.relu"
                                                                                : "torch.nn.functional.gelu")},
-                 {"add_bias_linear", m.linear_bias},
+                 {"add_bias_linear", has_linear_biases(m)},
                  {"add_qkv_bias", m.qkv_bias},
                  {"qk_layernorm", m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights},
                  {"position_embedding_type", m.learned_positions ? "learned_absolute" : "rope"},

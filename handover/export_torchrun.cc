@@ -371,7 +371,7 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
   if (c.zero == 1 && c.hybrid())
     notes.push_back(fmt::format("it shards over all replicas; the plan's groups are of {}", c.shard_group));
   if (const FineTuning& tuning = plan.job->workload.transformer->fine_tuning; tuning.any())
-    notes.push_back(fmt::format("train.py trains all weights; the plan is for {}", description_of(tuning)));
+    notes.push_back(fmt::format("train.py trains all weights; the plan is for {}", text_of(tuning)));
   if (is_narrow(t.precision))
     notes.push_back(fmt::format("{} needs torchao's or Transformer Engine's modules; this runs bf16",
                                 name_of(t.precision)));

@@ -95,6 +95,10 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.push_back(
         fmt::format("torchtitan's experts take what comes; the plan's at most {} times an even share",
                     c.capacity_factor));
+  if (model.moe && model.moe->auxiliary_loss > 0)
+    notes.push_back(
+        fmt::format("torchtitan balances experts by a bias; the model by a loss times {}: losses differ",
+                    model.moe->auxiliary_loss));
   if (c.overlap_experts)
     notes.emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
   if (t.precision == DType::tf32)

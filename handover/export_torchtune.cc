@@ -87,7 +87,16 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
                 {"attn_dropout", m.dropouts.attention},
                 {"norm_eps", m.norm_epsilon},
                 {"rope_base", static_cast<long>(m.rope_theta)}});
-  if (builder.name == "llama3_1") model["scale_factor"] = static_cast<int>(m.rotary_scaling.factor);
+  const RotaryScaling& scaling = m.rotary_scaling;
+  if (builder.name == "llama3_1") {
+    model["scale_factor"] = static_cast<int>(scaling.factor);
+    if (scaling.original_positions != 8192 || scaling.low_frequency != 1 || scaling.high_frequency != 4)
+      notes->push_back(
+          fmt::format("positions are scaled from 8192 between 1 and 4 turns; the model's from {} between {} "
+                      "and {}: losses "
+                      "differ, times do not",
+                      scaling.original_positions, scaling.low_frequency, scaling.high_frequency));
+  }
   if (builder.name == "qwen2" || builder.name == "qwen3") {
     model["head_dim"] = m.head_dim;
     model["tie_word_embeddings"] = m.tied_embeddings;

@@ -64,10 +64,9 @@ std::map<std::string_view, System> read_all() {
       else if (!system.exact.emplace(key.name, system.keys.size() - 1).second)
         throw InternalError(fmt::format("handover/keys/{}.txt: {} twice", file.name, key.name));
     }
-    std::stable_sort(
-        system.patterns.begin(), system.patterns.end(), [&](std::size_t a, std::size_t b) {
-          return system.keys[a].name.size() > system.keys[b].name.size();
-        });
+    std::stable_sort(system.patterns.begin(), system.patterns.end(), [&](std::size_t a, std::size_t b) {
+      return system.keys[a].name.size() > system.keys[b].name.size();
+    });
   }
   return systems;
 }
@@ -101,7 +100,8 @@ bool fits(std::string_view pattern, std::string_view name) {
   return at == pattern.size();
 }
 
-// Of names that nobody described: NeMo 1's, Megatron Bridge's, a fork's. The first reason that has a part of the name counts.
+// Of names that nobody described: NeMo 1's, Megatron Bridge's, a fork's. The first reason that has a part of
+// the name counts.
 struct Guess {
   std::vector<std::string_view> parts;
   KeyEffect effect;
@@ -110,20 +110,20 @@ struct Guess {
 const std::array<Guess, 4>& guesses() {
   static const std::array<Guess, 4> all = {{
       {{"offload"}, KeyEffect::unplanned},
-      {{"fusion", "fused",   "compile",   "cuda_graph", "cuda-graph", "overlap", "transformer_engine",
-        "_te_",   "amp_o2",  "comm_hook", "async_tensor", "p2p",      "sharp",   "float8",
-        "nccl",   "backend", "dtype",     "autocast",   "fp8",        "gather",  "bucket"},
+      {{"fusion", "fused",   "compile",   "cuda_graph",   "cuda-graph", "overlap", "transformer_engine",
+        "_te_",   "amp_o2",  "comm_hook", "async_tensor", "p2p",        "sharp",   "float8",
+        "nccl",   "backend", "dtype",     "autocast",     "fp8",        "gather",  "bucket"},
        KeyEffect::runtime},
-      {{"lr",       "weight_decay", "beta",    "eps",    "warmup",   "sched",  "data",   "tokenizer",
-        "path",     "log",          "save",    "load",   "checkpoint", "ckpt", "wandb",  "tensorboard",
-        "seed",     "eval",         "val_",    "iters",  "steps",    "epoch",  "profil", "name",
-        "job",      "metric",       "exp_",    "resume", "_target_", "init",   "workers", "timer",
-        "print",    "monitor",      "loss_scale", "devices", "nodes", "accelerator", "callback", "dir",
-        "validation"},
+      {{"lr",        "weight_decay", "beta",        "eps",      "warmup", "sched",      "data",
+        "tokenizer", "path",         "log",         "save",     "load",   "checkpoint", "ckpt",
+        "wandb",     "tensorboard",  "seed",        "eval",     "val_",   "iters",      "steps",
+        "epoch",     "profil",       "name",        "job",      "metric", "exp_",       "resume",
+        "_target_",  "init",         "workers",     "timer",    "print",  "monitor",    "loss_scale",
+        "devices",   "nodes",        "accelerator", "callback", "dir",    "validation"},
        KeyEffect::none},
-      {{"num_layers", "hidden", "heads", "head_dim", "ffn", "attention", "rope", "rotary", "norm", "position",
-        "swiglu", "bias", "expert", "moe", "query", "channels", "vocab", "activation", "gated",
-        "share_embeddings", "model"},
+      {{"num_layers", "hidden",   "heads",    "head_dim",   "ffn",   "attention",        "rope",
+        "rotary",     "norm",     "position", "swiglu",     "bias",  "expert",           "moe",
+        "query",      "channels", "vocab",    "activation", "gated", "share_embeddings", "model"},
        KeyEffect::model},
   }};
   return all;
@@ -138,8 +138,9 @@ std::string said(const std::string& name, KeyEffect effect, std::string_view mea
     case KeyEffect::none:
       return name + ": changes no time and no memory of a step";
     case KeyEffect::unplanned:
-      return meaning.empty() ? name + ": changes time or memory, and is not planned"
-                             : fmt::format("{}: changes time or memory, and is not planned ({})", name, meaning);
+      return meaning.empty()
+                 ? name + ": changes time or memory, and is not planned"
+                 : fmt::format("{}: changes time or memory, and is not planned ({})", name, meaning);
     case KeyEffect::plan:
       break;
   }
@@ -154,11 +155,13 @@ const std::vector<KnownKey>& known_keys(std::string_view system) {
 
 const KnownKey* known_key(std::string_view system, std::string_view name) {
   const System& known = system_of(system);
-  if (const auto found = known.exact.find(name); found != known.exact.end()) return &known.keys[found->second];
+  if (const auto found = known.exact.find(name); found != known.exact.end())
+    return &known.keys[found->second];
   for (const std::size_t pattern : known.patterns)
     if (fits(known.keys[pattern].name, name)) return &known.keys[pattern];
   if (system != "nemo") return nullptr;
-  std::string flag = "--" + std::string(name.substr(name.rfind('.') == std::string_view::npos ? 0 : name.rfind('.') + 1));
+  std::string flag =
+      "--" + std::string(name.substr(name.rfind('.') == std::string_view::npos ? 0 : name.rfind('.') + 1));
   std::replace(flag.begin(), flag.end(), '_', '-');
   const System& megatron = system_of("megatron");
   const auto found = megatron.exact.find(flag);

@@ -66,10 +66,21 @@ TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
   check_holds(script_of(plan_of("deepseek-v3"), ExportTarget::megatron),
               {"--moe-router-score-function sigmoid", "--moe-router-enable-expert-bias",
                "--moe-router-load-balancing-type none", "--moe-layer-freq '([0]*3+[1]*58)'",
-               "--moe-shared-expert-intermediate-size 2048", "--rope-type yarn", "--rotary-scaling-factor 40",
+               "--moe-shared-expert-intermediate-size 2048", "--moe-router-topk-scaling-factor 2.5",
                "NOTE: the router looks at all experts"});
-  check_holds(script_of(plan_of("deepseek-v2-lite"), ExportTarget::megatron),
-              {"--moe-router-pre-softmax", "--rope-type yarn"});
+  Plan lite = plan_of("deepseek-v2-lite");
+  check_holds(script_of(lite, ExportTarget::megatron),
+              {"--moe-router-pre-softmax", "--rope-type rope", "--no-rope-fusion"});
+  // As its own file says, which this one does not.
+  const auto job = std::make_shared<Job>(*lite.job);
+  RotaryScaling& scaling = job->workload.transformer->rotary_scaling;
+  scaling.kind = RopeScaling::yarn;
+  scaling.factor = 40;
+  scaling.original_positions = 4096;
+  lite.job = job;
+  const std::string scaled = script_of(lite, ExportTarget::megatron);
+  check_holds(scaled, {"--rope-type yarn", "--rotary-scaling-factor 40"});
+  check_lacks(scaled, {"--no-rope-fusion"});
 }
 
 TEST_CASE("Megatron-LM drops out what the model does, not what it does by itself") {
