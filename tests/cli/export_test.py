@@ -90,7 +90,7 @@ class Export(OrreryCase):
             if not isinstance(node, ast.Call):
                 continue
             name = ast.unparse(node.func)
-            if name.split(".")[0] not in tops:
+            if name.split(".")[0] not in tops or "(" in name:  # what calls return has methods of its own
                 continue
             self.assertIn(name, described)
             seen += 1
