@@ -325,7 +325,8 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
         fmt::format("the plan adds gradients up in groups of {} ranks first; {} leaves the way of an "
                     "all-reduce to its library",
                     c.shard_group, target));
-  if (const int layers = plan.job->runtime.host_activation_layers; layers > 0 && target != "DeepSpeed")
+  if (const int layers = std::min(plan.job->runtime.host_activation_layers, plan.job->workload.layers);
+      layers > 0 && target != "DeepSpeed")
     notes.push_back(
         fmt::format("the plan keeps activations of {} layers of each stage in the hosts' memory; this keeps "
                     "them on the devices",

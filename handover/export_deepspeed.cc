@@ -93,8 +93,9 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
     notes.push_back(fmt::format("of the first {} layers of each stage alone", c.recompute_layers));
   if (plan.job->runtime.host_activation_layers > 0) {
     config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", true}};
-    notes.push_back(fmt::format("what all layers keep waits in the hosts' memory; the plan's of {} layers",
-                                plan.job->runtime.host_activation_layers));
+    if (plan.job->runtime.host_activation_layers < plan.job->workload.layers)
+      notes.push_back(fmt::format("what all layers keep waits in the hosts' memory; the plan's of {} layers",
+                                  plan.job->runtime.host_activation_layers));
   }
   if (c.capacity_factor > 0)
     notes.push_back(

@@ -221,15 +221,15 @@ class Megatron {
   // Those that are planned; the others are said to be ignored.
   void read_modules() {
     std::string planned;
-    while (has_value()) {
-      const std::string name = words_[at_++];
+    while (inline_ || has_value()) {
+      const std::string name = value("--recompute-modules");
       if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) != kSelectiveModules.end())
         planned += (planned.empty() ? "" : ",") + name;
       else
         result_.ignored.push_back(fmt::format(
             "--recompute-modules: changes time or memory, and is not planned ({})", name.substr(0, 40)));
     }
-    if (!planned.empty()) result_.runtime.selective_modules = planned;
+    if (!planned.empty()) modules_ = planned;
   }
 
   double number(const std::string& flag, double most) {
@@ -321,12 +321,13 @@ class Megatron {
     Pins& p = result_.pins;
     const std::int64_t parts = std::int64_t{*p.pp} * p.interleave.value_or(1);
     if (parts == 1 || p.stage_layers) {
-      result_.ignored.emplace_back("--account-for-…-in-pipeline-split: the stages are given otherwise");
+      result_.ignored.emplace_back(
+          "--account-for-embedding-in-pipeline-split: the stages are given otherwise, or one");
       return;
     }
     const std::int64_t counted = layers_ + embedding_counts_ + loss_counts_;
     if (counted % parts != 0)
-      throw UserError(fmt::format("{}: --account-for-…-in-pipeline-split makes {} layers for {} parts",
+      throw UserError(fmt::format("{}: with embedding and loss counted there are {} layers for {} parts",
                                   source_, counted, parts),
                       "expected as many for each");
     p.stage_layers.emplace(static_cast<std::size_t>(parts), static_cast<int>(counted / parts));
@@ -348,6 +349,10 @@ class Megatron {
 
   void read_recomputation() {
     Pins& p = result_.pins;
+    if (modules_ && granularity_ == "selective")
+      result_.runtime.selective_modules = modules_;
+    else if (modules_)
+      result_.ignored.emplace_back("--recompute-modules: says something of selective recomputation alone");
     if (!granularity_) return;
     if (*granularity_ != "selective" && *granularity_ != "full")
       throw UserError(fmt::format("{}: --recompute-granularity {}", source_, *granularity_),
@@ -440,7 +445,7 @@ class Megatron {
   std::array<double, 2> moments_ = {4, 4};  // bytes of each
   std::optional<double> offloaded_;
   double gradient_bytes_ = 4;
-  std::optional<std::string> strategy_, granularity_, method_, layout_;
+  std::optional<std::string> strategy_, granularity_, method_, layout_, modules_;
   std::optional<int> instances_, layers_of_chunk_, first_layers_, last_layers_, recomputed_;
   std::optional<std::int64_t> bucket_elements_;
   Imported result_;

@@ -83,6 +83,28 @@ TEST_CASE("what a file says of its software is set over the runtime profile, and
             "--recompute-modules: changes time or memory, and is not planned (shared_experts)"});
 }
 
+TEST_CASE("settings without what they say something of are listed") {
+  for (const auto& [flags, name] :
+       {std::pair{"--recompute-modules mlp --recompute-granularity full", "--recompute-modules"},
+        {"--recompute-modules=mlp", "--recompute-modules"},
+        {"--exp-avg-dtype bf16", "--exp-avg-dtype"},
+        {"--optimizer-offload-fraction 0.5", "--optimizer-offload-fraction"},
+        {"--torch-fsdp2-no-reshard-after-forward", "--torch-fsdp2-no-reshard-after-forward"},
+        {"--data-parallel-sharding-strategy optim", "--data-parallel-sharding-strategy"},
+        {"--account-for-loss-in-pipeline-split", "--account-for"},
+        {"--recompute-granularity full --recompute-num-layers 4", "--recompute-num-layers"},
+        {"--optimizer muon", "--optimizer: muon"}}) {
+    const Imported read = import_megatron(flags, 12);
+    INFO(flags);
+    REQUIRE(read.ignored.size() == 1);
+    CHECK(read.ignored.front().starts_with(name));
+    CHECK_FALSE(read.runtime.selective_modules);
+    CHECK_FALSE(read.runtime.moment_bytes);
+  }
+  CHECK(import_megatron("--recompute-modules=mlp --recompute-granularity selective", 12)
+            .runtime.selective_modules == "mlp");
+}
+
 TEST_CASE("what DeepSpeed's caller fills in is said to be") {
   const Imported read = import_deepspeed(
       R"({"train_batch_size": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2,
