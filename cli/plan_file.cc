@@ -16,7 +16,7 @@ namespace orrery::cli {
 
 void say_what_is_ignored(const std::vector<std::string>& ignored) {
   if (!ignored.empty())
-    fmt::print(stderr, "orrery: ignored, for it says nothing of the plan: {}\n", fmt::join(ignored, "; "));
+    fmt::print(stderr, "orrery: ignored, each with its reason: {}\n", fmt::join(ignored, "; "));
 }
 
 void say_notes(const Workload& workload) {

@@ -60,7 +60,8 @@ std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, con
 
 namespace {
 
-std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
+// Megatron Core's settings have some parts that dimensions alone do not say.
+std::vector<std::string> parts_beyond_dimensions(const Transformer& t, bool of_megatron_core) {
   std::vector<std::string> parts;
   const auto part = [&](bool has, const char* what) {
     if (has) parts.emplace_back(what);
@@ -73,31 +74,90 @@ std::vector<std::string> parts_beyond_dimensions(const Transformer& t) {
   part(t.bidirectional, "attention in both directions");
   part(t.token_types > 0, "token types");
   part(t.mlm_head || t.pooler, "BERT's heads");
-  part(t.proj_bias && !t.linear_bias, "a bias of attention's output alone");
-  part(t.mlp_bias && !t.linear_bias, "biases of the MLP alone");
+  part(t.proj_bias && !has_linear_biases(t), "a bias of attention's output alone");
+  part(t.mlp_bias && !has_linear_biases(t), "biases of the MLP alone");
   part(t.head_bias, "a bias of the head");
   part(t.unbiased_norm, "layer norms without a bias");
   part(!t.final_norm, "no norm in front of the head");
   part(t.single_norm, "one norm for attention and MLP");
   part(t.position_offset > 0, "extra rows of positions");
   part(t.masked_share > 0, "a head that sees a share of the tokens");
-  part(t.dropouts.any(), "dropout");
   part(t.attention_softcap > 0 || t.final_softcap > 0, "soft caps");
   part(t.attention_scale > 0, "a scale of scores of its own");
   part(t.embedding_scale != 1, "scaled embeddings");
   part(t.norms_offset, "norms by one more than their weights");
   part(t.sliding_window_from_layer > 0, "a window from some layer on");
-  part(t.rotary_scaling.kind == RopeScaling::linear || t.rotary_scaling.kind == RopeScaling::dynamic,
+  part(t.rotary_scaling.kind == RopeScaling::dynamic ||
+           (!of_megatron_core && t.rotary_scaling.kind == RopeScaling::linear),
        "scaled rotary positions");
+  part(!of_megatron_core && t.dropouts.any(), "dropout");
+  part(!of_megatron_core && t.moe && t.moe->shared_gate, "a gate of the shared expert");
   part(t.parallel_residual, "attention beside the MLP");
   part(t.qk_norm && (t.qk_norm_whole || t.qk_norm_absent_weights), "norms over all queries and keys");
   part(t.attention_gate, "a gate behind attention");
   part(t.attention_sinks, "attention sinks");
   part(t.mla && t.mla->index_heads > 0, "sparse attention");
   part(t.moe && (t.moe->expert_bias || t.moe->expert_up_bias), "experts with biases");
-  part(t.moe && t.moe->shared_gate, "a gate of the shared expert");
-  for (const std::string& what : t.unexecuted) parts.push_back(what);
+  for (const std::string& what : t.unexecuted) {
+    // The router's, where it is the one whose experts are balanced by a bias.
+    const bool flag = what.starts_with("routed_scaling_factor ") ||
+                      (what == "scoring_func sigmoid" && t.moe && t.moe->router_bias);
+    if (!of_megatron_core || !flag) parts.push_back(what);
+  }
   return parts;
+}
+
+// All that a script needs to build it; parts_beyond_dimensions has the rest.
+std::string dimensions_of(const Workload& workload) {
+  if (!workload.transformer)
+    return fmt::format("{}, {} operators, {} parameters", workload.name, workload.operators.size(),
+                       workload.parameters());
+  const Transformer& m = *workload.transformer;
+  std::string text =
+      fmt::format("{} layers of {}, {} heads ({} of keys and values) of {}, MLP of {} by {}{}, {} of {}",
+                  m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden,
+                  m.gated_ffn ? "gated " : "", name_of(m.activation), name_of(m.norm), m.norm_epsilon);
+  text += m.learned_positions
+              ? fmt::format(", {} learned positions", m.max_positions)
+              : fmt::format(", rotary positions of {:g} of each head to base {:g}, at most {}",
+                            m.rotary_fraction, m.rope_theta, m.max_positions);
+  const RotaryScaling& scaling = m.rotary_scaling;
+  if (scaling.kind != RopeScaling::none)
+    text +=
+        fmt::format(" scaled by {} ({} from {}, {} to {}, {} to {}, scores by {})", scaling.factor,
+                    name_of(scaling.kind), scaling.original_positions, scaling.low_frequency,
+                    scaling.high_frequency, scaling.beta_fast, scaling.beta_slow, scaling.attention_factor);
+  text += fmt::format(", {} tokens, {}", m.vocab,
+                      m.tied_embeddings ? "one matrix for both ends" : "a head of its own");
+  const auto part = [&](bool has, std::string_view what) {
+    if (has) text += fmt::format(", {}", what);
+  };
+  part(m.qkv_bias, "biases of queries, keys and values");
+  part(has_linear_biases(m), "biases of output projection and MLP");
+  part(m.qk_norm, "norms of queries and keys");
+  part(m.token_types > 0, fmt::format("{} token types", m.token_types));
+  part(m.multi_token_layers > 0, fmt::format("{} modules that predict further tokens", m.multi_token_layers));
+  if (m.sliding_window > 0) {
+    int windows = 0;
+    for (int layer = 0; layer < m.layers; ++layer) windows += m.layer_window(layer) > 0 ? 1 : 0;
+    part(true, fmt::format("{} layers with a window of {}", windows, m.sliding_window));
+  }
+  if (m.mla)
+    part(true, fmt::format("latent attention of ranks {} and {}, heads of {} + {} and {}", m.mla->q_lora_rank,
+                           m.mla->kv_lora_rank, m.mla->qk_nope_head_dim, m.mla->qk_rope_head_dim,
+                           m.mla->v_head_dim));
+  if (m.moe) {
+    int layers = 0;
+    for (int layer = 0; layer < m.layers; ++layer) layers += m.layer_has_experts(layer) ? 1 : 0;
+    part(true, fmt::format("{} layers of {} experts of {} ({} a token, {}), shared experts of {}", layers,
+                           m.moe->experts, m.moe->expert_ffn_hidden, m.moe->experts_per_token,
+                           m.moe->scaled_weights ? "weights of which add up to one" : "weights as they are",
+                           m.moe->shared_ffn_hidden));
+    part(m.moe->router_bias, "a bias that balances them");
+    part(m.moe->auxiliary_loss > 0, fmt::format("a balancing loss times {}", m.moe->auxiliary_loss));
+    part(m.moe->latent > 0, fmt::format("experts on a width of {}", m.moe->latent));
+  }
+  return text;
 }
 
 }  // namespace
@@ -118,22 +178,41 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   text += fmt::format("# {} on {}, for {}: written by orrery export.\n", plan.job->workload.name,
                       plan.job->cluster.name, target);
   text += fmt::format(
-      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {} micro-batches of {}; global batch {}, sequence {}.\n",
-      c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len);
+      "# {} ranks = tp {} x pp {} x dp {} x cp {}; {} micro-batches of {}; global batch {}, sequence {}; {} "
+      "{}parameters.\n",
+      c.world(), c.tp, c.pp, c.dp, c.cp, plan.micro_batches(), c.micro_batch, t.global_batch, t.seq_len,
+      plan.job->workload.parameters(),
+      plan.job->workload.transformer && plan.job->workload.transformer->fine_tuning.any() ? "trained " : "");
   for (const std::string& note : notes) text += "# NOTE: " + note + "\n";
   const auto& transformer = plan.job->workload.transformer;
+  if (model == ModelIs::by_script)
+    text +=
+        fmt::format("# NOTE: your script builds the model and trains it in {} by {} with {} attention: {}\n",
+                    name_of(t.precision), name_of(t.optimizer), t.fused_attention ? "fused" : "unfused",
+                    dimensions_of(plan.job->workload));
   if (transformer && model != ModelIs::built)
-    for (const std::string& part : parts_beyond_dimensions(*transformer))
-      text += "# NOTE: the model has " + part + ", which your script must build\n";
+    for (const std::string& part : parts_beyond_dimensions(
+             *transformer, model == ModelIs::by_flags || model == ModelIs::by_flags_and_adapters))
+      text += "# NOTE: the model has " + part +
+              (model == ModelIs::by_script ? ", which your script must build\n"
+                                           : ", which is left out here: losses differ\n");
   if (t.lengths.any())
     text += fmt::format("# NOTE: the plan is for sequences {}: your data loader pads or packs them\n",
                         describe(t.lengths));
-  if (transformer && transformer->fine_tuning.any() && model == ModelIs::by_dimensions)
+  const bool of_adapters = model == ModelIs::built || model == ModelIs::by_flags_and_adapters ||
+                           model == ModelIs::by_dimensions_and_adapters;
+  if (transformer && transformer->fine_tuning.any() && !of_adapters)
     text += fmt::format(
         "# NOTE: the plan is for {}; this launches training of all weights until your script "
         "freezes them and adds adapters\n",
-        description_of(transformer->fine_tuning));
+        text_of(transformer->fine_tuning));
   return text + "set -euo pipefail\n";
+}
+
+std::string log_begins_with(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "# LOG: " + line + "\n";
+  return text;
 }
 
 std::string nccl_environment(const Plan& plan) {
@@ -200,6 +279,21 @@ void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, st
           std::string(expected));
 }
 
+std::string text_of(const FineTuning& tuning) {
+  return description_of(tuning) + (tuning.alpha > 0 ? fmt::format(", alpha {}", tuning.alpha) : "");
+}
+
+bool has_linear_biases(const Transformer& model) {
+  return model.linear_bias || (model.proj_bias && model.mlp_bias);
+}
+
+std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key) {
+  for (const std::string& what : model.unexecuted)
+    if (what.size() > key.size() + 1 && what.starts_with(key) && what[key.size()] == ' ')
+      return what.substr(key.size() + 1);
+  return std::nullopt;
+}
+
 std::string note_on_rotary_scaling(const Transformer& model) {
   return fmt::format("rotary positions are not scaled by {}: losses differ, times do not",
                      name_of(model.rotary_scaling.kind));
@@ -221,11 +315,27 @@ std::vector<std::string> notes_on_rare_choices(const Plan& plan, std::string_vie
                                 fmt::join(c.replica_batches, ", ")));
   constexpr std::array<Dimension, 5> kUsual = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                                Dimension::pp};
-  if (c.order != kUsual && target != "Megatron-LM")
+  constexpr std::array<Dimension, 5> kPipelineFirst = {Dimension::tp, Dimension::cp, Dimension::ep,
+                                                       Dimension::pp, Dimension::dp};
+  if (c.order != kUsual && target != "Megatron-LM" && !(target == "NeMo" && c.order == kPipelineFirst))
     notes.push_back(fmt::format("{} lays ranks out its own way; the plan's order is innermost {}", target,
                                 name_of(c.order.front())));
+  if (c.zero == 0 && c.hybrid() && target != "Horovod")
+    notes.push_back(
+        fmt::format("the plan adds gradients up in groups of {} ranks first; {} leaves the way of an "
+                    "all-reduce to its library",
+                    c.shard_group, target));
+  if (const int layers = std::min(plan.job->runtime.host_activation_layers, plan.job->workload.layers);
+      layers > 0 && target != "DeepSpeed")
+    notes.push_back(
+        fmt::format("the plan keeps activations of {} layers of each stage in the hosts' memory; this keeps "
+                    "them on the devices",
+                    layers));
   const Offload offload = offload_of(plan.job->runtime);
-  const bool expressed = target == "DeepSpeed" || (target == "torchtitan" && offload == Offload::all);
+  const bool expressed =
+      target == "DeepSpeed" ||
+      ((target == "torchtitan" || target == "torchtune") && offload == Offload::all) ||
+      ((target == "Megatron-LM" || target == "NeMo") && offload == Offload::optimizer && c.zero == 1);
   if (offload != Offload::none && !expressed)
     notes.push_back(
         fmt::format("the plan keeps states in the hosts' memory (`offload` {}); this keeps them on "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,12 +27,22 @@ std::vector<ExportedFile> export_simgrid(const Plan& plan);
 std::vector<ExportedFile> export_slurm(const Plan& plan);
 std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob job);
 
-// What a target makes of the model: `by_dimensions`, with a note on what dimensions do not say; the same, and
-// which of it is trained; `built` in all its parts. Of the latter two the exporter notes what is different.
-enum class ModelIs : std::uint8_t { by_dimensions, by_dimensions_and_adapters, built };
+// What a target makes of the model: `by_script`, the user's, to which all of it is told; `by_dimensions`,
+// with a note on what they do not say; by Megatron Core's flags, which say a little more; either, and which
+// of it is trained; `built` in all its parts, of which the exporter notes what is different.
+enum class ModelIs : std::uint8_t {
+  by_script,
+  by_dimensions,
+  by_dimensions_and_adapters,
+  by_flags,
+  by_flags_and_adapters,
+  built
+};
 // "#!/usr/bin/env bash", what the plan is and what it was predicted for, one comment a line of `notes`.
 std::string script_head(const Plan& plan, std::string_view target, const std::vector<std::string>& notes,
                         ModelIs model = ModelIs::by_dimensions);
+// Comments that say which lines its log begins with where it runs what was planned.
+std::string log_begins_with(const std::vector<std::string>& lines);
 // `export NAME=value` lines for the NCCL variables that matter on this cluster; empty on processors.
 std::string nccl_environment(const Plan& plan);
 // torchrun over the cluster's nodes, without the script and its arguments: "torchrun --nnodes=… \\\n".
@@ -51,6 +62,13 @@ std::string_view torch_type(DType precision);
 // Throws UserError(…, `expected`) where a degree of these forms ("tensor", 8) is above 1.
 void refuse_forms(const std::vector<std::pair<std::string_view, int>>& forms, std::string_view target,
                   std::string_view expected);
+// "adapters of rank 16 on q,v, alpha 32".
+std::string text_of(const FineTuning& tuning);
+// Whether output projection and MLP have biases: what systems say with one word.
+bool has_linear_biases(const Transformer& model);
+// What a model's configuration says of a setting that is planned and not executed (Transformer::unexecuted):
+// "2.5" of "routed_scaling_factor".
+std::optional<std::string> unexecuted_setting(const Transformer& model, std::string_view key);
 // For models whose rotary positions a target does not scale.
 std::string note_on_rotary_scaling(const Transformer& model);
 // Choices that hardly any target knows, as notes: parameter servers, compressed gradients, uneven shards.

@@ -89,6 +89,19 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
         fmt::format("call deepspeed.checkpointing.checkpoint on {} in the model: the JSON only configures it",
                     c.recompute == Recompute::full ? "each layer" : "the attention core"));
   }
+  if (c.recompute == Recompute::full && c.recompute_layers > 0)
+    notes.push_back(fmt::format("of the first {} layers of each stage alone", c.recompute_layers));
+  if (plan.job->runtime.host_activation_layers > 0) {
+    config["activation_checkpointing"] = {{"partition_activations", false}, {"cpu_checkpointing", true}};
+    if (plan.job->runtime.host_activation_layers < plan.job->workload.layers)
+      notes.push_back(fmt::format("what all layers keep waits in the hosts' memory; the plan's of {} layers",
+                                  plan.job->runtime.host_activation_layers));
+  }
+  if (c.capacity_factor > 0)
+    notes.push_back(
+        fmt::format("experts take what comes; the plan's at most {} times an even share", c.capacity_factor));
+  if (c.overlap_experts)
+    notes.emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
   const Offload offload = offload_of(plan.job->runtime);
   if (offload != Offload::none && c.zero == 0)
     notes.emplace_back(
@@ -108,7 +121,12 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
       notes.emplace_back("DeepSpeed runs 1F1B whatever the plan's schedule");
     if (c.zero >= 2) notes.emplace_back("DeepSpeed's pipeline engine takes ZeRO-1 at most");
   }
-  std::string script = script_head(plan, "DeepSpeed 0.19.6", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "DeepSpeed 0.19.6", notes, ModelIs::by_script);
+  std::vector<std::string> lines = {fmt::format("gradient_accumulation_steps .. {}", plan.micro_batches())};
+  if (config.contains("train_batch_size"))
+    lines.push_back(fmt::format("train_batch_size ............. {}", t.global_batch));
+  lines.push_back(fmt::format("train_micro_batch_size_per_gpu  {}", c.micro_batch));
+  script += log_begins_with(lines) + nccl_environment(plan);
   script += "# hostfile: one line a node, \"HOST slots=" + std::to_string(ranks_per_node(plan)) + "\"\n";
   script += fmt::format("deepspeed --hostfile \"${{HOSTFILE:-hostfile}}\" --num_nodes {} --num_gpus {} \\\n",
                         nodes_used(plan), ranks_per_node(plan));

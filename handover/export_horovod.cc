@@ -16,7 +16,12 @@ std::vector<ExportedFile> export_horovod(const Plan& plan) {
   if (c.zero > 0)
     notes.push_back(fmt::format("Horovod shards no states; the plan's ZeRO stage is {}", c.zero));
   if (c.recompute != Recompute::none)
-    notes.emplace_back("recomputation is the training script's (torch.utils.checkpoint)");
+    notes.push_back(
+        fmt::format("recomputation is the training script's (torch.utils.checkpoint around {}{})",
+                    c.recompute == Recompute::full ? "each layer" : "attention",
+                    c.recompute_layers > 0 ? fmt::format(" of the first {}", c.recompute_layers) : ""));
+  if (!c.overlap_grad_reduce && c.dp > 1)
+    notes.emplace_back("Horovod reduces gradients while the backward pass runs; the plan behind it");
   if (plan.micro_batches() > 1)
     notes.push_back(
         fmt::format("accumulate gradients: hvd.DistributedOptimizer(…, backward_passes_per_step={})",
@@ -34,7 +39,7 @@ std::vector<ExportedFile> export_horovod(const Plan& plan) {
       "cycle_time_ms: 1\n"
       "  hierarchical_allreduce: {}\nautotune:\n  enabled: false\n",
       plan.job->workload.name, plan.job->cluster.name, fusion_mb, c.zero == 0 && c.hybrid());
-  std::string script = script_head(plan, "Horovod", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "Horovod", notes, ModelIs::by_script) + nccl_environment(plan);
   script += fmt::format("export HOROVOD_FUSION_THRESHOLD={}\n", fusion_mb << 20);
   script += fmt::format(
       "horovodrun -np {} -H \"${{HOSTS:?host:{} for each of {} nodes, with commas}}\" --config-file "

@@ -194,6 +194,11 @@ std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob kind
         "the plan's network is RDMA: add your cluster's resource for its ports (e.g. rdma/…) to the limits, "
         "without it NCCL goes over the pods' own, slower network");
 
+  if (kind == KubernetesJob::train && nodes > 1)
+    trainer.notes.emplace_back(
+        "a TrainJob does not say that all pods start or none: the runtime does (podGroupPolicy), and "
+        "torch-distributed as it "
+        "comes does not");
   if (kind == KubernetesJob::mpi)
     trainer.notes.emplace_back("the image holds Open MPI and a server of ssh, as the MPI operator's own do");
   const std::string name = job_name(plan);
@@ -201,7 +206,7 @@ std::vector<ExportedFile> export_kubernetes(const Plan& plan, KubernetesJob kind
                    : kind == KubernetesJob::train ? train_job(plan, trainer, gpus)
                                                   : mpi_job(plan, trainer, gpus);
 
-  std::string script = script_head(plan, operator_of(kind), trainer.notes);
+  std::string script = script_head(plan, operator_of(kind), trainer.notes, ModelIs::built);
   script += trainer.runs_beside_its_files
                 ? "# IMAGE=… ./submit.sh [ARGUMENT of launch.sh…]: an image with torchtitan\n"
                 : "# IMAGE=… ./submit.sh [ARGUMENT of launch.sh…]: an image whose working folder is "

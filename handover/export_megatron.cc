@@ -36,7 +36,65 @@ std::string layers_with_experts(const Transformer& m) {
   return list + "]";
 }
 
-void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
+void activation_flags(const Transformer& m, Flags& flags, std::vector<std::string>* notes) {
+  if (m.gated_ffn) flags.add("--swiglu");
+  const bool usual = m.gated_ffn ? m.activation == Activation::silu : m.activation == Activation::gelu;
+  if (!usual)
+    notes->push_back(
+        fmt::format("the model's MLP is by {}, which no flag says; this runs {}: losses differ, times hardly",
+                    name_of(m.activation), m.gated_ffn ? "SwiGLU" : "GELU's tanh form"));
+}
+
+void position_flags(const Transformer& m, int seq_len, Flags& flags, std::vector<std::string>* notes) {
+  const RotaryScaling& scaling = m.rotary_scaling;
+  const bool yarn = scaling.kind == RopeScaling::yarn;
+  flags.add("--max-position-embeddings", std::max(m.max_positions, seq_len));
+  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute"
+                                         : yarn && !m.mla    ? "yarn"
+                                                             : "rope");
+  if (m.learned_positions) return;
+  flags.add("--rotary-base", static_cast<long>(m.rope_theta));
+  if (m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
+  if (m.mla) {  // whose positions are scaled by 40 unless told otherwise
+    flags.add("--rope-type", yarn ? "yarn" : "rope");
+    if (!yarn) flags.add("--no-rope-fusion");  // it takes the scaled ones alone
+  }
+  if (yarn) {
+    flags.add("--rotary-scaling-factor", scaling.factor);
+    if (!m.mla) {
+      flags.add("--yarn-original-max-position-embeddings", scaling.original_positions);
+      flags.add("--yarn-beta-fast", scaling.beta_fast);
+      flags.add("--yarn-beta-slow", scaling.beta_slow);
+    } else if (scaling.original_positions != 4096 || scaling.beta_fast != 32 || scaling.beta_slow != 1) {
+      notes->push_back(
+          fmt::format("latent attention's positions are scaled from 4096 between 32 and 1 turns; the model's "
+                      "from {} between {} and {}: losses differ, times do not",
+                      scaling.original_positions, scaling.beta_fast, scaling.beta_slow));
+    }
+    if (scaling.attention_factor != 1)
+      notes->push_back(fmt::format(
+          "the model's scaled scores are {} times as large (--mscale): losses differ, times do not",
+          scaling.attention_factor));
+  }
+  if (scaling.kind == RopeScaling::llama3) {
+    flags.add("--use-rope-scaling");
+    flags.add("--rope-scaling-factor", scaling.factor);
+    if (scaling.original_positions != 8192 || scaling.low_frequency != 1 || scaling.high_frequency != 4)
+      notes->push_back(
+          fmt::format("Llama 3.1's positions are scaled from 8192 between 1 and 4 turns; the model's from {} "
+                      "between {} and {}: losses differ, times do not",
+                      scaling.original_positions, scaling.low_frequency, scaling.high_frequency));
+  }
+  if (scaling.kind == RopeScaling::linear) {
+    const auto factor = static_cast<long>(std::lround(scaling.factor));
+    flags.add("--rotary-seq-len-interpolation-factor", factor);
+    if (static_cast<double>(factor) != scaling.factor)
+      notes->push_back(fmt::format("positions are divided by {}; the model's by {}: losses differ", factor,
+                                   scaling.factor));
+  }
+}
+
+void model_flags(const Plan& plan, const Transformer& m, Flags& flags, std::vector<std::string>* notes) {
   const Training& t = plan.job->training;
   flags.add("--num-layers", m.layers);
   flags.add("--hidden-size", m.hidden);
@@ -48,25 +106,30 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
   }
   if (!m.mla && m.head_dim * m.heads != m.hidden) flags.add("--kv-channels", m.head_dim);
   flags.add("--seq-length", t.seq_len);
-  flags.add("--max-position-embeddings", std::max(m.max_positions, t.seq_len));
-  flags.add("--position-embedding-type", m.learned_positions ? "learned_absolute" : "rope");
-  if (!m.learned_positions) flags.add("--rotary-base", static_cast<long>(m.rope_theta));
+  position_flags(m, t.seq_len, flags, notes);
   flags.add("--normalization", m.norm == NormKind::rms_norm ? "RMSNorm" : "LayerNorm");
   flags.add("--norm-epsilon", m.norm_epsilon);
-  if (m.gated_ffn) flags.add("--swiglu");
-  if (!m.linear_bias) flags.add("--disable-bias-linear");
-  if (m.qkv_bias && !m.linear_bias) flags.add("--add-qkv-bias");
+  activation_flags(m, flags, notes);
+  if (!has_linear_biases(m)) flags.add("--disable-bias-linear");
+  if (m.qkv_bias && !has_linear_biases(m)) flags.add("--add-qkv-bias");
   if (!m.tied_embeddings) flags.add("--untie-embeddings-and-output-weights");
   flags.add("--vocab-size", m.vocab);
+  if (const int multiple = 128 * plan.choices.tp; m.vocab % multiple != 0)
+    notes->push_back(fmt::format(
+        "Megatron-LM fills the vocabulary of {} up to {} (--make-vocab-size-divisible-by): so much "
+        "more of embedding and head",
+        m.vocab, (m.vocab + multiple - 1) / multiple * multiple));
+  // 0.1 each unless said.
+  flags.add("--attention-dropout", m.dropouts.attention);
+  flags.add("--hidden-dropout", m.dropouts.attention_out);
+  if (m.dropouts.embedding != m.dropouts.attention_out || m.dropouts.mlp_out != m.dropouts.attention_out)
+    notes->push_back(fmt::format(
+        "one --hidden-dropout stands for embeddings, attention and MLP; the model's are {}, {} and {}",
+        m.dropouts.embedding, m.dropouts.attention_out, m.dropouts.mlp_out));
   if (m.sliding_window > 0) flags.add(fmt::format("--window-size '({},0)'", m.sliding_window));
   if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
     flags.add("--window-attn-skip-freq", m.full_attention_period);
   if (m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights) flags.add("--qk-layernorm");
-  if (!m.learned_positions && m.rotary_fraction != 1) flags.add("--rotary-percent", m.rotary_fraction);
-  if (m.rotary_scaling.kind == RopeScaling::llama3) {
-    flags.add("--use-rope-scaling");
-    flags.add("--rope-scaling-factor", m.rotary_scaling.factor);
-  }
   if (m.multi_token_layers > 0) flags.add("--mtp-num-layers", m.multi_token_layers);
   if (m.mla) {
     flags.add("--multi-latent-attention");
@@ -82,6 +145,8 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
   flags.add("--moe-ffn-hidden-size", m.moe->expert_ffn_hidden);
   if (m.moe->shared_ffn_hidden > 0)
     flags.add("--moe-shared-expert-intermediate-size", m.moe->shared_ffn_hidden);
+  if (m.moe->shared_gate) flags.add("--moe-shared-expert-gate");
+  if (m.moe->latent > 0) flags.add("--moe-latent-size", m.moe->latent);
   if (m.moe->first_dense_layers > 0)
     flags.add(fmt::format("--moe-layer-freq '([0]*{}+[1]*{})'", m.moe->first_dense_layers,
                           m.layers - m.moe->first_dense_layers));
@@ -93,10 +158,16 @@ void model_flags(const Plan& plan, const Transformer& m, Flags& flags) {
     flags.add("--moe-router-score-function sigmoid");
     flags.add("--moe-router-enable-expert-bias");
     flags.add("--moe-router-load-balancing-type none");
+    if (unexecuted_setting(m, "n_group"))
+      notes->emplace_back(
+          "the router looks at all experts; the model's at groups of them: say --moe-router-num-groups and "
+          "--moe-router-group-topk");
   } else if (m.moe->auxiliary_loss > 0) {
     flags.add("--moe-router-load-balancing-type aux_loss");
     flags.add("--moe-aux-loss-coeff", m.moe->auxiliary_loss);
   }
+  if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
+    flags.add("--moe-router-topk-scaling-factor", *factor);
   if (!m.moe->scaled_weights) flags.add("--moe-router-pre-softmax");
   flags.add("--moe-token-dispatcher-type alltoall");
   flags.add("--moe-grouped-gemm");
@@ -134,7 +205,7 @@ void sharding_flags(const Plan& plan, Flags& flags) {
   if (bucket_bytes > 0) flags.add("--ddp-bucket-size", std::llround(bucket_bytes / width));  // in elements
   if (plan.job->runtime.fp32_gradients)
     flags.add("--accumulate-allreduce-grads-in-fp32");
-  else if (plan.job->training.precision == DType::bf16)
+  else if (plan.job->training.precision == DType::bf16 || is_narrow(plan.job->training.precision))
     flags.add("--grad-reduce-in-bf16");
 }
 
@@ -150,6 +221,16 @@ void recompute_flags(const Plan& plan, Flags& flags) {
   flags.add("--recompute-granularity full");
   flags.add("--recompute-method", c.recompute_layers > 0 ? "block" : "uniform");
   flags.add("--recompute-num-layers", c.recompute_layers > 0 ? c.recompute_layers : 1);
+}
+
+// What waits in the host's memory; notes_on_rare_choices has what no flag says.
+void host_flags(const Plan& plan, Flags& flags) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  if (offload_of(runtime) == Offload::optimizer && plan.choices.zero == 1) {
+    flags.add("--use-precision-aware-optimizer");  // which it rests on
+    flags.add("--optimizer-cpu-offload");
+    flags.add("--optimizer-offload-fraction", runtime.host_states);
+  }
 }
 
 void precision_flags(const Training& t, Flags& flags) {
@@ -201,6 +282,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   Flags flags;
   flags.add("--tensor-model-parallel-size", c.tp);
   if (c.sequence_parallel && c.tp > 1) flags.add("--sequence-parallel");
+  if (c.sequence_parallel && c.tp > 1 && plan.job->runtime.overlap_tensor) flags.add("--tp-comm-overlap");
   pipeline_flags(plan, flags);
   if (c.cp > 1) {
     flags.add("--context-parallel-size", c.cp);
@@ -229,12 +311,19 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
             t.optimizer == Optimizer::sgd || t.optimizer == Optimizer::momentum ? "sgd" : "adam");
   if (t.optimizer == Optimizer::sgd) flags.add("--sgd-momentum", 0);  // 0.9 unless said
   flags.add("--attention-backend", t.fused_attention ? "flash" : "unfused");
-  model_flags(plan, model, flags);
+  model_flags(plan, model, flags, &notes);
+  host_flags(plan, flags);
   flags.add("--clip-grad", plan.job->runtime.clip_gradients ? "1.0" : "0.0");
   flags.add("--log-throughput");
   flags.add("\"$@\"");  // data, tokenizer, learning rate, steps
 
-  std::string script = script_head(plan, "Megatron-LM core 0.20.0", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "Megatron-LM core 0.20.0", notes, ModelIs::by_flags);
+  script += log_begins_with(
+      {fmt::format("using world size: {}, data-parallel size: {}, context-parallel size: {}, hierarchical "
+                   "context-parallel "
+                   "sizes: None, tensor-model-parallel size: {}, pipeline-model-parallel size: {}",
+                   c.world(), c.dp, c.cp, c.tp, c.pp)});
+  script += nccl_environment(plan);
   script +=
       "# Give data, tokenizer, learning rate and length of the run as arguments, e.g. --mock-data "
       "--train-iters 50 --lr 1e-4\n";

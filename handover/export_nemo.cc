@@ -1,12 +1,14 @@
 // NeMo 2 (2.4, nemo.collections.llm): a recipe as NeMo-Run writes it, and the few lines that build and run
 // it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/parse.h"
 #include "handover/export_common.h"
 #include "handover/settings.h"
 
@@ -60,8 +62,20 @@ Json type_of(DType precision) {
   return itself(torch_type(precision));
 }
 
-void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transformer& m, Json* config) {
+void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transformer& m, Json* config,
+                 std::vector<std::string>* notes) {
   Json& c = *config;
+  if (moe.shared_gate) notes->emplace_back("NeMo 2.4 has no gate of the shared experts; losses differ");
+  if (moe.latent > 0)
+    notes->push_back(
+        fmt::format("NeMo 2.4's experts work on the whole width; the model's on {}", moe.latent));
+  if (unexecuted_setting(m, "n_group"))
+    notes->emplace_back(
+        "the router looks at all experts; the model's at groups of them: say moe_router_num_groups and "
+        "moe_router_group_topk in recipe.yaml");
+  if (const auto factor = unexecuted_setting(m, "routed_scaling_factor"))
+    c["moe_router_topk_scaling_factor"] = parse_number(*factor).value_or(1);
+  if (plan.choices.overlap_experts) c["overlap_moe_expert_parallel_comm"] = true;
   c["num_moe_experts"] = moe.experts;
   c["moe_router_topk"] = moe.experts_per_token;
   c["moe_ffn_hidden_size"] = moe.expert_ffn_hidden;
@@ -101,28 +115,37 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
                  {"activation_func", itself(m.activation == Activation::silu   ? "torch.nn.functional.silu"
                                             : m.activation == Activation::relu ? "torch.nn.functional.relu"
                                                                                : "torch.nn.functional.gelu")},
-                 {"add_bias_linear", m.linear_bias},
+                 {"add_bias_linear", has_linear_biases(m)},
                  {"add_qkv_bias", m.qkv_bias},
                  {"qk_layernorm", m.qk_norm && !m.qk_norm_whole && !m.qk_norm_absent_weights},
                  {"position_embedding_type", m.learned_positions ? "learned_absolute" : "rope"},
                  {"share_embeddings_and_output_weights", m.tied_embeddings},
-                 {"hidden_dropout", 0.0},
-                 {"attention_dropout", 0.0},
+                 {"hidden_dropout", m.dropouts.attention_out},
+                 {"attention_dropout", m.dropouts.attention},
                  {"attention_backend", itself(plan.job->training.fused_attention
                                                   ? "megatron.core.transformer.enums.AttnBackend.flash"
                                                   : "megatron.core.transformer.enums.AttnBackend.unfused")}});
   if (!m.learned_positions) {
     config["rotary_base"] = static_cast<long>(m.rope_theta);
     config["rotary_percent"] = m.rotary_fraction;
-    if (m.rotary_scaling.kind != RopeScaling::none) notes->push_back(note_on_rotary_scaling(m));
+    if (m.rotary_scaling.kind == RopeScaling::linear)
+      config["seq_len_interpolation_factor"] = m.rotary_scaling.factor;
+    else if (m.rotary_scaling.kind != RopeScaling::none)
+      notes->push_back(note_on_rotary_scaling(m));
   }
+  if (m.dropouts.embedding != m.dropouts.attention_out || m.dropouts.mlp_out != m.dropouts.attention_out)
+    notes->push_back(fmt::format(
+        "one hidden_dropout stands for embeddings, attention and MLP; the model's are {}, {} and {}",
+        m.dropouts.embedding, m.dropouts.attention_out, m.dropouts.mlp_out));
   if (m.activation == Activation::gelu)
     notes->emplace_back("gelu is computed exactly, not by its tanh form: losses differ in their last digits");
   if (m.sliding_window > 0) config["window_size"] = Json::array({m.sliding_window, 0});
   if (m.sliding_window > 0 && m.full_attention_period > 1 && m.attention_pattern.empty())
-    config["window_attn_skip_freq"] = m.full_attention_period;
+    notes->push_back(
+        fmt::format("NeMo 2.4 gives every layer the window; in the model every {}. layer sees all",
+                    m.full_attention_period));
   if (m.multi_token_layers > 0) config["mtp_num_layers"] = m.multi_token_layers;
-  if (m.moe) add_experts(plan, *m.moe, m, &config);
+  if (m.moe) add_experts(plan, *m.moe, m, &config, notes);
   if (c.recompute == Recompute::selective) {
     config["recompute_granularity"] = "selective";
     const std::string& modules = plan.job->runtime.selective_modules;
@@ -158,8 +181,6 @@ Json strategy_of(const Plan& plan, std::vector<std::string>* notes) {
   if (plan.job->workload.transformer->moe) {
     strategy["expert_model_parallel_size"] = c.ep;
     strategy["expert_tensor_parallel_size"] = c.etp;
-    if (c.overlap_experts)
-      notes->emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
   }
   if (c.zero >= 1 && c.hybrid())
     strategy["num_distributed_optimizer_instances"] = c.dp * c.cp / c.shard_group;
@@ -197,7 +218,7 @@ Json precision_of(const Plan& plan, std::vector<std::string>* notes) {
                  {"autocast_enabled", false},
                  {"grad_reduce_in_fp32", plan.job->runtime.fp32_gradients}});
   if (precision == DType::fp8) plugin["fp8"] = "hybrid";
-  if (precision == DType::fp4) plugin["fp4"] = "e2m1";
+  if (precision == DType::fp4) notes->emplace_back("NeMo 2.4 has no fp4; this runs bf16");
   if (precision == DType::tf32)
     notes->emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");
   return plugin;
@@ -291,6 +312,11 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
                     {"fp16", t.precision == DType::fp16},
                     {"use_distributed_optimizer", c.zero >= 1},
                     {"clip_grad", plan.job->runtime.clip_gradients ? 1.0 : 0.0}});
+  if (const RuntimeProfile& runtime = plan.job->runtime;
+      offload_of(runtime) == Offload::optimizer && c.zero == 1)
+    optimizer.update({{"use_precision_aware_optimizer", true},  // which it rests on
+                      {"optimizer_cpu_offload", true},
+                      {"optimizer_offload_fraction", runtime.host_states}});
   if (plain) optimizer["sgd_momentum"] = t.optimizer == Optimizer::momentum ? 0.9 : 0.0;
   recipe["optim"] = object_of("nemo.lightning.pytorch.optim.megatron.MegatronOptimizerModule");
   recipe["optim"]["config"] = optimizer;
@@ -301,11 +327,20 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
     notes.push_back(fmt::format("all weights are trained; the plan is for {}", description_of(tuning)));
   }
   notes.emplace_back("the data are random tokens until recipe.yaml names others");
+  if (c.sequence_parallel && c.tp > 1 && plan.job->runtime.overlap_tensor)
+    notes.emplace_back(
+        "tensor ranks' communication is not hidden beside their products until trainer.callbacks has "
+        "MegatronCommOverlapCallback with tp_comm_overlap; the plan's is");
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("fp16 gradient compression is expressed as the reduction's type only");
 
-  std::string script =
-      script_head(plan, "NeMo 2.4", notes, ModelIs::by_dimensions_and_adapters) + nccl_environment(plan);
+  std::vector<int> beside;  // of rank 0
+  for (int rank = 0; rank < c.tp; ++rank) beside.push_back(rank);
+  std::string script = script_head(plan, "NeMo 2.4", notes, ModelIs::by_flags_and_adapters);
+  script +=
+      log_begins_with({fmt::format("Rank 0 has tensor model parallel group: [{}]", fmt::join(beside, ", ")),
+                       "Rank 0 has pipeline model parallel rank 0"});
+  script += nccl_environment(plan);
   script += torchrun_line(plan) + "  train.py \"$@\"  # the number of steps\n";
   const std::string head = fmt::format("# {} on {}: written by orrery export, for NeMo 2.4.\n",
                                        plan.job->workload.name, plan.job->cluster.name);

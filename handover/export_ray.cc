@@ -56,7 +56,7 @@ std::vector<ExportedFile> export_ray(const Plan& plan) {
       trainer.runs_beside_its_files ? "" : ", \"env_vars\": {\"MEGATRON\": os.environ[\"MEGATRON\"]}",
       job_name(plan), nodes_used(plan), ranks_per_node(plan), nodes_used(plan) > 1 ? "STRICT_SPREAD" : "PACK",
       job_name(plan));
-  std::string script = script_head(plan, "Ray Train 2.9", trainer.notes);
+  std::string script = script_head(plan, "Ray Train 2.9", trainer.notes, ModelIs::built);
   if (!trainer.runs_beside_its_files)
     script += ": \"${MEGATRON:?the folder of Megatron-LM on every node, where pretrain_gpt.py is}\"\n";
   script += "cd \"$(dirname \"$0\")\"\npython3 job.py \"$@\"\n";

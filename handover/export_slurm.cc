@@ -31,7 +31,7 @@ std::vector<ExportedFile> export_slurm(const Plan& plan) {
   trainer.notes.emplace_back("a requeued job begins anew unless the arguments name checkpoints to load");
 
   // script_head's first line is the interpreter's.
-  std::string script = script_head(plan, "Slurm", trainer.notes);
+  std::string script = script_head(plan, "Slurm", trainer.notes, ModelIs::built);
   script.insert(script.find('\n') + 1, directives(plan));
   script +=
       "# sbatch job.sbatch [ARGUMENT of launch.sh…], in this folder, which every node must see.\n"

@@ -105,8 +105,8 @@ std::string strategy_module(const Plan& plan) {
 std::vector<ExportedFile> export_tensorflow(const Plan& plan) {
   const Choices& c = plan.choices;
   const int nodes = nodes_used(plan), each = ranks_per_node(plan);
-  std::string script =
-      script_head(plan, "TensorFlow 2.15 and later", notes_of(plan)) + nccl_environment(plan);
+  std::string script = script_head(plan, "TensorFlow 2.15 and later", notes_of(plan), ModelIs::by_script) +
+                       nccl_environment(plan);
   script += fmt::format(
       "# On every node: HOSTS=\"host0 host1 …\" INDEX=0 TRAIN=train.py ./launch.sh, INDEX counting HOSTS.\n"
       "read -r -a hosts <<< \"${{HOSTS:?{} hosts, with blanks}}\"\n"

@@ -335,6 +335,18 @@ std::string main_function(const Plan& plan, std::vector<std::string>* notes) {
 
 }  // namespace
 
+namespace {
+
+// Without adapters, which train.py does not have.
+std::int64_t parameters_of_script(const Workload& workload) {
+  Workload whole = workload;
+  whole.transformer->fine_tuning = {};
+  whole.operators = transformer_operators(*whole.transformer);
+  return whole.parameters();
+}
+
+}  // namespace
+
 std::string torchrun_script(const Plan& plan, std::vector<std::string>* notes) {
   const std::string model = torchrun_model(plan, notes);
   const std::string below = plan_constants(plan) + model + data_functions(plan) + main_function(plan, notes);
@@ -359,7 +371,7 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
   if (c.zero == 1 && c.hybrid())
     notes.push_back(fmt::format("it shards over all replicas; the plan's groups are of {}", c.shard_group));
   if (const FineTuning& tuning = plan.job->workload.transformer->fine_tuning; tuning.any())
-    notes.push_back(fmt::format("train.py trains all weights; the plan is for {}", description_of(tuning)));
+    notes.push_back(fmt::format("train.py trains all weights; the plan is for {}", text_of(tuning)));
   if (is_narrow(t.precision))
     notes.push_back(fmt::format("{} needs torchao's or Transformer Engine's modules; this runs bf16",
                                 name_of(t.precision)));
@@ -370,12 +382,19 @@ std::vector<ExportedFile> export_torchrun(const Plan& plan) {
         name_of(plan.gradient_type())));
   if (fsdp(c) && c.dp > 1 && c.zero == 3 && plan.micro_batches() > 1)
     notes.emplace_back("gradients are reduced behind every micro-batch, so that no rank holds them whole");
-  std::string launch =
-      script_head(
-          plan,
-          fsdp(c) ? "PyTorch 2.6" : "PyTorch 1.13 and later (2.6 for fused attention of grouped queries)",
-          notes, ModelIs::built) +
-      nccl_environment(plan);
+  const int shards = !fsdp(c) ? 1 : c.shard_group > 0 ? c.shard_group : c.dp;
+  std::string launch = script_head(
+      plan, fsdp(c) ? "PyTorch 2.6" : "PyTorch 1.13 and later (2.6 for fused attention of grouped queries)",
+      notes, ModelIs::built);
+  launch += log_begins_with(
+      {fmt::format("device mesh with parallelism: pp=1, dp_replicate={}, dp_shard={}, cp=1, tp=1",
+                   c.dp / shards, shards),
+       fmt::format("Trainer is initialized with local batch size {}, global batch size {}, gradient "
+                   "accumulation steps {}, "
+                   "sequence length {}",
+                   c.micro_batch, t.global_batch, plan.micro_batches(), t.seq_len),
+       fmt::format("{} parameters", parameters_of_script(plan.job->workload))});
+  launch += nccl_environment(plan);
   launch += torchrun_line(plan) + "  train.py \"$@\"\n";
   return {{"launch.sh", launch}, {"train.py", script}};
 }

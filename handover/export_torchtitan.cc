@@ -84,6 +84,25 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
         fmt::format("FSDP reduces layer by layer; the plan's buckets are of {:.0f} bytes", c.bucket_bytes));
   if (c.sequence_parallel && c.tp == 1)
     notes.emplace_back("sequence parallelism is part of tensor parallelism");
+  if (!t.fused_attention)
+    notes.emplace_back("torchtitan always uses PyTorch's fused attention; the plan does not");
+  if (!plan.job->runtime.clip_gradients)
+    notes.emplace_back(
+        "torchtitan works the norm of the gradients out whatever its bound; the plan does not");
+  if (c.grad_compression == Compression::fp16)
+    notes.emplace_back("torchtitan cannot compress gradients by fp16");
+  if (c.capacity_factor > 0)
+    notes.push_back(
+        fmt::format("torchtitan's experts take what comes; the plan's at most {} times an even share",
+                    c.capacity_factor));
+  if (model.moe && model.moe->auxiliary_loss > 0)
+    notes.push_back(
+        fmt::format("torchtitan balances experts by a bias; the model by a loss times {}: losses differ",
+                    model.moe->auxiliary_loss));
+  if (c.overlap_experts)
+    notes.emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
+  if (t.precision == DType::tf32)
+    notes.emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
     notes.emplace_back(
         "full recomputation of the first layers only is not expressible; all layers are recomputed");
@@ -133,7 +152,16 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.emplace_back("torchtitan has no SGD; this trains with AdamW");
   if (t.learning_rate > 0) toml += fmt::format("lr = {}\n", t.learning_rate);
 
-  std::string script = script_head(plan, "torchtitan v0.2.2", notes) + nccl_environment(plan);
+  std::string script = script_head(plan, "torchtitan v0.2.2", notes);
+  const std::int64_t local = c.pp > 1 ? t.global_batch / c.dp : c.micro_batch;
+  script += log_begins_with({fmt::format("Building device mesh with parallelism: pp={}, dp_replicate={}, "
+                                         "dp_shard={}, cp={}, tp={}, ep={}, etp={}",
+                                         c.pp, c.dp / shards, shards, c.cp, c.tp, c.ep, c.etp),
+                             fmt::format("Trainer is initialized with local batch size {}, global batch size "
+                                         "{}, gradient accumulation steps {}, "
+                                         "sequence length {}, total steps …",
+                                         local, t.global_batch, t.global_batch / (local * c.dp), t.seq_len)});
+  script += nccl_environment(plan);
   script += "export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"  # flavor.py\n";
   script += torchrun_line(plan) + "  -m torchtitan.train --job.config_file train.toml \"$@\"\n";
   std::vector<ExportedFile> files = {

@@ -1,4 +1,5 @@
-// torchtune 0.6: a recipe's YAML for `tune run`, of models whose builders it has.
+// torchtune 0.7 (its main branch; 0.6 has no data_parallel_shard_dim, no context ranks, no Qwen3): a recipe's
+// YAML for `tune run`, of models whose builders it has.
 #include <fmt/format.h>
 
 #include "base/dtype.h"
@@ -31,7 +32,8 @@ Builder builder_of(const Plan& plan, const Transformer& m) {
   if (m.bidirectional || m.mlm_head || m.pooler || m.token_types > 0) refuse("an encoder");
   if (m.parallel_residual || m.linear_bias || m.proj_bias || m.mlp_bias || m.head_bias)
     refuse("biases or branches side by side");
-  if (m.sliding_window > 0 || m.attention_gate || m.attention_sinks || m.multi_token_layers > 0)
+  if (m.sliding_window > 0 || !m.attention_pattern.empty() || m.attention_gate || m.attention_sinks ||
+      m.multi_token_layers > 0)
     refuse("windows, gates, sinks or several tokens ahead");
   if (m.qk_norm && (m.qk_norm_whole || m.qk_norm_absent_weights)) refuse("norms over all queries and keys");
   if (m.rotary_scaling.kind == RopeScaling::llama3 && !m.qkv_bias && !m.qk_norm && !m.tied_embeddings)
@@ -69,6 +71,10 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
     if (tuning.base == BaseType::nf4)
       notes->emplace_back("torchtune's nf4 keeps its scales in 8 bits; the plan in 32: a little less memory");
   }
+  if (m.dropouts.embedding > 0 || m.dropouts.attention_out > 0 || m.dropouts.mlp_out > 0)
+    notes->push_back(
+        fmt::format("only attention drops out; the model's embeddings, attention and MLP do by {}, {} and {}",
+                    m.dropouts.embedding, m.dropouts.attention_out, m.dropouts.mlp_out));
   if (tuning.frozen_layers > 0)
     notes->push_back(fmt::format("the first {} layers are not left as they are", tuning.frozen_layers));
   model.update({{"vocab_size", m.vocab},
@@ -78,9 +84,19 @@ Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* 
                 {"embed_dim", m.hidden},
                 {"intermediate_dim", m.ffn_hidden},
                 {"max_seq_len", std::max(m.max_positions, plan.job->training.seq_len)},
+                {"attn_dropout", m.dropouts.attention},
                 {"norm_eps", m.norm_epsilon},
                 {"rope_base", static_cast<long>(m.rope_theta)}});
-  if (builder.name == "llama3_1") model["scale_factor"] = static_cast<int>(m.rotary_scaling.factor);
+  const RotaryScaling& scaling = m.rotary_scaling;
+  if (builder.name == "llama3_1") {
+    model["scale_factor"] = static_cast<int>(scaling.factor);
+    if (scaling.original_positions != 8192 || scaling.low_frequency != 1 || scaling.high_frequency != 4)
+      notes->push_back(
+          fmt::format("positions are scaled from 8192 between 1 and 4 turns; the model's from {} between {} "
+                      "and {}: losses "
+                      "differ, times do not",
+                      scaling.original_positions, scaling.low_frequency, scaling.high_frequency));
+  }
   if (builder.name == "qwen2" || builder.name == "qwen3") {
     model["head_dim"] = m.head_dim;
     model["tie_word_embeddings"] = m.tied_embeddings;
@@ -146,6 +162,7 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
                  {"dtype", t.precision == DType::fp32 || t.precision == DType::tf32 ? "fp32" : "bf16"},
                  {"enable_activation_checkpointing", c.recompute == Recompute::full},
                  {"enable_activation_offloading", false},
+                 {"fsdp_cpu_offload", offload_of(plan.job->runtime) == Offload::all},
                  {"tensor_parallel_dim", c.tp},
                  {"context_parallel_dim", c.cp},
                  {"data_parallel_shard_dim", shards},
@@ -166,6 +183,8 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   } else if (c.tp > 1) {
     config["tensor_parallel_plan"] = {{"_component_", "torchtune.models.llama3.base_llama_tp_plan"}};
   }
+  const bool fp8 = t.precision == DType::fp8 && !adapters;  // its LoRA recipe has none
+  if (fp8) config["enable_fp8_training"] = true;
   if (c.recompute == Recompute::selective)
     notes.emplace_back("torchtune recomputes whole layers or none; this recomputes none, the plan attention");
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
@@ -181,7 +200,7 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
     notes.emplace_back("torchtune's tensor parallelism does not split the sequence; the plan's does");
   if (c.grad_compression == Compression::fp16)
     notes.emplace_back("torchtune cannot compress gradients by fp16");
-  if (is_narrow(t.precision) || t.precision == DType::fp16)
+  if ((is_narrow(t.precision) && !fp8) || t.precision == DType::fp16)
     notes.push_back(fmt::format("torchtune trains in bf16, not {}", name_of(t.precision)));
   if (t.precision == DType::tf32) notes.emplace_back("tf32 is PyTorch's setting; this runs fp32");
   if (t.precision != DType::fp32)
@@ -192,12 +211,13 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   if (!t.fused_attention)
     notes.emplace_back("torchtune always uses PyTorch's fused attention; the plan does not");
 
-  std::string script = script_head(plan, "torchtune 0.6", notes, ModelIs::built) + nccl_environment(plan);
+  std::string script =
+      script_head(plan, "torchtune 0.7", notes, ModelIs::by_dimensions_and_adapters) + nccl_environment(plan);
   std::string line = torchrun_line(plan);
   line.replace(0, std::string("torchrun").size(), "tune run");
   script += line + fmt::format("  {}_finetune_distributed --config config.yaml \"$@\"\n",
                                adapters ? "lora" : "full");
-  const std::string head = fmt::format("# {} on {}: written by orrery export, for torchtune 0.6.\n",
+  const std::string head = fmt::format("# {} on {}: written by orrery export, for torchtune 0.7.\n",
                                        plan.job->workload.name, plan.job->cluster.name);
   return {{"launch.sh", script}, {"config.yaml", head + yaml_of(config.dump())}};
 }

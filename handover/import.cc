@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/parse.h"
+#include "handover/keys/known_keys.h"
 #include "handover/settings.h"
 
 namespace orrery::planner {
@@ -44,11 +47,12 @@ class Megatron {
   }
 
  private:
-  std::int64_t whole(const std::string& text, const std::string& flag, std::int64_t most) const {
+  std::int64_t whole(const std::string& text, const std::string& flag, std::int64_t most,
+                     std::int64_t least = 1) const {
     const auto value = parse_whole(text);
-    if (!value || *value < 1 || *value > most)
+    if (!value || *value < least || *value > most)
       throw UserError(fmt::format("{}: {} has the value '{}'", source_, flag, text),
-                      fmt::format("expected a whole number from 1 to {}", most));
+                      fmt::format("expected a whole number from {} to {}", least, most));
     return *value;
   }
 
@@ -85,7 +89,7 @@ class Megatron {
       p.micro_batch = count(flag);
     else if (flag == "--global-batch-size")
       result_.global_batch = whole(value(flag), flag, kMostCount);
-    else if (flag == "--seq-length")
+    else if (flag == "--seq-length" || flag == "--encoder-seq-length")
       result_.seq_len = count(flag);
     else if (flag == "--sequence-parallel")
       p.sequence_parallel = true;
@@ -101,20 +105,30 @@ class Megatron {
       layout_ = value(flag);
     else if (flag == "--use-distributed-optimizer")
       distributed_ = true;
-    else if (flag == "--use-megatron-fsdp" || flag == "--use-torch-fsdp2")
+    else if (flag == "--use-megatron-fsdp")
       fsdp_ = true;
+    else if (flag == "--use-torch-fsdp2")
+      torch_fsdp_ = true;
     else if (flag == "--data-parallel-sharding-strategy")
       strategy_ = value(flag);
     else if (flag == "--num-distributed-optimizer-instances")
       instances_ = count(flag);
     else if (flag == "--overlap-grad-reduce")
       p.overlap_grad_reduce = true;
+    else if (flag == "--torch-fsdp2-no-reshard-after-forward")
+      keeps_gathered_ = true;
+    else if (flag == "--account-for-embedding-in-pipeline-split")
+      embedding_counts_ = 1;
+    else if (flag == "--account-for-loss-in-pipeline-split")
+      loss_counts_ = 1;
     else if (flag == "--overlap-moe-expert-parallel-comm")
       p.overlap_experts = true;
     else if (flag == "--ddp-bucket-size")
       bucket_elements_ = whole(value(flag), flag, kMostElements);
     else if (flag == "--grad-reduce-in-bf16")
       gradient_bytes_ = 2;
+    else if (flag == "--accumulate-allreduce-grads-in-fp32")
+      in_fp32_ = true;
     else if (flag == "--recompute-granularity")
       granularity_ = value(flag);
     else if (flag == "--recompute-activations")
@@ -134,15 +148,97 @@ class Megatron {
     else if (flag == "--fp4-format")
       value(flag), result_.precision = DType::fp4;
     else if (flag == "--optimizer")
-      result_.optimizer = value(flag) == "sgd" ? Optimizer::momentum : Optimizer::adam;
+      read_optimizer(value(flag));
     else if (flag == "--sgd-momentum")
       still_ = parse_number(value(flag)).value_or(0.9) == 0;
     else if (flag == "--attention-backend")
-      result_.fused_attention = value(flag) != "unfused";
+      read_attention(value(flag));
+    else if (flag == "--use-flash-attn")
+      result_.fused_attention = true;
     else if (flag == "--moe-expert-capacity-factor")
       p.capacity_factor = factor(flag);
-    else
+    else if (!read_runtime(flag))
       ignore(flag);
+  }
+
+  // What the runtime profile has a field for.
+  bool read_runtime(const std::string& flag) {
+    ImportedRuntime& r = result_.runtime;
+    if (flag == "--overlap-param-gather")
+      r.overlap_param_gather = true;
+    else if (flag == "--clip-grad")
+      r.clip_gradients = number(flag, 0) > 0;
+    else if (flag == "--tp-comm-overlap")
+      r.overlap_tensor = true;
+    else if (flag == "--no-overlap-p2p-communication")
+      r.overlap_pipeline = false;
+    else if (flag == "--no-gradient-accumulation-fusion")
+      r.fused_gradient_accumulation = false;
+    else if (flag == "--cross-entropy-loss-fusion")
+      r.fused_loss = true;
+    else if (flag == "--use-precision-aware-optimizer")
+      narrow_moments_ = true;
+    else if (flag == "--exp-avg-dtype" || flag == "--exp-avg-sq-dtype")
+      moments_[flag == "--exp-avg-dtype" ? 0 : 1] = bytes_of_moment(flag, value(flag));
+    else if (flag == "--optimizer-cpu-offload")
+      result_.offload = Offload::optimizer;
+    else if (flag == "--optimizer-offload-fraction")
+      offloaded_ = number(flag, 1);
+    else if (flag == "--cpu-offloading-num-layers")
+      r.host_activation_layers = static_cast<int>(whole(value(flag), flag, kMostCount, 0));
+    else if (flag == "--recompute-modules")
+      read_modules();
+    else
+      return false;
+    return true;
+  }
+
+  void read_optimizer(const std::string& name) {
+    if (name == "sgd")
+      result_.optimizer = Optimizer::momentum;
+    else
+      result_.optimizer = Optimizer::adam;
+    if (name != "sgd" && name != "adam")
+      result_.ignored.push_back(fmt::format("--optimizer: {} is not planned, Adam is", name.substr(0, 40)));
+  }
+
+  void read_attention(const std::string& backend) {
+    if (backend != "flash" && backend != "fused" && backend != "unfused" && backend != "local" &&
+        backend != "auto")
+      throw UserError(fmt::format("{}: --attention-backend has the value '{}'", source_, backend),
+                      "expected flash, fused, unfused, local or auto");
+    result_.fused_attention = backend != "unfused" && backend != "local";
+  }
+
+  double bytes_of_moment(const std::string& flag, const std::string& type) const {
+    if (type == "fp32") return 4;
+    if (type == "fp16" || type == "bf16") return 2;
+    if (type == "fp8") return 1;
+    throw UserError(fmt::format("{}: {} has the value '{}'", source_, flag, type),
+                    "expected fp32, fp16, bf16 or fp8");
+  }
+
+  // Those that are planned; the others are said to be ignored.
+  void read_modules() {
+    std::string planned;
+    while (inline_ || has_value()) {
+      const std::string name = value("--recompute-modules");
+      if (std::find(kSelectiveModules.begin(), kSelectiveModules.end(), name) != kSelectiveModules.end())
+        planned += (planned.empty() ? "" : ",") + name;
+      else
+        result_.ignored.push_back(fmt::format(
+            "--recompute-modules: changes time or memory, and is not planned ({})", name.substr(0, 40)));
+    }
+    if (!planned.empty()) modules_ = planned;
+  }
+
+  double number(const std::string& flag, double most) {
+    const std::string text = value(flag);
+    const auto found = parse_number(text);
+    if (!found || !(*found >= 0) || (most > 0 && *found > most))
+      throw UserError(fmt::format("{}: {} has the value '{}'", source_, flag, text),
+                      most > 0 ? "expected a share from 0 to 1" : "expected a number from 0");
+    return *found;
   }
 
   double factor(const std::string& flag) {
@@ -155,7 +251,7 @@ class Megatron {
   }
 
   void ignore(const std::string& flag) {
-    result_.ignored.push_back(ignored_because(flag));
+    result_.ignored.push_back(ignored_because("megatron", flag));
     while (flag.starts_with("--") && !inline_ && has_value()) ++at_;
   }
 
@@ -170,8 +266,16 @@ class Megatron {
                                : strategy == "optim"       ? 1
                                : strategy == "optim_grads" ? 2
                                                            : 3)
+             : torch_fsdp_  ? (keeps_gathered_ ? 2 : 3)
              : distributed_ ? 1
                             : 0;
+    if (keeps_gathered_ && !torch_fsdp_)
+      result_.ignored.emplace_back(
+          "--torch-fsdp2-no-reshard-after-forward: says something of --use-torch-fsdp2 alone");
+    if (strategy_ && !fsdp_)
+      result_.ignored.emplace_back(
+          "--data-parallel-sharding-strategy: says something of --use-megatron-fsdp alone");
+    read_types();
     if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
     // Experts are split as the rest is unless told otherwise (core/model_parallel_config.py:130).
     if ((has_experts_ || p.ep.value_or(1) > 1) && !p.etp) p.etp = p.tp;
@@ -183,7 +287,52 @@ class Megatron {
       p.interleave = layers_ / pp / *layers_of_chunk_;
     if (layout_) read_layout();
     if ((first_layers_ || last_layers_) && pp > 1) read_ends();
+    if (embedding_counts_ + loss_counts_ > 0) read_counted_ends();
     if (pp > 1) p.schedule = p.interleave.value_or(1) > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+  }
+
+  // Of gradients and moments.
+  void read_types() {
+    ImportedRuntime& r = result_.runtime;
+    // bf16's are fp32 unless told otherwise, whatever else is; fp16's and fp32's are the weights' own.
+    const bool fp32 = result_.precision == DType::fp16 ? in_fp32_ : gradient_bytes_ == 4;
+    r.fp32_gradients = fp32;
+    if (!fp32) gradient_bytes_ = 2;
+    if (!r.overlap_param_gather) r.overlap_param_gather = false;
+    if (moments_[0] + moments_[1] < 8) {
+      if (narrow_moments_)
+        r.moment_bytes = (moments_[0] + moments_[1]) / 2;
+      else
+        result_.ignored.emplace_back(
+            "--exp-avg-dtype: says something of --use-precision-aware-optimizer alone");
+    }
+    if (result_.offload == Offload::optimizer && offloaded_ == 0) result_.offload = Offload::none;
+    if (offloaded_) {
+      if (!result_.offload)
+        result_.ignored.emplace_back(
+            "--optimizer-offload-fraction: says something of --optimizer-cpu-offload alone");
+      else if (*offloaded_ > 0)
+        result_.offloaded_share = *offloaded_;
+    }
+  }
+
+  // Embedding and loss each count as a layer of the first and of the last part.
+  void read_counted_ends() {
+    Pins& p = result_.pins;
+    const std::int64_t parts = std::int64_t{*p.pp} * p.interleave.value_or(1);
+    if (parts == 1 || p.stage_layers) {
+      result_.ignored.emplace_back(
+          "--account-for-embedding-in-pipeline-split: the stages are given otherwise, or one");
+      return;
+    }
+    const std::int64_t counted = layers_ + embedding_counts_ + loss_counts_;
+    if (counted % parts != 0)
+      throw UserError(fmt::format("{}: with embedding and loss counted there are {} layers for {} parts",
+                                  source_, counted, parts),
+                      "expected as many for each");
+    p.stage_layers.emplace(static_cast<std::size_t>(parts), static_cast<int>(counted / parts));
+    p.stage_layers->front() -= embedding_counts_;
+    p.stage_layers->back() -= loss_counts_;
   }
 
   // Copies of the sharded states.
@@ -200,6 +349,10 @@ class Megatron {
 
   void read_recomputation() {
     Pins& p = result_.pins;
+    if (modules_ && granularity_ == "selective")
+      result_.runtime.selective_modules = modules_;
+    else if (modules_)
+      result_.ignored.emplace_back("--recompute-modules: says something of selective recomputation alone");
     if (!granularity_) return;
     if (*granularity_ != "selective" && *granularity_ != "full")
       throw UserError(fmt::format("{}: --recompute-granularity {}", source_, *granularity_),
@@ -207,6 +360,9 @@ class Megatron {
     p.recompute = *granularity_ == "full" ? Recompute::full : Recompute::selective;
     if (*granularity_ == "full" && method_.value_or("uniform") == "block" && recomputed_)
       p.recompute_layers = *recomputed_;
+    else if (*granularity_ == "full" && recomputed_.value_or(1) > 1)
+      result_.ignored.push_back(fmt::format(
+          "--recompute-num-layers: keeps one input for {} layers; planned is one for each", *recomputed_));
   }
 
   // First and last stage of their own sizes, the others even.
@@ -283,9 +439,13 @@ class Megatron {
   int layers_, devices_;
   std::size_t at_ = 0;
   std::optional<std::string> inline_;  // the value of --flag=value
-  bool distributed_ = false, fsdp_ = false, has_experts_ = false, still_ = false;
+  bool distributed_ = false, fsdp_ = false, torch_fsdp_ = false, keeps_gathered_ = false;
+  bool has_experts_ = false, still_ = false, in_fp32_ = false, narrow_moments_ = false;
+  int embedding_counts_ = 0, loss_counts_ = 0;
+  std::array<double, 2> moments_ = {4, 4};  // bytes of each
+  std::optional<double> offloaded_;
   double gradient_bytes_ = 4;
-  std::optional<std::string> strategy_, granularity_, method_, layout_;
+  std::optional<std::string> strategy_, granularity_, method_, layout_, modules_;
   std::optional<int> instances_, layers_of_chunk_, first_layers_, last_layers_, recomputed_;
   std::optional<std::int64_t> bucket_elements_;
   Imported result_;
@@ -294,137 +454,155 @@ class Megatron {
 // A DeepSpeed JSON, key by key.
 class DeepSpeed {
  public:
-  DeepSpeed(const Json& json, const std::string& file) : json_(json), file_(file) {
+  DeepSpeed(Settings settings, std::string file) : s_(std::move(settings)), file_(std::move(file)) {
     // What DeepSpeed does unless told otherwise.
     result_.pins.zero = 0;
     result_.pins.overlap_grad_reduce = false;
+    s_.ignore_all("auto", "whoever starts it fills it in");
   }
 
   Imported run() {
-    for (const auto& [key, value] : json_.items()) read(key, value);
-    Pins& p = result_.pins;
-    if (bucket_elements_) p.bucket_bytes = static_cast<double>(*bucket_elements_) * gradient_bytes_;
-    // train_batch_size = micro-batch x accumulation x replicas, as DeepSpeed asserts.
-    if (!p.dp && result_.global_batch && p.micro_batch && accumulated_)
-      p.dp = replicas(*result_.global_batch, *p.micro_batch * *accumulated_);
+    for (const char* table : {"fp16", "bf16", "bfloat16", "optimizer", "zero_optimization", "tensor_parallel",
+                              "expert_parallel", "activation_checkpointing",
+                              "zero_optimization.offload_param", "zero_optimization.offload_optimizer"})
+      if (s_.has(table)) s_.refuse(table, "a table of settings");
+    read_batch();
+    read_precision();
+    read_optimizer();
+    read_zero();
+    read_offload();
+    read_experts();
+    ImportedRuntime& runtime = result_.runtime;
+    if (const auto norm = s_.number("gradient_clipping")) runtime.clip_gradients = *norm > 0;
+    if (const auto ranks = s_.count("tensor_parallel.autotp_size", 0)) result_.pins.tp = std::max(1, *ranks);
+    if (const auto beside = s_.flag("tensor_parallel.tp_overlap_comm")) runtime.overlap_tensor = *beside;
+    if (s_.flag("activation_checkpointing.cpu_checkpointing").value_or(false))
+      runtime.host_activation_layers = kMostCount;  // all there are
+    const std::vector<std::string> rest = s_.rest("deepspeed");
+    result_.ignored.insert(result_.ignored.end(), rest.begin(), rest.end());
     return std::move(result_);
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what, const std::string& expected) const {
-    throw UserError(file_, 0, what, "expected " + expected);
+  std::optional<int> count(const char* name) { return s_.count(name, 1, std::numeric_limits<int>::max()); }
+
+  // A whole number of elements, which people write as 5e8.
+  std::optional<double> elements(const std::string& name) {
+    const auto number = s_.number(name);
+    if (number && (!(*number >= 1) || *number > 1e15 || *number != std::floor(*number)))
+      s_.refuse(name, "a whole number from 1");
+    return number;
   }
 
-  std::int64_t whole(const Json& value, const std::string& key, std::int64_t least) const {
-    const double number = value.is_number() ? value.get<double>() : -1;
-    if (number < static_cast<double>(least) || number > 1e15 || number != std::floor(number))
-      refuse(fmt::format("{} is {}", key, value.dump()), fmt::format("a whole number from {}", least));
-    return static_cast<std::int64_t>(number);
-  }
-  int small(const Json& value, const std::string& key, std::int64_t least) const {
-    return static_cast<int>(std::min<std::int64_t>(whole(value, key, least), kMostCount));
-  }
-  void need_object(const Json& value, const std::string& key, const char* expected) const {
-    if (!value.is_object()) refuse(key + " is no object", expected);
-  }
-  bool enabled(const Json& value, const std::string& key) const {
-    need_object(value, key, "{\"enabled\": …}");
-    return value.contains("enabled") && value.at("enabled").is_boolean() && value.at("enabled").get<bool>();
+  void read_batch() {
+    Pins& p = result_.pins;
+    if (const auto samples = count("train_batch_size")) result_.global_batch = *samples;
+    if (const auto samples = s_.count("train_micro_batch_size_per_gpu")) p.micro_batch = *samples;
+    const auto accumulated = s_.count("gradient_accumulation_steps");
+    if (const auto ranks = s_.count("sequence_parallel_size")) p.cp = *ranks;
+    if (const auto ranks = s_.count("data_parallel_size")) p.dp = *ranks;
+    // train_batch_size = micro-batch x accumulation x replicas, as DeepSpeed asserts.
+    if (!p.dp && result_.global_batch && p.micro_batch && accumulated)
+      p.dp = replicas(*result_.global_batch, std::int64_t{*p.micro_batch} * *accumulated);
+    // The batch is what is left out.
+    else if (p.dp && !result_.global_batch && p.micro_batch && accumulated)
+      result_.global_batch = std::int64_t{*p.micro_batch} * *accumulated * *p.dp;
   }
 
   int replicas(std::int64_t batch, std::int64_t of_each) const {
     const Training training{.global_batch = batch};
     if (!training.divides_over(1, of_each))
-      refuse(fmt::format("train_batch_size is {}", batch),
-             fmt::format("a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
-                         of_each));
+      throw UserError(
+          file_, 0, fmt::format("train_batch_size is {}", batch),
+          fmt::format(
+              "expected a multiple of train_micro_batch_size_per_gpu x gradient_accumulation_steps = {}",
+              of_each));
     return static_cast<int>(std::min<std::int64_t>(training.samples_each(of_each), kMostCount));
   }
 
-  void read(const std::string& key, const Json& value) {
+  void read_precision() {
+    ImportedRuntime& runtime = result_.runtime;
+    for (const auto& [table, type] :
+         {std::pair{"fp16", DType::fp16}, {"bf16", DType::bf16}, {"bfloat16", DType::bf16}})
+      if (s_.flag(std::string(table) + ".enabled").value_or(false)) result_.precision = type;
+    for (const char* narrow : {"fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads"})
+      if (s_.flag(narrow).value_or(false))
+        runtime.updates_stored_weights = true, runtime.fp32_gradients = false;
+    if (s_.flag("bf16.bf16_optimizer_states").value_or(false)) runtime.moment_bytes = 2;
+    if (const auto type = s_.text("communication_data_type")) {
+      if (*type != "fp32" && *type != "fp16" && *type != "bf16" && *type != "bfp16")
+        s_.refuse("communication_data_type", "fp32, fp16 or bf16");
+      gradient_bytes_ = *type == "fp32" ? 4 : 2;
+      runtime.fp32_gradients = *type == "fp32";
+    }
+  }
+
+  void read_optimizer() {
+    const auto said = s_.text("optimizer.type");
+    const auto momentum = s_.number("optimizer.params.momentum");
+    if (!said) return;
+    const std::string type = lower_case(*said);
+    if (type == "adam" || type == "adamw" || type == "fusedadam" || type == "deepspeedcpuadam")
+      result_.optimizer = type == "adamw" ? Optimizer::adamw : Optimizer::adam;
+    else if (type == "sgd")
+      result_.optimizer = momentum ? Optimizer::momentum : Optimizer::sgd;
+    else
+      result_.ignored.push_back(
+          fmt::format("optimizer.type: {} is not planned, Adam is", type.substr(0, 40)));
+  }
+
+  void read_zero() {
     Pins& p = result_.pins;
-    if (value == "auto") return;
-    if (key == "train_batch_size") {
-      result_.global_batch = whole(value, key, 1);
-    } else if (key == "train_micro_batch_size_per_gpu") {
-      p.micro_batch = small(value, key, 1);
-    } else if (key == "gradient_accumulation_steps") {
-      accumulated_ = small(value, key, 1);
-    } else if (key == "sequence_parallel_size") {
-      p.cp = small(value, key, 1);
-    } else if (key == "data_parallel_size") {
-      p.dp = small(value, key, 1);
-    } else if (key == "communication_data_type") {
-      gradient_bytes_ = value == "fp32" ? 4 : 2;
-    } else if (key == "fp16") {
-      if (enabled(value, key)) result_.precision = DType::fp16;
-    } else if (key == "bf16") {
-      if (enabled(value, key)) result_.precision = DType::bf16;
-    } else if (key == "tensor_parallel") {
-      need_object(value, key, "{\"autotp_size\": …}");
-      if (value.contains("autotp_size"))
-        p.tp = std::max(1, small(value.at("autotp_size"), key + ".autotp_size", 0));
-    } else if (key == "expert_parallel") {
-      if (!enabled(value, key)) return;
-      if (value.contains("autoep_size")) p.ep = small(value.at("autoep_size"), key + ".autoep_size", 1);
-      if (value.contains("expert_tensor_parallel_size"))
-        p.etp = small(value.at("expert_tensor_parallel_size"), key + ".expert_tensor_parallel_size", 1);
-    } else if (key == "optimizer") {
-      need_object(value, key, "{\"type\": …}");
-      const std::string type = value.contains("type") && value.at("type").is_string()
-                                   ? lower_case(value.at("type").get<std::string>())
-                                   : "";
-      if (type.find("adamw") != std::string::npos)
-        result_.optimizer = Optimizer::adamw;
-      else if (type.find("adam") != std::string::npos)
-        result_.optimizer = Optimizer::adam;
-      else if (type == "sgd")
-        result_.optimizer = value.contains("params") && value.at("params").contains("momentum")
-                                ? Optimizer::momentum
-                                : Optimizer::sgd;
+    if (const auto stage = s_.count("zero_optimization.stage", 0, 3)) p.zero = *stage;
+    const auto overlap = s_.flag("zero_optimization.overlap_comm");
+    p.overlap_grad_reduce = overlap.value_or(p.zero == 3);
+    if (const auto bucket = elements("zero_optimization.reduce_bucket_size"))
+      p.bucket_bytes = *bucket * gradient_bytes_;
+    if (const auto live = elements("zero_optimization.stage3_max_live_parameters"))
+      result_.runtime.live_parameters = *live;
+    if (const auto ranks = s_.number("zero_optimization.mics_shard_size"); ranks && *ranks > 0)
+      p.shard_group = s_.count("zero_optimization.mics_shard_size");
+  }
+
+  void read_offload() {
+    const auto moved = [&](Offload what) {
+      result_.offload = std::max(result_.offload.value_or(Offload::none), what);
+    };
+    for (const auto& [table, what] : {std::pair{"zero_optimization.offload_param", Offload::all},
+                                      {"zero_optimization.offload_optimizer", Offload::optimizer}}) {
+      const std::string name = std::string(table) + ".device";
+      const auto device = s_.text(name);
+      if (!device || *device == "none") continue;
+      if (*device == "cpu")
+        moved(what);
+      else if (*device == "nvme")
+        result_.ignored.push_back(std::string(table) + ": nothing is predicted of drives");
       else
-        result_.ignored.push_back(fmt::format("optimizer: {} is not planned, Adam is", type.substr(0, 40)));
-    } else if (key == "zero_optimization") {
-      need_object(value, key, "{\"stage\": …}");
-      for (const auto& [name, setting] : value.items()) read_zero(name, setting);
-      if (p.zero == 3 && !value.contains("overlap_comm")) p.overlap_grad_reduce = true;
-    } else {
-      result_.ignored.push_back(ignored_because(key));
+        s_.refuse(name, "none, cpu or nvme");
+    }
+    if (s_.flag("zero_optimization.cpu_offload").value_or(false)) moved(Offload::optimizer);
+    if (s_.flag("zero_optimization.cpu_offload_param").value_or(false)) moved(Offload::all);
+    const std::string ratio = "zero_optimization.offload_optimizer.ratio";
+    if (const auto share = s_.number(ratio)) {
+      if (!(*share >= 0 && *share <= 1)) s_.refuse(ratio, "a share from 0 to 1");
+      if (*share > 0) result_.offloaded_share = *share;
+      if (*share == 0 && result_.offload == Offload::optimizer) result_.offload = Offload::none;
     }
   }
 
-  void read_zero(const std::string& name, const Json& setting) {
+  void read_experts() {
     Pins& p = result_.pins;
-    const std::string full = "zero_optimization." + name;
-    if (name == "stage") {
-      p.zero = small(setting, full, 0);
-      if (*p.zero > 3) refuse(fmt::format("{} is {}", full, setting.dump()), "0, 1, 2 or 3");
-    } else if (name == "overlap_comm") {
-      if (setting.is_boolean()) p.overlap_grad_reduce = setting.get<bool>();
-    } else if (name == "reduce_bucket_size") {
-      if (setting != "auto") bucket_elements_ = whole(setting, full, 1);
-    } else if (name == "offload_optimizer" || name == "offload_param") {
-      need_object(setting, full, "{\"device\": \"cpu\"}");
-      const Json device = setting.value("device", Json("none"));
-      if (device == "none") return;
-      if (device != "cpu") {  // NVMe
-        result_.ignored.push_back(full + ": nothing is predicted of drives");
-        return;
-      }
-      const Offload offload = name == "offload_param" ? Offload::all : Offload::optimizer;
-      result_.offload = std::max(result_.offload.value_or(Offload::none), offload);
-    } else if (name == "mics_shard_size") {
-      if (setting.is_number() && setting.get<double>() > 0) p.shard_group = small(setting, full, 1);
-    } else {
-      result_.ignored.push_back(ignored_because(full));
-    }
+    const bool enabled = s_.flag("expert_parallel.enabled").value_or(false);
+    const auto ranks = s_.count("expert_parallel.autoep_size");
+    const auto tensor = s_.count("expert_parallel.expert_tensor_parallel_size");
+    if (!enabled) return;
+    if (ranks) p.ep = *ranks;
+    if (tensor) p.etp = *tensor;
   }
 
-  const Json& json_;
-  const std::string& file_;
+  Settings s_;
+  std::string file_;
   double gradient_bytes_ = 2;
-  std::optional<std::int64_t> bucket_elements_;
-  std::optional<std::int64_t> accumulated_;
   Imported result_;
 };
 
@@ -439,18 +617,26 @@ Imported import_megatron_words(std::vector<std::string> words, int layers, int d
 }
 
 Imported import_deepspeed(std::string_view text, const std::string& file) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
-    throw UserError(file, static_cast<int>(std::count(text.begin(), end, '\n')) + 1, "not JSON",
-                    "expected a DeepSpeed configuration");
-  } catch (const Json::out_of_range&) {
-    throw UserError(file, 0, "a number beyond all bounds", "expected a DeepSpeed configuration");
-  }
-  if (!json.is_object()) throw UserError(file, 1, "no JSON object", "expected a DeepSpeed configuration");
-  return DeepSpeed(json, file).run();
+  return DeepSpeed(Settings::from_json(text, file), file).run();
+}
+
+void apply(const ImportedRuntime& imported, RuntimeProfile* runtime) {
+  const auto set = [](const auto& said, auto* field) {
+    if (said) *field = *said;
+  };
+  set(imported.overlap_param_gather, &runtime->overlap_param_gather);
+  set(imported.overlap_tensor, &runtime->overlap_tensor);
+  set(imported.overlap_pipeline, &runtime->overlap_pipeline);
+  set(imported.fp32_gradients, &runtime->fp32_gradients);
+  set(imported.clip_gradients, &runtime->clip_gradients);
+  set(imported.updates_stored_weights, &runtime->updates_stored_weights);
+  set(imported.fused_elementwise, &runtime->fused_elementwise);
+  set(imported.fused_gradient_accumulation, &runtime->fused_gradient_accumulation);
+  set(imported.fused_loss, &runtime->fused_loss);
+  set(imported.moment_bytes, &runtime->moment_bytes);
+  set(imported.live_parameters, &runtime->live_parameters);
+  set(imported.host_activation_layers, &runtime->host_activation_layers);
+  set(imported.selective_modules, &runtime->selective_modules);
 }
 
 }  // namespace orrery::planner

@@ -13,12 +13,27 @@
 
 namespace orrery::planner {
 
+// What a file says of how its system runs a model, over the runtime profile (proto/runtime_profile.proto has
+// what each means).
+struct ImportedRuntime {
+  std::optional<bool> overlap_param_gather, overlap_tensor, overlap_pipeline;
+  std::optional<bool> fp32_gradients, clip_gradients, updates_stored_weights;
+  std::optional<bool> fused_elementwise, fused_gradient_accumulation, fused_loss;
+  std::optional<double> moment_bytes, live_parameters;
+  std::optional<int> host_activation_layers;
+  std::optional<std::string> selective_modules;
+  bool operator==(const ImportedRuntime&) const = default;
+};
+void apply(const ImportedRuntime& imported, RuntimeProfile* runtime);
+
 struct Imported {
   Pins pins;
+  ImportedRuntime runtime;
   std::optional<std::int64_t> global_batch;
   std::optional<int> seq_len;
   std::optional<DType> precision;
   std::optional<Offload> offload;
+  std::optional<double> offloaded_share;  // of the optimizer's states, where not all wait there
   std::optional<Optimizer> optimizer;
   std::optional<bool> fused_attention;
   std::optional<FineTuning> tuning;  // adapters, where they are asked for

@@ -62,14 +62,23 @@ class Nemo {
       read_sharding();
     }
     read_recomputation();
+    read_runtime();
     Imported result = import_megatron_words(words_, layers_, devices_, file_);
     // What a number that is not a default says of the precision stands in several places.
     result.precision = precision();
-    if (const auto name = s_.text(at_.optimizer + (at_.old ? "name" : "optimizer")))
-      result.optimizer = name->find("sgd") != std::string::npos ? Optimizer::sgd : Optimizer::adam;
+    if (const auto name = s_.text(at_.optimizer + (at_.old ? "name" : "optimizer"))) {
+      const auto momentum = s_.number(at_.optimizer + (at_.old ? "momentum" : "sgd_momentum"));
+      const bool still = at_.old ? momentum.value_or(0) == 0 : momentum.value_or(0.9) == 0;
+      const bool sgd = name->find("sgd") != std::string::npos;
+      result.optimizer = !sgd ? Optimizer::adam : still ? Optimizer::sgd : Optimizer::momentum;
+      if (!sgd && name->find("adam") == std::string::npos && !name->starts_with("mcore"))
+        more_ignored_.push_back(fmt::format("{}: {} is not planned, Adam is",
+                                            at_.optimizer + (at_.old ? "name" : "optimizer"),
+                                            name->substr(0, 40)));
+    }
     result.tuning = adapters();
     result.ignored.insert(result.ignored.end(), more_ignored_.begin(), more_ignored_.end());
-    const std::vector<std::string> rest = s_.rest();
+    const std::vector<std::string> rest = s_.rest("nemo");
     result.ignored.insert(result.ignored.end(), rest.begin(), rest.end());
     return result;
   }
@@ -87,8 +96,65 @@ class Nemo {
     if (s_.flag(name).value_or(false)) add(flag);
   }
 
+  // "flash", or {_target_: megatron.core.transformer.enums.AttnBackend.flash, _call_: false}: the last part.
+  std::optional<std::string> named(const std::string& name) {
+    auto said = s_.text(s_.has(name + "._target_") ? name + "._target_" : name);
+    if (said && said->rfind('.') != std::string::npos) said->erase(0, said->rfind('.') + 1);
+    if (s_.has(name + "._call_")) s_.flag(name + "._call_");
+    return said;
+  }
+
+  // "bfloat16" or "torch.bfloat16", as a flag has it.
+  void type(const std::string& name, const char* flag) {
+    const auto said = named(name);
+    if (!said) return;
+    add(flag, *said == "float32"    ? "fp32"
+              : *said == "bfloat16" ? "bf16"
+              : *said == "float16"  ? "fp16"
+              : *said == "uint8"    ? "fp8"
+                                    : *said);
+  }
+
+  // What is on unless a file says no.
+  void unless(const std::string& name, const char* flag) {
+    if (!s_.flag(name).value_or(true)) add(flag);
+  }
+
+  void read_runtime() {
+    const std::string& m = at_.model;
+    const std::string& o = at_.optimizer;
+    flag(m + "tp_comm_overlap", "--tp-comm-overlap");
+    if (at_.old) flag(m + "ub_tp_comm_overlap", "--tp-comm-overlap");
+    flag(m + "cross_entropy_loss_fusion", "--cross-entropy-loss-fusion");
+    unless(m + "gradient_accumulation_fusion", "--no-gradient-accumulation-fusion");
+    unless(m + "overlap_p2p_comm", "--no-overlap-p2p-communication");
+    flag(m + "overlap_moe_expert_parallel_comm", "--overlap-moe-expert-parallel-comm");
+    // Layers say how much only where it is on.
+    const auto layers = s_.count(m + "cpu_offloading_num_layers", 0);
+    if (s_.flag(m + "cpu_offloading").value_or(false)) {
+      if (layers)
+        add("--cpu-offloading-num-layers", std::to_string(*layers));
+      else
+        more_ignored_.push_back(m +
+                                "cpu_offloading: says not of how many layers (cpu_offloading_num_layers)");
+    } else if (layers) {
+      more_ignored_.push_back(m + "cpu_offloading_num_layers: says something with cpu_offloading alone");
+    }
+    for (const std::string& name : {std::string("trainer.gradient_clip_val"), o + "clip_grad"})
+      if (const auto norm = s_.number(name)) add("--clip-grad", fmt::format("{}", *norm));
+    if (at_.old) return;
+    flag(o + "use_precision_aware_optimizer", "--use-precision-aware-optimizer");
+    type(o + "exp_avg_dtype", "--exp-avg-dtype");
+    type(o + "exp_avg_sq_dtype", "--exp-avg-sq-dtype");
+    flag(o + "optimizer_cpu_offload", "--optimizer-cpu-offload");
+    if (const auto share = s_.number(o + "optimizer_offload_fraction"))
+      add("--optimizer-offload-fraction", fmt::format("{}", *share));
+  }
+
   void read_parallelism() {
     const std::string& p = at_.parallel;
+    flag(p + "account_for_embedding_in_pipeline_split", "--account-for-embedding-in-pipeline-split");
+    flag(p + "account_for_loss_in_pipeline_split", "--account-for-loss-in-pipeline-split");
     count(p + "tensor_model_parallel_size", "--tensor-model-parallel-size");
     count(p + "pipeline_model_parallel_size", "--pipeline-model-parallel-size");
     count(p + "virtual_pipeline_model_parallel_size", "--num-virtual-stages-per-pipeline-rank");
@@ -109,9 +175,7 @@ class Nemo {
     }
     for (const char* experts : {"num_moe_experts", "num_experts"})
       if (s_.has(at_.model + experts)) count(at_.model + experts, "--num-experts");
-    if (const std::string name = at_.model + "attention_backend"; s_.has(name)) {
-      if (const auto backend = s_.text(name)) add("--attention-backend", *backend);
-    }
+    if (const auto backend = named(at_.model + "attention_backend")) add("--attention-backend", *backend);
   }
 
   void read_batch() {
@@ -147,6 +211,8 @@ class Nemo {
       if (strategy) add("--data-parallel-sharding-strategy", *strategy);
     }
     flag(d + "overlap_grad_reduce", "--overlap-grad-reduce");
+    flag(d + "overlap_param_gather", "--overlap-param-gather");
+    if (p != d) count(d + "num_distributed_optimizer_instances", "--num-distributed-optimizer-instances");
     if (const auto elements = s_.count(d + "bucket_size", 1, std::numeric_limits<int>::max()))
       add("--ddp-bucket-size", std::to_string(*elements));
     const bool fp32 = s_.flag(d + "grad_reduce_in_fp32").value_or(true);
@@ -160,6 +226,7 @@ class Nemo {
       add("--use-distributed-optimizer");
       const bool overlap = s_.flag("model.optim.overlap_grad_sync").value_or(true);
       if (overlap) add("--overlap-grad-reduce");
+      if (s_.flag("model.optim.overlap_param_sync").value_or(false)) add("--overlap-param-gather");
     } else {
       s_.ignore("model.optim.overlap_grad_sync", "only the distributed optimizer overlaps");
     }
@@ -183,8 +250,21 @@ class Nemo {
     const auto kind = s_.text(name("recompute_granularity", "activations_checkpoint_granularity"));
     const auto method = s_.text(name("recompute_method", "activations_checkpoint_method"));
     const auto layers = s_.count(name("recompute_num_layers", "activations_checkpoint_num_layers"));
-    if (!kind) return;
+    const auto modules = at_.old ? std::nullopt : s_.list(m + "recompute_modules");
+    if (!kind) {
+      for (const auto& [name, there] : {std::pair{"method", method.has_value()},
+                                        {"num_layers", layers.has_value()},
+                                        {"modules", modules.has_value()}})
+        if (there) more_ignored_.push_back(fmt::format("{}recompute_{}: nothing is recomputed", m, name));
+      return;
+    }
     add("--recompute-granularity", *kind);
+    if (modules && *kind == "selective") {
+      add("--recompute-modules");
+      words_.insert(words_.end(), modules->begin(), modules->end());
+    } else if (modules) {
+      more_ignored_.push_back(m + "recompute_modules: whole layers are recomputed");
+    }
     if (method) add("--recompute-method", *method);
     if (layers) add("--recompute-num-layers", std::to_string(*layers));
   }
@@ -208,7 +288,7 @@ class Nemo {
       else
         s_.refuse(name, "bf16, 16 or 32, mixed or not");
     }
-    for (const char* narrow : {"trainer.plugins.fp8", "model.fp8", "mixed_precision.fp8"})
+    for (const char* narrow : {"trainer.plugins.fp8", "model.config.fp8", "model.fp8", "mixed_precision.fp8"})
       if (s_.has(narrow)) {
         if (at_.old ? s_.flag(narrow).value_or(false) : s_.text(narrow).has_value()) found = DType::fp8;
       }

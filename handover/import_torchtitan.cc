@@ -37,19 +37,30 @@ class Torchtitan {
     read_pipeline();
     read_recomputation();
     read_precision();
-    if (const auto name = s_.text("optimizer.name"))
+    read_runtime();
+    if (const auto name = s_.text("optimizer.name")) {
+      if (*name != "Adam" && *name != "AdamW") s_.refuse("optimizer.name", "Adam or AdamW");
       result_.optimizer = *name == "Adam" ? Optimizer::adam : Optimizer::adamw;
-    if (s_.flag("optimizer.early_step_in_backward").value_or(false))
-      result_.ignored.emplace_back(
-          "optimizer.early_step_in_backward: updates within the backward pass are not planned; gradients "
-          "take "
-          "less memory then");
-    const std::vector<std::string> rest = s_.rest();
+    }
+    const std::vector<std::string> rest = s_.rest("torchtitan");
     result_.ignored.insert(result_.ignored.end(), rest.begin(), rest.end());
     return std::move(result_);
   }
 
  private:
+  void read_runtime() {
+    ImportedRuntime& runtime = result_.runtime;
+    if (const auto compiled = s_.flag("compile.enable")) runtime.fused_elementwise = *compiled;
+    if (const auto beside = s_.flag("parallelism.enable_async_tensor_parallel"))
+      runtime.overlap_tensor = *beside;
+    if (const auto moved = s_.flag("training.enable_cpu_offload"))
+      result_.offload = *moved ? Offload::all : Offload::none;
+    if (const auto reduced = s_.text("training.mixed_precision_reduce")) {
+      if (*reduced != "float32") s_.refuse("training.mixed_precision_reduce", "float32");
+      runtime.fp32_gradients = true;
+    }
+  }
+
   // shard: -1 is what the other degrees leave of the devices.
   void read_sharding() {
     Pins& p = result_.pins;
@@ -132,19 +143,55 @@ class Torchtitan {
     if (p.schedule != Schedule::zero_bubble) p.interleave = chunks;
     if (const auto parts = s_.lists(kParts)) return read_parts(*parts);
     if (const auto each = s_.count("parallelism.pipeline_parallel_layers_per_stage");
-        each && p.schedule == Schedule::interleaved) {
-      const int virtual_stages = (layers_ + *each - 1) / *each;
-      if (virtual_stages % *p.pp == 0) p.interleave = std::max(1, virtual_stages / *p.pp);
+        each && p.schedule == Schedule::zero_bubble) {
+      result_.ignored.emplace_back(
+          "parallelism.pipeline_parallel_layers_per_stage: planned is zero-bubble with one chunk of layers a "
+          "stage");
+    } else if (each) {
+      // Embedding and head count as layers here, too.
+      const std::int64_t counted =
+          std::int64_t{layers_} +
+          s_.count("parallelism.pipeline_parallel_first_stage_less_layers", 0).value_or(1) +
+          s_.count("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
+      const std::int64_t virtual_stages = (counted + *each - 1) / *each;
+      if (virtual_stages % *p.pp != 0 || (p.schedule == Schedule::interleaved) != (virtual_stages > *p.pp))
+        s_.refuse(
+            "parallelism.pipeline_parallel_layers_per_stage",
+            fmt::format("as many as make a multiple of the {} stages of {} layers, more than one each of an "
+                        "interleaved schedule",
+                        *p.pp, counted));
+      if (p.schedule == Schedule::interleaved) p.interleave = static_cast<int>(virtual_stages / *p.pp);
     }
-    // Ends with fewer layers, to make up for embedding and head.
-    for (const char* end : {"first", "last"})
-      s_.ignore(fmt::format("parallelism.pipeline_parallel_{}_stage_less_layers", end),
-                "the search cuts the stages");
+    read_ends(chunks);
+  }
+
+  // Embedding and head count for so many layers each; what does not divide goes to the first parts, one more
+  // each.
+  void read_ends(int chunks) {
+    Pins& p = result_.pins;
+    const std::string first = "parallelism.pipeline_parallel_first_stage_less_layers",
+                      last = "parallelism.pipeline_parallel_last_stage_less_layers";
+    const int fewer = s_.count(first, 0).value_or(1), fewer_last = s_.count(last, 0).value_or(1);
+    if (p.schedule == Schedule::zero_bubble && chunks > 1) {  // planned with one chunk, whose cuts are others
+      result_.ignored.push_back(first + ": of stages in two chunks; planned is one");
+      return;
+    }
+    const std::int64_t parts = std::int64_t{*p.pp} * p.interleave.value_or(1);
+    const std::int64_t counted = std::int64_t{layers_} + fewer + fewer_last;
+    const std::int64_t each = counted / parts, more = counted % parts;
+    if (fewer > each || fewer_last > each || parts > kMostParts)
+      s_.refuse(s_.has(first) ? first : "parallelism.pipeline_parallel_degree",
+                fmt::format("fewer than the {} layers of a part of {}", each, parts));
+    p.stage_layers.emplace();
+    for (std::int64_t part = 0; part < parts; ++part)
+      p.stage_layers->push_back(static_cast<int>(each + (part < more ? 1 : 0)));
+    p.stage_layers->front() -= fewer;
+    p.stage_layers->back() -= fewer_last;
   }
 
   void read_parts(const std::vector<std::vector<std::string>>& parts) {
     Pins& p = result_.pins;
-    if (parts.empty() || parts.size() > 4096 || parts.size() % static_cast<std::size_t>(*p.pp) != 0)
+    if (parts.empty() || parts.size() > kMostParts || parts.size() % static_cast<std::size_t>(*p.pp) != 0)
       s_.refuse(kParts, "lists of modules' names, as many as stages or a multiple of it");
     p.stage_layers.emplace();
     for (const auto& part : parts)
@@ -204,6 +251,7 @@ class Torchtitan {
           result_.precision = DType::fp8;
   }
 
+  static constexpr int kMostParts = 4096;
   static constexpr std::int64_t kMostEvery = 1 << 20;
   Settings s_;
   int layers_, devices_;

@@ -5,7 +5,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -13,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "handover/keys/known_keys.h"
 
 namespace orrery::planner {
 namespace {
@@ -84,76 +84,6 @@ class Values {
   std::size_t values_ = 0;
 };
 
-struct Reason {
-  std::vector<std::string_view> parts;  // any of which a name holds
-  std::string_view why;
-};
-
-// The first that fits counts.
-const std::array<Reason, 5>& reasons() {
-  static const std::array<Reason, 5> all = {{
-      {{"offload"}, "what is moved to the host's memory is not planned from here: say --offload"},
-      {{"fusion",
-        "fused",
-        "compile",
-        "cuda_graph",
-        "cuda-graph",
-        "overlap",
-        "transformer_impl",
-        "transformer-impl",
-        "transformer_engine",
-        "_te_",
-        "amp_o2",
-        "comm_hook",
-        "async_tensor",
-        "rotate_method",
-        "load_balancer",
-        "grad_reduce",
-        "cp-comm-type",
-        "cp_comm_type",
-        "clip",
-        "max_norm",
-        "p2p",
-        "sharp",
-        "float8",
-        "nccl",
-        "contiguous_gradients",
-        "allgather",
-        "reduce_scatter",
-        "bucket_view",
-        "average_in",
-        "gather",
-        "grouped-gemm",
-        "dispatcher",
-        "backend",
-        "param_dtype",
-        "params_dtype",
-        "pipeline_dtype",
-        "autocast",
-        "fp8",
-        "enabled"},
-       "the runtime profile says it (--runtime)"},
-      {{"lr",     "weight_decay", "weight-decay", "beta",      "eps",     "warmup",     "sched",
-        "data",   "tokenizer",    "path",         "log",       "save",    "load",       "checkpoint",
-        "ckpt",   "wandb",        "tensorboard",  "seed",      "eval",    "val_",       "iters",
-        "steps",  "epoch",        "profil",       "name",      "job",     "metric",     "exp_",
-        "resume", "_target_",     "_call_",       "_partial_", "dropout", "init",       "workers",
-        "timer",  "print",        "wall_clock",   "monitor",   "comm.",   "loss_scale", "devices",
-        "nodes",  "accelerator",  "callback",     "dir",       "loss",    "validation", "experimental",
-        "aux",    "gc_",          "split"},
-       "changes no time and no memory of a step"},
-      {{"num-layers",       "num_layers", "hidden",    "heads",      "head-dim",
-        "head_dim",         "ffn",        "attention", "attn",       "rope",
-        "rotary",           "norm",       "position",  "swiglu",     "bias",
-        "expert",           "moe",        "latent",    "lora-rank",  "query",
-        "channels",         "untie",      "vocab",     "activation", "gated",
-        "share_embeddings", "model",      "mtp",       "window"},
-       "the workload says what the model is"},
-      {{""}, "not known here"},
-  }};
-  return all;
-}
-
 }  // namespace
 
 struct Settings::Leaves {
@@ -204,6 +134,20 @@ Settings Settings::from_yaml(std::string_view text, const std::string& file) {
   }
 }
 
+Settings Settings::from_json(std::string_view text, const std::string& file) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const auto* const end = text.data() + std::min(error.byte, text.size());
+    throw UserError(file, static_cast<int>(std::count(text.data(), end, '\n')) + 1, "not JSON",
+                    "expected a file of settings");
+  } catch (const Json::out_of_range&) {
+    throw UserError(file, 0, "a number beyond all bounds", "expected a file of settings");
+  }
+  return {std::make_shared<Leaves>(json, file), file};
+}
+
 namespace {
 
 void add_yaml(const Json& json, int depth, std::string* text) {
@@ -226,16 +170,8 @@ std::string yaml_of(const std::string& json) {
   return text;
 }
 
-std::string ignored_because(const std::string& name) {
-  const std::string lower = lower_case(name);
-  for (const Reason& reason : reasons())
-    for (const std::string_view part : reason.parts)
-      if (lower.find(part) != std::string::npos) return fmt::format("{}: {}", name, reason.why);
-  return name;
-}
-
 bool Settings::has(const std::string& name) const {
-  return leaves_->at(name) != nullptr;
+  return leaves_->at(name) != nullptr && hidden_.count(name) == 0;
 }
 
 bool Settings::asked(const std::string& name) {
@@ -333,13 +269,21 @@ bool Settings::has_under(const std::string& table) const {
   return at != leaves_->values.end() && at->first.starts_with(table + ".");
 }
 
+void Settings::ignore_all(std::string_view value, std::string_view why) {
+  for (const std::string& name : std::vector<std::string>(order_)) {
+    if (*leaves_->at(name) != std::string(value)) continue;
+    ignore(name, why);
+    hidden_.insert(name);
+  }
+}
+
 void Settings::ignore(const std::string& name, std::string_view why) {
   if (asked(name)) said_.push_back(fmt::format("{}: {}", name, why));
 }
 
-std::vector<std::string> Settings::rest() {
+std::vector<std::string> Settings::rest(std::string_view system) {
   std::vector<std::string> all = std::exchange(said_, {});
-  for (const std::string& name : std::exchange(order_, {})) all.push_back(ignored_because(name));
+  for (const std::string& name : std::exchange(order_, {})) all.push_back(ignored_because(system, name));
   return all;
 }
 

@@ -1,10 +1,11 @@
-// Settings of other systems from their files (TOML, YAML), asked for by name; and why what nobody asked for
-// says nothing of a plan.
+// Settings of other systems from their files (TOML, YAML, JSON), asked for by name; and why what nobody asked
+// for says nothing of a plan.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +17,6 @@ namespace orrery::planner {
 // The text of a JSON object as YAML, a line a value.
 std::string yaml_of(const std::string& json);
 
-// "--lr: changes no time and no memory of a step": what to say of a setting that is not read.
-std::string ignored_because(const std::string& name);
-
 // The leaves of nested tables under their dotted names, "parallelism.tensor_parallel_degree". What is null
 // ("none" in YAML) is not there. Each reader throws UserError naming file and key where the value is of
 // another kind.
@@ -27,6 +25,7 @@ class Settings {
   // Throw UserError with file:line where the text is no table, or nests or repeats without end.
   static Settings from_toml(std::string_view text, const std::string& file);
   static Settings from_yaml(std::string_view text, const std::string& file);
+  static Settings from_json(std::string_view text, const std::string& file);
 
   std::optional<int> count(const std::string& name, int least = 1, int most = 1 << 24);
   std::optional<double> number(const std::string& name);
@@ -42,8 +41,10 @@ class Settings {
   bool has_under(const std::string& table) const;
   // Is said to be ignored, with this reason where it is there.
   void ignore(const std::string& name, std::string_view why);
-  // What nobody has asked for, each with a reason, in the file's order.
-  std::vector<std::string> rest();
+  // The same of every setting that has this word for a value; it is then not there.
+  void ignore_all(std::string_view value, std::string_view why);
+  // What nobody has asked for, each with a reason, in the file's order. `system`: handover/keys/known_keys.h.
+  std::vector<std::string> rest(std::string_view system);
   [[noreturn]] void refuse(const std::string& name, std::string_view expected) const;
 
  private:
@@ -55,6 +56,7 @@ class Settings {
   std::shared_ptr<const Leaves> leaves_;  // never changed
   std::vector<std::string> order_;        // names not yet asked for, as they stand
   std::vector<std::string> said_;
+  std::set<std::string> hidden_;
 };
 
 }  // namespace orrery::planner

@@ -177,8 +177,11 @@ Question question_of(const Request& request) {
       on_gpus(job->cluster) && !sequences ? Optimizer::momentum : Optimizer::adam));
   training.fused_attention =
       request.fused_attention.value_or(imports.fused_attention.value_or(job->runtime.fused_attention));
-  if (const auto offload = request.offload ? request.offload : imports.offload)
-    planner::set_offload(*offload, job.get());
+  planner::apply(imports.runtime, &job->runtime);
+  if (request.offload)
+    planner::set_offload(*request.offload, job.get());
+  else if (imports.offload)
+    planner::set_offload(*imports.offload, job.get(), imports.offloaded_share.value_or(1));
   planner::calibrate(job.get());
   ignored.insert(ignored.end(), imports.ignored.begin(), imports.ignored.end());
   return {std::move(job), planner::merged(request.pins, imports.pins), request.search,

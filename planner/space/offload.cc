@@ -48,9 +48,9 @@ Offload offload_of(const RuntimeProfile& runtime) {
                                    : Offload::none;
 }
 
-void set_offload(Offload offload, Job* job) {
+void set_offload(Offload offload, Job* job, double share_of_states) {
   RuntimeProfile& runtime = job->runtime;
-  runtime.host_states = offload == Offload::none ? 0 : 1;
+  runtime.host_states = offload == Offload::none ? 0 : share_of_states;
   runtime.host_gradients = offload != Offload::none;
   runtime.host_parameters = offload == Offload::all;
   if (offload == Offload::none) return;

@@ -19,8 +19,9 @@ std::string_view name_of(Offload);                 // "none" "optimizer" "all"
 Offload offload_from_name(std::string_view name);  // throws UserError
 Offload offload_of(const RuntimeProfile& runtime);
 
-// Sets the job's runtime so. Throws UserError on processors, whose memory is the hosts' already, and NoAnswer
-// where even states sharded over all devices are more than the hosts' memory.
-void set_offload(Offload offload, Job* job);
+// Sets the job's runtime so, with this share of the optimizer's states. Throws UserError on processors, whose
+// memory is the hosts' already, and NoAnswer where even states sharded over all devices are more than the
+// hosts' memory.
+void set_offload(Offload offload, Job* job, double share_of_states = 1);
 
 }  // namespace orrery::planner

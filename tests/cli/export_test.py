@@ -1,10 +1,28 @@
 """`orrery export`: a plan in the files of other systems."""
+import ast
 import json
 import os
 import sys
 import unittest
+from pathlib import Path
 
 from orrery_case import OrreryCase, small_gpt2
+
+
+def described_calls(name):
+    """Of tests/data/export/NAME: the types of each call's arguments, by their names or places."""
+    calls = {}
+    for line in (Path(__file__).parents[1] / "data" / "export" / name).read_text().splitlines():
+        if not line.startswith("#"):
+            call, argument, kind, _meaning = line.split(" ", 3)
+            calls.setdefault(call, {})[argument] = kind
+    return calls
+
+
+def kind_of(node):
+    if isinstance(node, ast.Constant):
+        return type(node.value).__name__
+    return {ast.Call: "call", ast.Dict: "dict", ast.Name: "name", ast.Attribute: "name"}.get(type(node), "any")
 
 
 class Export(OrreryCase):
@@ -63,6 +81,39 @@ class Export(OrreryCase):
         groups = json.loads((self.folder / "traces" / "comm_groups.json").read_text())
         self.assertIn([0, 1], groups.values())
         self.refused("export", "plan.textproto", "--to", "chakra", says="--out")
+
+    def check_calls(self, text, described, least):
+        """Every call into the library is described, with these arguments, of these types."""
+        tops = {call.split(".")[0] for call in described}
+        seen = 0
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            if name.split(".")[0] not in tops or "(" in name:  # what calls return has methods of its own
+                continue
+            self.assertIn(name, described)
+            seen += 1
+            given = {str(place + 1): value for place, value in enumerate(node.args)}
+            given.update({keyword.arg: keyword.value for keyword in node.keywords})
+            for argument, value in given.items():
+                with self.subTest(call=name, argument=argument):
+                    self.assertIn(argument, described[name])
+                    self.assertIn(described[name][argument], ("any", kind_of(value)))
+        self.assertGreaterEqual(seen, least)
+
+    def files(self, *arguments):
+        return {entry["name"]: entry["content"] for entry in self.json("export", *arguments)["files"]}
+
+    def test_python_files_call_what_ray_and_tensorflow_have(self):
+        self.done("plan", "llama3-8b", "dgx-h100", "--nodes", "2", "--global-batch", "32", "--seq-len", "4096", "--tp", "1",
+                  "--pp", "1", "--cp", "1", "--micro-batch", "1", "--zero", "1", "--recompute", "full", "--out", "data.textproto")
+        self.check_calls(self.files("data.textproto", "--to", "ray")["job.py"], described_calls("ray_calls.txt"), 6)
+        described = described_calls("tensorflow_calls.txt")
+        self.check_calls(self.files("data.textproto", "--to", "tensorflow")["strategy.py"], described, 4)
+        self.done("plan", "resnet50", "dgx-a100", "--gpus", "8", "--global-batch", "256", "--sync", "async-parameter-server",
+                  "--servers", "2", "--out", "served.textproto")
+        self.check_calls(self.files("served.textproto", "--to", "tensorflow")["strategy.py"], described, 6)
 
     def test_bad_requests_end_in_one_line(self):
         self.refused("export", "plan.textproto", "--to", "mesh-tensorflow", says=("mesh-tensorflow", "megatron"))

@@ -1,8 +1,6 @@
 #include "handover/export.h"
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -63,38 +61,7 @@ const std::string& content_of(const std::vector<ExportedFile>& files, const std:
   return files.front().content;
 }
 
-std::set<std::string> known_megatron_flags() {
-  std::ifstream in(ORRERY_TEST_DATA "/export/megatron_flags.txt");
-  REQUIRE(in);
-  std::set<std::string> flags;
-  for (std::string line; std::getline(in, line);)
-    if (!line.empty() && line[0] != '#') flags.insert(line);
-  return flags;
-}
-
 }  // namespace
-
-TEST_CASE("every flag handed to Megatron-LM is one that it has") {
-  const auto known = known_megatron_flags();
-  Plan plan = llama_plan(2, 4, 4);
-  for (int zero : {0, 1, 2, 3}) {
-    for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      plan.choices.zero = zero;
-      plan.choices.recompute = recompute;
-      const std::string script = export_plan(plan, ExportTarget::megatron).front().content;
-      const std::string flags = script.substr(script.find("pretrain_gpt.py"));
-      int seen = 0;
-      for (std::size_t at = flags.find("--"); at != std::string::npos;
-           at = flags.find("--", at + 2), ++seen) {
-        const std::size_t end = flags.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-", at);
-        const std::string flag = flags.substr(at, end - at);
-        INFO(flag);
-        CHECK(known.count(flag) == 1);
-      }
-      CHECK(seen > 20);
-    }
-  }
-}
 
 TEST_CASE("an uneven pipeline reaches Megatron-LM as a layout with every layer in its place") {
   const std::string script = export_plan(llama_plan(2, 4, 4), ExportTarget::megatron).front().content;

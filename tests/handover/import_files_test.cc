@@ -58,9 +58,9 @@ enable = true
   CHECK(read.optimizer == Optimizer::adamw);
   CHECK(read.pins.recompute == Recompute::full);
   CHECK(read.pins.recompute_layers == 16);
-  CHECK(holds(read, "training.enable_cpu_offload: what is moved to the host's memory is not planned"));
-  CHECK(holds(read, "parallelism.enable_async_tensor_parallel: the runtime profile says it"));
-  CHECK(holds(read, "compile.enable: the runtime profile says it"));
+  CHECK(read.offload == Offload::all);
+  CHECK(read.runtime.overlap_tensor == true);
+  CHECK(read.runtime.fused_elementwise == true);
   CHECK(holds(read, "optimizer.lr: changes no time and no memory"));
   CHECK(holds(read, "parallelism.mystery: not known here"));
   CHECK_FALSE(holds(read, "tensor_parallel_degree"));
@@ -78,6 +78,23 @@ enable = true
   CHECK(stages.pins.micro_batch == 1);
   CHECK(stages.pins.zero == 2);  // not resharded between micro-batches
   CHECK(stages.global_batch == 16);
+}
+
+TEST_CASE("torchtitan's stages are cut as it cuts them: embedding and head count as layers") {
+  const auto stages = [](const std::string& more, int layers) {
+    return *import_torchtitan("[parallelism]\npipeline_parallel_degree = 4\n" + more, "train.toml", layers,
+                              16)
+                .pins.stage_layers;
+  };
+  // 32 + 1 + 1 layers over 4: 9 9 8 8, of which the ends lose one each.
+  CHECK(stages("", 32) == std::vector<int>{8, 9, 8, 7});
+  CHECK(
+      stages("pipeline_parallel_first_stage_less_layers = 0\npipeline_parallel_last_stage_less_layers = 2\n",
+             32) == std::vector<int>{9, 9, 8, 6});
+  CHECK(stages("pipeline_parallel_schedule = \"Interleaved1F1B\"\n", 30) ==
+        std::vector<int>{3, 4, 4, 4, 4, 4, 4, 3});
+  CHECK_THROWS_WITH(stages("pipeline_parallel_first_stage_less_layers = 9\n", 10),
+                    Catch::Contains("less_layers"));
 }
 
 TEST_CASE("NeMo's recipes, its first release's files and Megatron Bridge's say the same in three ways") {
@@ -155,7 +172,7 @@ peft: {_target_: megatron.bridge.peft.lora.LoRA, dim: 16, alpha: 32, target_modu
   }
   CHECK(recipe.pins.bucket_bytes == Approx(80e6));  // of two bytes each
   CHECK(holds(recipe, "model.config.num_layers: the workload says what the model is"));
-  CHECK(holds(old, "model.cpu_offloading: what is moved to the host's memory is not planned"));
+  CHECK(holds(old, "model.cpu_offloading: says not of how many layers"));
   CHECK(holds(bridge, "model._target_"));
 }
 

@@ -57,6 +57,70 @@ TEST_CASE("what DeepSpeed keeps in the host's memory goes out and comes back") {
         std::vector<std::string>{"zero_optimization.offload_optimizer: nothing is predicted of drives"});
 }
 
+TEST_CASE("what a file says of its software is set over the runtime profile, and nothing else is") {
+  RuntimeProfile runtime = catalog_runtime("megatron-core");
+  const RuntimeProfile before = runtime;
+  apply({}, &runtime);
+  CHECK(runtime.overlap_param_gather == before.overlap_param_gather);
+  const Imported read = import_megatron(
+      "--bf16 --grad-reduce-in-bf16 --clip-grad 0 --use-precision-aware-optimizer --exp-avg-dtype bf16 "
+      "--exp-avg-sq-dtype fp8 --tp-comm-overlap --recompute-granularity selective --recompute-modules "
+      "layernorm "
+      "shared_experts mlp --cpu-offloading-num-layers 4 --no-gradient-accumulation-fusion",
+      12);
+  apply(read.runtime, &runtime);
+  CHECK_FALSE(runtime.overlap_param_gather);  // off unless asked for
+  CHECK_FALSE(runtime.fp32_gradients);
+  CHECK_FALSE(runtime.clip_gradients);
+  CHECK_FALSE(runtime.fused_gradient_accumulation);
+  CHECK(runtime.overlap_tensor);
+  CHECK(runtime.moment_bytes == 1.5);
+  CHECK(runtime.selective_modules == "layernorm,mlp");
+  CHECK(runtime.host_activation_layers == 4);
+  CHECK(runtime.matmul_efficiency == before.matmul_efficiency);
+  CHECK(read.ignored ==
+        std::vector<std::string>{
+            "--recompute-modules: changes time or memory, and is not planned (shared_experts)"});
+}
+
+TEST_CASE("settings without what they say something of are listed") {
+  for (const auto& [flags, name] :
+       {std::pair{"--recompute-modules mlp --recompute-granularity full", "--recompute-modules"},
+        {"--recompute-modules=mlp", "--recompute-modules"},
+        {"--exp-avg-dtype bf16", "--exp-avg-dtype"},
+        {"--optimizer-offload-fraction 0.5", "--optimizer-offload-fraction"},
+        {"--torch-fsdp2-no-reshard-after-forward", "--torch-fsdp2-no-reshard-after-forward"},
+        {"--data-parallel-sharding-strategy optim", "--data-parallel-sharding-strategy"},
+        {"--account-for-loss-in-pipeline-split", "--account-for"},
+        {"--recompute-granularity full --recompute-num-layers 4", "--recompute-num-layers"},
+        {"--optimizer muon", "--optimizer: muon"}}) {
+    const Imported read = import_megatron(flags, 12);
+    INFO(flags);
+    REQUIRE(read.ignored.size() == 1);
+    CHECK(read.ignored.front().starts_with(name));
+    CHECK_FALSE(read.runtime.selective_modules);
+    CHECK_FALSE(read.runtime.moment_bytes);
+  }
+  CHECK(import_megatron("--recompute-modules=mlp --recompute-granularity selective", 12)
+            .runtime.selective_modules == "mlp");
+}
+
+TEST_CASE("what DeepSpeed's caller fills in is said to be") {
+  const Imported read = import_deepspeed(
+      R"({"train_batch_size": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2,
+          "zero_quantized_gradients": true, "reduce_bucket_size": "auto"}, "fp16": {"loss_scale": 0}})",
+      "ds.json");
+  CHECK(read.pins.zero == 2);
+  CHECK_FALSE(read.global_batch);
+  CHECK(read.ignored ==
+        std::vector<std::string>{
+            "train_batch_size: whoever starts it fills it in", "bf16.enabled: whoever starts it fills it in",
+            "zero_optimization.reduce_bucket_size: whoever starts it fills it in",
+            "zero_optimization.zero_quantized_gradients: changes time or memory, and is not planned "
+            "(gradients travel in 4 bits (qgZ))",
+            "fp16.loss_scale: changes no time and no memory of a step"});
+}
+
 TEST_CASE("what is exported for Megatron-LM is read back as the same plan") {
   const Plan plan = interesting_plan();
   const std::string script = content(export_plan(plan, ExportTarget::megatron), "launch.sh");

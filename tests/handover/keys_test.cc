@@ -1,14 +1,19 @@
 // Every key of an exported file is one that its target has, of its type: held to descriptions that are
-// checked in (tests/data/export/*_keys.txt: name, type, meaning, and the version in their first line).
+// checked in (name, type, meaning; the version and where it was read in their first lines): handover/keys/ of
+// the systems whose files are read, too, tests/data/export/*_keys.txt of the others.
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include "base/error.h"
+#include "base/parse.h"
 #include "handover/export.h"
+#include "handover/keys/known_keys.h"
 #include "handover/settings.h"
 #include "tests/support/jobs.h"
 #include "workloads/fine_tuning.h"
@@ -18,8 +23,18 @@ using namespace orrery::planner;
 
 namespace {
 
-std::map<std::string, std::string> described(const std::string& name) {
-  std::ifstream in(ORRERY_TEST_DATA "/export/" + name);
+// The type of a key; empty where nobody knows it.
+using TypeOf = std::function<std::string(const std::string&)>;
+
+TypeOf of_system(const char* system) {
+  return [system](const std::string& name) {
+    const KnownKey* key = known_key(system, name);
+    return key == nullptr ? "" : std::string(key->type);
+  };
+}
+
+TypeOf of_file(const std::string& file) {
+  std::ifstream in(ORRERY_TEST_DATA "/export/" + file);
   REQUIRE(in);
   std::map<std::string, std::string> types;
   for (std::string line; std::getline(in, line);) {
@@ -31,35 +46,40 @@ std::map<std::string, std::string> described(const std::string& name) {
     CHECK_FALSE(meaning.empty());
     types[key] = type;
   }
-  return types;
+  return [types](const std::string& name) {
+    if (const auto found = types.find(name); found != types.end()) return found->second;
+    for (const auto& [key, type] : types)
+      if (key.starts_with("*") && name.ends_with(key.substr(1))) return type;
+    return std::string();
+  };
 }
 
-// Asks for every described key by its type, which throws where it is another; what is left nobody knows.
-void check_keys(Settings settings, const std::map<std::string, std::string>& keys) {
+// "one:a|b".
+bool is_one_of(const std::string& type, const std::string& value) {
+  return ("|" + type.substr(4) + "|").find("|" + value + "|") != std::string::npos;
+}
+
+void check_value(Settings& settings, const std::string& name, const std::string& type) {
+  INFO(name << " " << type);
+  if (type == "count") CHECK_NOTHROW(settings.count(name, -1, std::numeric_limits<int>::max()));
+  if (type == "number") CHECK_NOTHROW(settings.number(name));
+  if (type == "flag") CHECK_NOTHROW(settings.flag(name));
+  if (type == "word") CHECK_NOTHROW(settings.text(name));
+  if (type.starts_with("one:")) CHECK(is_one_of(type, settings.text(name).value_or("")));
+  if (type == "list") CHECK_NOTHROW(settings.list(name));
+  if (type == "lists") CHECK_NOTHROW(settings.lists(name));
+}
+
+void check_keys(Settings settings, const TypeOf& type_of) {
+  Settings all = settings;
   int seen = 0;
-  const auto ask = [&](const std::string& key, const std::string& type) {
-    if (!settings.has(key)) return;
-    ++seen;
-    INFO(key);
-    if (type == "count") CHECK_NOTHROW(settings.count(key, -1, std::numeric_limits<int>::max()));
-    if (type == "number") CHECK_NOTHROW(settings.number(key));
-    if (type == "flag") CHECK_NOTHROW(settings.flag(key));
-    if (type == "word") CHECK_NOTHROW(settings.text(key));
-    if (type == "list") CHECK_NOTHROW(settings.list(key));
-    if (type == "lists") CHECK_NOTHROW(settings.lists(key));
-    if (type == "any") settings.ignore(key, "");
-  };
-  std::vector<std::string> anywhere;
-  for (const auto& [key, type] : keys) {
-    if (key.starts_with("*")) anywhere.push_back(key.substr(1));
-    ask(key, type);
-  }
   std::string unknown;
-  for (const std::string& left : settings.rest()) {
+  for (const std::string& left : all.rest("megatron")) {
     const std::string name = left.substr(0, left.find(':'));
-    bool known = keys.count(name) == 1;  // said to be ignored above: `any`
-    for (const std::string& ending : anywhere) known = known || name.ends_with(ending);
-    if (!known) unknown += name + " ";
+    const std::string type = type_of(name);
+    if (type.empty()) unknown += name + " ";
+    check_value(settings, name, type);
+    ++seen;
   }
   CHECK(unknown.empty());
   CHECK(seen > 3);
@@ -115,9 +135,8 @@ std::vector<Plan> plans() {
 }
 
 // Of every plan that the target takes.
-void check_target(ExportTarget target, const std::string& file, const std::string& keys, int least,
+void check_target(ExportTarget target, const std::string& file, const TypeOf& known, int least,
                   Settings (*read)(std::string_view, const std::string&)) {
-  const auto known = described(keys);
   int taken = 0;
   for (const Plan& plan : plans()) {
     std::vector<ExportedFile> files;
@@ -139,21 +158,75 @@ void check_target(ExportTarget target, const std::string& file, const std::strin
 }  // namespace
 
 TEST_CASE("every key handed to torchtitan is one that it has, of its type") {
-  check_target(ExportTarget::torchtitan, "train.toml", "torchtitan_keys.txt", 10, Settings::from_toml);
+  check_target(ExportTarget::torchtitan, "train.toml", of_system("torchtitan"), 10, Settings::from_toml);
 }
 
 TEST_CASE("every key handed to DeepSpeed is one that it has, of its type") {
-  check_target(ExportTarget::deepspeed, "ds_config.json", "deepspeed_keys.txt", 20, Settings::from_yaml);
+  check_target(ExportTarget::deepspeed, "ds_config.json", of_system("deepspeed"), 20, Settings::from_json);
 }
 
 TEST_CASE("every key handed to NeMo is one that it has, of its type") {
-  check_target(ExportTarget::nemo, "recipe.yaml", "nemo_keys.txt", 20, Settings::from_yaml);
+  check_target(ExportTarget::nemo, "recipe.yaml", of_system("nemo"), 20, Settings::from_yaml);
 }
 
 TEST_CASE("every key handed to torchtune is one that it has, of its type") {
-  check_target(ExportTarget::torchtune, "config.yaml", "torchtune_keys.txt", 10, Settings::from_yaml);
+  check_target(ExportTarget::torchtune, "config.yaml", of_file("torchtune_keys.txt"), 10,
+               Settings::from_yaml);
 }
 
 TEST_CASE("every key handed to Horovod is one that it has, of its type") {
-  check_target(ExportTarget::horovod, "horovod.yaml", "horovod_keys.txt", 20, Settings::from_yaml);
+  check_target(ExportTarget::horovod, "horovod.yaml", of_file("horovod_keys.txt"), 20, Settings::from_yaml);
+}
+
+TEST_CASE("every flag handed to Megatron-LM is one that it has, with a value of its type") {
+  std::set<std::string> given;
+  for (const Plan& plan : plans()) {
+    std::string script;
+    try {
+      script = export_plan(plan, ExportTarget::megatron).front().content;
+    } catch (const UserError&) {
+      continue;
+    }
+    auto words = shell_words(script.substr(script.find("pretrain_gpt.py") + 15));
+    REQUIRE(words);
+    for (std::size_t at = 0; at < words->size(); ++at) {
+      const std::string& flag = (*words)[at];
+      if (flag == "$@") continue;  // the person's own
+      INFO(flag);
+      REQUIRE(flag.starts_with("--"));
+      const KnownKey* key = known_key("megatron", flag);
+      REQUIRE(key != nullptr);
+      CHECK(key->name == flag);
+      given.insert(flag);
+      std::vector<std::string> values;
+      while (at + 1 < words->size() && !(*words)[at + 1].starts_with("--") && (*words)[at + 1] != "$@")
+        values.push_back((*words)[++at]);
+      const std::string type(key->type);
+      INFO(type << " " << (values.empty() ? "" : values.front()));
+      CHECK((type == "list" ? !values.empty() : values.size() == (type == "flag" ? 0U : 1U)));
+      if (type == "count") CHECK(parse_whole(values.at(0)));
+      if (type == "number") CHECK(parse_number(values.at(0)));
+      if (type.starts_with("one:")) CHECK(is_one_of(type, values.at(0)));
+    }
+  }
+  CHECK(given.size() > 50);
+}
+
+TEST_CASE("descriptions of keys are whole: a type that is known, a meaning, each name once") {
+  for (const char* system : {"deepspeed", "megatron", "nemo", "torchtitan"}) {
+    std::set<std::string_view> names;
+    for (const KnownKey& key : known_keys(system)) {
+      INFO(system << " " << key.name);
+      CHECK(names.insert(key.name).second);
+      CHECK_FALSE(key.meaning.empty());
+      const std::set<std::string_view> types = {"count", "number", "flag", "word", "list", "lists", "any"};
+      CHECK((types.count(key.type) == 1 || key.type.starts_with("one:")));
+    }
+    CHECK(names.size() > 70);
+  }
+  CHECK(known_key("megatron", "--tp-comm-overlap")->effect == KeyEffect::plan);
+  CHECK(known_key("megatron", "--rl-generation-lag")->name == "--rl-*");
+  CHECK(known_key("megatron", "--no-such-flag") == nullptr);
+  CHECK(known_key("nemo", "model.config.hidden_size")->name == "--hidden-size");
+  CHECK_THROWS_AS(known_keys("mesh-tensorflow"), InternalError);
 }

@@ -2,6 +2,7 @@
 // every choice that the target has.
 #include <catch2/catch.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "handover/import.h"
 #include "planner/space/space.h"
 #include "tests/support/jobs.h"
+#include "workloads/fine_tuning.h"
 
 using namespace orrery;
 using namespace orrery::planner;
@@ -62,6 +64,7 @@ void check_same(const Plan& plan, const Imported& read, bool buckets = true) {
   if (!c.stage_layers.empty()) CHECK(p.stage_layers.has_value());
   CHECK(p.sequence_parallel.value_or(false) == (c.sequence_parallel && c.tp > 1));
   CHECK(p.overlap_grad_reduce == c.overlap_grad_reduce);
+  if (p.order) CHECK(*p.order == c.order);
   if (buckets) CHECK(p.bucket_bytes.value_or(0) == Approx(c.bucket_bytes));
   CHECK(read.global_batch == plan.job->training.global_batch);
   CHECK(read.seq_len.value_or(plan.job->training.seq_len) == plan.job->training.seq_len);
@@ -101,6 +104,91 @@ TEST_CASE("plans return from Megatron-LM's flags as they were") {
     INFO(variant.name << "\n" << script);
     check_same(plan,
                import_megatron(script.substr(script.find("pretrain_gpt.py") + 15), 32, variant.devices));
+  }
+}
+
+TEST_CASE("plans return from NeMo's recipe as they were") {
+  std::vector<Variant> all = of_megatron();
+  all.push_back({"pipeline first", 32, [](Choices& c) {
+                   c.tp = 2, c.pp = 2;
+                   c.order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::pp, Dimension::dp};
+                 }});
+  for (const Variant& variant : all) {
+    Plan plan = plan_of(variant, "llama3-8b");
+    for (const Optimizer optimizer : {Optimizer::adam, Optimizer::sgd, Optimizer::momentum})
+      for (const bool fused : {true, false}) {
+        const auto job = std::make_shared<Job>(*plan.job);
+        job->training.optimizer = optimizer;
+        job->training.fused_attention = fused;
+        plan.job = job;
+        const std::string recipe = content(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
+        INFO(variant.name << "\n" << recipe);
+        const Imported read = import_nemo(recipe, "recipe.yaml", 32, variant.devices);
+        check_same(plan, read);
+        CHECK(read.optimizer == optimizer);
+        CHECK(read.fused_attention == fused);
+        CHECK(read.pins.order.value_or(Choices{}.order) == plan.choices.order);
+        CHECK(read.runtime.fp32_gradients == plan.job->runtime.fp32_gradients);
+        CHECK(read.runtime.clip_gradients == plan.job->runtime.clip_gradients);
+        CHECK(read.runtime.overlap_param_gather.value_or(false) ==
+              (plan.choices.zero >= 1 && plan.choices.overlap_grad_reduce &&
+               plan.job->runtime.overlap_param_gather));
+      }
+  }
+}
+
+TEST_CASE("experts, adapters and what waits in the hosts' memory return from NeMo's recipe") {
+  const auto back = [](const Plan& plan) {
+    const std::string recipe = content(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
+    INFO(recipe);
+    return import_nemo(recipe, "recipe.yaml", 32, 16);
+  };
+  Plan experts{test::make_job("mixtral-8x7b", "dgx-h100", 16, 16, 2048), {}};
+  experts.choices.tp = experts.choices.etp = 2;
+  experts.choices.dp = 8;
+  experts.choices.ep = 4;
+  experts.choices.sequence_parallel = true;
+  experts.choices.capacity_factor = 1.5;
+  experts.choices.overlap_experts = true;
+  check_plan(experts);
+  const Imported read = back(experts);
+  CHECK(read.pins.ep == 4);
+  CHECK(read.pins.etp == 2);
+  CHECK(read.pins.capacity_factor == 1.5);
+  CHECK(read.pins.overlap_experts == true);
+
+  for (const bool dora : {false, true})
+    for (const int targets : {+kAllProjections, kQuery | kKey | kValue | kOutput, kQuery | kValue}) {
+      if (dora && targets == (kQuery | kValue)) continue;  // noted: it takes fused matrices whole
+      Plan tuned{test::make_job("llama3-8b", "dgx-h100", 16, 16, 2048), {}};
+      tuned.choices.dp = 16;
+      const auto job = std::make_shared<Job>(*tuned.job);
+      FineTuning tuning;
+      tuning.rank = 16;
+      tuning.alpha = 64;
+      tuning.dora = dora;
+      tuning.targets = static_cast<std::uint8_t>(targets);
+      fine_tune(job->workload, tuning);
+      tuned.job = job;
+      CHECK(back(tuned).tuning == tuning);
+    }
+
+  Plan moved{test::make_job("llama3-8b", "dgx-h100", 16, 16, 2048), {}};
+  moved.choices.dp = 16;
+  moved.choices.zero = 1;
+  const auto job = std::make_shared<Job>(*moved.job);
+  set_offload(Offload::optimizer, job.get(), 0.5);
+  moved.job = job;
+  for (const Imported& read : {back(moved), import_megatron(
+                                                [&] {
+                                                  const std::string script =
+                                                      content(export_plan(moved, ExportTarget::megatron),
+                                                              "launch.sh");
+                                                  return script.substr(script.find("pretrain_gpt.py") + 15);
+                                                }(),
+                                                32, 16)}) {
+    CHECK(read.offload == Offload::optimizer);
+    CHECK(read.offloaded_share == 0.5);
   }
 }
 

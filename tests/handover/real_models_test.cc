@@ -1,0 +1,168 @@
+// Models that real parsers of these targets once got wrong, from their own configurations: what must be said
+// is said, and what cannot be is noted.
+#include <catch2/catch.hpp>
+#include <memory>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "handover/export.h"
+#include "tests/support/jobs.h"
+
+using namespace orrery;
+using namespace orrery::planner;
+
+namespace {
+
+Plan plan_of(const std::string& config, int tp = 1, int dp = 8) {
+  Plan plan{
+      test::make_job(ORRERY_TEST_DATA "/huggingface/" + config + ".json", "dgx-h100", tp * dp, 32, 2048), {}};
+  plan.choices.tp = tp;
+  plan.choices.dp = dp;
+  plan.choices.zero = 1;
+  plan.choices.sequence_parallel = tp > 1;
+  return plan;
+}
+
+std::string script_of(const Plan& plan, ExportTarget target, const std::string& file = "launch.sh") {
+  for (const ExportedFile& one : export_plan(plan, target))
+    if (one.name == file) return one.content;
+  FAIL("no " << file);
+  return "";
+}
+
+void check_holds(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    INFO(part << "\n" << text);
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
+void check_lacks(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    INFO(part << "\n" << text);
+    CHECK(text.find(part) == std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Megatron-LM gets GPT-NeoX's biases and partial rotation, and a note on its parallel residual") {
+  const std::string script = script_of(plan_of("gpt-neox-20b"), ExportTarget::megatron);
+  check_holds(script, {"--rotary-percent 0.25", "NOTE: the model has attention beside the MLP"});
+  check_lacks(script, {"--disable-bias-linear", "--swiglu"});
+}
+
+TEST_CASE("Megatron-LM gets Qwen3's norms of queries and keys") {
+  check_holds(script_of(plan_of("qwen3-0.6b"), ExportTarget::megatron),
+              {"--qk-layernorm", "--kv-channels 128"});
+}
+
+TEST_CASE("Megatron-LM gets the routers of Mixtral and DeepSeek") {
+  check_holds(script_of(plan_of("mixtral-8x7b"), ExportTarget::megatron),
+              {"--num-experts 8", "--moe-router-topk 2", "--moe-ffn-hidden-size 14336"});
+  check_holds(script_of(plan_of("deepseek-v3"), ExportTarget::megatron),
+              {"--moe-router-score-function sigmoid", "--moe-router-enable-expert-bias",
+               "--moe-router-load-balancing-type none", "--moe-layer-freq '([0]*3+[1]*58)'",
+               "--moe-shared-expert-intermediate-size 2048", "--moe-router-topk-scaling-factor 2.5",
+               "NOTE: the router looks at all experts"});
+  Plan lite = plan_of("deepseek-v2-lite");
+  check_holds(script_of(lite, ExportTarget::megatron),
+              {"--moe-router-pre-softmax", "--rope-type rope", "--no-rope-fusion"});
+  // As its own file says, which this one does not.
+  const auto job = std::make_shared<Job>(*lite.job);
+  RotaryScaling& scaling = job->workload.transformer->rotary_scaling;
+  scaling.kind = RopeScaling::yarn;
+  scaling.factor = 40;
+  scaling.original_positions = 4096;
+  lite.job = job;
+  const std::string scaled = script_of(lite, ExportTarget::megatron);
+  check_holds(scaled, {"--rope-type yarn", "--rotary-scaling-factor 40"});
+  check_lacks(scaled, {"--no-rope-fusion"});
+}
+
+TEST_CASE("Megatron-LM drops out what the model does, not what it does by itself") {
+  check_holds(script_of(plan_of("llama-3-8b"), ExportTarget::megatron),
+              {"--attention-dropout 0", "--hidden-dropout 0"});
+  check_holds(script_of(plan_of("gpt2"), ExportTarget::megatron),
+              {"--attention-dropout 0.1", "--hidden-dropout 0.1"});
+}
+
+TEST_CASE("what Megatron-LM's flags cannot say of an MLP or a vocabulary is noted") {
+  check_holds(script_of(plan_of("opt-125m"), ExportTarget::megatron), {"NOTE: the model's MLP is by relu"});
+  check_holds(script_of(plan_of("gemma-2b"), ExportTarget::megatron), {"NOTE: the model's MLP is by gelu"});
+  check_holds(script_of(plan_of("gpt2", 2, 4), ExportTarget::megatron), {"vocabulary of 50257 up to 50432"});
+  check_lacks(script_of(plan_of("llama-3-8b"), ExportTarget::megatron), {"vocabulary of"});
+}
+
+TEST_CASE("torchtitan trains the plan's model in the family that it is of") {
+  const auto family = [](const std::string& config) {
+    Plan plan = plan_of(config);
+    plan.choices.zero = 3;
+    return script_of(plan, ExportTarget::torchtitan, "flavor.py");
+  };
+  check_holds(family("llama-3-8b"), {"models.llama3", "dim=4096, n_layers=32"});
+  check_holds(family("qwen3-0.6b"), {"models.qwen3", "qk_norm=True"});
+  check_holds(family("mixtral-8x7b"), {"models.qwen3", "moe_enabled=True"});
+  check_holds(family("deepseek-v2-lite"), {"models.deepseek_v3", "q_lora_rank=0"});
+  CHECK_THROWS_AS(family("gpt-neox-20b"), UserError);
+}
+
+TEST_CASE("DeepSpeed's own check of its batch holds under every form") {
+  struct Form {
+    int tp, pp, dp, cp;
+  };
+  for (const Form& form :
+       {Form{1, 1, 16, 1}, Form{8, 1, 2, 1}, Form{1, 4, 4, 1}, Form{2, 2, 4, 1}, Form{1, 1, 8, 2}}) {
+    Plan plan{test::make_job("llama3-8b", "dgx-h100", 16, 64, 2048, "deepspeed"), {}};
+    plan.choices.tp = form.tp;
+    plan.choices.pp = form.pp;
+    plan.choices.dp = form.dp;
+    plan.choices.cp = form.cp;
+    plan.choices.micro_batch = 2;
+    plan.choices.zero = 1;
+    const Json config =
+        parse_json(script_of(plan, ExportTarget::deepspeed, "ds_config.json"), "ds_config.json");
+    // runtime/config.py, _batch_assertion: ranks but for those that share a sequence.
+    const int counted =
+        16 / (config.contains("sequence_parallel_size") ? config["sequence_parallel_size"].get<int>() : 1);
+    if (config.contains("train_batch_size"))
+      CHECK(config["train_batch_size"] == config["train_micro_batch_size_per_gpu"].get<int>() *
+                                              config["gradient_accumulation_steps"].get<int>() * counted);
+    CHECK(config["gradient_accumulation_steps"] == 64 / form.dp / 2);
+  }
+}
+
+TEST_CASE("scripts say which lines their logs begin with") {
+  Plan plan = plan_of("llama-3-8b", 2, 8);
+  const auto log = [&](ExportTarget target) {
+    const std::string text = script_of(plan, target);
+    const std::regex line("# LOG: [^\n]*\n");
+    std::string lines;
+    for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at) lines += at->str();
+    return lines;
+  };
+  CHECK(log(ExportTarget::megatron) ==
+        "# LOG: using world size: 16, data-parallel size: 8, context-parallel size: 1, hierarchical "
+        "context-parallel "
+        "sizes: None, tensor-model-parallel size: 2, pipeline-model-parallel size: 1\n");
+  CHECK(log(ExportTarget::nemo) ==
+        "# LOG: Rank 0 has tensor model parallel group: [0, 1]\n# LOG: Rank 0 has pipeline model parallel "
+        "rank 0\n");
+  CHECK(log(ExportTarget::torchtitan) ==
+        "# LOG: Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=2, ep=1, "
+        "etp=1\n"
+        "# LOG: Trainer is initialized with local batch size 1, global batch size 32, gradient accumulation "
+        "steps 4, "
+        "sequence length 2048, total steps …\n");
+  CHECK(log(ExportTarget::deepspeed) ==
+        "# LOG: gradient_accumulation_steps .. 4\n# LOG: train_micro_batch_size_per_gpu  1\n");
+  plan = plan_of("llama-3-8b", 1, 8);
+  CHECK(log(ExportTarget::torchrun) ==
+        "# LOG: device mesh with parallelism: pp=1, dp_replicate=8, dp_shard=1, cp=1, tp=1\n"
+        "# LOG: Trainer is initialized with local batch size 1, global batch size 32, gradient accumulation "
+        "steps 4, "
+        "sequence length 2048\n# LOG: 8030261248 parameters\n");
+}
