@@ -25,6 +25,10 @@ int check_initial(Communicator& world);
 // cases that differ; prints each.
 int check_fine_tuning(Communicator& self);
 
+// A vision transformer on one rank, against its mathematics written out. Returns the number of tensors whose
+// gradient differs; prints each.
+int check_patches(Communicator& self);
+
 // Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
 // not; rank 0 prints.
 int check_asynchronous(Communicator& world);

@@ -12,6 +12,7 @@
 #include "topologies/readers/catalog.h"
 #include "workloads/graph_split.h"
 #include "workloads/networks/graph_builder.h"
+#include "workloads/networks/tower_builder.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {
@@ -38,6 +39,7 @@ struct PlanCase {
 
 std::vector<PlanCase> all_cases();
 std::vector<PlanCase> dropout_cases();  // of these, those with dropout
+std::vector<PlanCase> patch_cases();    // and those of vision transformers
 // Of a form of parallelism that only tests know (rehearsal.cc); once a process.
 std::vector<PlanCase> rehearsal_cases(int world);
 // So many sound plans of `world` ranks, drawn by a seed; the same on every rank. `series`: other ones.
@@ -122,6 +124,26 @@ inline Workload tiny_perceptron() {
   x = b.relu("relu2", b.linear("fc2", x, 16));
   b.loss(b.linear("fc3", x, 10));
   return b.finish("tiny-perceptron", "", 0);
+}
+
+// Three blocks over nine patches and a class token.
+inline Workload tiny_vit() {
+  internal::TowerBuilder b;
+  b.set_mathematics(1e-6, Activation::gelu_erf);
+  internal::TowerBlock block;
+  block.heads = 4;
+  block.head_dim = 4;
+  block.ffn = 24;
+  internal::TokenTensor x = b.patches("", 3, 12, 4, 16, true, {});
+  for (int i = 0; i < 3; ++i) {
+    if (i > 0) b.next_layer();
+    x = b.block(std::to_string(i) + ".", block, x, false);
+  }
+  b.loss({b.project("classifier", b.norm("final_norm", x, true), 1, 16, 10, true)});
+  Workload workload;
+  workload.name = "tiny-vit";
+  b.finish(&workload);
+  return workload;
 }
 
 inline Plan make_plan(const PlanCase& c) {
