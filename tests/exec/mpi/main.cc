@@ -1,6 +1,6 @@
-// test_exec_<mpi> communicator|equivalence|rehearsal|smoke|random|fine-tuning|patches|asynchronous|initial
-// [cut], under mpirun. cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the
-// suite's.
+// test_exec_<mpi>
+// communicator|equivalence|rehearsal|smoke|random|fine-tuning|patches|vit|asynchronous|initial [cut], under
+// mpirun. cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -30,6 +30,9 @@ PlanCase vit(std::string name, Choices c, Optimizer optimizer = Optimizer::sgd,
              std::function<Workload()> network = tiny_vit) {
   PlanCase result{"vit " + std::move(name), false, std::move(c), optimizer};
   result.network = std::move(network);
+  // Its weights begin small.
+  if (optimizer == Optimizer::sgd) result.learning_rate = 0.5;
+  if (optimizer == Optimizer::momentum) result.learning_rate = 0.1;
   return result;
 }
 

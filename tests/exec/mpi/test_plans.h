@@ -34,7 +34,8 @@ struct PlanCase {
   std::function<void(Workload&)> workload = {};  // what becomes of its operators
   // Of each tensor's norm.
   double parameter_tolerance = 1e-5;
-  bool learns = true;  // within its steps
+  bool learns = true;        // within its steps
+  double learning_rate = 0;  // 0: by the optimizer and the model
 };
 
 std::vector<PlanCase> all_cases();
@@ -163,6 +164,7 @@ inline Plan make_plan(const PlanCase& c) {
   job->training.learning_rate = c.optimizer == Optimizer::sgd        ? sgd
                                 : c.optimizer == Optimizer::momentum ? (c.network ? 0.005 : 0.02)
                                                                      : 3e-3;
+  if (c.learning_rate > 0) job->training.learning_rate = c.learning_rate;
   Plan plan{job, c.choices};
   plan.choices.replica_batches = c.replica_batches;
   check_plan(plan);
