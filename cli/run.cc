@@ -259,11 +259,11 @@ void add_watching_options(Command& command, Options& options) {
                              .help = "say on stderr every two seconds how far it is, and the pace beside the "
                                      "predicted one"},
                             options.progress));
-  command.add(
-      switch_option({.key = "print_batches",
-                     .help = "print where each sample of each step begins in the data, a JSON object a step, "
-                             "and train nothing"},
-                    options.print_batches));
+  command.add(switch_option(
+      {.key = "print_batches",
+       .help = "print where each sample of each step begins in the data (of images: which picture, "
+               "and the part of it), a JSON object a step, and train nothing"},
+      options.print_batches));
 }
 
 }  // namespace

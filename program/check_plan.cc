@@ -107,9 +107,13 @@ void check_split(const Plan& plan) {
       continue;
     }
     if (table && row) continue;  // the last rank has fewer rows
-    const std::int64_t features = table ? op.output_elements : row ? op.matmuls[0].k : op.matmuls[0].n;
-    check_divides("`tp`", choices.tp, features,
-                  fmt::format("{} features of {}", row ? "input" : "output", op.name),
+    const bool heads = !row && op.image && op.image->heads > 0;
+    check_divides("`tp`", choices.tp, parts_to_share(op, op.split),
+                  fmt::format("{} of {}",
+                              row     ? "input features"
+                              : heads ? "heads"
+                                      : "output features",
+                              op.name),
                   "a divisor of what is split");
   }
   if (dealt > 0 && dealt < choices.tp) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "workloads/image_operator.h"
+
 namespace orrery {
 bool interleaves_heads(const Operator& op) {
   const std::vector<ParameterTensor>& own = op.frozen.empty() ? op.parameters : op.frozen;
@@ -26,6 +28,8 @@ Refusal refused(const std::string& what, const std::string& expected) {
 std::string unknown_on_images(const Workload& workload) {
   int losses = 0;
   if (workload.frozen_layers > 0) return "its first layers are frozen";
+  if (reads_sequences(workload) && !workload.ignored_keys.empty())
+    return "its configuration says '" + workload.ignored_keys.front() + "', which is not executed";
   for (const Operator& op : workload.operators) {
     if (!op.image)
       return fmt::format("there is no mathematics for its operator '{}' ({})", op.name, name_of(op.kind));
@@ -147,8 +151,8 @@ std::optional<std::string> why_not_executable(const Plan& plan) {
   if (const std::string unknown = unknown_in(workload, plan.job->training); !unknown.empty())
     return refused(
         fmt::format("cannot execute {}: {}", workload.name, unknown),
-        "a GPT-2, Llama or BERT style transformer, or a network of convolutions, batch norms, ReLU, "
-        "pools, additions and linear layers; `orrery simulate` knows more");
+        "a GPT-2, Llama or BERT style transformer, a vision transformer that classifies, or a network of "
+        "convolutions, batch norms, ReLU, pools, additions and linear layers; `orrery simulate` knows more");
   if (const Refusal refusal = refuses_fine_tuning(plan)) return refusal;
   return refuses_training(plan);
 }

@@ -6,7 +6,7 @@ and prints both losses of every step.
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
 CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm, starcoder2, gemma2,
-olmo2, olmoe or gpt_neox, small enough to train twice. The
+olmo2, olmoe, gpt_neox, bert or vit, small enough to train twice. Images are random ones of 32 x 32, in CIFAR-10's format. The
 model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
@@ -40,7 +40,8 @@ def read_safetensors(path):
         if name == "__metadata__":
             continue
         begin, end = about["data_offsets"]
-        values = torch.frombuffer(bytearray(raw[8 + length + begin:8 + length + end]), dtype=torch.float32)
+        kind = {"F32": torch.float32, "I64": torch.int64}[about["dtype"]]
+        values = torch.frombuffer(bytearray(raw[8 + length + begin:8 + length + end]), dtype=kind)
         tensors[name] = values.reshape(about["shape"]).double()
     return tensors
 
@@ -291,7 +292,65 @@ def gpt_neox(c, w, tokens, drop):
     return norm(x, "gpt_neox.final_layer_norm") @ w["embed_out.weight"].T
 
 
-MODELS = {"gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox,
+def bert(c, w, tokens, drop):
+    """Norms behind each addition; both halves of a sequence are segments; tokens that are hidden are predicted (their
+    logits alone are asked for, so all are given)."""
+    def linear(x, name):
+        return x @ w[name + ".weight"].T + w[name + ".bias"]
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], c.get("layer_norm_eps", 1e-12))
+
+    e, length = "bert.embeddings.", tokens.shape[1]
+    rate, of_scores = c.get("hidden_dropout_prob", 0.1), c.get("attention_probs_dropout_prob", 0.1)
+    segment = (torch.arange(length) >= (length + 1) // 2).long()
+    x = w[e + "word_embeddings.weight"][tokens] + w[e + "position_embeddings.weight"][:length]
+    x = drop.rows(norm(x + w[e + "token_type_embeddings.weight"][segment], e + "LayerNorm"), rate, 1)
+    for i in range(c["num_hidden_layers"]):
+        p = f"bert.encoder.layer.{i}."
+        first = 2 + 10 * i  # of the layer's operators: qkv, attention, proj, residual, norm, up, activation, down, residual, norm
+        q, k, v = (heads_of(linear(x, f"{p}attention.self.{part}"), c["num_attention_heads"])
+                   for part in ("query", "key", "value"))
+        p_of = drop.probabilities(torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1), of_scores, first + 1)
+        y = linear((p_of @ v).transpose(1, 2).flatten(2), p + "attention.output.dense")
+        x = norm(x + drop.rows(y, rate, first + 3), p + "attention.output.LayerNorm")
+        y = linear(activated(c, linear(x, p + "intermediate.dense")), p + "output.dense")
+        x = norm(x + drop.rows(y, rate, first + 8), p + "output.LayerNorm")
+    h = "cls.predictions."
+    x = norm(activated(c, linear(x, h + "transform.dense")), h + "transform.LayerNorm")
+    return x @ w[e + "word_embeddings.weight"].T + w.get(h + "decoder.bias", w.get(h + "bias"))
+
+
+def activated(c, x):
+    return {"gelu": F.gelu, "gelu_new": gelu, "relu": F.relu}[c.get("hidden_act", "gelu")](x)
+
+
+def vit(c, w, images, drop):
+    """Patches behind a class token, blocks behind norms, a class for the class token (arXiv 2010.11929)."""
+    def linear(x, name):
+        bias = w.get(name + ".bias")
+        return x @ w[name + ".weight"].T + (0 if bias is None else bias)
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], c.get("layer_norm_eps", 1e-12))
+
+    e = "vit.embeddings."
+    cut = F.unfold(images, c["patch_size"], stride=c["patch_size"]).transpose(1, 2)
+    x = cut @ w[e + "patch_embeddings.projection.weight"].flatten(1).T + w[e + "patch_embeddings.projection.bias"]
+    x = torch.cat([w[e + "cls_token"].expand(len(x), 1, -1), x], 1) + w[e + "position_embeddings"]
+    for i in range(c["num_hidden_layers"]):
+        p = f"vit.encoder.layer.{i}."
+        h = norm(x, p + "layernorm_before")
+        q, k, v = (heads_of(linear(h, f"{p}attention.attention.{part}"), c["num_attention_heads"])
+                   for part in ("query", "key", "value"))
+        y = torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+        x = x + linear(y.transpose(1, 2).flatten(2), p + "attention.output.dense")
+        h = activated(c, linear(norm(x, p + "layernorm_after"), p + "intermediate.dense"))
+        x = x + linear(h, p + "output.dense")
+    return linear(norm(x, "vit.layernorm")[:, 0], "classifier")
+
+
+MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox,
           **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmoe", "stablelm", "starcoder2"), llama)}
 
 
@@ -305,17 +364,41 @@ def optimizer_of(name, weights, rate):
     return kind(weights, lr=rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01 if name == "adamw" else 0)
 
 
+def text_batch(config, text, batch, drop, weights, arguments):
+    """The loss of a step: of the next token, or of those that are hidden."""
+    rows = [text[begin:begin + arguments.seq_len + 1] for begin in batch["samples_begin"]]
+    data = torch.tensor([list(row) for row in rows])
+    tokens, targets = data[:, :-1], data[:, 1:]
+    if "hidden" in batch:
+        tokens, targets = tokens.clone(), torch.full_like(tokens, -100)
+        for i, hidden in enumerate(batch["hidden"]):
+            for position, becomes in hidden:
+                targets[i, position], tokens[i, position] = data[i, position], becomes
+    logits = MODELS[config["model_type"]](config, weights, tokens, drop)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def image_batch(config, batch, weights):
+    """CIFAR-10's records: a label, then 32 x 32 bytes of red, green, blue."""
+    images, labels = [], []
+    for picture in batch["pictures"]:
+        record = np.fromfile(picture["file"], np.uint8, 3073, offset=3073 * picture["record"])
+        labels.append(int(record[0]))
+        images.append(torch.from_numpy((record[1:].reshape(3, 32, 32).astype(np.float64) / 255 - 0.5) / 0.25))
+    return F.cross_entropy(MODELS[config["model_type"]](config, weights, torch.stack(images), None), torch.tensor(labels))
+
+
 def train(config, weights, text, batches, seed, arguments):
     for tensor in weights.values():
         tensor.requires_grad_(True)
     optimizer = optimizer_of(arguments.optimizer, list(weights.values()), arguments.learning_rate)
     losses = []
-    for step, begins in enumerate(batches):
-        rows = [text[begin:begin + arguments.seq_len + 1] for begin in begins]
-        data = torch.tensor([list(row) for row in rows])
-        drop = Dropouts(seed, step, len(begins), arguments.seq_len)
-        logits = MODELS[config["model_type"]](config, weights, data[:, :-1], drop)
-        loss = F.cross_entropy(logits.flatten(0, 1), data[:, 1:].flatten())
+    for step, batch in enumerate(batches):
+        if "pictures" in batch:
+            loss = image_batch(config, batch, weights)
+        else:
+            drop = Dropouts(seed, step, len(batch["samples_begin"]), arguments.seq_len)
+            loss = text_batch(config, text, batch, drop, weights, arguments)
         optimizer.zero_grad()
         loss.backward()
         if arguments.clip_norm:
@@ -346,6 +429,9 @@ def main():
     if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] in ("mixtral", "qwen3_moe", "olmoe"):
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: the balancing loss is not in the model here "
                  "(expected router_aux_loss_coef 0)")
+    pictured = config["model_type"] == "vit"
+    if pictured and (config.get("image_size", 224), config.get("num_channels", 3)) != (32, 3):
+        sys.exit(f"compare_with_pytorch.py: {arguments.config}: images of another size (expected image_size 32, 3 channels)")
     orrery = os.environ.get("ORRERY", "orrery")
 
     def call(*words):
@@ -357,12 +443,16 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         plan, weights, result = folder / "plan", folder / "weights.safetensors", folder / "run.json"
-        call("plan", arguments.config, "localhost", "--global-batch", arguments.global_batch, "--seq-len", arguments.seq_len,
-             "--precision", "fp32", "--optimizer", arguments.optimizer, "--out", plan, *shlex.split(arguments.plan))
+        data, length = arguments.data, ["--seq-len", arguments.seq_len]
+        if pictured:
+            data, length = folder / "data_batch_1.bin", []
+            records = np.random.default_rng(1).integers(0, 256, (64, 3073), np.uint8)
+            records[:, 0] %= 10
+            data.write_bytes(records.tobytes())
+        call("plan", arguments.config, "localhost", "--global-batch", arguments.global_batch, *length, "--precision", "fp32", "--optimizer", arguments.optimizer, "--out", plan, *shlex.split(arguments.plan))
         seed = int(next(re.finditer(r"^\s*seed: (\d+)", plan.read_text(), re.M), [0, 0])[1])
-        run = ["run", plan, "--data", arguments.data, "--steps"]
-        batches = [json.loads(line)["samples_begin"]
-                   for line in call(*run, arguments.steps, "--print-batches").splitlines()]
+        run = ["run", plan, "--data", data, "--steps"]
+        batches = [json.loads(line) for line in call(*run, arguments.steps, "--print-batches").splitlines()]
         # A step that moves nothing: the weights that training starts from.
         call(*run, 1, "--learning-rate", "1e-30", "--weight-decay", "0", "--save", weights) if arguments.optimizer.startswith(
             "adam") else call(*run, 1, "--learning-rate", "1e-30", "--save", weights)

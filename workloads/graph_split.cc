@@ -9,13 +9,21 @@ namespace {
 
 // Takes a column-split input as it is.
 bool takes_features(const Operator& op) {
-  return op.split == TensorSplit::row || (op.split == TensorSplit::column && keeps_features_apart(op.kind));
+  return op.split == TensorSplit::row || (op.split == TensorSplit::column && keeps_features_apart(op));
 }
 
 // The first dimension of that size; -1: none.
 int dimension_of(const std::vector<std::int64_t>& shape, std::int64_t size) {
   const auto at = std::find(shape.begin(), shape.end(), size);
   return at == shape.end() ? -1 : static_cast<int>(at - shape.begin());
+}
+
+// Of a sequence's product, whose outputs stand side by side; else 1.
+std::int64_t weights_of(const Operator& op) {
+  if (!op.image || !op.image->sequence) return 1;
+  return std::max<std::int64_t>(1,
+                                std::count_if(op.parameters.begin(), op.parameters.end(),
+                                              [](const ParameterTensor& p) { return p.shape.size() > 1; }));
 }
 
 std::vector<std::vector<int>> readers_of(const std::vector<Operator>& operators) {
@@ -28,9 +36,22 @@ std::vector<std::vector<int>> readers_of(const std::vector<Operator>& operators)
 
 }  // namespace
 
-bool keeps_features_apart(OperatorKind kind) {
-  return kind == OperatorKind::activation || kind == OperatorKind::batch_norm || kind == OperatorKind::pool ||
-         kind == OperatorKind::elementwise;
+bool is_sequence_attention(const Operator& op) {
+  return op.kind == OperatorKind::linear && op.parameters.empty() && op.frozen.empty() && op.image &&
+         op.image->heads > 0;
+}
+
+bool keeps_features_apart(const Operator& op) {
+  if (op.kind == OperatorKind::elementwise)  // but for what makes tokens of an image
+    return !(op.image && op.image->sequence && op.inputs.size() == 1);
+  return op.kind == OperatorKind::activation || op.kind == OperatorKind::batch_norm ||
+         op.kind == OperatorKind::pool || is_sequence_attention(op);
+}
+
+std::int64_t parts_to_share(const Operator& op, TensorSplit split) {
+  if (op.image && op.image->heads > 0 && split == TensorSplit::column) return op.image->heads;
+  if (op.kind == OperatorKind::embedding) return op.output_elements;
+  return split == TensorSplit::row ? op.matmuls.front().k : op.matmuls.front().n;
 }
 
 bool can_be_split(const Operator& op) {
@@ -40,11 +61,13 @@ bool can_be_split(const Operator& op) {
   if (op.kind != OperatorKind::linear && op.kind != OperatorKind::conv) return false;
   if (op.matmuls.size() != 1 || op.matmuls.front().groups != 1) return false;
   const std::vector<std::int64_t>& weight = op.parameters.front().shape;
-  return weight.size() >= 2 && dimension_of(weight, op.matmuls.front().n) >= 0;
+  return weight.size() >= 2 && dimension_of(weight, op.matmuls.front().n / weights_of(op)) >= 0;
 }
 
 bool can_be_split(const Operator& op, TensorSplit split) {
   if (!can_be_split(op)) return false;
+  // Queries, keys and values are split by heads.
+  if (op.image && op.image->heads > 0) return split == TensorSplit::column;
   return split == TensorSplit::column || split == TensorSplit::row ||
          (split == TensorSplit::table && op.kind == OperatorKind::embedding);
 }
@@ -62,7 +85,7 @@ void set_split(Operator* op, TensorSplit split) {
     op->parameters.front().dealt_out = split == TensorSplit::table;
     return;
   }
-  const std::int64_t n = op->matmuls.front().n;
+  const std::int64_t n = op->matmuls.front().n / weights_of(*op);
   for (ParameterTensor& tensor : op->parameters) {
     if (tensor.shape.size() == 1) {  // a bias is added after a row-split product's sum, once
       if (split == TensorSplit::column && tensor.shape.front() == n) tensor.split_dim = 0;
@@ -87,17 +110,21 @@ int complete_splits(std::vector<Operator>* operators) {
       carries[i] = op.split == TensorSplit::column;
       continue;
     }
-    carries[i] = keeps_features_apart(op.kind) && !op.inputs.empty() &&
+    carries[i] = keeps_features_apart(op) && !op.inputs.empty() &&
                  std::all_of(op.inputs.begin(), op.inputs.end(),
                              [&](int input) { return carries[static_cast<std::size_t>(input)]; });
   }
   for (std::size_t i = operators->size(); i-- > 0;) {
     Operator& op = (*operators)[i];
     if (can_be_split(op)) continue;
-    const bool taken = carries[i] && !readers[i].empty() &&
-                       std::all_of(readers[i].begin(), readers[i].end(), [&](int reader) {
-                         return takes_features((*operators)[static_cast<std::size_t>(reader)]);
-                       });
+    // What heads put out goes back to its samples where nobody takes it; what makes their input would have
+    // to be put in order.
+    const bool taken =
+        carries[i] &&
+        (is_sequence_attention(op) ||
+         (!readers[i].empty() && std::all_of(readers[i].begin(), readers[i].end(), [&](int reader) {
+           return takes_features((*operators)[static_cast<std::size_t>(reader)]);
+         })));
     op.split = taken ? TensorSplit::column : TensorSplit::replicated;
     for (ParameterTensor& tensor : op.parameters)
       tensor.split_dim = taken && tensor.shape.size() == 1 ? 0 : -1;

@@ -12,8 +12,12 @@
 
 namespace orrery {
 
-// An operator that passes features on one by one: split where what feeds it is.
-bool keeps_features_apart(OperatorKind kind);
+// An operator that passes features on one by one, or heads: split where what feeds it is.
+bool keeps_features_apart(const Operator& op);
+// Softmax attention of a sequence (ImageOperator), which comes whole with what makes its input.
+bool is_sequence_attention(const Operator& op);
+// What the degree of a split has to divide: output features, by row input features, or heads.
+std::int64_t parts_to_share(const Operator& op, TensorSplit split);
 // A product over whole features, or a table: what can be split by itself.
 bool can_be_split(const Operator& op);
 

@@ -156,7 +156,19 @@ class GraphReader {
       fail(index, fmt::format("image.dropout {}", p.dropout()),
            fmt::format("expected 0 to {}", kMostDropout));
     image.dropout = p.dropout();
+    image.sequence = p.sequence();
+    if (p.heads() < 0) fail(index, fmt::format("image.heads {}", p.heads()), "expected 0 and up");
+    image.heads = p.heads();
+    image.activation = p.activation().empty() ? Activation::relu : activation_from(index, p.activation());
     return image;
+  }
+
+  Activation activation_from(int index, const std::string& name) const {
+    for (const Activation known :
+         {Activation::relu, Activation::gelu, Activation::gelu_erf, Activation::silu})
+      if (name == name_of(known)) return known;
+    fail(index, fmt::format("image.activation: '{}' is not known", name),
+         "expected relu, gelu, gelu_erf or silu");
   }
 
   ParameterTensor parameter(int index, const proto::ParameterTensor& p) const {
@@ -282,6 +294,9 @@ void write_image(const ImageOperator& image, proto::ImageOperator* message) {
   message->set_weight_in_out(image.weight_in_out);
   message->set_epsilon(image.epsilon);
   message->set_dropout(image.dropout);
+  message->set_sequence(image.sequence);
+  message->set_heads(image.heads);
+  if (image.activation != Activation::relu) message->set_activation(std::string(name_of(image.activation)));
 }
 
 }  // namespace

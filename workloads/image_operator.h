@@ -12,6 +12,9 @@ namespace orrery {
 std::int64_t window_outputs(std::int64_t input, int kernel, int stride, int padding_before, int padding_after,
                             int dilation);
 
+// Whether some of it works on sequences of patches.
+bool reads_sequences(const Workload& workload);
+
 // The shape of the pictures that a network reads, 0 channels where it reads none or does not say.
 ImageShape picture_shape(const Workload& workload);
 

@@ -138,6 +138,9 @@ struct StateSpaceShape {
   double forward_flops_per_token() const;
 };
 
+// gelu: GPT-2's tanh form; gelu_erf: x times the normal distribution (BERT, GPT-NeoX).
+enum class Activation : std::uint8_t { gelu, silu, relu, gelu_erf };
+
 // Channels x height x width of one sample, in this order in memory. A vector is channels x 1 x 1.
 struct ImageShape {
   std::int64_t channels = 0;
@@ -147,9 +150,19 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-// What an operator computes on images, beyond what it costs: conv, linear, batch_norm, activation (ReLU),
-// pool, elementwise (addition) and loss (softmax cross entropy) of a general graph. Models whose file does
-// not say are simulated, not executed.
+// What an operator computes on images, beyond what it costs: conv, linear, batch_norm, activation, pool,
+// elementwise (addition) and loss (softmax cross entropy) of a general graph. Models whose file does not say
+// are simulated, not executed.
+//
+// A sequence (`sequence`) is `height` tokens of `channels` features, 1 wide, in memory token by token. Of
+// these:
+// - elementwise of one input: an image's pixels become tokens, behind a class token where there is one more
+//   of them than pixels; positions are added. Parameters: class token (if any), positions.
+// - norm: of each token's features (layer norm: weight, bias).
+// - linear: of the first output.height tokens, each by itself; of several weights and biases (all weights
+//   first) the outputs side by side. Without weights: softmax attention, not causal, of the `heads` whose
+//   queries, keys and values its input has side by side.
+// - activation and addition, as of images.
 struct ImageOperator {
   ImageShape input;  // of each input
   ImageShape output;
@@ -161,8 +174,11 @@ struct ImageOperator {
   std::array<int, 2> dilation = {1, 1};
   bool average = false;        // pool: the mean of what is in the window; else its maximum
   bool weight_in_out = false;  // linear: the weight is inputs x outputs; else outputs x inputs
-  double epsilon = 1e-5;       // batch_norm
+  double epsilon = 1e-5;       // batch_norm, norm
   double dropout = 0;          // activation, pool: the share of its output that training leaves out
+  bool sequence = false;       // it puts out tokens, and reads them but for what makes them of an image
+  int heads = 0;               // linear of a sequence: of attention, and of what makes its input
+  Activation activation = Activation::relu;
   bool operator==(const ImageOperator&) const = default;
 };
 
@@ -267,8 +283,6 @@ struct LatentAttention {
   int index_top_k = 0;
 };
 
-// gelu: GPT-2's tanh form; gelu_erf: x times the normal distribution (BERT, GPT-NeoX).
-enum class Activation : std::uint8_t { gelu, silu, relu, gelu_erf };
 enum class NormKind : std::uint8_t { layer_norm, rms_norm };
 
 std::string_view name_of(Activation activation);

@@ -76,6 +76,11 @@ class CpuDevice : public Device {
       std::memcpy(to + r * to_stride, from + r * from_stride,
                   sizeof(float) * static_cast<std::size_t>(columns));
   }
+  void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                 std::int64_t batch, std::int64_t rows, std::int64_t columns) override {
+    for (std::int64_t i = 0; i < batch; ++i)
+      cpu::transpose(from + i * from_stride, to + i * to_stride, rows, columns);
+  }
   void synchronize() override {}
 
   Mark mark() override {

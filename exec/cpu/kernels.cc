@@ -345,6 +345,15 @@ ORRERY_CLONES void multiply(float* into, const float* by, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) into[i] *= by[i];
 }
 
+void transpose(const float* from, float* to, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kTile = 16;  // both sides' lines stay in the cache
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
+    for (std::int64_t c0 = 0; c0 < columns; c0 += kTile)
+      for (std::int64_t r = r0; r < std::min(rows, r0 + kTile); ++r)
+        for (std::int64_t c = c0; c < std::min(columns, c0 + kTile); ++c)
+          to[c * rows + r] = from[r * columns + c];
+}
+
 ORRERY_CLONES void softcap(float cap, float* x, float* slopes, std::size_t count) {
   const float inverse = 1.0F / cap;
   if (slopes == nullptr) {

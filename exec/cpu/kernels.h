@@ -16,6 +16,8 @@ void scale(float* data, std::size_t count, float factor);
 void multiply(float* into, const float* by, std::size_t count);  // into *= by
 // x = cap tanh(x / cap); slopes (may be null): its derivative.
 void softcap(float cap, float* x, float* slopes, std::size_t count);
+// One matrix, rows x columns.
+void transpose(const float* from, float* to, std::int64_t rows, std::int64_t columns);
 double sum_of_squares(const float* data, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);
 

@@ -117,6 +117,11 @@ void CudaDevice::copy_matrix(float* to, std::int64_t to_stride, const float* fro
                                 static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream_));
 }
 
+void CudaDevice::transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                           std::int64_t batch, std::int64_t rows, std::int64_t columns) {
+  kernels::transpose(from, from_stride, to, to_stride, batch, rows, columns, stream_);
+}
+
 Mark CudaDevice::mark() {
   if (marks_used_ == marks_.size()) {
     cudaEvent_t event = nullptr;

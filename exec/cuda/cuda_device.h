@@ -40,6 +40,8 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes) override;
   void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
                    std::int64_t rows, std::int64_t columns) override;
+  void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                 std::int64_t batch, std::int64_t rows, std::int64_t columns) override;
   void synchronize() override;
 
   Mark mark() override;

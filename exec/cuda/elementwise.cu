@@ -113,6 +113,16 @@ void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t
   });
 }
 
+void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+               std::int64_t batch, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const std::int64_t elements = rows * columns;
+  each(static_cast<std::size_t>(batch * elements), stream, [=] __device__(std::size_t i) {
+    const std::int64_t at = static_cast<std::int64_t>(i) % elements;
+    const std::int64_t matrix = static_cast<std::int64_t>(i) / elements;
+    to[matrix * to_stride + at] = from[matrix * from_stride + at % rows * columns + at / rows];
+  });
+}
+
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
   if (count == 0) return;
   launch(sum_of_squares_kernel, blocks_for(count) < 1024 ? blocks_for(count) : 1024, kEachThreads, 0, stream,

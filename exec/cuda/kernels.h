@@ -16,6 +16,8 @@ void add(float* into, const float* from, std::size_t count, cudaStream_t stream)
 void scale(float* data, std::size_t count, float factor, cudaStream_t stream);
 void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream);
 void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream);
+void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+               std::int64_t batch, std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 void sum_of_squares(const float* data, std::size_t count, double* result,
                     cudaStream_t stream);  // adds to *result
 

@@ -172,16 +172,34 @@ std::int32_t ImageData::sample(std::int64_t step, std::int64_t index, std::span<
   const std::int64_t number = step * samples_per_step_ + index;
   const std::int64_t place = place_in_epoch(seed_, number / images_, number % images_, images_);
   if (files_.empty()) return make_up(place, image);
+  Picture picture;
+  const Taken taken = take(step, index, &picture);
+  put(picture, taken.region, image);
+  return taken.label;
+}
+
+ImageData::Taken ImageData::take(std::int64_t step, std::int64_t index, Picture* picture) const {
+  const std::int64_t number = step * samples_per_step_ + index;
+  const std::int64_t place = place_in_epoch(seed_, number / images_, number % images_, images_);
   const auto file = std::prev(std::upper_bound(files_.begin(), files_.end(), place,
                                                [](std::int64_t at, const File& f) { return at < f.first; }));
+  Taken taken;
+  taken.file = file->path.string();
+  taken.label = file->label;
+  if (file->label < 0) {
+    taken.record = place - file->first;
+    taken.label = read_record(*file, taken.record, picture);
+  } else {
+    *picture = read_picture(file->path);
+  }
+  taken.region = region_of(*picture, augmentation_, seed_, number);
+  return taken;
+}
+
+std::optional<ImageData::Taken> ImageData::taken(std::int64_t step, std::int64_t index) const {
+  if (files_.empty()) return {};
   Picture picture;
-  std::int32_t label = file->label;
-  if (label < 0)
-    label = read_record(*file, place - file->first, &picture);
-  else
-    picture = read_picture(file->path);
-  put(picture, region_of(picture, augmentation_, seed_, number), image);
-  return label;
+  return take(step, index, &picture);
 }
 
 }  // namespace orrery::exec

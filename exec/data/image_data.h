@@ -27,6 +27,15 @@ class ImageData {
   // is no picture.
   std::int32_t sample(std::int64_t step, std::int64_t index, std::span<float> image) const;
 
+  // Which picture that is, and the part of it; nothing of synthetic images.
+  struct Taken {
+    std::string file;
+    std::int64_t record = -1;  // of CIFAR-10's files
+    std::int32_t label = 0;
+    PictureRegion region;
+  };
+  std::optional<Taken> taken(std::int64_t step, std::int64_t index) const;
+
   std::int64_t images() const { return images_; }  // of an epoch
   // What the run is trained on, for its report.
   const std::string& description() const { return description_; }
@@ -40,6 +49,7 @@ class ImageData {
 
   void find_records(const std::filesystem::path& path, std::int64_t classes);
   void find_pictures(const std::filesystem::path& folder, std::int64_t classes);
+  Taken take(std::int64_t step, std::int64_t index, Picture* picture) const;
   std::int32_t read_record(const File& file, std::int64_t record, Picture* picture) const;
   void put(const Picture& picture, const PictureRegion& region, std::span<float> image) const;
   std::int32_t make_up(std::int64_t number, std::span<float> image) const;

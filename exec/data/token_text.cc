@@ -114,6 +114,21 @@ bool is_white(char32_t c) {
   return u_isUWhiteSpace(static_cast<UChar32>(c)) != 0;
 }
 
+// Unicode's word characters, as Rust's regular expressions have it.
+bool is_word(char32_t c) {
+  const auto code = static_cast<UChar32>(c);
+  return u_hasBinaryProperty(code, UCHAR_ALPHABETIC) != 0 ||
+         u_hasBinaryProperty(code, UCHAR_JOIN_CONTROL) != 0 ||
+         in_category(c, U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK);
+}
+
+// Where the last character begins.
+std::size_t last_character(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
+  return at;
+}
+
 bool is_ideograph(char32_t c) {
   constexpr std::array<std::pair<char32_t, char32_t>, 8> kRanges = {{{0x4E00, 0x9FFF},
                                                                      {0x3400, 0x4DBF},
@@ -420,6 +435,34 @@ TextSplit text_splitter(const LargeJson& json, const std::string& file) {
   throw UserError(
       file, 0, fmt::format("has the pre_tokenizer '{}', which is not done", type),
       "ByteLevel, Split, Metaspace, BertPreTokenizer, Whitespace, WhitespaceSplit, Digits, Punctuation");
+}
+
+std::size_t white_at_end(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0) {
+    const std::size_t at = last_character(text.substr(0, end));
+    if (!is_white(character_at(text, at).first)) break;
+    end = at;
+  }
+  return text.size() - end;
+}
+
+std::size_t white_at_begin(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto [c, length] = character_at(text, at);
+    if (!is_white(c)) break;
+    at += length;
+  }
+  return at;
+}
+
+bool ends_in_word(std::string_view text) {
+  return !text.empty() && is_word(character_at(text, last_character(text)).first);
+}
+
+bool begins_in_word(std::string_view text) {
+  return !text.empty() && is_word(character_at(text, 0).first);
 }
 
 }  // namespace orrery::exec

@@ -54,24 +54,30 @@ void Tokenizer::read_added(const LargeJson& json, const std::string& file) {
     if (content == nullptr || !content->is_string() || id == nullptr || !id->is_number_unsigned() ||
         id->get<std::uint64_t>() >= static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
       fail();
-    Added token{content->get<std::string>(), id->get<std::int32_t>(), true};
-    for (const char* key : {"single_word", "lstrip", "rstrip"})
-      if (const LargeJson* says = member(one, key); says != nullptr && *says == true) token.plain = false;
+    const auto says = [&](const char* key) {
+      const LargeJson* value = member(one, key);
+      return value != nullptr && *value == true;
+    };
+    Added token{content->get<std::string>(), id->get<std::int32_t>(), says("single_word"), says("lstrip"),
+                says("rstrip")};
     largest_ = std::max(largest_, token.token);
     if (token.text == "[MASK]" || token.text == "<mask>") mask_ = token.token;
+    const bool normalised = says("normalized");
+    if (normalised) token.text = normalise_(token.text);
     if (token.text.empty()) continue;
-    added_[token.text.front()].push_back(std::move(token));
+    (normalised ? added_normalised_ : added_)[token.text.front()].push_back(std::move(token));
   }
-  for (auto& [first, all] : added_)
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Added& a, const Added& b) { return a.text.size() > b.text.size(); });
+  for (AddedTokens* tokens : {&added_, &added_normalised_})
+    for (auto& [first, all] : *tokens)
+      std::stable_sort(all.begin(), all.end(),
+                       [](const Added& a, const Added& b) { return a.text.size() > b.text.size(); });
 }
 
-void Tokenizer::encode_part(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const {
+void Tokenizer::encode_words(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const {
   if (part.empty()) return;
   constexpr std::size_t kRemembered = 64;  // bytes: longer words hardly come twice
   std::unordered_map<std::string, std::vector<std::int32_t>> known;
-  split_(normalise_(std::string(part)), first, [&](std::string_view word) {
+  split_(part, first, [&](std::string_view word) {
     if (word.empty()) return;
     if (word.size() > kRemembered) {
       model_->encode(word, tokens);
@@ -83,30 +89,50 @@ void Tokenizer::encode_part(std::string_view part, bool first, std::vector<std::
   });
 }
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
-  std::vector<std::int32_t> tokens;
+void Tokenizer::split_at(const AddedTokens& added, std::string_view text,
+                         const std::function<void(std::string_view)>& part,
+                         std::vector<std::int32_t>* tokens) const {
   std::size_t begin = 0;
-  for (std::size_t at = 0; !added_.empty() && at < text.size();) {
-    const auto starting = added_.find(text[at]);
+  for (std::size_t at = 0; !added.empty() && at < text.size();) {
+    const auto starting = added.find(text[at]);
     const Added* found = nullptr;
-    if (starting != added_.end())
+    if (starting != added.end())
       for (const Added& one : starting->second)
         if (found == nullptr && text.substr(at, one.text.size()) == one.text) found = &one;
     if (found == nullptr) {
       ++at;
       continue;
     }
-    if (!found->plain)
-      throw UserError(
-          file_, 0,
-          fmt::format("the text holds its token '{}', which takes blanks around it or stands alone",
-                      found->text),
-          "a text without it");
-    encode_part(text.substr(begin, at - begin), begin == 0, &tokens);
-    tokens.push_back(found->token);
-    begin = at += found->text.size();
+    std::size_t end = at + found->text.size();
+    if (found->single_word && (ends_in_word(text.substr(0, at)) || begins_in_word(text.substr(end)))) {
+      at = end;
+      continue;
+    }
+    const std::string_view before = text.substr(begin, at - begin);
+    part(before.substr(0, before.size() - (found->takes_before ? white_at_end(before) : 0)));
+    tokens->push_back(found->token);
+    if (found->takes_behind) end += white_at_begin(text.substr(end));
+    begin = at = end;
   }
-  encode_part(text.substr(begin), begin == 0, &tokens);
+  part(text.substr(begin));
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  const char* const begin = text.data();
+  split_at(
+      added_, text,
+      [&](std::string_view part) {
+        if (part.empty()) return;
+        const std::string normal = normalise_(std::string(part));
+        split_at(
+            added_normalised_, normal,
+            [&](std::string_view words) {
+              encode_words(words, part.data() == begin && words.data() == normal.data(), &tokens);
+            },
+            &tokens);
+      },
+      &tokens);
   return tokens;
 }
 

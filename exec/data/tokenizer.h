@@ -36,6 +36,14 @@ TextChange text_normaliser(const LargeJson& normaliser, const std::string& file)
 using TextSplit = std::function<void(std::string_view part, bool first, const TextSink& sink)>;
 TextSplit text_splitter(const LargeJson& splitter, const std::string& file);
 
+// Bytes of white space at the end of a text, and at its beginning.
+std::size_t white_at_end(std::string_view text);
+std::size_t white_at_begin(std::string_view text);
+// Whether it ends, or begins, with a letter, mark, digit or underscore (a regular expression's word
+// characters).
+bool ends_in_word(std::string_view text);
+bool begins_in_word(std::string_view text);
+
 class Tokenizer {
  public:
   // Normalisers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer;
@@ -51,19 +59,27 @@ class Tokenizer {
   std::optional<std::int32_t> mask() const { return mask_; }  // [MASK] or <mask>
 
  private:
-  void encode_part(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const;
+  struct Added {
+    std::string text;
+    std::int32_t token = 0;
+    bool single_word = false;                         // only where no letters or digits stand beside it
+    bool takes_before = false, takes_behind = false;  // white space there belongs to it
+  };
+  using AddedTokens = std::unordered_map<char, std::vector<Added>>;  // by their first byte, longest first
+
+  // Hands on the parts of the text between these tokens, empty ones too, and the tokens.
+  void split_at(const AddedTokens& added, std::string_view text,
+                const std::function<void(std::string_view)>& part, std::vector<std::int32_t>* tokens) const;
+  void encode_words(std::string_view part, bool first, std::vector<std::int32_t>* tokens) const;
   void read_added(const LargeJson& json, const std::string& file);
 
   std::string file_;
   TextChange normalise_;
   TextSplit split_;
   std::unique_ptr<TokenModel> model_;
-  struct Added {
-    std::string text;
-    std::int32_t token = 0;
-    bool plain = true;  // found wherever it stands, and nothing around it belongs to it
-  };
-  std::unordered_map<char, std::vector<Added>> added_;  // by their first byte, longest first
+  // Found in the text as it is, and, `normalized`, in what the normaliser makes of the rest, as it makes
+  // them.
+  AddedTokens added_, added_normalised_;
   std::int32_t largest_ = 0;
   std::optional<std::int32_t> mask_;
 };

@@ -94,6 +94,9 @@ class Device {
   // rows x columns; strides in elements.
   virtual void copy_matrix(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
                            std::int64_t rows, std::int64_t columns) = 0;
+  // Matrices become their transposes, `batch` of rows x columns; strides in elements from one to the next.
+  virtual void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                         std::int64_t batch, std::int64_t rows, std::int64_t columns) = 0;
   virtual void synchronize() = 0;
 
   // Timing without stopping the stream: the time at which the device passes this point.

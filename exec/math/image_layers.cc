@@ -94,6 +94,7 @@ bool ImageLayers::adds_bias(int index) const {
 }
 
 void ImageLayers::forward(int index, int micro_batch, std::vector<Step>& steps) {
+  if (op(index).image->sequence) return sequence_forward(index, micro_batch, steps);
   switch (op(index).kind) {
     case OperatorKind::conv:
       return convolution_forward(index, micro_batch, steps);
@@ -102,7 +103,7 @@ void ImageLayers::forward(int index, int micro_batch, std::vector<Step>& steps) 
     case OperatorKind::batch_norm:
       return batch_norm_forward(index, micro_batch, steps);
     case OperatorKind::activation:
-      return relu_forward(index, micro_batch, steps);
+      return activation_forward(index, micro_batch, steps);
     case OperatorKind::pool:
       return pool_forward(index, micro_batch, steps);
     case OperatorKind::elementwise:
@@ -115,6 +116,7 @@ void ImageLayers::forward(int index, int micro_batch, std::vector<Step>& steps) 
 }
 
 void ImageLayers::backward(int index, int micro_batch, bool input, bool weight, std::vector<Step>& steps) {
+  if (op(index).image->sequence) return sequence_backward(index, micro_batch, input, weight, steps);
   switch (op(index).kind) {
     case OperatorKind::conv:
       return convolution_backward(index, micro_batch, input, weight, steps);
@@ -124,7 +126,7 @@ void ImageLayers::backward(int index, int micro_batch, bool input, bool weight, 
       if (input) batch_norm_backward(index, micro_batch, steps);
       return;
     case OperatorKind::activation:
-      if (input) relu_backward(index, micro_batch, steps);
+      if (input) activation_backward(index, micro_batch, steps);
       return;
     case OperatorKind::pool:
       if (input) pool_backward(index, micro_batch, steps);
@@ -297,30 +299,33 @@ void ImageLayers::batch_norm_backward(int index, int micro_batch, std::vector<St
   });
 }
 
-void ImageLayers::relu_forward(int index, int micro_batch, std::vector<Step>& steps) {
+void ImageLayers::activation_forward(int index, int micro_batch, std::vector<Step>& steps) {
   const std::int64_t rows = rows_of(index);
   const std::int64_t columns = image(index).output.elements();
   const auto x = values_.use(input_key(index, micro_batch));
   const auto y = values_.define(output_key(index, micro_batch), bytes(index, columns));
   steps.push_back([=, this] {
-    device_.activation_forward(Activation::relu, false, values_.floats(x), values_.floats(y), rows, columns);
+    device_.activation_forward(op(index).image->activation, false, values_.floats(x), values_.floats(y), rows,
+                               columns);
     if (op(index).image->dropout > 0)
       device_.dropout(dropout_of(index, micro_batch), values_.floats(y), values_.floats(y), rows, columns);
   });
 }
 
-// Where the output is positive the input was: the input need not be kept. (What is dropped out has no
-// gradient either way.)
-void ImageLayers::relu_backward(int index, int micro_batch, std::vector<Step>& steps) {
+// ReLU: where the output is positive the input was, and the input need not be kept. (What is dropped out has
+// no gradient either way.)
+void ImageLayers::activation_backward(int index, int micro_batch, std::vector<Step>& steps) {
   const std::int64_t rows = rows_of(index);
   const std::int64_t columns = image(index).output.elements();
-  const auto y = values_.use(output_key(index, micro_batch));
+  const Activation kind = op(index).image->activation;
+  const auto of =
+      values_.use(kind == Activation::relu ? output_key(index, micro_batch) : input_key(index, micro_batch));
   const auto dy = values_.use(output_gradient(index, micro_batch));
   values_.forget(output_gradient(index, micro_batch));
   if (!has_input_gradient(index)) return;
   const InputGradient dx = input_gradient(index, micro_batch);
   steps.push_back([=, this] {
-    device_.activation_backward(Activation::relu, false, values_.floats(y), values_.floats(dy),
+    device_.activation_backward(kind, false, values_.floats(of), values_.floats(dy),
                                 values_.floats(dx.written), rows, columns);
     if (op(index).image->dropout > 0)
       device_.dropout(dropout_of(index, micro_batch), values_.floats(dx.written), values_.floats(dx.written),

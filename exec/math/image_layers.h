@@ -1,6 +1,6 @@
 // The operators of networks on images (ImageOperator of workloads/workload.h) as calls of a Device:
-// convolutions, batch normalisation, ReLU, pools, additions, fully connected layers, softmax cross entropy. A
-// row is a sample.
+// convolutions, batch normalisation, ReLU, pools, additions, fully connected layers, softmax cross entropy;
+// and of sequences of patches (image_layers_sequence.cc). A row is a sample.
 //
 // Tensor ranks share a micro-batch's samples (Form::shard). Operators that are split compute all of them,
 // with this rank's part of the weights: by column from all features (Form::whole, gathered) to own ones
@@ -31,6 +31,9 @@ class ImageLayers final : public Mathematics {
   Form form_sent(int op) const override;
 
   std::int64_t picture_rows() const override { return picture_rows_; }
+  std::int64_t rows_of_features(int op_index) const override {
+    return op(op_index).image->sequence ? op(op_index).image->output.height : 1;
+  }
 
   // The images of a micro-batch.
   static Key images(int micro_batch) { return {TensorKind::batch, 0, micro_batch, Form::whole}; }
@@ -76,13 +79,40 @@ class ImageLayers final : public Mathematics {
   void linear_backward(int op_index, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
   void batch_norm_forward(int op_index, int micro_batch, std::vector<Step>& steps);
   void batch_norm_backward(int op_index, int micro_batch, std::vector<Step>& steps);
-  void relu_forward(int op_index, int micro_batch, std::vector<Step>& steps);
-  void relu_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void activation_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void activation_backward(int op_index, int micro_batch, std::vector<Step>& steps);
   void pool_forward(int op_index, int micro_batch, std::vector<Step>& steps);
   void pool_backward(int op_index, int micro_batch, std::vector<Step>& steps);
   void addition_forward(int op_index, int micro_batch, std::vector<Step>& steps);
   void addition_backward(int op_index, int micro_batch, std::vector<Step>& steps);
   void loss_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+
+  // Of sequences.
+  void sequence_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void sequence_backward(int op_index, int micro_batch, bool input, bool weight, std::vector<Step>& steps);
+  // Weights that follow each other in memory are one product; outputs stand side by side.
+  struct TokenProduct {
+    const HeldTensor* weight = nullptr;  // the first's
+    std::int64_t out = 0, column = 0;
+  };
+  std::vector<TokenProduct> token_products(int op_index) const;
+  std::vector<std::pair<const HeldTensor*, std::int64_t>> token_biases(int op_index) const;
+  // Where the tokens stand that an operator's product reads.
+  struct TokenRows {
+    std::int64_t rows = 0, in = 0, out = 0, stride = 0;  // stride: from one to the next, of the input
+    std::int64_t elements = 0;                           // of the whole input
+  };
+  TokenRows token_rows(int op_index) const;
+  AttentionSize attention_size(int op_index) const;
+  void token_linear_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void token_linear_backward(int op_index, int micro_batch, bool input, bool weight,
+                             std::vector<Step>& steps);
+  void attention_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void attention_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void norm_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void norm_backward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void tokens_forward(int op_index, int micro_batch, std::vector<Step>& steps);
+  void tokens_backward(int op_index, int micro_batch, std::vector<Step>& steps);
 
   Shard shard_;
   int ranks_ = 1;  // tensor ranks

@@ -49,6 +49,8 @@ class Mathematics {
   std::int64_t rows() const { return rows_; }  // of a micro-batch
   // Of the images of one: its own, or those of all tensor ranks where a split operator reads them.
   virtual std::int64_t picture_rows() const { return rows_; }
+  // Rows of features that a sample has of an operator's output: tokens of a sequence.
+  virtual std::int64_t rows_of_features(int) const { return 1; }
 
   // What a residual operator adds to the gradient of the stream. Where products read that themselves
   // (post-norm, OLMo 2), their gradients are summed over tensor ranks, and this one, whole everywhere, is

@@ -14,7 +14,7 @@ std::function<std::unique_ptr<Request>()> Interpreter::exchange_features(const T
   const bool forward = tensor.kind == TensorKind::activation;
   const std::int64_t elements = math_->elements(tensor.index, Form::features);
   const std::int64_t n = ranks.size();
-  const std::int64_t rows = math_->rows();  // own samples
+  const std::int64_t rows = math_->rows() * math_->rows_of_features(tensor.index);  // of own samples
   const std::int64_t columns = elements / rows;
   const std::int64_t part = columns / n;
   const Values::Id from = values_.use(key(tensor.kind, forward ? Form::features : Form::shard));

@@ -12,6 +12,7 @@
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
 #include "exec/data/image_data.h"
+#include "exec/math/objective.h"
 #include "exec/run/evaluation.h"
 #include "exec/run/interpreter.h"
 #include "exec/run/probe.h"
@@ -117,13 +118,45 @@ std::int64_t next_stop(const TrainingOptions& options, std::int64_t step) {
   return next;
 }
 
-// What each step trains on, so that anyone can do the same elsewhere: a line of JSON a step.
+// What each step trains on, so that anyone can do the same elsewhere: a line of JSON a step. Of a model that
+// learns hidden tokens, the positions that are asked for and what stands there instead, too.
 void print_batches(const Plan& plan, const TextData& text, std::int64_t steps) {
+  const bool hides = plan.job->workload.transformer->mlm_head;
+  const auto seq_len = static_cast<std::size_t>(plan.job->training.seq_len);
+  std::vector<std::int32_t> tokens(seq_len), targets(seq_len);
   for (std::int64_t step = 0; step < steps; ++step) {
-    Json begins = Json::array();
-    for (std::int64_t sample = 0; sample < plan.job->training.global_batch; ++sample)
+    Json begins = Json::array(), hidden = Json::array();
+    for (std::int64_t sample = 0; sample < plan.job->training.global_batch; ++sample) {
       begins.push_back(text.begin_of(step, sample));
-    fmt::print("{}\n", Json{{"step", step + 1}, {"samples_begin", begins}}.dump());
+      if (!hides) continue;
+      text.sample(step, sample, tokens, targets);
+      hide_tokens(*plan.job, step, sample, text.largest_token().value() + 1, tokens, targets,
+                  text.mask_token());
+      Json of_sample = Json::array();
+      for (std::size_t i = 0; i < seq_len; ++i)
+        if (targets[i] != kNoTarget) of_sample.push_back({i, tokens[i]});
+      hidden.push_back(std::move(of_sample));
+    }
+    Json line{{"step", step + 1}, {"samples_begin", std::move(begins)}};
+    if (hides) line["hidden"] = std::move(hidden);
+    fmt::print("{}\n", line.dump());
+  }
+}
+
+// Of pictures, which, and the part of each.
+void print_batches(const Plan& plan, const ImageData& images, std::int64_t steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    Json pictures = Json::array();
+    for (std::int64_t sample = 0; sample < plan.job->training.global_batch; ++sample) {
+      const ImageData::Taken taken = images.taken(step, sample).value();
+      const PictureRegion& part = taken.region;
+      Json picture{{"file", taken.file},       {"label", taken.label},  {"top", part.top},
+                   {"left", part.left},        {"height", part.height}, {"width", part.width},
+                   {"mirrored", part.mirrored}};
+      if (taken.record >= 0) picture["record"] = taken.record;
+      pictures.push_back(std::move(picture));
+    }
+    fmt::print("{}\n", Json{{"step", step + 1}, {"pictures", std::move(pictures)}}.dump());
   }
 }
 
@@ -212,8 +245,8 @@ void check_evaluation(const Plan& plan, const TrainingOptions& options) {
   } else if (options.patience > 0 && options.eval_every == 0) {
     throw UserError("`patience` without evaluations on the way", "`eval_every` STEPS");
   }
-  if (options.print_batches && !plan.job->workload.transformer)
-    throw UserError("`print_batches`: " + plan.job->workload.name + " reads images", "a language model");
+  if (options.print_batches && !plan.job->workload.transformer && options.data.empty())
+    throw UserError("`print_batches` of synthetic images", "`data` FILE|FOLDER");
 }
 
 }  // namespace
@@ -250,7 +283,11 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
 void train(const Plan& plan, Device& device, Communicator& world, Communicator& control,
            const TrainingOptions& options) {
   if (options.print_batches) {
-    if (control.rank() == 0) print_batches(plan, text_of(plan, options), options.steps);
+    if (control.rank() != 0) return;
+    if (plan.job->workload.transformer)
+      print_batches(plan, text_of(plan, options), options.steps);
+    else
+      print_batches(plan, images_of(plan, options), options.steps);
     return;
   }
   RankReport mine;

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/random.h"
+#include "workloads/image_operator.h"
 
 namespace orrery::exec {
 namespace {
@@ -38,6 +39,15 @@ Draw draw_for_images(const Operator& op, const ParameterTensor& tensor, int para
   return [random, deviation = std::sqrt(2 / fan)](std::uint64_t i) { return deviation * random.normal(i); };
 }
 
+// As Hugging Face's ViT begins: normal(0, 0.02), biases 0, norms 1. (Its normal is cut off at two units, a
+// hundred deviations.)
+Draw draw_for_patches(const Operator& op, const ParameterTensor& tensor, const CounterRandom& random) {
+  if (tensor.shape.size() > 1) return [=](std::uint64_t i) { return kDeviation * random.normal(i); };
+  if (op.kind == OperatorKind::norm && !ends_with(tensor.name, "bias"))
+    return [](std::uint64_t) { return 1.0; };
+  return nullptr;
+}
+
 Draw draw_for_tokens(const Workload& workload, const Operator& op, const HeldTensor& held,
                      const CounterRandom& random) {
   // PEFT's adapters (tuners/lora/layer.py): A by torch.nn.Linear's own draw, B zero.
@@ -61,6 +71,7 @@ Draw draw_for_tokens(const Workload& workload, const Operator& op, const HeldTen
 Draw draw_of(const Plan& plan, const HeldTensor& held) {
   const Operator& op = plan.job->workload.operators[static_cast<std::size_t>(held.op)];
   const CounterRandom random(plan.job->training.seed, hash_of(held.name()));
+  if (op.image && reads_sequences(plan.job->workload)) return draw_for_patches(op, *held.tensor, random);
   return op.image ? draw_for_images(op, *held.tensor, held.parameter, random)
                   : draw_for_tokens(plan.job->workload, op, held, random);
 }

@@ -229,12 +229,8 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, const std::vector<Announced>
   if (file_ < 0) fail(std::strerror(errno));
   const std::uint64_t data = left_;
   left_ = data + sizeof(length) + length;
-  const auto put = [this](const void* from, std::size_t bytes) {
-    if (::write(file_, from, bytes) != static_cast<ssize_t>(bytes)) fail(std::strerror(errno));
-    left_ -= bytes;
-  };
-  put(&length, sizeof(length));
-  put(text.data(), text.size());
+  write_bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+  write_bytes(text.data(), text.size());
 }
 
 SafetensorsWriter::~SafetensorsWriter() {

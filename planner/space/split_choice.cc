@@ -143,10 +143,7 @@ class SplitCosts {
 };
 
 bool divides(const Operator& op, TensorSplit split, int tp) {
-  const std::int64_t features = op.kind == OperatorKind::embedding ? op.output_elements
-                                : split == TensorSplit::row        ? op.matmuls.front().k
-                                                                   : op.matmuls.front().n;
-  return features % tp == 0;
+  return parts_to_share(op, split) % tp == 0;
 }
 
 // The only product that takes the features of `column`, through operators that keep them apart; -1: none.
@@ -157,7 +154,7 @@ int follower(const std::vector<Operator>& operators, const std::vector<std::vect
     at = readers[static_cast<std::size_t>(at)].front();
     const Operator& op = operators[static_cast<std::size_t>(at)];
     if (can_be_split(op)) return op.kind == OperatorKind::embedding ? -1 : at;
-    if (!keeps_features_apart(op.kind) || op.inputs.size() != 1) return -1;
+    if (!keeps_features_apart(op) || op.inputs.size() != 1) return -1;
   }
   return -1;
 }

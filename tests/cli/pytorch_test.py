@@ -45,6 +45,19 @@ MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_
                            "router_aux_loss_coef": 0.0}, "--gpus 2 --dp 2 --ep 2", "adamw")]
 
 
+BERT = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "vocab_size": 259, "max_position_embeddings": 64}
+VIT = {"model_type": "vit", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+       "image_size": 32, "patch_size": 8, "num_labels": 10}
+MODELS += [("bert tp2, dropout", BERT, "--gpus 2 --tp 2", "adamw"),
+           ("bert zero3", {**BERT, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "hidden_act": "gelu_new"},
+            "--gpus 2 --dp 2 --zero 3", "sgd"),
+           ("bert cp2, dropout", BERT, "--gpus 2 --cp 2", "momentum"),
+           ("vit dp2", VIT, "--gpus 2 --dp 2", "adamw"), ("vit tp2", VIT, "--gpus 2 --tp 2", "sgd"),
+           ("vit pp2", {**VIT, "hidden_act": "relu", "qkv_bias": False}, "--gpus 2 --pp 2", "momentum"),
+           ("vit zero3", VIT, "--gpus 2 --dp 2 --zero 3", "adam")]
+
+
 class PyTorch(OrreryCase):
     def test_losses_are_pytorchs_of_the_same_weights_on_the_same_batches(self):
         if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:

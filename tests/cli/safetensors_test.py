@@ -6,6 +6,7 @@ import math
 import os
 import random
 import struct
+import subprocess
 import sys
 import unittest
 
@@ -130,6 +131,18 @@ class Safetensors(TrainingCase):
         bad.write_bytes(struct.pack("<Q", 4) + b"{\"a\"")
         self.assertIn("JSON", self.said(plan, bad))
         self.assertIn("opened", self.said(plan, self.folder / "nothing"))
+
+    def test_weights_that_find_no_space_leave_nothing_behind(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True).returncode != 0:
+            self.skipTest("no small disk can be made here (root may)")
+        try:
+            plan = self.plan("dp", "--gpus", "2", "--dp", "2", model=GPT2, optimizer="sgd")
+            self.assertIn("No space left on device", self.train(plan, 1, "--save", disk / "weights.safetensors", code=2))
+            self.assertEqual(list(disk.iterdir()), [])
+        finally:
+            subprocess.run(["umount", disk], check=True)
 
     def said(self, plan, file):
         error = self.train(plan, 2, "--init", file, code=2)

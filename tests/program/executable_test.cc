@@ -2,6 +2,8 @@
 #include "program/executable.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <set>
 
 #include "tests/support/jobs.h"
 
@@ -36,6 +38,43 @@ TEST_CASE("models that have mathematics here are not refused, and others are, in
     CHECK(why.find("there is no mathematics for its operator") != std::string::npos);
     CHECK(why.find('\n') == std::string::npos);
   }
+}
+
+TEST_CASE(
+    "of the public configurations those that have mathematics are executed, the others refused in one line") {
+  const std::set<std::string> executed = {
+      "bert-base-uncased", "bert-large-uncased", "falcon3-10b",   "gemma-2-2b",
+      "gemma-2b",          "gpt-neox-20b",       "gpt2",          "llama-2-7b",
+      "llama-3-8b",        "llama-3.1-405b",     "llama-3.2-1b",  "mistral-7b-v0.1",
+      "mixtral-8x7b",      "olmo-2-7b",          "olmoe-1b-7b",   "opt-125m",
+      "qwen2-7b",          "qwen3-0.6b",         "qwen3-30b-a3b", "seed-oss-36b",
+      "stablelm-2-1.6b",   "stablelm-3b-4e1t",   "starcoder2-3b", "vit-base-patch16-224"};
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ORRERY_TEST_DATA) + "/huggingface")) {
+    const std::string name = entry.path().stem().string();
+    const Workload workload = load_workload(entry.path().string());
+    const int seq_len = workload.transformer ? 128 : 0;
+    const std::string why = refusal_of(entry.path().string(), seq_len);
+    INFO(name << ": " << why);
+    CHECK(why.empty() == executed.contains(name));
+    CHECK(why.find('\n') == std::string::npos);
+    if (!why.empty()) {
+      CHECK(why.starts_with("cannot execute "));
+      CHECK(why.find("(expected ") != std::string::npos);
+    }
+    ++files;
+  }
+  CHECK(files > 80);
+}
+
+TEST_CASE("a vision transformer that classifies is executed, but for keys that are not") {
+  const std::string vit = std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json";
+  CHECK(refusal_of(vit, 0) == "");
+  auto job = make_job(vit, "localhost", 1, 8, 0, "orrery");
+  job->workload.ignored_keys = {"hidden_dropout_prob"};
+  CHECK(why_not_executable(Plan{job, {}}).value_or("").find("'hidden_dropout_prob', which is not executed") !=
+        std::string::npos);
 }
 
 TEST_CASE("adapters are executed, and what of them is not says so") {

@@ -53,6 +53,34 @@ TEST_CASE("a column split that another product reads returns to its samples") {
   CHECK(features_return(w.operators, 2));
 }
 
+TEST_CASE("attention is split by heads with what makes its queries, keys and values, and only so") {
+  const Workload vit =
+      load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json");
+  const auto at = [&](const std::string& name) {
+    for (std::size_t i = 0; i < vit.operators.size(); ++i)
+      if (vit.operators[i].name == name) return static_cast<int>(i);
+    FAIL(name);
+    return -1;
+  };
+  const int qkv = at("vision.0.qkv"), attention = at("vision.0.attention"), proj = at("vision.0.proj");
+  CHECK(can_be_split(vit.operators[static_cast<std::size_t>(qkv)], TensorSplit::column));
+  CHECK_FALSE(can_be_split(vit.operators[static_cast<std::size_t>(qkv)], TensorSplit::row));
+  CHECK_FALSE(can_be_split(vit.operators[static_cast<std::size_t>(attention)]));
+  CHECK(parts_to_share(vit.operators[static_cast<std::size_t>(qkv)], TensorSplit::column) == 12);
+  for (const bool taken : {true, false}) {
+    std::vector<Operator> operators = vit.operators;
+    set_split(&operators[static_cast<std::size_t>(qkv)], TensorSplit::column);
+    if (taken) set_split(&operators[static_cast<std::size_t>(proj)], TensorSplit::row);
+    REQUIRE(complete_splits(&operators) == -1);
+    CHECK(operators[static_cast<std::size_t>(attention)].split == TensorSplit::column);
+    // Side by side, each rank's queries, keys and values would come back in another order.
+    CHECK_FALSE(features_return(operators, qkv));
+    CHECK(features_return(operators, attention) == !taken);
+    for (const ParameterTensor& tensor : operators[static_cast<std::size_t>(qkv)].parameters)
+      CHECK(tensor.split_dim == 0);
+  }
+}
+
 TEST_CASE("splits are written and read back") {
   for (const auto& text : {mlp("column", "row", ""), mlp("", "column", "row"),
                            mlp("column", "column", "column"), mlp("", "", "")}) {

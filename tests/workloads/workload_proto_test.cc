@@ -116,5 +116,43 @@ TEST_CASE("workload: what an operator computes on images fits its inputs, window
   }
 }
 
+TEST_CASE("workload: operators on sequences of patches are held to what they read, make and hold") {
+  const Workload vit =
+      load_workload(std::string(ORRERY_TEST_DATA) + "/huggingface/vit-base-patch16-224.json");
+  proto::Workload message;
+  to_proto(vit, &message);
+  // What becomes of the operator, and what is said of it.
+  const auto wrong = [&](const std::string& name, auto change, const std::string& what) {
+    proto::Workload changed = message;
+    for (proto::GraphOperator& op : *changed.mutable_graph()->mutable_operators())
+      if (op.name() == name) change(op);
+    INFO(name << ": " << what);
+    CHECK_THROWS_WITH(workload_from_proto(changed, "w.textproto", ""),
+                      Catch::Contains("'" + name + "'") && Catch::Contains(what));
+  };
+  using Op = proto::GraphOperator;
+  wrong(
+      "vision.0.attention", [](Op& op) { op.mutable_image()->set_heads(7); }, "with 7 heads");
+  wrong(
+      "vision.0.attention", [](Op& op) { op.mutable_image()->set_heads(0); }, "neither weights nor heads");
+  wrong(
+      "vision.0.qkv", [](Op& op) { op.mutable_parameters()->RemoveLast(); }, "3 weights and 2 biases");
+  wrong(
+      "vision.0.qkv", [](Op& op) { op.mutable_image()->set_heads(5); }, "for 5 heads");
+  wrong(
+      "vision.positions", [](Op& op) { op.mutable_parameters(1)->set_shape(1, 196); }, "197 rows of 768");
+  wrong(
+      "vision.positions", [](Op& op) { op.mutable_parameters()->RemoveLast(); }, "1 parameters where 2");
+  wrong(
+      "vision.0.norm1", [](Op& op) { op.mutable_image()->set_epsilon(2); }, "epsilon 2");
+  wrong(
+      "vision.0.activation", [](Op& op) { op.mutable_image()->set_dropout(0.5); }, "drops out of a sequence");
+  wrong(
+      "vision.0.activation", [](Op& op) { op.mutable_image()->set_activation("tanh"); },
+      "'tanh' is not known");
+  wrong(
+      "vision.0.mlp_up", [](Op& op) { op.mutable_image()->set_output(1, 5); }, "puts out");
+}
+
 }  // namespace
 }  // namespace orrery

@@ -25,6 +25,38 @@ void TowerBuilder::parameter(const std::string& name, std::vector<std::int64_t> 
   operators_.back().parameters.push_back(std::move(tensor));
 }
 
+ImageOperator& TowerBuilder::image(const ImageShape& in, const ImageShape& out) {
+  ImageOperator own;
+  own.input = in;
+  own.output = out;
+  return operators_.back().image.emplace(own);
+}
+
+ImageOperator& TowerBuilder::sequence(const TokenTensor& in, const TokenTensor& out) {
+  ImageOperator& own = image({in.width, in.tokens, 1}, {out.width, out.tokens, 1});
+  own.sequence = true;
+  return own;
+}
+
+TokenTensor TowerBuilder::patches(const std::string& prefix, std::int64_t channels, std::int64_t side,
+                                  std::int64_t patch, std::int64_t width, bool bias,
+                                  const std::vector<std::string>& others) {
+  const std::int64_t across = side / patch, count = across * across, tokens = count + 1;
+  const int conv = add(OperatorKind::conv, prefix + "patches", {}, count * width, 0);
+  operators_.back().matmuls = {{static_cast<double>(count), width, channels * patch * patch, 1}};
+  parameter(prefix + "patches.weight", {width, channels, patch, patch});
+  if (bias) parameter(prefix + "patches.bias", {width});
+  ImageOperator& window = image({channels, side, side}, {width, across, across});
+  window.kernel = window.stride = {static_cast<int>(patch), static_cast<int>(patch)};
+  const TokenTensor in{conv, count, width};
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> rows = {
+      {prefix + "class_token", {1, 1, width}}, {prefix + "positions.weight", {1, tokens, width}}};
+  for (const std::string& name : others) rows.push_back({prefix + name, {width}});
+  const TokenTensor out = trained_rows(prefix + "positions", in, tokens, std::move(rows));
+  if (others.empty()) image({width, across, across}, {width, tokens, 1}).sequence = true;
+  return out;
+}
+
 TokenTensor TowerBuilder::lookup(const std::string& name, std::int64_t vocab, std::int64_t width,
                                  std::int64_t tokens, const std::string& tied_to) {
   const std::int64_t out = tokens * width;
@@ -42,7 +74,9 @@ TokenTensor TowerBuilder::project(const std::string& name, const TokenTensor& in
   parameter(name + ".weight", {outputs, inputs});
   operators_.back().parameters.back().tied_to = tied_to;
   if (bias) parameter(name + ".bias", {outputs});
-  return {op, rows, outputs};
+  const TokenTensor out{op, rows, outputs};
+  if (in.op >= 0 && inputs == in.width && (rows == in.tokens || rows == 1)) sequence(in, out);
+  return out;
 }
 
 TokenTensor TowerBuilder::trained_rows(
@@ -60,7 +94,9 @@ TokenTensor TowerBuilder::norm(const std::string& name, const TokenTensor& in, b
       add(OperatorKind::norm, name, {in.op}, in.elements(), 2.0 * static_cast<double>(in.elements()));
   parameter(name + ".weight", {in.width});
   if (bias) parameter(name + ".bias", {in.width});
-  return {op, in.tokens, in.width};
+  const TokenTensor out{op, in.tokens, in.width};
+  if (bias) sequence(in, out).epsilon = norm_epsilon_;
+  return out;
 }
 
 TokenTensor TowerBuilder::plain_norm(const std::string& name, const TokenTensor& in) {
@@ -85,6 +121,7 @@ TokenTensor TowerBuilder::activation(const std::string& name, const TokenTensor&
   const TokenTensor out{-1, in.tokens, gated ? in.width / 2 : in.width};
   const int op = add(OperatorKind::activation, name, {in.op}, out.elements(),
                      static_cast<double>(in.elements() + out.elements()));
+  if (!gated) sequence(in, out).activation = activation_;
   return {op, out.tokens, out.width};
 }
 
@@ -94,13 +131,24 @@ TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock&
   const bool own = queries.op == memory.op;
   std::vector<int> inputs;
   // Products of the same input are one.
+  const bool plain = own && !causal && !block.rotary && block.distances == 0 && block.window == 0;
   const auto part = [&](const std::string& name, const TokenTensor& in, std::int64_t parts, bool keys) {
     const int op = add(OperatorKind::linear, prefix + name, {in.op}, parts * in.tokens * inner, 0);
     operators_.back().matmuls = {{static_cast<double>(in.tokens), parts * inner, in.width, 1}};
-    parameter(prefix + name + ".weight", {parts * inner, in.width});
-    const std::int64_t biased = block.biases ? parts - (keys && !block.key_bias ? 1 : 0) : 0;
-    if (biased > 0) parameter(prefix + name + ".bias", {biased * inner});
+    const bool biases = block.biases && block.qkv_bias;
+    const std::int64_t biased = biases ? parts - (keys && !block.key_bias ? 1 : 0) : 0;
     inputs.push_back(op);
+    if (plain && (biased == 0 || biased == parts)) {
+      // Tensors of their own, which tensor ranks share by heads.
+      for (const char* which : {"query", "key", "value"})
+        parameter(prefix + which + ".weight", {inner, in.width});
+      if (biased > 0)
+        for (const char* which : {"query", "key", "value"}) parameter(prefix + which + ".bias", {inner});
+      sequence(in, {op, in.tokens, parts * inner}).heads = static_cast<int>(block.heads);
+      return;
+    }
+    parameter(prefix + name + ".weight", {parts * inner, in.width});
+    if (biased > 0) parameter(prefix + name + ".bias", {biased * inner});
   };
   if (own) {
     part("qkv", queries, 3, true);
@@ -117,6 +165,9 @@ TokenTensor TowerBuilder::attention(const std::string& prefix, const TowerBlock&
   const auto rows = static_cast<double>(queries.tokens) * (causal ? 0.5 : 1);
   const std::int64_t keys = block.window > 0 ? std::min(block.window, memory.tokens) : memory.tokens;
   operators_.back().matmuls = {{rows, 2 * inner, keys, 1}};
+  if (plain)
+    sequence({inputs.front(), queries.tokens, 3 * inner}, {core, queries.tokens, inner}).heads =
+        static_cast<int>(block.heads);
   return project(prefix + "proj", {core, queries.tokens, inner}, queries.tokens, inner, queries.width,
                  block.biases);
 }
@@ -164,7 +215,9 @@ TokenTensor TowerBuilder::residual(const std::string& name, const TokenTensor& s
   const int op = add(OperatorKind::elementwise, name, {branch.op, stream.op}, stream.elements(),
                      3.0 * static_cast<double>(stream.elements()));
   operators_.back().keeps_input = false;
-  return {op, stream.tokens, stream.width};
+  const TokenTensor out{op, stream.tokens, stream.width};
+  sequence(out, out);
+  return out;
 }
 
 TokenTensor TowerBuilder::block(const std::string& prefix, const TowerBlock& block, const TokenTensor& in,
@@ -198,11 +251,16 @@ void TowerBuilder::loss(const std::vector<TokenTensor>& of) {
     elements += static_cast<double>(one.elements());
   }
   add(OperatorKind::loss, "loss", std::move(inputs), 1, 2 * elements);
+  if (of.size() == 1 && of.front().tokens == 1) image({of.front().width, 1, 1}, {1, 1, 1});
 }
 
 void TowerBuilder::finish(Workload* workload) {
   workload->layers = layer_ + 1;
   workload->operators = std::exchange(operators_, {});
+  const bool known = std::all_of(workload->operators.begin(), workload->operators.end(),
+                                 [](const Operator& op) { return op.image.has_value(); });
+  if (!known)
+    for (Operator& op : workload->operators) op.image.reset();
   layer_ = 0;
 }
 

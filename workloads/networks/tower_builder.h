@@ -22,7 +22,8 @@ struct TowerBlock {
   bool rms_norm = false;     // without bias; else layer norms with one
   bool post_norm = false;    // behind each residual
   bool biases = true;        // of all products
-  bool key_bias = true;      // with biases: of the keys, too
+  bool qkv_bias = true;      // with biases: of queries, keys and values, too
+  bool key_bias = true;      // with these: of the keys, too
   bool gated = false;        // MLP of three matrices
   bool layer_scale = false;  // each branch is scaled by a trained vector
   bool rotary = false;       // positions turn queries and keys
@@ -39,9 +40,18 @@ std::string no_tower_because(const Transformer& model);
 
 // A row is a sample. Attention is one operator that costs its two products, as a fused kernel does: scores
 // are neither written nor kept.
+//
+// Where all of a graph's operators are those of a classifier of images (patches, class token, blocks of layer
+// norms, attention and MLPs), it can be executed, and finish() leaves them what they compute
+// (Operator::image).
 class TowerBuilder {
  public:
   void next_layer() { ++layer_; }
+  // Of all layer norms, and of all activations without a gate.
+  void set_mathematics(double norm_epsilon, Activation activation) {
+    norm_epsilon_ = norm_epsilon;
+    activation_ = activation;
+  }
 
   TokenTensor lookup(const std::string& name, std::int64_t vocab, std::int64_t width, std::int64_t tokens,
                      const std::string& tied_to = {});
@@ -51,6 +61,10 @@ class TowerBuilder {
   // Adds trained rows (positions, a class token) to the sequence, which then has `tokens`.
   TokenTensor trained_rows(const std::string& name, const TokenTensor& in, std::int64_t tokens,
                            std::vector<std::pair<std::string, std::vector<std::int64_t>>> parameters);
+  // A convolution of images, channels by side by side, whose windows do not overlap; then trained rows: a
+  // class token, one position for it and one for each patch, and `others`, of which training reads none.
+  TokenTensor patches(const std::string& prefix, std::int64_t channels, std::int64_t side, std::int64_t patch,
+                      std::int64_t width, bool bias, const std::vector<std::string>& others);
   TokenTensor norm(const std::string& name, const TokenTensor& in, bool bias);
   TokenTensor plain_norm(const std::string& name, const TokenTensor& in);  // nothing of it is trained
   // What `of` make together, element by element; all are read, the result is written.
@@ -87,8 +101,14 @@ class TowerBuilder {
   TokenTensor residual(const std::string& name, const TokenTensor& stream, TokenTensor branch,
                        const TowerBlock& block);
 
+  // Of the operator added last: `in` and `out` as it has them.
+  ImageOperator& image(const ImageShape& in, const ImageShape& out);
+  ImageOperator& sequence(const TokenTensor& in, const TokenTensor& out);
+
   std::vector<Operator> operators_;
   int layer_ = 0;
+  double norm_epsilon_ = 1e-5;
+  Activation activation_ = Activation::gelu_erf;
 };
 
 }  // namespace orrery::internal

@@ -39,6 +39,8 @@ void merge(const Json& row, Family* family) {
       for (const auto& [name, facts] : value.items()) family->means[name] = texts_of(facts);
     } else if (key == "left_out") {
       for (const auto& [name, why] : value.items()) family->left_out[name] = why.get<std::string>();
+    } else if (key == "harmless") {
+      for (const auto& [name, why] : value.items()) family->harmless[name] = why.get<std::string>();
     } else if (key == "dropouts") {
       for (const auto& [name, places] : value.items()) family->dropouts[name] = texts_of(places);
     } else if (key == "notes") {
@@ -76,7 +78,8 @@ const std::map<std::string, Family, std::less<>>& huggingface_families() {
 }
 
 void check_usual(Config& config, const Family& family) {
-  for (const auto& [key, why] : family.left_out) config.use(key);
+  for (const auto* keys : {&family.left_out, &family.harmless})
+    for (const auto& [key, why] : *keys) config.use(key);
   for (const auto& [key, value] : family.usual.items())
     if (const Json* says = config.find(key); says != nullptr && *says != value)
       config.fail(key, fmt::format("{:.40}", says->dump(-1, ' ', true, Json::error_handler_t::replace)),

@@ -24,6 +24,7 @@ struct Family {
   std::map<std::string, std::vector<std::string>, std::less<>> means;  // facts that a boolean key decides
   Json usual = Json::object();                                         // what keys must say
   std::map<std::string, std::string, std::less<>> left_out;            // keys of what is not planned: why
+  std::map<std::string, std::string, std::less<>> harmless;            // keys that change nothing: why
   // Where a key's dropout is, where that is not usual; nowhere: it is not executed.
   std::map<std::string, std::vector<std::string>, std::less<>> dropouts;
   std::vector<std::string> unexecuted, notes;

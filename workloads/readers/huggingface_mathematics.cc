@@ -106,7 +106,8 @@ void read_scales(Config& config, Transformer* t) {
   if (const double of = config.real("query_pre_attn_scalar", t->head_dim, 1e-6, kMostFactor);
       of != t->head_dim)
     t->attention_scale = 1 / std::sqrt(of);
-  for (const char* key : {"attn_temperature_tuning", "use_bidirectional_attention", "rope_interleaved"})
+  for (const char* key :
+       {"attn_temperature_tuning", "use_bidirectional_attention", "rope_interleaved", "sinusoidal_pos_embds"})
     if (const Json* says = config.find(key); says != nullptr && *says != false)
       t->unexecuted.push_back(fmt::format("{} {}", key, says->dump()));
   for (const char* key : {"attn_scale", "floor_scale"}) config.use(key);

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "workloads/checks.h"
@@ -22,7 +26,7 @@ class Towers {
   void images(const std::string& prefix, TokenTensor* out);
   void classify_images();
   void texts(TokenTensor* out);
-  void finish(Workload* workload) { builder_.finish(workload); }
+  void finish(Workload* workload);
   TowerBuilder& builder() { return builder_; }
   // The same graph, from another object of the configuration.
   Towers inside(Config& config) { return {config, family_, builder_}; }
@@ -31,6 +35,7 @@ class Towers {
   Towers(Config& config, const Family& family, TowerBuilder builder)
       : config_(config), family_(family), builder_(std::move(builder)) {}
 
+  void read_mathematics();
   bool is(const char* fact) const { return family_.is.contains(fact); }
   std::string key(const std::string& name) const {
     const auto own = family_.keys.find(name);
@@ -45,7 +50,38 @@ class Towers {
   Config& config_;
   const Family& family_;
   TowerBuilder builder_;
+  std::vector<std::string> unexecuted_;  // keys
 };
+
+// ViTForImageClassification's names.
+std::string vit_name(std::string name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kNames = {{
+      {"vision.patches.", "vit.embeddings.patch_embeddings.projection."},
+      {"vision.class_token", "vit.embeddings.cls_token"},
+      {"vision.positions.weight", "vit.embeddings.position_embeddings"},
+      {"vision.final_norm.", "vit.layernorm."},
+      {"norm1.", "layernorm_before."},
+      {"norm2.", "layernorm_after."},
+      {"query.", "attention.attention.query."},
+      {"key.", "attention.attention.key."},
+      {"value.", "attention.attention.value."},
+      {"proj.", "attention.output.dense."},
+      {"mlp_up.", "intermediate.dense."},
+      {"mlp_down.", "output.dense."},
+      {"vision.", "vit.encoder.layer."},
+  }};
+  for (const auto& [ours, theirs] : kNames)
+    if (const auto at = name.find(ours); at != std::string::npos) name.replace(at, ours.size(), theirs);
+  return name;
+}
+
+void Towers::finish(Workload* workload) {
+  builder_.finish(workload);
+  for (std::string& key : unexecuted_) workload->ignored_keys.push_back(std::move(key));
+  if (family_.tensors != "vit") return;
+  for (Operator& op : workload->operators)
+    for (ParameterTensor& tensor : op.parameters) tensor.name = vit_name(std::move(tensor.name));
+}
 
 TowerBlock Towers::block_of(const std::string& layers, std::int64_t width, const char* heads,
                             const char* ffn) {
@@ -61,6 +97,7 @@ TowerBlock Towers::block_of(const std::string& layers, std::int64_t width, const
   block.rms_norm = is("rms_norm");
   block.post_norm = is("post_norm");
   block.biases = !is("unbiased");
+  block.qkv_bias = config_.boolean("qkv_bias", true);
   block.key_bias = !is("unbiased_keys");
   block.layer_scale = is("layer_scale");
   block.gated = config_.text("feed_forward_proj", "relu").starts_with("gated");
@@ -137,12 +174,9 @@ void Towers::images(const std::string& prefix, TokenTensor* out) {
   if (patch > image) config_.fail("patch_size", fmt::format("{}", patch), "expected at most image_size");
   const std::int64_t side = image / patch, tokens = side * side + 1;
   if (tokens > kMaxTowerTokens) config_.fail("patch_size", "makes too many patches", "expected larger ones");
-  TokenTensor x = builder_.project(prefix + "patches", {}, tokens - 1, channels * patch * patch, width,
-                                   !is("unbiased_patches"));
-  std::vector<std::pair<std::string, std::vector<std::int64_t>>> rows = {
-      {prefix + "class_token", {width}}, {prefix + "positions.weight", {tokens, width}}};
-  if (is("mask_token")) rows.push_back({prefix + "mask_token", {width}});
-  x = builder_.trained_rows(prefix + "positions", x, tokens, std::move(rows));
+  std::vector<std::string> others;
+  if (is("mask_token")) others.emplace_back("mask_token");
+  TokenTensor x = builder_.patches(prefix, channels, image, patch, width, !is("unbiased_patches"), others);
   if (is("pre_norm_of_patches")) x = builder_.norm(prefix + "pre_norm", x, true);
   const int layers = number("num_hidden_layers", kMaxLayers);
   const TowerBlock block = block_of("the tower", width, "num_attention_heads", "intermediate_size");
@@ -153,8 +187,23 @@ void Towers::images(const std::string& prefix, TokenTensor* out) {
   *out = builder_.norm(prefix + "final_norm", x, true);
 }
 
+// What a classifier computes beyond its dimensions. What is not executed counts as not understood.
+void Towers::read_mathematics() {
+  static const std::map<std::string, Activation, std::less<>> activations = {
+      {"gelu", Activation::gelu_erf}, {"gelu_new", Activation::gelu}, {"gelu_pytorch_tanh", Activation::gelu},
+      {"relu", Activation::relu},     {"silu", Activation::silu},     {"swish", Activation::silu}};
+  const auto known = activations.find(config_.text("hidden_act", "gelu"));
+  if (known == activations.end()) unexecuted_.emplace_back("hidden_act");
+  for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"})
+    if (config_.real(key, 0, 0, 1) > 0) unexecuted_.emplace_back(key);
+  // Below what a double has of 1 it would be no number that a norm adds.
+  const double epsilon = config_.real("layer_norm_eps", 1e-12, 1e-20, 0.1);
+  builder_.set_mathematics(epsilon, known == activations.end() ? Activation::gelu_erf : known->second);
+}
+
 void Towers::classify_images() {
   TokenTensor x;
+  if (is("classifier")) read_mathematics();
   images("vision.", &x);
   if (!is("classifier")) return builder_.loss({x});
   builder_.loss({builder_.project("classifier", x, 1, x.width, classes_of(config_), true)});

@@ -319,6 +319,27 @@ TEST_CASE("a batch norm's sums of many pixels far from zero are exact to a float
   }
 }
 
+TEST_CASE("transposed matrices lie where their strides say, and between them nothing is written") {
+  for (const auto& device : image_devices())
+    for (const auto& [rows, columns] : {std::pair<int, int>{3, 5}, {1, 7}, {17, 33}, {40, 1}}) {
+      const std::int64_t batch = 2, elements = rows * columns, from_stride = elements + 3,
+                         to_stride = elements + 2;
+      std::vector<float> values(static_cast<std::size_t>(batch * from_stride));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+      Array<float> from(*device, values);
+      Array<float> to(*device, static_cast<std::size_t>(batch * to_stride), -1.0F);
+      device->transpose(from, from_stride, to, to_stride, batch, rows, columns);
+      for (std::int64_t b = 0; b < batch; ++b) {
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t c = 0; c < columns; ++c)
+            REQUIRE(to.at(static_cast<std::size_t>(b * to_stride + c * rows + r)) ==
+                    static_cast<float>(b * from_stride + r * columns + c));
+        for (std::int64_t gap = elements; gap < to_stride; ++gap)
+          REQUIRE(to.at(static_cast<std::size_t>(b * to_stride + gap)) == -1.0F);
+      }
+    }
+}
+
 TEST_CASE("running statistics move a tenth of the way to the batch's mean and its unbiased variance") {
   for (const auto& device : image_devices()) {
     // Channels 1 3 5 7 and 2 2 2 6: means 4 and 3, variances 5 and 3, unbiased 20/3 and 4.

@@ -13,8 +13,8 @@ std::unique_ptr<Communicator> beneath_device(Communicator& world);
 
 // Runs every plan of as many ranks as `world` has and compares it with the serial run. Returns the number of
 // plans that differ; rank 0 prints.
-// `which`: "equivalence" (all), "smoke" (the first three), "rehearsal" (those of a form that only tests know)
-// or "random" (drawn ones, of which there are as many series as numbers).
+// `which`: "equivalence" (all), "smoke" (the first three), "vit" (vision transformers), "rehearsal" (those of
+// a form that only tests know) or "random" (drawn ones, of which there are as many series as numbers).
 int check_equivalence(Communicator& world, const std::string& which, std::uint64_t series = 0);
 
 // Begins with parameters that differ between the ranks. Returns the number of forms that do not agree in the
@@ -24,6 +24,10 @@ int check_initial(Communicator& world);
 // Adapters and frozen layers, on one rank, against the mathematics of merged weights. Returns the number of
 // cases that differ; prints each.
 int check_fine_tuning(Communicator& self);
+
+// A vision transformer on one rank, against its mathematics written out. Returns the number of tensors whose
+// gradient differs; prints each.
+int check_patches(Communicator& self);
 
 // Trains with asynchronous servers and holds them to what they promise. Returns the number of cases that do
 // not; rank 0 prints.

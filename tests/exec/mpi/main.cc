@@ -1,6 +1,6 @@
-// test_exec_<mpi> communicator|equivalence|rehearsal|smoke|random|fine-tuning|asynchronous|initial [cut],
-// under mpirun. cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the
-// suite's.
+// test_exec_<mpi>
+// communicator|equivalence|rehearsal|smoke|random|fine-tuning|patches|vit|asynchronous|initial [cut], under
+// mpirun. cut: every long message in pieces, as over TCP. random [SERIES]: other plans than the suite's.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -40,6 +40,8 @@ int main(int argc, char** argv) {
       return orrery::exec::test::check_initial(*world) == 0 ? 0 : 1;
     else if (what == "fine-tuning")
       return orrery::exec::test::check_fine_tuning(*world) == 0 ? 0 : 1;
+    else if (what == "patches")
+      return orrery::exec::test::check_patches(*world) == 0 ? 0 : 1;
     else if (what == "asynchronous")
       return orrery::exec::test::check_asynchronous(*world) == 0 ? 0 : 1;
     else

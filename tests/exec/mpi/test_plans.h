@@ -12,6 +12,7 @@
 #include "topologies/readers/catalog.h"
 #include "workloads/graph_split.h"
 #include "workloads/networks/graph_builder.h"
+#include "workloads/networks/tower_builder.h"
 #include "workloads/workload.h"
 
 namespace orrery::exec::test {
@@ -33,11 +34,13 @@ struct PlanCase {
   std::function<void(Workload&)> workload = {};  // what becomes of its operators
   // Of each tensor's norm.
   double parameter_tolerance = 1e-5;
-  bool learns = true;  // within its steps
+  bool learns = true;        // within its steps
+  double learning_rate = 0;  // 0: by the optimizer and the model
 };
 
 std::vector<PlanCase> all_cases();
 std::vector<PlanCase> dropout_cases();  // of these, those with dropout
+std::vector<PlanCase> patch_cases();    // and those of vision transformers
 // Of a form of parallelism that only tests know (rehearsal.cc); once a process.
 std::vector<PlanCase> rehearsal_cases(int world);
 // So many sound plans of `world` ranks, drawn by a seed; the same on every rank. `series`: other ones.
@@ -124,6 +127,26 @@ inline Workload tiny_perceptron() {
   return b.finish("tiny-perceptron", "", 0);
 }
 
+// Three blocks over nine patches and a class token.
+inline Workload tiny_vit() {
+  internal::TowerBuilder b;
+  b.set_mathematics(1e-6, Activation::gelu_erf);
+  internal::TowerBlock block;
+  block.heads = 4;
+  block.head_dim = 4;
+  block.ffn = 24;
+  internal::TokenTensor x = b.patches("", 3, 12, 4, 16, true, {});
+  for (int i = 0; i < 3; ++i) {
+    if (i > 0) b.next_layer();
+    x = b.block(std::to_string(i) + ".", block, x, false);
+  }
+  b.loss({b.project("classifier", b.norm("final_norm", x, true), 1, 16, 10, true)});
+  Workload workload;
+  workload.name = "tiny-vit";
+  b.finish(&workload);
+  return workload;
+}
+
 inline Plan make_plan(const PlanCase& c) {
   auto job = std::make_shared<Job>();
   job->workload = c.network ? c.network() : tiny_model(c.llama, c.model);
@@ -141,6 +164,7 @@ inline Plan make_plan(const PlanCase& c) {
   job->training.learning_rate = c.optimizer == Optimizer::sgd        ? sgd
                                 : c.optimizer == Optimizer::momentum ? (c.network ? 0.005 : 0.02)
                                                                      : 3e-3;
+  if (c.learning_rate > 0) job->training.learning_rate = c.learning_rate;
   Plan plan{job, c.choices};
   plan.choices.replica_batches = c.replica_batches;
   check_plan(plan);

@@ -1,10 +1,15 @@
 // Families of models beyond those of huggingface_test.cc: parameters and FLOPs, each summed here by hand from
 // the dimensions (a layer's products, biases and norms as the family's modeling_*.py in transformers has
 // them).
+#include "workloads/readers/huggingface_families.h"
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "proto/workload.pb.h"
 #include "tests/workloads/readers/huggingface_files.h"
 #include "workloads/readers/catalog.h"
@@ -239,11 +244,17 @@ TEST_CASE("families: state spaces' FLOPs, by hand") {
 }
 
 TEST_CASE("families: products cost two FLOPs a weight that a token meets") {
-  for (const char* name : {"gemma-2-2b", "phi-4", "olmo-2-7b", "granite-3.1-8b", "starcoder2-3b", "command-r",
-                           "glm-4.5-air", "kimi-k2", "jamba-v0.1", "qwen3-next-80b-a3b", "mamba-130m"}) {
-    INFO(name);
-    for (const Operator& op : load(name).operators) {
-      if (op.matmuls.empty()) continue;
+  int models = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ORRERY_TEST_DATA) + "/huggingface")) {
+    const Workload workload = load_workload(entry.path().string());
+    if (!workload.transformer) continue;
+    ++models;
+    INFO(entry.path().string());
+    for (const Operator& op : workload.operators) {
+      // What reads a share of the tokens: BERT's pooler, and heads of hidden ones.
+      if (op.matmuls.empty() || op.matmuls.front().rows_per_row != 1) continue;
+      INFO(op.name);
       double weights = 0;
       for (const ParameterTensor& tensor : op.parameters)
         if (tensor.shape.size() == (tensor.expert ? 3U : 2U))
@@ -252,6 +263,44 @@ TEST_CASE("families: products cost two FLOPs a weight that a token meets") {
         weights *= static_cast<double>(op.active_experts) / op.experts;
       CHECK(op.forward_flops_per_row(1) == 2 * weights);
     }
+  }
+  CHECK(models > 60);
+}
+
+TEST_CASE(
+    "families: every key of every public configuration is read, harmless, left out with a reason, or "
+    "reported") {
+  const auto& families = internal::huggingface_families();
+  for (const auto& [type, family] : families) {
+    // Of what no mathematics is executed, as of most graphs, nothing of it is wrongly.
+    if (!family.graph.empty() && type != "vit") continue;
+    for (const auto* keys : {&family.left_out, &family.harmless})
+      for (const auto& [key, why] : *keys) {
+        INFO(type << ": " << key);
+        CHECK_FALSE(why.empty());
+      }
+  }
+  // What is in none of these, is reported: in each file, a key that no configuration has.
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ORRERY_TEST_DATA) + "/huggingface")) {
+    const Json known = parse_json(read_file(entry.path()), "config.json");
+    INFO(entry.path().string());
+    for (const auto& key : known.items()) CHECK(key.key() != "flux_capacitors");
+    Json more = known;
+    more["flux_capacitors"] = 2;
+    std::vector<std::string> reported;
+    try {
+      reported = parse(more.dump()).ignored_keys;
+    } catch (const UserError& error) {
+      reported = {error.what()};  // of what must be understood whole
+    }
+    CHECK(std::any_of(reported.begin(), reported.end(), [](const std::string& what) {
+      return what.find("flux_capacitors") != std::string::npos;
+    }));
+    // And none of a language model's own is; images beside it are.
+    const Workload workload = parse(known.dump());
+    const bool has_more = known.contains("text_config") || known.contains("vision_config");
+    if (!has_more) CHECK(workload.ignored_keys.empty());
   }
 }
 

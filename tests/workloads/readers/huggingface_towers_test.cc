@@ -1,8 +1,11 @@
 // Encoders with decoders, and towers of images: parameters and FLOPs summed by hand from the dimensions.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "proto/workload.pb.h"
 #include "tests/workloads/readers/huggingface_files.h"
+#include "workloads/image_operator.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
@@ -90,6 +93,69 @@ TEST_CASE("towers: a block is a layer, tables stand at the start, shared ones ar
   CHECK(load("bart-base").ignored_keys.empty());
   CHECK(load("whisper-tiny").ignored_keys.empty());
   CHECK_THAT(load("dinov2-base").notes.front(), Catch::Contains("backbone"));
+}
+
+TEST_CASE("towers: a classifier of images says what it computes, under Hugging Face's names") {
+  const Workload vit = load("vit-base-patch16-224");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < vit.operators.size(); ++i) {
+    const Operator& op = vit.operators[i];
+    REQUIRE(op.image.has_value());
+    INFO(op.name);
+    CHECK(fault_of_image(vit.operators, static_cast<int>(i)).empty());
+    for (const ParameterTensor& tensor : op.parameters) names.insert(tensor.name);
+    if (op.kind == OperatorKind::norm) CHECK(op.image->epsilon == 1e-12);
+    if (op.kind == OperatorKind::activation) CHECK(op.image->activation == Activation::gelu_erf);
+  }
+  // As model.safetensors of google/vit-base-patch16-224 has them: 5 + 12 x 16 + 3.
+  CHECK(names.size() == 200);
+  for (const char* name :
+       {"vit.embeddings.cls_token", "vit.embeddings.position_embeddings",
+        "vit.embeddings.patch_embeddings.projection.weight",
+        "vit.embeddings.patch_embeddings.projection.bias", "vit.encoder.layer.0.layernorm_before.weight",
+        "vit.encoder.layer.3.attention.attention.query.weight",
+        "vit.encoder.layer.3.attention.attention.key.bias",
+        "vit.encoder.layer.11.attention.attention.value.weight",
+        "vit.encoder.layer.0.attention.output.dense.bias", "vit.encoder.layer.0.layernorm_after.bias",
+        "vit.encoder.layer.0.intermediate.dense.weight", "vit.encoder.layer.0.output.dense.weight",
+        "vit.layernorm.weight", "classifier.weight", "classifier.bias"}) {
+    INFO(name);
+    CHECK(names.contains(name));
+  }
+  proto::Workload message;
+  to_proto(vit, &message);
+  const Workload again = workload_from_proto(message, "again", "");
+  for (std::size_t i = 0; i < vit.operators.size(); ++i)
+    CHECK(again.operators[i].image == vit.operators[i].image);
+  // Scales of branches, and several towers: no.
+  for (const char* name : {"dinov2-base", "clip-vit-base-patch32", "whisper-tiny", "t5-small"})
+    for (const Operator& op : load(name).operators) CHECK_FALSE(op.image.has_value());
+}
+
+TEST_CASE("towers: keys of a classifier's mathematics are done or said not to be") {
+  const auto vit = [](const std::string& more) {
+    return workload_from_huggingface(
+        R"({"model_type": "vit", "hidden_size": 16, "image_size": 32, "patch_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 4, "intermediate_size": 8)" +
+            more + "}",
+        "config.json");
+  };
+  CHECK(vit("").ignored_keys.empty());
+  const auto activation = [&](const std::string& more) {
+    for (const Operator& op : vit(more).operators)
+      if (op.kind == OperatorKind::activation) return op.image->activation;
+    return Activation::silu;
+  };
+  CHECK(activation(R"(, "hidden_act": "gelu_new")") == Activation::gelu);
+  CHECK(activation(R"(, "hidden_act": "relu")") == Activation::relu);
+  CHECK(vit(R"(, "hidden_act": "quick_gelu")").ignored_keys == std::vector<std::string>{"hidden_act"});
+  CHECK(vit(R"(, "hidden_dropout_prob": 0.1)").ignored_keys ==
+        std::vector<std::string>{"hidden_dropout_prob"});
+  CHECK(vit(R"(, "attention_probs_dropout_prob": 0.1)").ignored_keys ==
+        std::vector<std::string>{"attention_probs_dropout_prob"});
+  CHECK(vit(R"(, "layer_norm_eps": 1e-3)").operators[2].image->epsilon == 1e-3);
+  CHECK(vit("").parameters() - vit(R"(, "qkv_bias": false)").parameters() == 3 * 16);
+  CHECK_THROWS_WITH(vit(R"(, "layer_norm_eps": 0)"), Catch::Contains("layer_norm_eps"));
 }
 
 TEST_CASE("towers: errors name the file and the key") {
