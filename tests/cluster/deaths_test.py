@@ -148,7 +148,8 @@ class Deaths(ClusterCase):
         expected, expected_lost, under, _ = told(step_s)
         print(f"{strategy}, {role} {rank}: a step {step_s:.3f} s, a start {start_s:.2f} s; noticed after "
               f"{ended - died:.2f} s ({NOTICE_S}); stood {second.seen[saved + 1] - step_s - died:.2f} s "
-              f"({under['stood_s']:.2f}); then a step {after_s / after:.3f} s; kept {kept} samples in {over - begun:.2f} s ({expected:.1f}, "
+              f"({under['stood_s']:.2f}); then a step {after_s / after:.3f} s; kept {kept} samples in "
+              f"{over - begun:.2f} s ({expected:.1f}, "
               f"{expected / kept - 1:+.1%}); lost {lost} ({expected_lost:.1f}); load {os.getloadavg()[0]:.0f}", flush=True)
         # By the launcher, after the silence that it waits for, and no sooner.
         self.assertGreater(ended - died, NOTICE_S - 1.5)
