@@ -15,18 +15,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kNames = {"even", "by-speed", "dynamic", "stealing"};
 
 BalanceStep described(std::vector<std::int64_t> samples, std::vector<double> busy_s) {
-  BalanceStep step;
-  const double mean_s = mean(busy_s);
-  double squares = 0;
-  for (const double busy : busy_s) {
-    squares += (busy - mean_s) * (busy - mean_s);
-    step.longest_s = std::max(step.longest_s, busy);
-  }
-  step.std_s = std::sqrt(squares / static_cast<double>(busy_s.size()));
-  step.max_over_mean = mean_s > 0 ? step.longest_s / mean_s : 1;
-  step.samples = std::move(samples);
-  step.busy_s = std::move(busy_s);
-  return step;
+  const Spread spread = spread_of(busy_s);
+  return {std::move(samples), std::move(busy_s), spread.std_s, spread.max_over_mean, spread.longest_s};
 }
 
 // Seconds of a sample of each worker in this step, begun at `now`.
@@ -62,6 +52,19 @@ std::vector<std::int64_t> stolen(const std::vector<double>& seen, std::int64_t s
 
 std::string_view name_of(Shares shares) {
   return name_in(kNames, shares);
+}
+
+Spread spread_of(const std::vector<double>& busy_s) {
+  Spread spread;
+  const double mean_s = mean(busy_s);
+  double squares = 0;
+  for (const double busy : busy_s) {
+    squares += (busy - mean_s) * (busy - mean_s);
+    spread.longest_s = std::max(spread.longest_s, busy);
+  }
+  spread.std_s = std::sqrt(squares / static_cast<double>(busy_s.size()));
+  spread.max_over_mean = mean_s > 0 ? spread.longest_s / mean_s : 1;
+  return spread;
 }
 
 Balance balance(Shares shares, const std::vector<double>& sample_s, std::int64_t samples, std::int64_t piece,

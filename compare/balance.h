@@ -19,6 +19,13 @@ enum class Shares : std::uint8_t {
 inline constexpr std::array kShares = {Shares::even, Shares::by_speed, Shares::dynamic, Shares::stealing};
 std::string_view name_of(Shares shares);
 
+struct Spread {
+  double std_s = 0;  // of the population
+  double max_over_mean = 0;
+  double longest_s = 0;
+};
+Spread spread_of(const std::vector<double>& busy_s);
+
 struct BalanceStep {
   std::vector<std::int64_t> samples;  // of each worker
   std::vector<double> busy_s;

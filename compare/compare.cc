@@ -29,7 +29,11 @@ std::vector<Trouble> links_of(const std::vector<Trouble>& all) {
   return links;
 }
 
-// The simulations of a question, each once.
+bool is_always_there(const Trouble& trouble) {
+  return trouble.kind == TroubleKind::slow_device || (is_link(trouble) && trouble.on_s == 0);
+}
+
+// The simulations of a question.
 class Simulations {
  public:
   explicit Simulations(const Question& question) : question_(question) {}
@@ -70,6 +74,32 @@ std::shared_ptr<Job> job_of_size(const Base& base, int devices) {
   job->cluster = with_nodes(job->cluster, devices / each);
   job->training.global_batch = base.samples_each() * devices;
   return job;
+}
+
+// `healthy`: the strategy's simulation on all devices; `sizes`: those on other numbers of them, so far.
+UnderTrouble asked_under(const Base& base, const Strategy& strategy, const std::vector<Trouble>& troubles,
+                         std::size_t healthy, std::map<int, std::size_t>* sizes, Simulations* simulations) {
+  UnderTrouble under;
+  const std::vector<Trouble> links = links_of(troubles);
+  const auto with = [&](const std::vector<Trouble>& some) {
+    const bool any = std::any_of(some.begin(), some.end(), is_always_there);
+    return any ? simulations->ask(strategy, troubled_job(base, some, false)) : healthy;
+  };
+  // Who waits for all waits for slow devices too, and hides its communication behind theirs.
+  const std::vector<Trouble>& felt = strategy.meeting == Meeting::all ? troubles : links;
+  under.still = with(felt);
+  under.all = strategy.meeting == Meeting::all ? under.still : with(troubles);
+  under.busy = has_neighbour_by_turns(links) ? simulations->ask(strategy, troubled_job(base, felt, true))
+                                             : under.still;
+  const Cluster& cluster = base.job->cluster;
+  for (const int size :
+       sizes_of(strategy, troubles, cluster.devices(), cluster.devices() / cluster.nodes())) {
+    const auto known = sizes->find(size);
+    under.sizes[size] =
+        known != sizes->end() ? known->second : simulations->ask(strategy, job_of_size(base, size));
+    sizes->emplace(size, under.sizes[size]);
+  }
+  return under;
 }
 
 Field field_of(const Question& question, const Strategy& strategy, const Simulations& simulations,
@@ -226,40 +256,42 @@ Comparison compare(const Question& question) {
         "as many samples for each");
   Comparison comparison;
   comparison.sizes = sizes_of(cluster);
-  for (const Strategy& strategy : question.strategies) comparison.rows.push_back({strategy, {}, {}, {}, {}});
+  for (const Strategy& strategy : question.strategies)
+    comparison.rows.push_back({strategy, {}, {}, {}, {}, {}});
 
   Simulations simulations(question);
+  const std::vector<Trouble>& troubles = question.troubles;
   std::vector<std::vector<std::size_t>> healthy(comparison.rows.size());
-  std::vector<UnderTrouble> under(comparison.rows.size());
+  // By row: under all troubles, and where there are several under each alone.
+  std::vector<std::vector<UnderTrouble>> under(comparison.rows.size());
   std::vector<std::shared_ptr<Job>> jobs;
   for (const int size : comparison.sizes) jobs.push_back(job_on(base, size));
-  const std::vector<Trouble> links = links_of(question.troubles);
-  const bool turns = has_neighbour_by_turns(links);
   for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
     const Strategy& strategy = comparison.rows[i].strategy;
     for (const auto& job : jobs) healthy[i].push_back(simulations.ask(strategy, job));
-    if (question.troubles.empty()) continue;
-    // Who waits for all waits for slow devices too, and hides its communication behind theirs.
-    const std::vector<Trouble>& felt = strategy.meeting == Meeting::all ? question.troubles : links;
-    under[i].still = simulations.ask(strategy, troubled_job(base, felt, false));
-    under[i].all = strategy.meeting == Meeting::all
-                       ? under[i].still
-                       : simulations.ask(strategy, troubled_job(base, question.troubles, false));
-    under[i].busy = turns ? simulations.ask(strategy, troubled_job(base, felt, true)) : under[i].still;
-    for (const int size :
-         sizes_of(strategy, question.troubles, cluster.devices(), cluster.devices() / cluster.nodes()))
-      under[i].sizes[size] = simulations.ask(strategy, job_of_size(base, size));
+    if (troubles.empty()) continue;
+    std::map<int, std::size_t> sizes;
+    const auto ask = [&](const std::vector<Trouble>& some) {
+      under[i].push_back(asked_under(base, strategy, some, healthy[i].back(), &sizes, &simulations));
+    };
+    ask(troubles);
+    if (troubles.size() > 1)
+      for (const Trouble& trouble : troubles) ask({trouble});
   }
   simulations.run();
   for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
     Row& row = comparison.rows[i];
     for (const std::size_t index : healthy[i]) row.ways.push_back(simulations.at(index));
     row.interval = interval_of(row.whole());
-    if (question.troubles.empty() || !row.whole().possible()) continue;
-    row.troubled = simulations.at(under[i].all);
+    if (troubles.empty() || !row.whole().possible()) continue;
+    row.troubled = simulations.at(under[i].front().all);
     if (!row.troubled->possible()) continue;
-    row.ordeal = ordeal_of(row.strategy, field_of(question, row.strategy, simulations, under[i], row.whole()),
-                           question.troubles, question.options);
+    const auto through = [&](std::size_t u, const std::vector<Trouble>& some) {
+      return ordeal_of(row.strategy, field_of(question, row.strategy, simulations, under[i][u], row.whole()),
+                       some, question.options);
+    };
+    row.ordeal = through(0, troubles);
+    for (std::size_t t = 0; t + 1 < under[i].size(); ++t) row.alone.push_back(through(t + 1, {troubles[t]}));
     if (row.ordeal && comparison.balances.empty() &&
         std::any_of(question.troubles.begin(), question.troubles.end(), changes_speeds)) {
       std::vector<double> sample_s;
@@ -270,6 +302,9 @@ Comparison compare(const Question& question) {
                                               kBalanceSteps, question.troubles, question.options.seed));
     }
   }
+  if (question.stages > 1)
+    comparison.recuts =
+        recuts(base, question.stages, kBalanceSteps, question.troubles, question.options.seed);
   judge(&comparison);
   return comparison;
 }

@@ -7,6 +7,7 @@
 
 #include "compare/balance.h"
 #include "compare/ordeal.h"
+#include "compare/recut.h"
 #include "compare/strategy.h"
 #include "compare/trouble.h"
 #include "compare/way.h"
@@ -18,6 +19,7 @@ struct Question {
   Base base;
   std::vector<Strategy> strategies;
   std::vector<Trouble> troubles;  // met on all devices
+  int stages = 0;                 // of a pipeline whose cuts are looked at, too; 0: of none
   OrdealOptions options;
 };
 
@@ -27,6 +29,7 @@ struct Row {
   // Under trouble, where any was asked for and it runs on all devices.
   std::optional<Way> troubled;  // with what is always there: slow devices, links, neighbours
   std::optional<Ordeal> ordeal;
+  std::vector<Ordeal> alone;  // through each of Question::troubles by itself, where there are several
   std::optional<planner::Interval> interval;  // of a step on all devices, healthy
   const Way& whole() const { return ways.back(); }
   bool fits() const { return whole().possible() && whole().memory.fits(); }
@@ -38,6 +41,7 @@ struct Comparison {
   std::vector<int> sizes;  // devices, ascending; the last one is all of them
   std::vector<Row> rows;
   std::vector<Balance> balances;  // where workers' speeds differ or change
+  std::vector<Recut> recuts;      // where a pipeline was asked for
   // Indexes of rows: the fastest that computes what one device would, and the fastest of all where that is
   // another. Those that fit; none where none does.
   std::optional<std::size_t> best, fastest;

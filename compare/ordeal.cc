@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -170,6 +171,17 @@ class Course {
       return say(when_s, who + ": it was gone already");
     const double back_s = when_s + std::max(answer.notice_s, options_.replace_s) + options_.restart_s;
     const double was = result_.lost_samples;
+    // Of the actor, where the others go on without it; of all, where they start again together.
+    const bool again =
+        trouble.role != Role::worker || may_restart(answer.reaction == Reaction::go_on ? rank : kTogether);
+    if (!again && answer.reaction != Reaction::go_on) {
+      lose(unsaved_);
+      stand_until(result_.horizon_s);
+      return say(
+          when_s,
+          fmt::format("{}: noticed after {}; the run ends, for it may not start again; {:.0f} samples lost",
+                      who, human_seconds(answer.notice_s), result_.lost_samples - was));
+    }
     switch (answer.reaction) {
       case Reaction::restart:
         lose(unsaved_);
@@ -185,8 +197,14 @@ class Course {
           break;
         }
         remove({rank});
-        if (ids_.empty()) stand_until(back_s);
-        events_.push_back({back_s, true, &trouble, {rank}});
+        if (ids_.empty()) stand_until(again ? back_s : result_.horizon_s);
+        // Until it is known to be dead it is only slow: they go as far ahead of it as they may.
+        if (strategy_.meeting == Meeting::bounded && !ids_.empty()) {
+          const double ahead_s = std::min(answer.notice_s, strategy_.mechanics.staleness * field_.step_s);
+          train_until(std::min(when_s + ahead_s, result_.horizon_s));
+          stand_until(when_s + answer.notice_s);
+        }
+        if (again) events_.push_back({back_s, true, &trouble, {rank}});
         break;
       case Reaction::shrink: {
         const std::vector<int> gone =
@@ -209,7 +227,13 @@ class Course {
                             human_seconds(answer.notice_s),
                             now_ > when_s ? fmt::format("stands for {},", human_seconds(now_ - when_s))
                                           : fmt::format("{} workers go on,", ids_.size()),
-                            result_.lost_samples - was));
+                            result_.lost_samples - was) +
+                    (again ? "" : "; it is not started again"));
+  }
+
+  bool may_restart(int who) {
+    const int most = strategy_.mechanics.most_restarts;
+    return most < 0 || restarts_[who]++ < most;
   }
 
   void come_back(const Event& event, double when_s) {
@@ -264,6 +288,8 @@ class Course {
   std::vector<Event> events_;
   std::vector<int> ids_;
   int missing_ = 0;  // Meeting::first: workers that are gone
+  static constexpr int kTogether = -1;
+  std::map<int, int> restarts_;  // by worker; kTogether: of all
   double now_ = 0, stretch_s_ = 0, trained_s_ = 0, raced_s_ = 0;
   double unsaved_ = 0, rate_ = 0;
   Ordeal result_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "compare/library.h"
 #include "compare/negotiation.h"
 #include "planner/closed_form/figures.h"
 
@@ -145,6 +146,10 @@ Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job
   if (strategy.meeting == Meeting::first && m.backups >= job->cluster.devices() && job->cluster.devices() > 1)
     throw UserError(fmt::format("`backups` {} of {} workers", m.backups, job->cluster.devices()),
                     "fewer than there are workers");
+  check_library(m.library, job->cluster);
+  if (m.library != Library::own && m.library != Library::nccl && (m.in_groups || m.autotune))
+    throw UserError(fmt::format("`library` {} in groups", name_of(m.library)),
+                    "expected nccl, or one all-reduce over all devices");
   const std::vector<int> groups = groups_to_sum_in(job->cluster);
   // By the closed form, which knows all of these: the first of the shortest.
   std::optional<Plan> best;

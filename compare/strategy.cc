@@ -17,18 +17,23 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kMeetings = {"all", "first", "nobody", "bounded", "periodic"};
 constexpr std::array<std::string_view, 5> kReactions = {"restart", "shrink", "wait", "go-on", "absent"};
+constexpr std::array<std::string_view, 4> kLibraries = {"auto", "nccl", "mpi", "gloo"};
 
 constexpr double kMebi = 1 << 20;
 
 // Noticing. A worker is taken to vanish with its host: nobody closes its connections.
-// Each with the place in the software's sources that says so.
+// Each with the place in the software's sources that says so; docs/compare.md has the commits.
 constexpr std::string_view kWatchdog =
     "PyTorch's NCCL watchdog: 10 minutes (ProcessGroupNCCL.hpp, kProcessGroupNCCLDefaultTimeout)";
 constexpr std::string_view kRendezvous =
     "torchrun's rendezvous: 3 keep-alives of 5 s (dynamic_rendezvous.py, keep_alive_interval and "
     "keep_alive_max_attempt)";
+constexpr double kTorchGloo_s = 1800;
+constexpr std::string_view kTorchGloo =
+    "PyTorch's Gloo: 30 minutes (Backend.hpp, kBackendDefaultTimeout; Gloo's own context.cc: 30 s)";
+constexpr double kGlooTimeout_s = 30;
 constexpr std::string_view kGlooTimeout =
-    "Horovod's Gloo: 30 s (HOROVOD_GLOO_TIMEOUT_SECONDS; its source was not seen)";
+    "Horovod's Gloo: 30 s (gloo_context.cc, HOROVOD_GLOO_TIMEOUT_SECONDS)";
 constexpr std::string_view kStallCheck =
     "Horovod's stall check: a warning after 60 s (stall_inspector.h, stall_warning_time_seconds), which ends "
     "nothing by itself: whoever reads it does";
@@ -41,6 +46,7 @@ constexpr std::string_view kHeartbeat =
 constexpr double kRayHealth_s = 5 * 10 + 4 * 3;
 constexpr std::string_view kRayHealth =
     "Ray's health checks: 5 that time out after 10 s, 3 s apart (ray_config_def.h, health_check_*)";
+constexpr std::string_view kSaid = "as it was said (notice)";
 constexpr std::string_view kProcess = "the process is gone with all of its devices";
 
 const Answer kAllRestart = {Reaction::restart, 600,
@@ -78,7 +84,8 @@ Strategy horovod(std::string name, std::string_view what) {
               "its checkpoint with a replacement",
               kStallCheck};
   s.chief = s.worker;
-  s.settings = {"bucket", "cycle", "algorithm", "compression", "overlap", "cache", "predivide", "autotune"};
+  s.settings = {"bucket", "cycle",     "algorithm", "compression", "overlap",
+                "cache",  "predivide", "autotune",  "library"};
   return s;
 }
 
@@ -119,7 +126,7 @@ void add_horovod(std::vector<Strategy>& all) {
   all.push_back(horovod("horovod-fp16", "Horovod with gradients sent in fp16"));
   all.back().mechanics.compression = Compression::fp16;
   all.push_back(horovod("horovod-elastic", "elastic Horovod: goes on with the hosts that are left"));
-  all.back().worker = {Reaction::shrink, 30,
+  all.back().worker = {Reaction::shrink, kGlooTimeout_s,
                        "all go back to their last commit and meet again without its host; its shard is dealt "
                        "among them",
                        kGlooTimeout};
@@ -131,8 +138,7 @@ void add_horovod(std::vector<Strategy>& all) {
 void add_torch(std::vector<Strategy>& all) {
   all.push_back(torch("ddp", "PyTorch DistributedDataParallel: buckets of 25 MiB beside the backward pass"));
   all.back().mechanics.bucket_bytes = 25 * kMebi;
-  all.back().settings.push_back("algorithm");
-  all.back().settings.push_back("compression");
+  for (const char* setting : {"algorithm", "compression", "library"}) all.back().settings.push_back(setting);
   all.push_back(all.back());
   all.back().name = "ddp-elastic";
   all.back().what = "DistributedDataParallel under an elastic torchrun";
@@ -209,6 +215,31 @@ void add_servers(std::vector<Strategy>& all) {
       "times";
   all.back().chief = {Reaction::restart, kRayHealth_s, "the driver owns the actors: all of it starts again",
                       kRayHealth};
+  all.back().mechanics.most_restarts = 0;  // ray.remote's max_restarts
+  all.back().settings.push_back("max_restarts");
+}
+
+void add_ray_train(std::vector<Strategy>& all) {
+  all.push_back(
+      torch("ray-train", "Ray Train: DistributedDataParallel in actors that its controller starts"));
+  all.back().mechanics.bucket_bytes = 25 * kMebi;
+  all.back().worker = {Reaction::restart, kRayHealth_s,
+                       "the controller ends all workers; they start again from the checkpoint with a "
+                       "replacement, up to max_failures times",
+                       kRayHealth};
+  all.back().chief = {Reaction::restart, kRayHealth_s, "the driver owns the workers: all of it starts again",
+                      kRayHealth};
+  all.back().mechanics.most_restarts = 0;  // FailureConfig's max_failures
+  for (const char* setting : {"algorithm", "compression", "library", "max_failures"})
+    all.back().settings.push_back(setting);
+  all.push_back(all.back());
+  all.back().name = "ray-elastic";
+  all.back().what = "Ray Train with num_workers=(1, all): goes on with the nodes that are left";
+  all.back().worker.reaction = Reaction::shrink;
+  all.back().worker.why =
+      "the controller ends all workers and starts as many as there is room for from the checkpoint, up to "
+      "max_failures times; their sampler deals its shard among them";
+  all.back().elastic = true;
 }
 
 void add_local(std::vector<Strategy>& all) {
@@ -216,7 +247,7 @@ void add_local(std::vector<Strategy>& all) {
   all.back().meeting = Meeting::periodic;
   all.back().mechanics.local_steps = 8;
   all.back().worker = all.back().chief = kAllRestart;
-  all.back().settings = {"local_steps"};
+  all.back().settings = {"local_steps", "library"};
   all.push_back(made("diloco", "hundreds of steps alone, an outer optimizer on what they moved"));
   all.back().meeting = Meeting::periodic;
   all.back().mechanics.local_steps = 500;
@@ -226,7 +257,7 @@ void add_local(std::vector<Strategy>& all) {
                        kWatchdog};
   all.back().chief = all.back().worker;
   all.back().elastic = true;
-  all.back().settings = {"local_steps"};
+  all.back().settings = {"local_steps", "library"};
 }
 
 constexpr std::array<std::string_view, 10> kDefaults = {
@@ -251,15 +282,30 @@ int whole(const Strategy& strategy, const std::string& setting, const std::strin
   return static_cast<int>(*number);
 }
 
+// Over Gloo a dead worker is noticed when that runs out of patience, be it in an all-reduce or in Horovod's
+// negotiation; MPI has no such limit, whoever watches it does.
+void use_library(Strategy& strategy, const std::string& setting, const std::string& value) {
+  const auto known = std::find(kLibraries.begin(), kLibraries.end(), value);
+  if (known == kLibraries.end()) refuse(strategy, setting, fmt::format("{}", fmt::join(kLibraries, ", ")));
+  strategy.mechanics.library = static_cast<Library>(known - kLibraries.begin());
+  if (strategy.mechanics.library != Library::gloo) return;
+  for (Answer* answer : {&strategy.worker, &strategy.chief}) {
+    if (answer->notice_from == kWatchdog) {
+      answer->notice_s = kTorchGloo_s;
+      answer->notice_from = kTorchGloo;
+    } else if (answer->notice_from == kStallCheck) {
+      answer->notice_s = kGlooTimeout_s;
+      answer->notice_from = kGlooTimeout;
+    }
+  }
+}
+
 void apply(Strategy& strategy, const std::string& setting) {
   const auto equals = setting.find('=');
   const std::string key = setting.substr(0, equals);
   if (equals == std::string::npos ||
       std::find(strategy.settings.begin(), strategy.settings.end(), key) == strategy.settings.end())
-    refuse(strategy, setting,
-           strategy.settings.empty()
-               ? std::string("no settings")
-               : fmt::format("KEY=VALUE, KEY one of {}", fmt::join(strategy.settings, ", ")));
+    refuse(strategy, setting, fmt::format("KEY=VALUE, KEY one of {}", fmt::join(strategy.settings, ", ")));
   const std::string value = setting.substr(equals + 1);
   Mechanics& m = strategy.mechanics;
   if (key == "bucket") {
@@ -287,6 +333,17 @@ void apply(Strategy& strategy, const std::string& setting) {
     const auto seconds = parse_seconds(value);
     if (!seconds) refuse(strategy, setting, "seconds, as 50us or 1ms");
     (key == "call" ? m.call_s : m.dispatch_s) = *seconds;
+  } else if (key == "library") {
+    use_library(strategy, setting, value);
+  } else if (key == "notice") {
+    const auto seconds = parse_seconds(value);
+    if (!seconds) refuse(strategy, setting, "seconds, as 0, 30s or 10min");
+    for (Answer* answer : {&strategy.worker, &strategy.chief, &strategy.server}) {
+      answer->notice_s = *seconds;
+      answer->notice_from = kSaid;
+    }
+  } else if (key == "max_restarts" || key == "max_failures") {
+    m.most_restarts = whole(strategy, setting, value, -1);
   } else if (key == "servers") {
     m.servers = whole(strategy, setting, value, 0);
   } else if (key == "staleness") {
@@ -309,6 +366,10 @@ std::string_view name_of(Reaction reaction) {
   return name_in(kReactions, reaction);
 }
 
+std::string_view name_of(Library library) {
+  return name_in(kLibraries, library);
+}
+
 const std::vector<Strategy>& known_strategies() {
   static const std::vector<Strategy> all = [] {
     std::vector<Strategy> made;
@@ -317,7 +378,9 @@ const std::vector<Strategy>& known_strategies() {
     add_tensorflow(made);
     add_sharded(made);
     add_servers(made);
+    add_ray_train(made);
     add_local(made);
+    for (Strategy& strategy : made) strategy.settings.push_back("notice");
     return made;
   }();
   return all;

@@ -31,6 +31,15 @@ enum class Reaction : std::uint8_t {
   go_on,    // the others go on
   absent,   // there is no such role
 };
+// What carries all-reduces.
+enum class Library : std::uint8_t {
+  own,   // the cluster's
+  nccl,  // the same, refused where that is none of NCCL's kind
+  mpi,   // through the hosts' memory, whose processors add
+  gloo,  // likewise, in a ring over TCP
+};
+std::string_view name_of(Library library);
+
 std::string_view name_of(Reaction reaction);
 
 struct Answer {
@@ -60,6 +69,7 @@ struct Mechanics {
   double predivide = 1;   // gradients are divided by it before the sum, and by the rest behind it
   std::optional<Algorithm> algorithm;  // of the all-reduce; none: the library's choice
   bool in_groups = false;  // hierarchical all-reduce: inside nodes or rooms, across them, back inside
+  Library library = Library::own;
   Compression compression = Compression::none;
   double topk_ratio = 0.01;
   int servers = 0;  // 0: one beside every worker
@@ -74,6 +84,9 @@ struct Mechanics {
   // Of each parameter, beside a worker's own state: what the average is made with (an outer optimizer's).
   double outer_bytes = 0;
   int commit_steps = 0;  // Reaction::shrink: of its last commit; 0: its last checkpoint
+  // So often a dead worker is started again (Reaction::go_on: each; else all of them together); with the next
+  // one it stays away, or the run ends. -1: always.
+  int most_restarts = -1;
 };
 
 struct Strategy {

@@ -10,6 +10,7 @@
 #include "base/enum_names.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "compare/library.h"
 #include "compare/plans.h"
 #include "cost/group_shape.h"
 #include "program/buckets.h"
@@ -117,21 +118,20 @@ void read_simulation(const sim::Simulation& simulation, Way* way) {
   }
 }
 
-// What the library would have chosen, against what was asked for: by how much longer the all-reduces take.
+// What the cluster's library would have chosen, against what was asked for: by how much longer the
+// all-reduces take.
 double forced_excess(const Strategy& strategy, const Way& way) {
   const Plan& plan = *way.plan;
-  if (!strategy.mechanics.algorithm || way.devices == 1) return 1;
-  const Job& job = *plan.job;
+  const Mechanics& m = strategy.mechanics;
+  if ((!m.algorithm && m.library == Library::own) || way.devices == 1) return 1;
+  const Cluster& cluster = plan.job->cluster;
   std::vector<int> devices(static_cast<std::size_t>(way.devices));
   std::iota(devices.begin(), devices.end(), 0);
-  const Network network(job.cluster);
-  const GroupShape shape = group_shape(network, devices);
+  const GroupShape shape = group_shape(Network(cluster), devices);
   const double bytes =
       plan.bucket_bytes() > 0 ? std::min(plan.bucket_bytes(), gradient_bytes(plan)) : gradient_bytes(plan);
-  const Algorithm asked = *strategy.mechanics.algorithm;
-  const double forced =
-      plan_collective(CollectiveKind::all_reduce, bytes, shape, job.cluster, &asked).seconds(bytes);
-  return forced / plan_collective(CollectiveKind::all_reduce, bytes, shape, job.cluster).seconds(bytes);
+  return all_reduce_s(m.library, bytes, shape, cluster, m.algorithm) /
+         all_reduce_s(Library::own, bytes, shape, cluster, {});
 }
 
 // Every collective of the data stream as long as the forced algorithm takes: when the last of them ends, over
@@ -164,7 +164,7 @@ void finish(const Strategy& strategy, const Job& job, Way* way) {
 
 // The parameters' average over all devices: over rings through all, or inside rooms, across and back, which
 // is shorter where rooms are far from each other.
-double average_seconds(const Cluster& cluster, double bytes) {
+double average_seconds(const Cluster& cluster, double bytes, Library library) {
   const Network network(cluster);
   const auto members = [](int count, int stride) {
     std::vector<int> list(static_cast<std::size_t>(count));
@@ -172,11 +172,9 @@ double average_seconds(const Cluster& cluster, double bytes) {
     return list;
   };
   const int all = cluster.devices();
-  const double flat_s =
-      plan_collective(CollectiveKind::all_reduce, bytes, group_shape(network, members(all, 1)), cluster)
-          .seconds(bytes);
+  const double flat_s = all_reduce_s(library, bytes, group_shape(network, members(all, 1)), cluster, {});
   const int room = devices_of_room(cluster);
-  if (room >= all || room < 2 || all % room != 0) return flat_s;
+  if (library != Library::own || room >= all || room < 2 || all % room != 0) return flat_s;
   const GroupShape inside = group_shape(network, members(room, 1));
   GroupShape across = group_shape(network, members(all / room, room));
   across.inter_bandwidth_bytes_per_s =
@@ -207,7 +205,7 @@ void compose_local(const Strategy& strategy, const Job& job, const sim::Simulati
   }
   const int every = strategy.mechanics.local_steps;
   const double bytes = static_cast<double>(job.workload.parameters()) * bytes_of(DType::fp32);
-  if (way->devices > 1) way->average_s = average_seconds(job.cluster, bytes);
+  if (way->devices > 1) way->average_s = average_seconds(job.cluster, bytes, strategy.mechanics.library);
   way->step_s = slowest + way->average_s / every;
   way->wire_bytes = sent_bytes(CollectiveKind::all_reduce, bytes, way->devices) / every;
   for (const double own : way->compute_s)

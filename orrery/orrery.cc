@@ -83,6 +83,7 @@ comparison::Comparison compare(const CompareRequest& request) {
     for (const std::string& trouble : split(troubles))
       question.troubles.push_back(comparison::parse_trouble(trouble, request.question.job->cluster));
   question.options = request.options;
+  question.stages = request.stages;
   return comparison::compare(question);
 }
 

@@ -145,7 +145,8 @@ struct CompareRequest {
   std::string strategies;             // as comparison::parse_strategies reads them; empty: the default ones
   std::vector<std::string> troubles;  // as comparison::parse_trouble reads them
   comparison::OrdealOptions options;
-  int jobs = 0;  // simulations at a time; 0: one a processor; the answer is the same whatever it is
+  int stages = 0;  // of a pipeline whose cuts are looked at, too; 0: of none
+  int jobs = 0;    // simulations at a time; 0: one a processor; the answer is the same whatever it is
 };
 // Throws UserError.
 comparison::Comparison compare(const CompareRequest& request);

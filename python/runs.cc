@@ -68,14 +68,19 @@ struct CompareSettings {
   std::string strategies;
   std::vector<std::string> troubles;
   comparison::OrdealOptions ordeal;
+  int stages = 0;
   int jobs = 0;
 };
 
 std::string compare_of(const std::string& workload, const std::string& cluster, const Texts& options,
                        const CompareSettings& settings) {
   return without_gil([&] {
-    const CompareRequest request{question_of(request_of(workload, cluster, options)), settings.strategies,
-                                 settings.troubles, settings.ordeal, settings.jobs};
+    const CompareRequest request{question_of(request_of(workload, cluster, options)),
+                                 settings.strategies,
+                                 settings.troubles,
+                                 settings.ordeal,
+                                 settings.stages,
+                                 settings.jobs};
     return to_json(request, compare(request)).dump();
   });
 }
@@ -86,6 +91,7 @@ void define_compare(py::module_& module) {
   settings.def(py::init<>())
       .def_readwrite("strategies", &CompareSettings::strategies)
       .def_readwrite("troubles", &CompareSettings::troubles)
+      .def_readwrite("stages", &CompareSettings::stages)
       .def_readwrite("jobs", &CompareSettings::jobs);
   const auto ordeal = [&](const char* name, auto Ordeal::*value, auto least) {
     settings.def_property(

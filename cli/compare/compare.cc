@@ -84,6 +84,12 @@ std::vector<Setting> questions(Options& options) {
       number_option(seconds("restart_s", "until a job has started, or a group met, again", "60"),
                     ordeal.restart_s),
       number_option(seconds("replace_s", "until what died is replaced", "300"), ordeal.replace_s),
+      count_option(
+          {.key = "stages",
+           .unit = "P",
+           .help = "of a pipeline over all devices: how its layers are cut while speeds differ or change",
+           .fallback = "none"},
+          options.compare.stages, {2, 1 << 20}),
       count_option({.key = "seed", .unit = "N", .help = "of what is drawn", .fallback = "1"}, ordeal.seed,
                    {0, std::numeric_limits<std::int64_t>::max()}),
       count_option({.key = "jobs",

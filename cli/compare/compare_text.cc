@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/format.h"
+#include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 
@@ -29,19 +31,82 @@ std::string headline(const CompareRequest& request) {
                      name_of(job.training.precision), name_of(job.training.optimizer), job.runtime.name);
 }
 
-// Throughput and scaling efficiency by devices.
-std::string scaling_table(const Comparison& comparison) {
-  std::vector<std::string> head = {"samples/s on devices"};
+// One figure of every strategy by devices.
+std::string size_table(const Comparison& comparison, const std::string& what,
+                       const std::function<std::string(const Way&)>& cell) {
+  std::vector<std::string> head = {what};
   for (const int size : comparison.sizes) head.push_back(std::to_string(size));
-  head.emplace_back("scaling");
   std::vector<std::vector<std::string>> rows;
   for (const Row& row : comparison.rows) {
     std::vector<std::string>& cells = rows.emplace_back();
     cells.push_back(row.strategy.name);
-    for (const Way& way : row.ways) cells.push_back(way.possible() ? rate(way.samples_per_s) : "-");
-    cells.push_back(row.whole().possible() ? percent(row.whole().efficiency) : "-");
+    for (const Way& way : row.ways) cells.push_back(way.possible() ? cell(way) : "-");
   }
   return table(head, rows);
+}
+
+std::string scaling_tables(const Comparison& comparison) {
+  const auto seconds = [](double RankTimes::*part) {
+    return [part](const Way& way) { return human_seconds(way.mean_of(part)); };
+  };
+  const std::vector<std::pair<std::string, std::function<std::string(const Way&)>>> figures = {
+      {"samples/s on devices", [](const Way& way) { return rate(way.samples_per_s); }},
+      {"scaling efficiency", [](const Way& way) { return percent(way.efficiency); }},
+      {"exposed, mean of ranks", seconds(&RankTimes::exposed_s)},
+      {"waiting, mean of ranks", seconds(&RankTimes::waiting_s)},
+      {"sent a device", [](const Way& way) { return human_bytes(way.wire_bytes); }},
+      {"memory a device", [](const Way& way) { return human_bytes(way.memory.total); }}};
+  std::string text;
+  const auto runs = [](const Row& row) {
+    return std::any_of(row.ways.begin(), row.ways.end(), [](const Way& way) { return way.possible(); });
+  };
+  if (std::none_of(comparison.rows.begin(), comparison.rows.end(), runs)) return text;
+  for (const auto& [what, cell] : figures) text += size_table(comparison, what, cell) + "\n";
+  return text;
+}
+
+// "0-2, 4-15: 256 ms; 3: 0": ranks that wait as long, to the digits that are shown; of many the first ones.
+std::string waiting_of(const Way& way) {
+  constexpr std::size_t kMostGroups = 6;
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> groups;
+  for (std::size_t rank = 0; rank < way.ranks.size(); ++rank) {
+    const std::string shown = human_seconds(way.ranks[rank].waiting_s);
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& one) { return one.first == shown; });
+    if (group == groups.end()) group = groups.insert(group, {shown, {}});
+    group->second.push_back(rank);
+  }
+  std::string text;
+  for (std::size_t g = 0; g < std::min(groups.size(), kMostGroups); ++g) {
+    const auto& [shown, ranks] = groups[g];
+    std::vector<std::string> stretches;
+    for (std::size_t i = 0; i < ranks.size();) {
+      std::size_t end = i + 1;
+      while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+      stretches.push_back(end == i + 1 ? fmt::format("{}", ranks[i])
+                                       : fmt::format("{}-{}", ranks[i], ranks[end - 1]));
+      i = end;
+    }
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", fmt::join(stretches, ", "), shown);
+  }
+  if (groups.size() > kMostGroups) text += fmt::format("; {} others in --json", groups.size() - kMostGroups);
+  return text;
+}
+
+// Of every rank, in a step with what is always wrong, else in a healthy one.
+std::string waiting_list(const Comparison& comparison) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::size_t widest = 0;
+  for (const Row& row : comparison.rows) {
+    const Way& way = row.troubled && row.troubled->possible() ? *row.troubled : row.whole();
+    if (!way.possible()) continue;
+    lines.emplace_back(row.strategy.name, waiting_of(way));
+    widest = std::max(widest, row.strategy.name.size());
+  }
+  if (lines.empty()) return {};
+  std::string text = "\nEvery rank's waiting in a step:\n";
+  for (const auto& [name, waiting] : lines) text += fmt::format("{:<{}}  ranks {}\n", name, widest, waiting);
+  return text;
 }
 
 std::string step_table(const Comparison& comparison) {
@@ -60,7 +125,7 @@ std::string step_table(const Comparison& comparison) {
          human_bytes(way.wire_bytes), human_bytes(way.memory.total) + (row.fits() ? "" : " too much"),
          std::string(comparison::name_of(way.found_by))});
   }
-  return table(head, rows);
+  return rows.empty() ? std::string() : table(head, rows);
 }
 
 std::string refusals(const Comparison& comparison) {
@@ -69,6 +134,21 @@ std::string refusals(const Comparison& comparison) {
     if (!row.whole().possible())
       text += fmt::format("{} does not run on all: {}\n", row.strategy.name, row.whole().refusal);
   return text;
+}
+
+// Samples a second through each trouble by itself, where there are several.
+std::string alone_table(const CompareRequest& request, const Comparison& comparison) {
+  std::vector<std::string> head = {"samples/s under each alone"};
+  for (const std::string& troubles : request.troubles)
+    for (const std::string& trouble : split(troubles)) head.push_back(trouble);
+  std::vector<std::vector<std::string>> rows;
+  for (const Row& row : comparison.rows) {
+    if (row.alone.empty()) continue;
+    std::vector<std::string>& cells = rows.emplace_back();
+    cells.push_back(row.strategy.name);
+    for (const Ordeal& ordeal : row.alone) cells.push_back(rate(ordeal.samples_per_s()));
+  }
+  return rows.empty() ? std::string() : "\n" + table(head, rows);
 }
 
 std::string trouble_table(const CompareRequest& request, const Comparison& comparison) {
@@ -94,6 +174,7 @@ std::string trouble_table(const CompareRequest& request, const Comparison& compa
   text += table({"under trouble", "samples/s", "of healthy", "waiting, mean", "worst", "stood", "lost",
                  "dropped", "workers"},
                 rows);
+  text += alone_table(request, comparison);
   for (const Row& row : comparison.rows)
     if (row.ordeal)
       for (const std::string& line : row.ordeal->story)
@@ -122,6 +203,29 @@ std::string balance_table(const Comparison& comparison) {
              rows);
 }
 
+std::string cut_table(const Comparison& comparison) {
+  if (comparison.recuts.empty()) return {};
+  std::vector<std::vector<std::string>> rows;
+  for (const Recut& r : comparison.recuts) {
+    const CutStep& first = r.steps.front();
+    int moved = 0;
+    for (const CutStep& step : r.steps) moved += step.moved;
+    rows.push_back({std::string(comparison::name_of(r.cutting)), human_seconds(first.std_s),
+                    fmt::format("{:.2f}", first.max_over_mean), human_seconds(r.std_s),
+                    fmt::format("{:.2f}", r.max_over_mean), human_seconds(r.longest_s),
+                    human_seconds(r.step_s), r.simulated_s ? human_seconds(*r.simulated_s) : "-",
+                    std::to_string(moved), fmt::format("{}", fmt::join(r.steps.back().layers, ","))});
+  }
+  return fmt::format(
+             "\nBusy times of a pipeline's {} stages, cut in these ways (first step, then the mean of the {} "
+             "after it; simulated: the last cut):\n",
+             comparison.recuts.front().steps.front().layers.size(),
+             comparison.recuts.front().steps.size() - 1) +
+         table({"cuts", "std, first", "max/mean", "std, then", "max/mean", "longest", "step", "simulated",
+                "moved", "layers in the last"},
+               rows);
+}
+
 // Of the one that suits, else of the first that runs.
 std::string sureness(const Comparison& comparison) {
   const Row* of = comparison.best ? &comparison.rows[*comparison.best] : nullptr;
@@ -137,9 +241,10 @@ std::string sureness(const Comparison& comparison) {
 }  // namespace
 
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
-  return headline(request) + "\n" + scaling_table(comparison) + "\n" + step_table(comparison) +
-         refusals(comparison) + trouble_table(request, comparison) + balance_table(comparison) + "\n" +
-         comparison.verdict + "\n" + sureness(comparison);
+  return headline(request) + "\n" + scaling_tables(comparison) + step_table(comparison) +
+         refusals(comparison) + waiting_list(comparison) + trouble_table(request, comparison) +
+         balance_table(comparison) + cut_table(comparison) + "\n" + comparison.verdict + "\n" +
+         sureness(comparison);
 }
 
 }  // namespace orrery::cli

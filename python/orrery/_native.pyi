@@ -62,6 +62,7 @@ class WhatifLimits:
 class CompareSettings:
     strategies: str
     troubles: list[str]
+    stages: int
     jobs: int
     horizon_s: float
     checkpoint_every_s: float

@@ -144,13 +144,15 @@ def compare(workload: PathLike, cluster: PathLike, *, strategies: Sequence[str] 
             runtime: PathLike | None = None, global_batch: int | str | None = None, seq_len: int | str | None = None,
             precision: str | None = None, optimizer: str | None = None, attention: str | None = None,
             micro_batch: int | None = None, horizon_s: float = 0, checkpoint_every_s: float = 600,
-            restart_s: float = 60, replace_s: float = 300, seed: int = 1, jobs: int = 0) -> Comparison:
+            restart_s: float = 60, replace_s: float = 300, stages: int = 0, seed: int = 1,
+            jobs: int = 0) -> Comparison:
     """Ways of data-parallel training side by side on 1, 2, 4, … devices, also under trouble.
 
     strategies: names with settings behind colons ("horovod:cycle=5ms"), or "all"; (): the default ones.
     trouble: what is met on all devices: "slow-device=3:0.5", "dies=worker:7@600", … as `orrery compare --trouble`.
     global_batch: samples a step. seq_len: tokens a sample. horizon_s: seconds of training under trouble (0: by what
-    happens). checkpoint_every_s, restart_s, replace_s: seconds. seed: of what is drawn.
+    happens). checkpoint_every_s, restart_s, replace_s: seconds. stages: of a pipeline over all devices, whose cuts are
+    looked at too (0: none). seed: of what is drawn.
     jobs: simulations at a time (0: one a processor); the answer is the same whatever it is.
     Raises UserError where the batch does not divide over the devices.
     """
@@ -158,7 +160,7 @@ def compare(workload: PathLike, cluster: PathLike, *, strategies: Sequence[str] 
     settings.strategies = strategies if isinstance(strategies, str) else ",".join(strategies)
     settings.troubles = [trouble] if isinstance(trouble, str) else list(trouble)
     for name, value in (("horizon_s", horizon_s), ("checkpoint_every_s", checkpoint_every_s),
-                        ("restart_s", restart_s), ("replace_s", replace_s), ("seed", seed), ("jobs", jobs)):
+                        ("restart_s", restart_s), ("replace_s", replace_s), ("stages", stages), ("seed", seed), ("jobs", jobs)):
         setattr(settings, name, value)
     options = {"nodes": nodes, "gpus": gpus, "runtime": runtime, "global_batch": global_batch, "seq_len": seq_len,
                "precision": precision, "optimizer": optimizer, "attention": attention, "micro_batch": micro_batch}

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 import namespaces
@@ -39,6 +40,14 @@ class ClusterCase(unittest.TestCase):
             capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         return out
+
+    def wait_until_gone(self, cluster):
+        """No rank is left behind on the hosts that live."""
+        until = time.monotonic() + 15
+        while any(namespaces.call("ip", "netns", "pids", host.namespace, check=False).stdout.split()
+                  for host in cluster.hosts):
+            self.assertLess(time.monotonic(), until, "processes are left behind")
+            time.sleep(0.2)
 
     def json(self, path):
         return json.loads(pathlib.Path(path).read_text())

@@ -65,7 +65,8 @@ def cpu_group_root():
 
 
 class CpuGroup:
-    """A cgroup that holds its processes to a fraction of one core."""
+    """A cgroup that holds its processes to a fraction of one core. Ahead of what else this machine does: a quota is what
+    they may have at most, and without that they get what others leave (a fifth of it, beside a build on two cores)."""
 
     def __init__(self, name, fraction):
         found = cpu_group_root()
@@ -73,18 +74,28 @@ class CpuGroup:
             raise RuntimeError("no cpu cgroup controller")
         root, version = found
         self.path = root / name
+        self.version = version
         if version == 2:
             subtree = root / "cgroup.subtree_control"
             if "cpu" not in subtree.read_text().split():
                 subtree.write_text("+cpu")
         self.path.mkdir()
-        quota = max(1000, round(PERIOD_US * fraction))
         if version == 1:
+            (self.path / "cpu.shares").write_text("200000")  # of 1024
             (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (self.path / "cpu.cfs_quota_us").write_text(str(quota))
         else:
-            (self.path / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+            (self.path / "cpu.weight").write_text("10000")  # of 100
+        self.limit(fraction)
         self.processes = self.path / "cgroup.procs"
+
+    def limit(self, fraction):
+        """From now on; None: as much as there is. The kernel takes quotas away by ticks (4 ms): of one that is shorter
+        than that in a period a process gets too much, then nothing for a while."""
+        quota = None if fraction is None else max(1000, round(PERIOD_US * fraction))
+        if self.version == 1:
+            (self.path / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
+        else:
+            (self.path / "cpu.max").write_text(f"{'max' if quota is None else quota} {PERIOD_US}")
 
     def remove(self):
         for _ in range(100):

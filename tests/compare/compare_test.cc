@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "base/error.h"
+#include "compare/library.h"
 #include "compare/negotiation.h"
 #include "compare/plans.h"
 #include "planner/closed_form/figures.h"
@@ -107,6 +109,58 @@ TEST_CASE("tuned settings are the best of those that are tried, by the closed fo
   CHECK(comparison.rows[1].whole().step_s == Approx(sim::simulate(grouped).step_time_s));
 }
 
+TEST_CASE("gradients in fp16 are half as many bytes as in fp32") {
+  const Comparison comparison = compare(asked("v100-ib100", 16, 64, "horovod,horovod-fp16"));
+  const Way& whole = comparison.rows[0].whole();
+  CHECK(whole.wire_bytes == Approx(2.0 * 15 / 16 * 4 * whole.plan->job->workload.parameters()).epsilon(1e-3));
+  CHECK(comparison.rows[1].whole().wire_bytes == Approx(whole.wire_bytes / 2));
+}
+
+TEST_CASE("mirrored strategies send everything behind the backward pass") {
+  const auto added_s = [](const Way& way) {
+    const Cluster& cluster = way.plan->job->cluster;
+    std::vector<int> all(static_cast<std::size_t>(way.devices));
+    std::iota(all.begin(), all.end(), 0);
+    return all_reduce_s(Library::own, 4.0 * static_cast<double>(way.plan->job->workload.parameters()),
+                        group_shape(Network(cluster), all), cluster, {});
+  };
+  const Comparison node = compare(asked("dgx-v100-32g", 8, 64, "mirrored,ddp"));
+  const Way& mirrored = node.rows[0].whole();
+  // One device's step and one all-reduce of 25.6 million gradients in fp32.
+  CHECK(mirrored.step_s - node.rows[0].ways[0].step_s == Approx(added_s(mirrored)).epsilon(0.1));
+  CHECK(mirrored.mean_of(&RankTimes::exposed_s) == Approx(added_s(mirrored)).epsilon(0.1));
+  const Comparison nodes = compare(asked("v100-ib100", 16, 64, "multi-worker-mirrored,ddp"));
+  const Way& several = nodes.rows[0].whole();
+  CHECK(several.step_s - nodes.rows[0].ways[0].step_s == Approx(added_s(several)).epsilon(0.1));
+  CHECK(several.step_s > nodes.rows[1].whole().step_s);
+}
+
+TEST_CASE("one process sends its parameters to all and takes their gradients through device 0") {
+  const Comparison comparison = compare(asked("dgx-v100-32g", 8, 64, "data-parallel"));
+  const Way& way = comparison.rows[0].whole();
+  // In the mean of the eight devices 7/8 of: its parameters in fp16, broadcast; their gradients in fp32,
+  // reduced; its 64 pictures in fp32, from device 0.
+  const auto parameters = static_cast<double>(way.plan->job->workload.parameters());
+  CHECK(way.wire_bytes == Approx(7.0 / 8 * ((2 + 4) * parameters + 64 * 3 * 224 * 224 * 4.0)).epsilon(1e-3));
+}
+
+TEST_CASE("a table has all figures for every number of devices, and every rank") {
+  const Comparison comparison = compare(asked("v100-ib100", 4, 64, "ddp", {"slow-device=1:0.5"}));
+  const Row& row = comparison.rows[0];
+  REQUIRE(row.ways.size() == 3);
+  for (const Way& way : row.ways) {
+    CHECK(way.ranks.size() == static_cast<std::size_t>(way.devices));
+    CHECK(way.samples_per_s == Approx(way.efficiency * way.devices * row.ways[0].samples_per_s));
+    CHECK(way.wire_bytes ==
+          Approx(2.0 * (way.devices - 1) / way.devices * 4 * way.plan->job->workload.parameters())
+              .epsilon(1e-3));
+  }
+  // The others wait for half of the slow one's time.
+  REQUIRE(row.troubled);
+  CHECK(row.troubled->ranks[0].waiting_s == Approx(row.troubled->compute_s[0]).epsilon(0.1));
+  CHECK(row.troubled->ranks[1].waiting_s < 0.05 * row.troubled->step_s);
+}
+
 TEST_CASE("requests to servers cost what each of them costs, and servers in shared memory nothing") {
   const Comparison comparison =
       compare(asked("v100-ib100", 4, 64, "ps-sync:servers=2:bucket=0,ps-sync:servers=2:bucket=0:call=1ms"));
@@ -203,6 +257,25 @@ TEST_CASE("a slow link and a neighbour on it cost those who communicate") {
   const Comparison turns = compare(asked("v100-ib100", 8, 64, "ddp", {"neighbour=2:0.9:30:30"}));
   CHECK(turns.rows[0].ordeal->samples_per_s() > comparison.rows[0].ordeal->samples_per_s());
   CHECK(turns.rows[0].ordeal->samples_per_s() < comparison.rows[0].whole().samples_per_s);
+}
+
+TEST_CASE("several troubles are met together and one by one") {
+  const Comparison both = compare(
+      asked("v100-ib100", 8, 64, "ddp,ps-async,local-sgd", {"slow-device=3:0.5", "dies=worker:1@1000"}));
+  const Comparison slow =
+      compare(asked("v100-ib100", 8, 64, "ddp,ps-async,local-sgd", {"slow-device=3:0.5"}));
+  const Comparison dead =
+      compare(asked("v100-ib100", 8, 64, "ddp,ps-async,local-sgd", {"dies=worker:1@1000"}));
+  for (std::size_t i = 0; i < both.rows.size(); ++i) {
+    const Row& row = both.rows[i];
+    CAPTURE(row.strategy.name);
+    REQUIRE(row.alone.size() == 2);
+    CHECK(row.alone[0].samples_per_s() == Approx(slow.rows[i].ordeal->samples_per_s()));
+    CHECK(row.alone[1].samples_per_s() == Approx(dead.rows[i].ordeal->samples_per_s()));
+    CHECK(slow.rows[i].alone.empty());
+    CHECK(row.ordeal->samples_per_s() < row.alone[0].samples_per_s());
+    CHECK(row.ordeal->samples_per_s() < row.alone[1].samples_per_s());
+  }
 }
 
 TEST_CASE("ten strategies on 64 devices with trouble take less than five seconds") {

@@ -103,6 +103,59 @@ TEST_CASE("a dead server stops all, a dead coordinator stops all without a loss,
   CHECK(none.story.size() == 1);
 }
 
+TEST_CASE("Ray's actors are started again max_restarts times, and by default never") {
+  const std::vector<Trouble> twice = {death(Role::worker, 3, 250), death(Role::worker, 3, 600)};
+  // By default three workers go on from 250 s.
+  const Ordeal never = ordeal_of(one("ray-ps"), four(), twice, options());
+  CHECK(never.samples == Approx(250 * 40 + 750 * 30));
+  CHECK(never.workers == 3);
+  // Health checks take 62 s, longer than the replacement, and the start 10: away for 72 s.
+  const Ordeal once = ordeal_of(one("ray-ps:max_restarts=1"), four(), twice, options());
+  CHECK(once.samples == Approx(1000 * 40 - 72 * 10 - 400 * 10));
+  CHECK(once.workers == 3);
+  const Ordeal always = ordeal_of(one("ray-ps:max_restarts=-1"), four(), twice, options());
+  CHECK(always.samples == Approx(1000 * 40 - 2 * 72 * 10));
+  CHECK(always.stood_s == 0);
+}
+
+TEST_CASE("Ray Train starts again max_failures times, elastic with the node that is left") {
+  const std::vector<Trouble> one_death = {death(Role::worker, 3, 250)};
+  // By default the run ends: what was done since the checkpoint at 200 s is lost, and nothing more is done.
+  const Ordeal ended = ordeal_of(one("ray-train"), four(), one_death, options());
+  CHECK(ended.samples == Approx(200 * 40));
+  CHECK(ended.stood_s == Approx(750));
+  CHECK(ended.story.front().find("the run ends") != std::string::npos);
+  // Else it stands for 62 s of health checks and 10 to start: 322 to 1000 s.
+  const Ordeal again = ordeal_of(one("ray-train:max_failures=1"), four(), one_death, options());
+  CHECK(again.samples == Approx((200 + 678) * 40));
+  CHECK(again.lost_samples == Approx(50 * 40));
+  CHECK(again.stood_s == Approx(72));
+  // Elastic: its node is back when the death is noticed, so that all meet again after the two of the other
+  // node have just started: 10 s more.
+  const Ordeal elastic = ordeal_of(one("ray-elastic:max_failures=1"), four(), one_death, options());
+  CHECK(elastic.samples == Approx((200 + 668) * 40));
+  CHECK(elastic.workers == 4);
+}
+
+TEST_CASE("how long a death goes unnoticed can be said, and Gloo has a patience of its own") {
+  const std::vector<Trouble> one_death = {death(Role::worker, 3, 250)};
+  // As soon as the replacement is there, after 50 s, and 10 to start.
+  CHECK(ordeal_of(one("ddp:notice=5s"), four(), one_death, options()).stood_s == Approx(60));
+  CHECK(ordeal_of(one("ddp:notice=2min"), four(), one_death, options()).stood_s == Approx(130));
+  CHECK(one("ddp:library=gloo").worker.notice_s == 1800);
+  CHECK(one("horovod:library=gloo").worker.notice_s == 30);
+  CHECK(one("horovod:library=mpi").worker.notice_s == 60);
+  CHECK(one("ddp-elastic:library=gloo").worker.notice_s == 15);  // torchrun finds out first
+  CHECK(ordeal_of(one("horovod:library=gloo"), four(), one_death, options()).stood_s == Approx(60));
+}
+
+TEST_CASE("bounded workers run ahead of a dead one, and stand until it is known to be dead") {
+  // Three steps of a second ahead; noticed after 10 s: 7 s of standing. Replaced after 60.
+  const Ordeal bounded = ordeal_of(one("ps-bounded"), four(), {death(Role::worker, 3, 250)}, options());
+  CHECK(bounded.stood_s == Approx(7));
+  CHECK(bounded.samples == Approx(1000 * 40 - 60 * 10 - 7 * 30).epsilon(2e-3));
+}
+
 TEST_CASE("workers leave and join where the strategy lets them") {
   Trouble leaves;
   leaves.kind = TroubleKind::leaves;

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Hosts that fall silent while they train under MPI: who stops, who goes on, what is lost, when it is noticed, predicted beside
+measured.
+
+Predicted by `orrery compare --trouble dies=…`, of the strategy that does what the executor and whoever starts it again do.
+What it is told: how long a step takes and a start, both measured in the same run before the death; when who dies; and after
+how long the launcher notices (exec/launch/launcher.cc: a host is asked after a second of silence, and once a second for
+three more). Compared: the samples that are trained and kept when the run is over, and those that are lost.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import namespaces
+from cluster_case import ORRERY, ClusterCase
+
+HOSTS = 3
+EACH = 4  # samples of a worker's step
+STEPS = 140
+EVERY = 15  # steps from one checkpoint to the next
+DIES_AFTER = 35
+# A daemon is asked every second (exec/launch/launcher.cc), the last time half a second before the cut in the mean; it is given
+# up with the fourth second without an answer. Open MPI gives the others a second to end, then kills them (seen: 1.1 s from
+# a daemon's death, which is noticed at once, to the end of the job).
+NOTICE_S = 4 - 0.5 + 1
+LIMIT = 0.10
+ATTEMPTS = 3
+CPU = 0.3  # of a core: what hosts have whatever else this machine does
+
+
+class Run:
+    """A job and when each of its steps was done, as its log says."""
+
+    def __init__(self, case, cluster, plan, steps, *options):
+        self.log = case.folder / f"log-{time.monotonic_ns()}"
+        self.seen = {}  # when a step was seen to be done
+        self.errors = case.folder / "err"
+        self.began = time.monotonic()
+        with open(self.errors, "w") as err:
+            self.job = cluster.start([ORRERY, "run", plan, "--steps", str(steps), "--log", self.log, *map(str, options)],
+                                     stdout=err, stderr=err)
+        case.addCleanup(self.job.kill)
+
+    def look(self):
+        now = time.monotonic()
+        if self.log.exists():
+            for line in self.log.read_text().splitlines(keepends=True):
+                if line.endswith("\n") and "loss" in line:
+                    self.seen.setdefault(json.loads(line)["step"], now)
+        return max(self.seen, default=0)
+
+    def until(self, step):
+        """Until that step is done, or the job has ended; within a minute."""
+        while self.look() < step and self.job.poll() is None and time.monotonic() < self.began + 60:
+            time.sleep(0.005)
+        self.look()
+        return self.seen.get(step)
+
+
+class Deaths(ClusterCase):
+    def setUp(self):
+        super().setUp()
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
+        # Each by itself, so that the cluster's file says it too.
+        self.hosts = self.cluster([HOSTS], cpu_of={host: CPU for host in range(HOSTS)}, mbit=400)
+
+    def predicted(self, strategy, trouble, healthy_per_s, **settings):
+        """Samples that are kept, and lost, in the measured seconds; what was said of the trouble, and a step by workers."""
+        out = self.folder / "compare.json"
+        words = [ORRERY, "compare", self.folder / "config.json", self.folder / "cluster.textproto", "--global-batch",
+                 EACH * HOSTS, "--seq-len", 32, "--precision", "fp32", "--optimizer", "sgd", "--strategies", strategy,
+                 "--trouble", trouble, "--json", out]
+        for name, value in settings.items():
+            words += ["--" + name.replace("_", "-"), f"{value:.6f}"]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = self.json(out)["strategies"][0]
+        under = answer["under"][0]
+        steps = {size["devices"]: size["step_time_s"] for size in answer["sizes"]}
+        self.assertEqual(under, {**answer["under_trouble"], "trouble": trouble})
+        kept = under["of_healthy"] * healthy_per_s * settings["horizon"]
+        return kept, under["lost_samples"] / answer["samples_per_s"] * healthy_per_s, under, steps
+
+    def broken(self, strategy, role, rank, options, left=HOSTS):
+        """A host dies; the job is started again at once, on the hosts that are `left` (the dead one is replaced, or not)."""
+        checkpoints = self.folder / f"checkpoints-{role}-{left}"
+        plan = self.plan(*options, "--dp", HOSTS, "--micro-batch", 1, batch=EACH * HOSTS)
+        rest = plan
+        if left < HOSTS:
+            text = (self.folder / "cluster.textproto").read_text()
+            (self.folder / "fewer.textproto").write_text(
+                "".join(line for line in text.replace(f"count: {HOSTS}", f"count: {left}").replace(
+                    f', "host{HOSTS - 1}"', "").splitlines(keepends=True) if f"node: {HOSTS - 1} " not in line))
+            rest = self.plan(*options, "--dp", left, "--micro-batch", 1, batch=EACH * left, cluster="fewer.textproto",
+                             name="rest")
+        keep = ["--checkpoint-dir", checkpoints, "--checkpoint-every", EVERY]
+        first = Run(self, self.hosts, plan, STEPS, *keep)
+        died = first.until(DIES_AFTER)
+        self.assertIsNotNone(died, first.errors.read_text())
+        self.hosts.cut(rank)
+        died = time.monotonic()
+        first.until(STEPS + 1)
+        ended = time.monotonic()
+        self.assertNotEqual(first.job.returncode, 0)
+        # Only now: mpirun would see its own child go, which is where its daemon on that host was started from.
+        self.hosts.kill_all(self.hosts.hosts[rank].namespace)
+        self.wait_until_gone(self.hosts)
+        self.hosts.cut(rank, down=False)
+        done = max(first.seen)
+        saved = max(int(step.name.split("-")[1]) for step in checkpoints.glob("step-*[0-9]"))
+        second = Run(self, self.hosts, rest, STEPS, *keep, "--restart")
+        over = second.until(STEPS)
+        if over is None and second.job.poll() is None:
+            # Seen once in thirty: Open MPI's daemons do not find each other on a link that has just come up.
+            for host in self.hosts.hosts:
+                self.hosts.kill_all(host.namespace)
+            second.job.kill()
+            print("it did not start within a minute", flush=True)
+            return None
+        self.assertIsNotNone(over, second.errors.read_text())
+        second.job.wait(timeout=60)
+        self.assertEqual(second.job.returncode, 0, second.errors.read_text())
+
+        before_s = first.seen[DIES_AFTER] - first.seen[1]
+        step_s = before_s / (DIES_AFTER - 1)
+        begun = first.seen[1] - step_s
+        start_s = begun - first.began
+        kept = saved * EACH * HOSTS + (STEPS - saved) * EACH * left
+        lost = (done - saved) * EACH * HOSTS
+        every_s = EVERY * step_s  # as it was until then
+        after_s, after = over - second.seen[saved + 1], STEPS - saved - 1
+
+        def told(step_s):
+            return self.predicted(f"{strategy}:notice={NOTICE_S}s", f"dies={role}:{rank}@{died - begun:.3f}",
+                                  EACH * HOSTS / step_s, horizon=over - begun, checkpoint_every=every_s, restart_s=start_s,
+                                  replace_s=0 if left == HOSTS else 1e6)
+
+        # The machine's pace is that before and after: those who are left have another step, by the simulator's word.
+        steps = told(step_s)[3]
+        fewer = steps[left] / steps[HOSTS]
+        self.assertAlmostEqual(after_s / after / step_s / fewer, 1, delta=0.25)
+        step_s = (before_s + after_s / fewer) / (DIES_AFTER - 1 + after)
+        expected, expected_lost, under, _ = told(step_s)
+        print(f"{strategy}, {role} {rank}: a step {step_s:.3f} s, a start {start_s:.2f} s; noticed after "
+              f"{ended - died:.2f} s ({NOTICE_S}); stood {second.seen[saved + 1] - step_s - died:.2f} s "
+              f"({under['stood_s']:.2f}); then a step {after_s / after:.3f} s; kept {kept} samples in "
+              f"{over - begun:.2f} s ({expected:.1f}, "
+              f"{expected / kept - 1:+.1%}); lost {lost} ({expected_lost:.1f}); load {os.getloadavg()[0]:.0f}", flush=True)
+        # By the launcher, after the silence that it waits for, and no sooner.
+        self.assertGreater(ended - died, NOTICE_S - 1.5)
+        self.assertLess(ended - died, NOTICE_S + 11)
+        # What was done since the checkpoint, and no more than a step in hand.
+        self.assertEqual(saved, DIES_AFTER // EVERY * EVERY)
+        self.assertLessEqual(abs(expected_lost - lost), 1.5 * EACH * HOSTS)
+        return {"off": expected / kept - 1, "under": under, "done": done, "saved": saved, "workers": left}
+
+    def held(self, *arguments, **options):
+        """Within the limit in the median of as many attempts as it takes."""
+        off = []
+        for attempt in range(ATTEMPTS):
+            result = self.broken(*arguments, **options)
+            if result is not None:
+                off.append(result["off"])
+                if abs(statistics.median(off)) <= LIMIT:
+                    return result
+            for folder in self.folder.glob("checkpoints-*"):
+                folder.rename(folder.with_name(f"of-attempt-{attempt}-{folder.name}"))
+        self.fail(f"off by {off}")
+
+    def test_when_a_workers_host_dies_all_stop_and_start_again_from_the_checkpoint_with_its_replacement(self):
+        result = self.held("ddp", "worker", 2, ["--zero", "0"])
+        self.assertIn("all hang in the all-reduce", result["under"]["story"][0])
+        self.assertEqual(result["under"]["workers"], HOSTS)
+
+    def test_elastic_workers_go_on_without_the_host_that_died_and_deal_its_shard_among_them(self):
+        result = self.held("ddp-elastic", "worker", 2, ["--zero", "0"], left=HOSTS - 1)
+        self.assertIn("deals its shard among them", result["under"]["story"][0])
+        self.assertEqual(result["under"]["workers"], HOSTS - 1)
+
+    def test_when_a_servers_host_dies_its_parameters_are_those_of_the_checkpoint(self):
+        result = self.held("ps-sync", "server", 0, ["--sync", "parameter-server", "--servers", "1"])
+        self.assertIn("its part of the parameters is lost", result["under"]["story"][0])
+
+
+if __name__ == "__main__":
+    namespaces.skip_unless_possible()
+    unittest.main(verbosity=2)
