@@ -13,9 +13,10 @@ function unpackStretches(row, timeline) {
 function unpackSpans(lane, timeline) {
   const tick = timeline.length_s / timeline.ticks, list = [];
   let at = 0;
-  for (let i = 0; i < lane.spans.length; i += 5) {
+  for (let i = 0; i < lane.spans.length; i += 6) {
     at += lane.spans[i];
-    list.push({ begin: at * tick, end: (at + lane.spans[i + 1]) * tick, kind: lane.spans[i + 2], label: lane.spans[i + 3], instructions: lane.spans[i + 4] });
+    const label = timeline.labels[lane.spans[i + 3]].replace('mb#', `mb${lane.spans[i + 5]}`);
+    list.push({ begin: at * tick, end: (at + lane.spans[i + 1]) * tick, kind: lane.spans[i + 2], label, instructions: lane.spans[i + 4] });
   }
   return list;
 }
@@ -108,7 +109,7 @@ function streamsChart(timeline) {
   choose(first);
   const text = (series, at) => {
     const one = drawn[series][at];
-    return `${lanes[one.lane].stream.replace(/_/g, ' ')}: ${timeline.labels[one.label]}${one.instructions > 1 ? `, ${one.instructions} instructions` : ''}, ${seconds(one.end - one.begin)} from ${seconds(one.begin)} on`;
+    return `${lanes[one.lane].stream.replace(/_/g, ' ')}: ${one.label}${one.instructions > 1 ? `, ${one.instructions} instructions` : ''}, ${seconds(one.end - one.begin)} from ${seconds(one.begin)} on`;
   };
   const id = newId('rank');
   const select = el('select', { id, onchange: (event) => { choose(Number(event.target.value)); self.at = [0, -1]; self.draw(); } },
