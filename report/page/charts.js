@@ -222,7 +222,7 @@ const chartWatcher = new IntersectionObserver((entries) => {
     if (!entry.isIntersecting) continue;
     chartWatcher.unobserve(entry.target);
     const made = allCharts.find((one) => one.box === entry.target);
-    if (made) made.draw();
+    if (made && !made.instance) made.draw();
   }
 }, { rootMargin: '600px' });
 

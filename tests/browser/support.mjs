@@ -75,6 +75,9 @@ export function checkQuiet(kept, home) {
   assert.deepEqual(kept.requests.filter((url) => !url.startsWith(home) && !url.startsWith('data:')), []);
 }
 
+// Everything that can be opened is open.
+export const openAll = (page) => page.evaluate(() => { for (const one of document.querySelectorAll('details')) one.open = true; });
+
 // Every chart drawn, as if somebody had scrolled past all of them.
 export async function drawAll(page) {
   await page.evaluate(() => { for (const made of allCharts) if (made.box.offsetParent && !made.instance) made.draw(); });
