@@ -66,14 +66,16 @@ function sentences(text) {
 let ids = 0;
 const newId = (what) => `${what}-${ids += 1}`;
 
-// head: names, those of columns of words begin with "~".
+// head: names, those of columns of words begin with "~". A table with a column of words besides its first stands, where the page is
+// narrow, as a paragraph a row (roles: it stays a table for whoever hears it).
 function tableOf(head, rows, { chosen = -1, label = 'Table' } = {}) {
-  const words = head.map((name) => name.startsWith('~'));
-  const table = el('table', {},
-    el('thead', {}, el('tr', {}, head.map((name, i) => el('th', { scope: 'col', class: words[i] && 'words' }, name.replace(/^~/, ''))))),
-    el('tbody', {}, rows.map((row, at) => el('tr', { class: at === chosen && 'chosen' }, row.map((cell, i) =>
-      el(i === 0 ? 'th' : 'td', { scope: i === 0 && 'row', class: words[i] && 'words' }, String(cell)))))));
-  return el('div', { class: rows.length > 30 ? 'scroll tall' : 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, table);
+  const words = head.map((name) => name.startsWith('~')), names = head.map((name) => name.replace(/^~/, ''));
+  const stacks = words.some((one, i) => one && i > 0);
+  const table = el('table', { class: stacks && 'stacks', role: stacks && 'table' },
+    el('thead', { role: stacks && 'rowgroup' }, el('tr', { role: stacks && 'row' }, names.map((name, i) => el('th', { scope: 'col', role: stacks && 'columnheader', class: words[i] && 'words' }, name)))),
+    el('tbody', { role: stacks && 'rowgroup' }, rows.map((row, at) => el('tr', { class: at === chosen && 'chosen', role: stacks && 'row' }, row.map((cell, i) =>
+      el(i === 0 ? 'th' : 'td', { scope: i === 0 && 'row', role: stacks && (i === 0 ? 'rowheader' : 'cell'), class: words[i] && 'words', 'data-name': stacks && i > 0 && names[i] }, String(cell)))))));
+  return el('div', { class: rows.length > 30 ? 'scroll tall' : 'scroll', tabindex: '0', role: 'group', 'aria-label': label }, table);
 }
 
 function details(summary, content) {

@@ -51,7 +51,7 @@ function ringPicture(n, step) {
   const { held, moved } = ringStates(n)[step];
   const what = step === 0 ? 'Before: each rank has its own numbers.' : step < n ? `Step ${step}, reduce-scatter: each rank sends a chunk to the next, which adds it.` : `Step ${step}, all-gather: each rank passes a finished sum on.`;
   const fresh = (rank, chunk) => moved.some(([to, at]) => to === rank && at === chunk);
-  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'The chunks of each rank' },
+  return el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'The chunks of each rank' },
     el('p', { class: 'soft' }, `${what} The number says how many ranks’ numbers are added up in a chunk; ${n} is all of them. Framed: what has just come.`),
     el('table', { class: 'ring' },
       el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'rank'), held[0].map((value, chunk) => el('th', { scope: 'col' }, `chunk ${chunk}`)))),

@@ -1,4 +1,5 @@
-// node pictures.mjs OUT FILE.html…: pictures of reports and of every tab of a server, light, dark and on a phone, for people to look at.
+// node pictures.mjs OUT FILE.html…: pictures of reports and of every tab of a server, light, dark and on a phone, for people to look at;
+// and OUT/serve.png, that of README.md and docs/serve.md.
 import { mkdirSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -33,5 +34,14 @@ await picture(`${server.url}/#learn`, 'learn', async (page) => {
     await page.waitForFunction((at) => document.querySelectorAll('.lesson')[at].dataset.state === 'told', i);
   }
 });
+
+const shown = await open(browser, `${server.url}/?workload=gpt3-175b&cluster=dgx-a100&gpus=64&global_batch=64`);
+await shown.page.waitForFunction(() => document.querySelectorAll('#answer section').length > 4 && document.getElementById('progress').className.trim() === 'progress');
+await shown.page.evaluate(() => {
+  for (const section of document.querySelectorAll('#answer section')) section.hidden = !['The answer', 'A step over time'].includes(section.querySelector('h2').textContent);
+  [...document.querySelectorAll('#answer figure')].find((one) => one.textContent.includes('Streams of')).hidden = true;
+});
+await shown.page.waitForTimeout(500);
+await shown.page.screenshot({ path: join(out, 'serve.png'), fullPage: true });
 await browser.close();
 server.stop();
