@@ -46,7 +46,7 @@ void add_device(const Cluster& cluster, const NodeGroup& group, DType precision,
   list.add(fmt::format("Price of {}", device.name),
            price > 0 ? fmt::format("{:.2f} USD an hour of one device", price)
                      : "not stated: nothing is said of cost",
-           price <= 0                            ? ""
+           price <= 0                          ? ""
            : own || device.price_as_of.empty() ? "assumed"
                                                : "list price",
            price_source(cluster, device, own, price));

@@ -62,12 +62,49 @@ def test_steps_that_somebody_measured(tmp_path):
         orrery.validate(plan, against=files)
     with pytest.raises(orrery.UserError, match="gpt2.json"):
         orrery.calibrate("dgx-a100", files)
-    with pytest.raises(orrery.UserError, match="no files"):
-        orrery.calibrate("dgx-a100")
+    with pytest.raises(orrery.UserError, match="only clusters of processors"):
+        orrery.calibrate("dgx-a100", out=tmp_path / "site.textproto")
     table = tmp_path / "nccl.txt"
     table.write_text(NCCL_TESTS)
     learnt = orrery.calibrate("dgx-a100", [table], out=tmp_path / "site.textproto")
     assert (tmp_path / "site.textproto").exists() and learnt.files[0]["collectives"] == 2
+
+
+HOSTS = """\
+name: "two"
+source: "two nodes that are both this machine"
+groups {
+  count: 2
+  node {
+    name: "host"
+    device: "generic-cpu"
+    devices: 1
+    intra { kind: SHARED_MEMORY bandwidth_bytes_per_s: 5e9 latency_s: 1e-6 }
+    nic { count: 1 bandwidth_bytes_per_s: 1.25e9 }
+  }
+}
+fabric { kind: STAR transport: TCP }
+communication { library: "mpi" }
+shared_cores: 2
+"""
+
+
+def test_hosts_are_calibrated(tmp_path):
+    described, calibrated, again = tmp_path / "two.textproto", tmp_path / "calibrated.textproto", tmp_path / "again.textproto"
+    described.write_text(HOSTS)
+    with pytest.raises(orrery.UserError, match="where to"):
+        orrery.calibrate(described)
+    measured = orrery.calibrate(described, out=calibrated)
+    assert measured.json["verb"] == "calibrate" and calibrated.exists()
+    # What a host computes is known now: only links are measured, and the device stays as it was.
+    orrery.calibrate(described, host=calibrated, out=again)
+    plans = [orrery.plan("gpt2-tiny", file, global_batch=4, seq_len=64, dp=2, tp=1, pp=1, top=1).best for file in (calibrated, again)]
+    assert all(plan.profile == "calibrated" for plan in plans)
+    assert plans[0].breakdown_s["compute"] == pytest.approx(plans[1].breakdown_s["compute"])
+    with pytest.raises(orrery.UserError, match="quotation"):
+        orrery.calibrate(described, host=calibrated, out=again, mpirun_args="'-x")
+    with pytest.raises(orrery.UserError, match="without a cluster"):
+        orrery.calibrate(host=calibrated)
 
 
 def test_a_device_file_is_reviewed(tmp_path):
