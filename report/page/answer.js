@@ -121,7 +121,7 @@ function choicesChart(plan) {
         {
           name: 'plan', type: 'scatter', symbolSize: 12, data, itemStyle: { color: palette().series[0] },
           label: {
-            show: window.innerWidth >= 700, position: 'top', distance: 3, color: palette().ink, fontSize: 11,
+            show: window.innerWidth >= 700, position: 'top', distance: 3, color: palette().ink, fontSize: letters(11),
             formatter: (at) => `${choices[at.dataIndex].words}: ${bytes(choices[at.dataIndex].memory_bytes.total)}`,
           },
         },

@@ -30,12 +30,15 @@ function say(text) {
   document.getElementById('said').textContent = text;
 }
 
+// Letters of charts grow with those of the page (projectors).
+const letters = (size) => Math.round(size * parseFloat(getComputedStyle(document.documentElement).fontSize) / 16);
+
 function axis(more) {
   const p = palette();
   return {
     axisLine: { lineStyle: { color: p.soft } }, axisTick: { lineStyle: { color: p.soft } },
-    axisLabel: { color: p.soft, hideOverlap: true }, nameTextStyle: { color: p.soft }, splitLine: { lineStyle: { color: p.line } },
-    ...more, ...(more.axisLabel ? { axisLabel: { color: p.soft, hideOverlap: true, ...more.axisLabel } } : {}),
+    axisLabel: { color: p.soft, hideOverlap: true, fontSize: letters(12) }, nameTextStyle: { color: p.soft, fontSize: letters(12) }, splitLine: { lineStyle: { color: p.line } },
+    ...more, ...(more.axisLabel ? { axisLabel: { color: p.soft, hideOverlap: true, fontSize: letters(12), ...more.axisLabel } } : {}),
   };
 }
 
@@ -70,7 +73,7 @@ function withTheme(option) {
     animation: false, textStyle: { color: p.ink, fontFamily: 'system-ui, "DejaVu Sans", sans-serif' },
     backgroundColor: 'transparent', ...option,
     tooltip: {
-      confine: true, backgroundColor: p.card, borderColor: p.soft, textStyle: { color: p.ink }, ...option.tooltip,
+      confine: true, backgroundColor: p.card, borderColor: p.soft, textStyle: { color: p.ink, fontSize: letters(14) }, ...option.tooltip,
     },
     ...(option.legend ? { legend: { ...option.legend, show: false } } : {}),
   };

@@ -34,7 +34,7 @@ function memorySection(plan) {
         ...(i === 0 ? {
           markLine: {
             symbol: 'none', silent: true, data: [{ yAxis: stage.capacity_bytes }], lineStyle: { color: palette().parts.data_comm, type: 'dashed', width: 2 },
-            label: { formatter: `capacity ${bytes(stage.capacity_bytes)}`, position: 'insideEndTop', color: palette().ink },
+            label: { formatter: `capacity ${bytes(stage.capacity_bytes)}`, position: 'insideEndTop', color: palette().ink, fontSize: letters(12) },
           },
         } : {}),
       })),

@@ -76,7 +76,7 @@ function costChart(whatif, points) {
         ...groups.map(([name, list, colour, symbol]) => ({
           name, type: 'scatter', symbol, symbolSize: 13, itemStyle: { color: palette().series[colour] }, data: list.map((one) => [one.time, one.usd]),
           // Off both whiskers.
-          label: { show: true, position: [15, -7], color: palette().ink, formatter: (at) => variedText(list[at.dataIndex].point) }, labelLayout: { hideOverlap: true },
+          label: { show: true, position: [15, -7], color: palette().ink, fontSize: letters(12), formatter: (at) => variedText(list[at.dataIndex].point) }, labelLayout: { hideOverlap: true },
         })),
       ],
     }),

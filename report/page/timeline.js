@@ -41,10 +41,10 @@ function bars(name, colour, data, share) {
 function overTime(timeline, rows, series, text) {
   const narrow = window.innerWidth < 700;
   return {
-    grid: { left: narrow ? 74 : 110, right: 16, top: 8, bottom: 76 }, legend: {},
+    grid: { left: letters(narrow ? 74 : 110), right: 16, top: 8, bottom: 76 }, legend: {},
     tooltip: { trigger: 'item', formatter: (at) => escaped(text(at.seriesIndex, at.dataIndex)), extraCssText: 'max-width:24rem;white-space:normal' },
     xAxis: timeAxis(timeline.length_s),
-    yAxis: axis({ type: 'category', inverse: true, data: rows, axisLabel: { width: narrow ? 68 : 104, overflow: 'break', lineHeight: 12, fontSize: narrow ? 10 : 11, ...(rows.length <= 12 ? { interval: 0, hideOverlap: false } : {}) } }),
+    yAxis: axis({ type: 'category', inverse: true, data: rows, axisLabel: { width: letters(narrow ? 68 : 104), overflow: 'break', lineHeight: letters(12), fontSize: letters(narrow ? 10 : 11), ...(rows.length <= 12 ? { interval: 0, hideOverlap: false } : {}) } }),
     dataZoom: [
       { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false },
       { type: 'slider', filterMode: 'none', bottom: 12, height: 22, textStyle: { color: palette().soft }, labelFormatter: (value) => seconds(value) },

@@ -13,7 +13,7 @@ function lawChart({ label, caption, x, y, series, height = 315 }) {
     option: () => ({
       grid: { left: 16, right: 28, top: 30, bottom: 40, containLabel: true }, legend: {},
       tooltip: { trigger: 'item', formatter: (at) => escaped(shown[at.seriesIndex].points ? text(shown[at.seriesIndex], at.dataIndex) : at.seriesName) },
-      xAxis: scale(x, { nameLocation: 'middle', nameGap: 28 }), yAxis: scale(y, { nameLocation: 'end', nameTextStyle: { align: 'left', color: palette().soft } }),
+      xAxis: scale(x, { nameLocation: 'middle', nameGap: 28 }), yAxis: scale(y, { nameLocation: 'end', nameTextStyle: { align: 'left', color: palette().soft, fontSize: letters(12) } }),
       series: shown.map((one, i) => ({
         name: one.name, data: one.data, type: one.points ? 'scatter' : 'line', symbol: one.points ? ['circle', 'diamond', 'triangle'][i % 3] : 'none', symbolSize: 11,
         color: one.soft ? palette().soft : palette().series[one.colour ?? i], lineStyle: { type: one.dotted ? 'dotted' : 'solid', width: 2 }, z: one.points ? 5 : 2,
@@ -173,7 +173,7 @@ const lessonList = [
         option: () => ({
           grid: { left: 16, right: 28, top: 12, bottom: 20, containLabel: true }, legend: {},
           tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesIndex < parts.length ? text(parts[at.seriesIndex][0], at.dataIndex) : `${names[at.dataIndex]}: formula ${bytes(law[at.dataIndex])}`) },
-          xAxis: axis({ type: 'category', data: names, axisLabel: { interval: 0, hideOverlap: false, fontSize: window.innerWidth < 700 ? 10 : 12 } }), yAxis: bytesAxis(Math.max(...told.stages.map((one) => one.total), told.capacity_bytes)),
+          xAxis: axis({ type: 'category', data: names, axisLabel: { interval: 0, hideOverlap: false, fontSize: letters(window.innerWidth < 700 ? 10 : 12) } }), yAxis: bytesAxis(Math.max(...told.stages.map((one) => one.total), told.capacity_bytes)),
           series: [
             ...parts.map(([part, colour], i) => ({
               name: part, type: 'bar', stack: 'bytes', barMaxWidth: 70, color: palette().series[colour], data: told.stages.map((one) => one[part]),

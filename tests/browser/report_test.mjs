@@ -49,7 +49,7 @@ test('a page of 64 ranks has at most 3 MB and opens within a second', async () =
   assert.ok(Math.min(...took) > 0 && Math.min(...took) <= 1, took.join(', '));
 });
 
-for (const [look, options] of [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }]]) {
+for (const [look, options] of [['light', wide], ['dark', { ...wide, dark: true }], ['phone', phone], ['dark phone', { ...phone, dark: true }], ['projector', { viewport: { width: 2560, height: 1440 } }]]) {
   test(`every part is there, quiet, legible and in its place: ${look}`, async () => {
     const { page, kept, close } = await open(browser, address(all), options);
     await page.waitForSelector('section');
