@@ -28,43 +28,10 @@ void add_json(const Options& options, std::vector<std::string>& arguments) {
   if (!options.output.file().empty()) arguments.insert(arguments.end(), {"--json", options.output.file()});
 }
 
-// A cluster's file: one of its hosts' cores and memory first, unless they are known, then a rank on each node
-// for the links.
 int calibrate_cluster(const Options& options) {
-  if (options.out.empty())
-    throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the calibrated cluster");
-  if (under_launcher())
-    throw UserError("calibrate CLUSTER starts its ranks itself", "outside mpirun and srun");
-  const Cluster cluster = load_cluster(options.cluster);
-  if (cluster.groups.size() != 1 || cluster.communication.library != CommunicationLibrary::mpi)
-    throw UserError(options.cluster, 0, "only clusters of processors of one type of node are calibrated",
-                    "one group, library: \"mpi\"");
-  const NodeType& node = cluster.groups.front().node;
-  const MpiLibrary mpi = parse_mpi(options.mpi);
-  const TemporaryFolder folder;
-  const std::string host = options.host.empty() ? folder.path() + "/host.textproto" : options.host;
-  const std::string described = folder.path() + "/cluster.textproto";
-  write_cluster_file(cluster, described);
-  Placement placement =
-      placement_of(cluster, cluster.nodes() * node.devices, {.mpirun_args = options.mpirun_args});
-  const std::vector<std::string> all = placement.hosts;
-  const int cores = std::max(2, cluster.shared_cores > 0 ? cluster.shared_cores : node.devices);
-  if (!all.empty()) placement.hosts.assign(static_cast<std::size_t>(cores), all.front());
-  if (options.host.empty()) {
-    const std::vector<std::string> arguments = {"calibrate", "--out", host};
-    // Of the two parts the second has what --json asks for.
-    const int code = options.output.file() == "-" ? launch_executor_beside(mpi, cores, arguments, placement)
-                                                  : launch_executor(mpi, cores, arguments, placement);
-    if (code != 0) return code;
-  } else {
-    load_cluster(options.host);  // says what is wrong with it once
-  }
-  placement.hosts.clear();
-  for (std::size_t rank = 0; rank < all.size(); rank += static_cast<std::size_t>(node.devices))
-    placement.hosts.push_back(all[rank]);
-  std::vector<std::string> arguments = {"calibrate-network", described, "--host", host, "--out", options.out};
-  add_json(options, arguments);
-  return launch_executor(mpi, cluster.nodes(), arguments, placement);
+  return calibrate_hosts_aloud(
+      parse_mpi(options.mpi), {options.cluster, options.host, options.out, mpirun_words(options.mpirun_args)},
+      options.output.file());
 }
 
 // No measurement: what was validated with a calibration says how far off it is.

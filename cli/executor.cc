@@ -43,12 +43,16 @@ std::vector<Setting> launch_options(LaunchWords& words) {
 Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& words) {
   Placement placement = orrery::placement_of(cluster, ranks);
   placement.launcher = launcher_from_name(words.launcher);
-  const auto arguments = shell_words(words.mpirun_args);
-  if (!arguments)
-    throw UserError(fmt::format("`mpirun_args` {}: a quotation does not end", words.mpirun_args),
-                    "expected options quoted as for a shell");
-  placement.mpirun_args = *arguments;
+  placement.mpirun_args = mpirun_words(words.mpirun_args);
   return placement;
+}
+
+std::vector<std::string> mpirun_words(const std::string& words) {
+  const auto arguments = shell_words(words);
+  if (!arguments)
+    throw UserError(fmt::format("`mpirun_args` {}: a quotation does not end", words),
+                    "expected options quoted as for a shell");
+  return *arguments;
 }
 
 Setting backend_option(std::string& backend) {

@@ -15,6 +15,8 @@ MpiLibrary parse_mpi(const std::string& name);  // empty: detected
 
 // `mpirun_args` (or ORRERY_MPIRUN_ARGS): words for mpirun, quoted as for a shell.
 Setting mpirun_args_option(std::string& words);
+// One by one. Throws UserError where a quotation does not end.
+std::vector<std::string> mpirun_words(const std::string& words);
 
 // How ranks are started, as given.
 struct LaunchWords {

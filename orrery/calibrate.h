@@ -37,4 +37,18 @@ struct MachineCalibrated {
 // localhost find it.
 MachineCalibrated calibrate_machine(MpiLibrary mpi, const std::string& out = {});
 
+// A cluster's hosts measured, of processors of one type of node: one of its hosts' cores and memory first,
+// unless they are known, then a rank on each node for the links.
+struct HostsRequest {
+  std::string cluster;                   // its file
+  std::string host;                      // a calibrated file of such a host; empty: the first one is measured
+  std::string out;                       // where the calibrated cluster is written
+  std::vector<std::string> mpirun_args;  // further words for mpirun
+};
+// Throws UserError where it is no such cluster, `out` is empty, or this process is a rank of a launcher.
+MachineCalibrated calibrate_hosts(MpiLibrary mpi, const HostsRequest& request);
+// The same for who wants to read along: what the ranks say of the links goes to stdout, their JSON to `json`
+// ("-": stdout, and nothing else there; empty: nowhere). The executor's exit code.
+int calibrate_hosts_aloud(MpiLibrary mpi, const HostsRequest& request, const std::string& json);
+
 }  // namespace orrery

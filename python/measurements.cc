@@ -26,7 +26,8 @@ void check_ended(int exit_code, const std::string& said) {
 // The JSON, and why it could not be remembered (empty: it was).
 std::pair<std::string, std::string> validate_plan(const std::string& file, int steps,
                                                   const std::string& backend, const std::string& data,
-                                                  const std::string& mpi) {
+                                                  const std::string& mpi,
+                                                  const std::vector<std::string>& mpirun_args) {
   return without_gil([&] {
     const Plan plan = load_plan(file);
     MeasureRequest request;
@@ -38,6 +39,7 @@ std::pair<std::string, std::string> validate_plan(const std::string& file, int s
     request.pace = plan.job->cluster.nodes() == 1;
     request.mpi = library_of(mpi);
     request.placement = placement_of(plan.job->cluster, request.ranks);
+    request.placement.mpirun_args = mpirun_args;
     request.quiet = true;
     const planner::Evaluation predicted = predict(plan);
     const Measured measured = measure(request);
@@ -56,6 +58,15 @@ std::string calibrate_here(const std::string& out, const std::string& mpi) {
   });
 }
 
+std::string calibrate_these_hosts(const std::string& cluster, const std::string& host, const std::string& out,
+                                  const std::string& mpi, const std::vector<std::string>& mpirun_args) {
+  return without_gil([&] {
+    const MachineCalibrated result = calibrate_hosts(library_of(mpi), {cluster, host, out, mpirun_args});
+    check_ended(result.exit_code, result.said);
+    return result.report.dump();
+  });
+}
+
 }  // namespace
 
 void define_measurements(py::module_& module) {
@@ -64,6 +75,7 @@ void define_measurements(py::module_& module) {
     return without_gil([&] { return to_json(against(plan, files)).dump(); });
   });
   module.def("calibrate", &calibrate_here);
+  module.def("calibrate_hosts", &calibrate_these_hosts);
   module.def("calibrate_from", [](const std::string& cluster, const std::vector<std::string>& files,
                                   const std::string& runtime, const std::string& out) {
     return without_gil([&] { return to_json(calibrate_from({cluster, files, runtime, out})).dump(); });

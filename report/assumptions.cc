@@ -24,6 +24,14 @@ class List {
   Json list = Json::array();
 };
 
+// Whose price, of which kind and day; a default, since one pays what one has agreed on.
+std::string price_source(const Cluster& cluster, const DeviceProfile& device, bool own, double price) {
+  if (price <= 0) return "";
+  if (own) return fmt::format("the cluster's file of `{}`", cluster.name);
+  return fmt::format("{}: the device's file of `{}`, a default to be edited",
+                     device.price_as_of.empty() ? "not dated" : device.price_as_of, device.name);
+}
+
 void add_device(const Cluster& cluster, const NodeGroup& group, DType precision, List& list) {
   const DeviceProfile& device = cluster.profiles[group.node.profile];
   list.add(fmt::format("Device {}", device.name),
@@ -31,16 +39,17 @@ void add_device(const Cluster& cluster, const NodeGroup& group, DType precision,
                        name_of(precision), human_bytes(device.memory_bytes),
                        human_rate(device.memory_bandwidth_bytes_per_s)),
            name_of(foundation_of(device)), device.source);
-  const bool own = group.node.price_usd_per_device_hour > 0;
+  // Readers fill in the device's price where a cluster says none.
+  const bool own = group.node.price_usd_per_device_hour > 0 &&
+                   group.node.price_usd_per_device_hour != device.price_usd_per_hour;
   const double price = own ? group.node.price_usd_per_device_hour : device.price_usd_per_hour;
   list.add(fmt::format("Price of {}", device.name),
            price > 0 ? fmt::format("{:.2f} USD an hour of one device", price)
                      : "not stated: nothing is said of cost",
-           price > 0 ? "assumed" : "",
-           price > 0 ? fmt::format("{} of `{}`: a default to be edited",
-                                   own ? "the cluster's file" : "the device's file",
-                                   own ? cluster.name : device.name)
-                     : "");
+           price <= 0                          ? ""
+           : own || device.price_as_of.empty() ? "assumed"
+                                               : "list price",
+           price_source(cluster, device, own, price));
   if (device.peak_power_w > 0)
     list.add(fmt::format("Power of {}", device.name),
              fmt::format("{:.0f} W idle, {:.0f} W computing, {:.0f} W of a node beside its devices",

@@ -279,10 +279,16 @@ class Writer {
     return numbers;
   }
 
-  std::string label(const Row& row, const Span& span) const {
-    if (span.instructions == 1) return label_of(*row.program, span.first);
-    return span.micro_batch >= 0 ? fmt::format("{} mb{}", span.kind, span.micro_batch)
-                                 : std::string(span.kind);
+  // Without its micro-batch's number: what a rank does with each of them is named once.
+  static std::string label(const Row& row, const Span& span) {
+    if (span.instructions > 1)
+      return span.micro_batch >= 0 ? fmt::format("{} mb#", span.kind) : std::string(span.kind);
+    std::string label = label_of(*row.program, span.first);
+    const std::string numbered = fmt::format(" mb{}", span.micro_batch);
+    const std::size_t at = label.find(numbered), end = at + numbered.size();
+    if (at != std::string::npos && (end == label.size() || label[end] == ' '))
+      label.replace(at, numbered.size(), " mb#");
+    return label;
   }
 
   Json lanes(const Row& row) {
@@ -297,6 +303,7 @@ class Writer {
         numbers.push_back(kinds_.of(std::string(span.kind)));
         numbers.push_back(labels_.of(label(row, span)));
         numbers.push_back(span.instructions);
+        numbers.push_back(span.micro_batch);
         last = begin;
       }
       all.push_back({{"stream", name_of(static_cast<Stream>(stream))}, {"spans", numbers}});

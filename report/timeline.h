@@ -24,7 +24,7 @@ constexpr double kTicks = 1 << 20;
 //   rows: rank, stage, dp, tp, like (ranks that do the same), critical;
 //     stretches: [ticks since the last one's end, ticks, part]…, flat;
 //     lanes (none where its streams are not told): stream and spans, [ticks since the last one's start,
-//     ticks, kind, label, instructions]…, flat.
+//     ticks, kind, label, instructions, micro-batch or -1]…, flat; "mb#" in a label stands for "mb" and it.
 // `like`: by simulated rank, in order (sim/scenario/folding.h).
 Json timeline_json(const Plan& plan, const sim::Simulation& simulation, bool fold);
 

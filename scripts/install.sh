@@ -3,9 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 missing=()
-while read -r package; do
+while read -r package instead; do
+  [ -z "$instead" ] || ! command -v "$instead" >/dev/null || continue
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done < <(grep -v '^#' scripts/packages.txt | awk 'NF {print $1}')
+done < <(grep -v '^#' scripts/packages.txt | awk 'NF {print $1, $2}')
 [ ${#missing[@]} -eq 0 ] && exit 0
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shlex
 import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
@@ -196,11 +197,21 @@ def goodput(plan: Plan | PathLike, *, mtbf_device_hours: float, tokens: float | 
     return Goodput(_native.goodput(request))
 
 
+def _mpirun_words(given: str | None) -> list[str]:
+    text = os.environ.get("ORRERY_MPIRUN_ARGS", "") if given is None else given
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise UserError(f"`mpirun_args` {text}: a quotation does not end") from None
+
+
 def validate(plan: Plan | PathLike, *, steps: int = 10, backend: str = "auto", data: PathLike = "", mpi: str = "",
-             against: Sequence[PathLike] = ()) -> Validation:
-    """Predicted beside measured: trains the plan on this machine with the executor, under mpirun, and joins.
+             mpirun_args: str | None = None, against: Sequence[PathLike] = ()) -> Validation:
+    """Predicted beside measured: trains the plan on the hosts that its cluster names, else on this machine, with the
+    executor, under mpirun, and joins.
 
     steps: to train. backend: auto, mpi, nccl or cuda-mpi. data: a text (the GPL that every Debian carries).
+    mpirun_args: further options for mpirun, quoted as for a shell (None: $ORRERY_MPIRUN_ARGS).
     against: files of steps that somebody measured with other software; then nothing is run.
     """
     if against:
@@ -208,24 +219,31 @@ def validate(plan: Plan | PathLike, *, steps: int = 10, backend: str = "auto", d
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "plan.textproto"
         _native_plan(plan).save(str(file))
-        fields, forgotten = _native.validate(str(file), steps, backend, os.fspath(data), mpi)
+        fields, forgotten = _native.validate(str(file), steps, backend, os.fspath(data), mpi,
+                                              _mpirun_words(mpirun_args))
     if forgotten:
         warnings.warn(f"{forgotten}: this validation is not remembered", stacklevel=2)
     return Validation(fields)
 
 
 def calibrate(cluster: PathLike = "", files: Sequence[PathLike] = (), *, runtime: str = "", out: PathLike = "",
-              mpi: str = "") -> Answer:
-    """Without files: measures this machine's cores, memory and links (half a minute), for plans on localhost.
+              host: PathLike = "", mpi: str = "", mpirun_args: str | None = None) -> Answer:
+    """Measures, for later plans: this machine's cores, memory and links (half a minute), or those of hosts.
 
-    cluster, files: learns instead what files of measurements say of a cluster (docs/measurements.md).
+    cluster: without files, the file of a cluster whose hosts are measured under mpirun, into `out`. host: a calibrated
+    file of one of them; then links alone are measured.
+    files: learns instead what files of measurements say of the cluster (docs/measurements.md).
     out: where the profile is written ("": where later plans find it).
+    mpirun_args: further options for mpirun, quoted as for a shell (None: $ORRERY_MPIRUN_ARGS).
     """
-    if not files and cluster:
-        raise UserError("calibrate with a cluster and no files: use `orrery calibrate CLUSTER --out FILE`")
     if files:
         return Answer(_native.calibrate_from(os.fspath(cluster), [os.fspath(file) for file in files], runtime,
                                              os.fspath(out)))
+    if cluster:
+        return Answer(_native.calibrate_hosts(os.fspath(cluster), os.fspath(host), os.fspath(out), mpi,
+                                              _mpirun_words(mpirun_args)))
+    if host:
+        raise UserError("`host` without a cluster: say which cluster's links are measured")
     return Answer(_native.calibrate(os.fspath(out), mpi))
 
 

@@ -57,8 +57,8 @@ function answerSection(plan) {
 function whySection(plan) {
   const changes = (plan.sensitivities || []).filter((change) => change.saves >= 0.0005);
   return [
-    plan.why && el('p', {}, plan.why),
-    changes.length > 0 && el('p', {}, 'What other hardware would save of the step, by the closed form: ',
+    plan.why && sentences(plan.why),
+    !plan.why && changes.length > 0 && el('p', {}, 'What other hardware would save of the step, by the closed form: ',
       changes.map((change) => `${change.change} ${percent(change.saves)}`).join('; '), '.'),
     besideChart(plan).figure,
     besideTable(plan),
@@ -75,11 +75,11 @@ function besideChart(plan) {
   return chart({
     label: `Where the time of a step goes, beside ${beside.length - 1} other plans`,
     caption: 'A step of the rank with most compute, each instant counted once: communication is what computation waits for.',
-    height: 110 + 56 * beside.length,
+    height: 60 + 52 * beside.length,
     walk: () => parts.map(() => beside.length),
     tell: (part, one, made) => { showPoint(made, part, one); return text(beside[one], parts[part]); },
     option: () => ({
-      grid: { left: 20, right: 24, top: 44, bottom: 8, containLabel: true }, legend: {},
+      grid: { left: 20, right: 24, top: 8, bottom: 8, containLabel: true }, legend: {},
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(beside[at.dataIndex], parts[at.seriesIndex])) },
       xAxis: axis({ type: 'value', axisLabel: { formatter: timeTick } }),
       yAxis: axis({ type: 'category', inverse: true, data: beside.map((one) => one.label) }),
@@ -103,20 +103,28 @@ function choicesChart(plan) {
   const choices = plan.choices || [];
   if (choices.length < 2) return null;
   const text = (one) => `${one.words}: ${seconds(one.step_time_s)} a step (${seconds(one.step_time_low_s ?? one.step_time_s)} to ${seconds(one.step_time_high_s ?? one.step_time_s)}), ${bytes(one.memory_bytes.total)}${one.usd_per_step ? `, ${usd(one.usd_per_step)} a step` : ''}`;
-  const data = choices.map((one) => [one.step_time_s, one.memory_bytes.total, one.step_time_low_s ?? one.step_time_s, one.step_time_high_s ?? one.step_time_s]);
+  const low = (one) => one.step_time_low_s ?? one.step_time_s, high = (one) => one.step_time_high_s ?? one.step_time_s;
+  const data = choices.map((one, at) => [one.step_time_s, at, low(one), high(one)]);
   return chart({
     label: 'Time and memory of the plans that the search ranks',
-    caption: 'The plans that the search ranks: time of a step with the interval of 90%, against memory of the fullest device.',
+    caption: 'The plans that the search ranks, best first: time of a step with the interval of 90%; beside it what it is and the memory of its fullest device.',
+    height: () => 56 + (window.innerWidth < 700 ? 30 : 40) * choices.length,
     walk: () => [choices.length],
     tell: (series, at, made) => { showPoint(made, 1, at); return text(choices[at]); },
     option: () => ({
-      grid: { left: 16, right: 30, top: 20, bottom: 36, containLabel: true },
+      grid: { left: 8, right: 30, top: 8, bottom: 28, containLabel: true },
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(choices[at.dataIndex])), extraCssText: 'max-width:26rem;white-space:normal' },
-      xAxis: axis({ type: 'value', name: 'time of a step', nameLocation: 'middle', nameGap: 28, scale: true, axisLabel: { formatter: timeTick } }),
-      yAxis: bytesAxis(Math.max(...choices.map((one) => one.memory_bytes.total))),
+      xAxis: roundTimeAxis(Math.min(...choices.map(low)), Math.max(...choices.map(high))),
+      yAxis: axis({ type: 'category', inverse: true, data: choices.map((one, at) => String(at + 1)), splitLine: { show: false } }),
       series: [
         whiskers('90%', data, palette().soft, true),
-        { name: 'plan', type: 'scatter', symbolSize: 12, data, itemStyle: { color: palette().series[0] } },
+        {
+          name: 'plan', type: 'scatter', symbolSize: 12, data, itemStyle: { color: palette().series[0] },
+          label: {
+            show: window.innerWidth >= 700, position: 'top', distance: 3, color: palette().ink, fontSize: letters(11),
+            formatter: (at) => `${choices[at.dataIndex].words}: ${bytes(choices[at.dataIndex].memory_bytes.total)}`,
+          },
+        },
       ],
     }),
     table: [['~plan', 'step', '90% of such', 'memory'], choices.map((one) => [one.words, seconds(one.step_time_s), `${seconds(one.step_time_low_s ?? one.step_time_s)} to ${seconds(one.step_time_high_s ?? one.step_time_s)}`, bytes(one.memory_bytes.total)])],

@@ -30,16 +30,30 @@ function say(text) {
   document.getElementById('said').textContent = text;
 }
 
+// Letters of charts grow with those of the page (projectors).
+const letters = (size) => Math.round(size * parseFloat(getComputedStyle(document.documentElement).fontSize) / 16);
+
 function axis(more) {
   const p = palette();
   return {
     axisLine: { lineStyle: { color: p.soft } }, axisTick: { lineStyle: { color: p.soft } },
-    axisLabel: { color: p.soft, hideOverlap: true }, nameTextStyle: { color: p.soft }, splitLine: { lineStyle: { color: p.line } },
-    ...more, ...(more.axisLabel ? { axisLabel: { color: p.soft, hideOverlap: true, ...more.axisLabel } } : {}),
+    axisLabel: { color: p.soft, hideOverlap: true, fontSize: letters(12) }, nameTextStyle: { color: p.soft, fontSize: letters(12) }, splitLine: { lineStyle: { color: p.line } },
+    ...more, ...(more.axisLabel ? { axisLabel: { color: p.soft, hideOverlap: true, fontSize: letters(12), ...more.axisLabel } } : {}),
   };
 }
 
 const timeTick = (value) => plain(seconds(value));
+
+// Of time with ticks at round numbers of one unit.
+function roundTimeAxis(least_s, most_s, more) {
+  const span = most_s - least_s;
+  const [unit, name] = [[86400, 'days'], [3600, 'h'], [60, 'min'], [1, 's'], [1e-3, 'ms'], [1e-6, 'µs']].find(([size]) => span >= 2 * size) || [1e-6, 'µs'];
+  const steps = unit === 3600 ? [1, 2, 3, 6, 12] : unit === 60 ? [1, 2, 5, 10, 20, 30] : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+  const most = window.innerWidth < 700 ? 4 : 8;
+  const interval = unit * (steps.find((step) => span / (unit * step) <= most) ?? 10 ** Math.ceil(Math.log10(span / unit / most)));
+  const min = Math.floor(least_s / interval) * interval, max = Math.ceil(most_s / interval) * interval;
+  return axis({ type: 'value', min, max, interval, axisLabel: { formatter: (value) => `${counted.format(value / unit)} ${name}` }, ...more });
+}
 
 // Of time from 0 on: ticks at round numbers alone, not at its end.
 function timeAxis(length_s) {
@@ -59,34 +73,76 @@ function withTheme(option) {
     animation: false, textStyle: { color: p.ink, fontFamily: 'system-ui, "DejaVu Sans", sans-serif' },
     backgroundColor: 'transparent', ...option,
     tooltip: {
-      confine: true, backgroundColor: p.card, borderColor: p.soft, textStyle: { color: p.ink }, ...option.tooltip,
+      confine: true, backgroundColor: p.card, borderColor: p.soft, textStyle: { color: p.ink, fontSize: letters(14) }, ...option.tooltip,
     },
-    ...(option.legend ? {
-      legend: {
-        type: 'scroll', top: 0, textStyle: { color: p.ink }, inactiveColor: p.soft, pageTextStyle: { color: p.ink },
-        pageIconColor: p.accent, pageIconInactiveColor: p.line, ...option.legend,
-      },
-    } : {}),
+    ...(option.legend ? { legend: { ...option.legend, show: false } } : {}),
   };
+}
+
+// The names of a chart's series above it, as buttons that hide and show them: one stop of Tab, arrows go on.
+// ECharts' own legend hides what it has no room for, and no keyboard reaches it.
+function legendOf(made, option) {
+  const names = option.legend.data || option.series.map((one) => one.name);
+  const shapes = { circle: '●', diamond: '◆', triangle: '▲', rect: '■', pin: '▼', roundRect: '■' };
+  const swatch = (one) => {
+    const colour = one.color || one.itemStyle?.color || one.lineStyle?.color;
+    if (one.type === 'scatter') return el('span', { class: 'mark', style: `color:${colour}` }, shapes[one.symbol] || '●');
+    if (one.type === 'line' && !one.areaStyle) return el('span', { class: 'stroke', style: `border-top:3px ${{ dashed: 'dashed', dotted: 'dotted' }[one.lineStyle?.type] || (Array.isArray(one.lineStyle?.type) ? 'dashed' : 'solid')} ${colour}` });
+    return el('span', { class: 'block', style: `background:${colour}` });
+  };
+  const focused = [...made.legend.children].indexOf(document.activeElement);
+  const buttons = names.map((name, i) => el('button', {
+    type: 'button', 'aria-pressed': String(made.hidden[name] !== false), tabindex: i === Math.max(0, focused) ? '0' : '-1',
+    onclick: () => { made.hidden[name] = made.hidden[name] === false; made.draw(); },
+  }, swatch(option.series.find((one) => one.name === name)), name));
+  made.legend.replaceChildren(...buttons);
+  if (focused >= 0) buttons[Math.min(focused, buttons.length - 1)].focus();
+}
+
+function legendBox(label) {
+  const box = el('div', { class: 'legend', role: 'toolbar', 'aria-label': `${label}: what is shown` });
+  box.addEventListener('keydown', (event) => {
+    const all = [...box.children], at = all.indexOf(document.activeElement);
+    const way = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+    if (!way || at < 0) return;
+    const next = all[(at + way + all.length) % all.length];
+    all[at].tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    event.preventDefault();
+  });
+  return box;
 }
 
 // chart(): a figure with a caption, a chart and its numbers.
 //   label: for those who do not see it. option(): ECharts' option, asked for again when the theme changes.
 //   zoom: arrows with Shift pan and + and - zoom. walk: [series, points] that arrows step through, each said by
-//   tell(series, point). height: of pixels, or () => pixels. table: [head, rows, options].
-function chart({ label, caption, option, height = 320, zoom = false, walk, tell, table, controls }) {
+//   tell(series, point). zoomed(chart): after each zoom. height: of pixels, or () => pixels. table: [head, rows, options].
+function chart({ label, caption, option, height = 320, zoom = false, walk, tell, table, controls, zoomed }) {
   const box = el('div', {
     class: 'chart', tabindex: '0', role: zoom ? 'application' : 'img', 'aria-label': label,
     style: `height:${typeof height === 'function' ? height() : height}px`,
   });
-  const figure = el('figure', {}, caption && el('figcaption', {}, caption), controls, box,
+  const legend = legendBox(label);
+  const figure = el('figure', {}, caption && el('figcaption', {}, caption), controls, legend, box,
     table && details('Its numbers', tableOf(table[0], table[1], { label: `${label}: numbers`, ...table[2] })));
-  const made = { box, figure, option, instance: null, at: [0, -1] };
+  const made = { box, figure, legend, option, instance: null, at: [0, -1], hidden: {} };
   made.draw = () => {
-    if (!made.instance) made.instance = echarts.init(box, null, { renderer: 'canvas' });
+    if (!made.instance) {
+      made.instance = echarts.init(box, null, { renderer: 'canvas' });
+      if (zoomed) made.instance.on('datazoom', () => zoomed(made));
+    }
     if (typeof height === 'function') box.style.height = `${height()}px`;
     made.instance.resize();
-    made.instance.setOption(withTheme(option()), { notMerge: true });
+    const now = option();
+    if (now.legend) {
+      legendOf(made, now);
+      now.legend = { ...now.legend, selected: made.hidden };
+    }
+    // Hiding a series or another theme leaves the zoom where it is.
+    const before = made.instance.getOption()?.dataZoom?.[0];
+    if (before && now.dataZoom) now.dataZoom = now.dataZoom.map((one) => ({ ...one, start: before.start, end: before.end }));
+    made.instance.setOption(withTheme(now), { notMerge: true });
   };
   const range = () => {
     const now = made.instance.getOption().dataZoom[0];
@@ -169,7 +225,7 @@ const chartWatcher = new IntersectionObserver((entries) => {
     if (!entry.isIntersecting) continue;
     chartWatcher.unobserve(entry.target);
     const made = allCharts.find((one) => one.box === entry.target);
-    if (made) made.draw();
+    if (made && !made.instance) made.draw();
   }
 }, { rootMargin: '600px' });
 

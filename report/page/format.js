@@ -15,6 +15,7 @@ const rate = (value) => `${scaled(value, ['B', 'kB', 'MB', 'GB', 'TB', 'PB'], 10
 const count = (value) => (Math.abs(value) < 1e6 ? counted.format(value) : scaled(value, ['', 'k', 'M', 'B', 'T'], 1000));
 // On an axis: without zeros behind the point.
 const plain = (text) => text.replace(/(\.\d*?)0+(?=[ %])/, '$1').replace(/\.(?=[ %])/, '');
+const energy = (joules) => (joules < 3.6e9 ? `${counted.format(Number((joules / 3.6e6).toPrecision(3)))} kWh` : `${counted.format(joules / 3.6e9)} MWh`);
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}%`;
 const usd = (value) => (value >= 1e6 ? `${scaled(value, ['', 'k', 'M', 'B', 'T'], 1000)} USD` : `${new Intl.NumberFormat('en-US', value < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 }).format(value)} USD`);
 const signed = (share) => `${share >= 0 ? '+' : '−'}${Math.abs(100 * share).toFixed(1)}%`;
@@ -28,7 +29,7 @@ function seconds(value) {
   if (size < 600) return `${value.toPrecision(size < 100 ? 4 : 3)} s`;
   if (size < 2 * 3600) return `${(value / 60).toPrecision(3)} min`;
   if (size < 2 * 86400) return `${(value / 3600).toPrecision(3)} h`;
-  return `${counted.format(Number((value / 86400).toPrecision(3)))} days`;
+  return `${counted.format(Number((value / 86400).toPrecision(size < 100 * 86400 ? 3 : 4)))} days`;
 }
 
 const partNames = {
@@ -56,17 +57,25 @@ function el(tag, attributes = {}, ...children) {
 // In ECharts' tooltips, which are HTML.
 const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
+// A paragraph of several sentences as a list: each says one thing.
+function sentences(text) {
+  const list = text.split(/(?<=[.!?]) (?=[A-Z0-9])/);
+  return list.length < 3 ? el('p', {}, text) : el('ul', { class: 'sentences' }, list.map((one) => el('li', {}, one)));
+}
+
 let ids = 0;
 const newId = (what) => `${what}-${ids += 1}`;
 
-// head: names, those of columns of words begin with "~".
+// head: names, those of columns of words begin with "~". A table with a column of words besides its first stands, where the page is
+// narrow, as a paragraph a row (roles: it stays a table for whoever hears it).
 function tableOf(head, rows, { chosen = -1, label = 'Table' } = {}) {
-  const words = head.map((name) => name.startsWith('~'));
-  const table = el('table', {},
-    el('thead', {}, el('tr', {}, head.map((name, i) => el('th', { scope: 'col', class: words[i] && 'words' }, name.replace(/^~/, ''))))),
-    el('tbody', {}, rows.map((row, at) => el('tr', { class: at === chosen && 'chosen' }, row.map((cell, i) =>
-      el(i === 0 ? 'th' : 'td', { scope: i === 0 && 'row', class: words[i] && 'words' }, String(cell)))))));
-  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, table);
+  const words = head.map((name) => name.startsWith('~')), names = head.map((name) => name.replace(/^~/, ''));
+  const stacks = words.some((one, i) => one && i > 0);
+  const table = el('table', { class: stacks && 'stacks', role: stacks && 'table' },
+    el('thead', { role: stacks && 'rowgroup' }, el('tr', { role: stacks && 'row' }, names.map((name, i) => el('th', { scope: 'col', role: stacks && 'columnheader', class: words[i] && 'words' }, name)))),
+    el('tbody', { role: stacks && 'rowgroup' }, rows.map((row, at) => el('tr', { class: at === chosen && 'chosen', role: stacks && 'row' }, row.map((cell, i) =>
+      el(i === 0 ? 'th' : 'td', { scope: i === 0 && 'row', role: stacks && (i === 0 ? 'rowheader' : 'cell'), class: words[i] && 'words', 'data-name': stacks && i > 0 && names[i] }, String(cell)))))));
+  return el('div', { class: rows.length > 30 ? 'scroll tall' : 'scroll', tabindex: '0', role: 'group', 'aria-label': label }, table);
 }
 
 function details(summary, content) {

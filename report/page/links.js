@@ -104,7 +104,7 @@ function linksSection(plan) {
             x: places[v][0], y: places[v][1], symbol: symbols[vertex.tier], symbolSize: vertex.tier > 2 ? (onSide ? [16, 30] : [42, 16]) : vertex.tier === 1 ? 14 : 10,
             itemStyle: { color: vertex.tier === 0 ? p.accent : p.soft },
             label: {
-              show: labels[v] !== '', position: onSide ? 'right' : vertex.tier > 2 ? 'top' : 'bottom', distance: 3, color: p.ink, fontSize: 11,
+              show: labels[v] !== '', position: onSide || vertex.tier > 2 ? 'top' : 'bottom', distance: 3, color: p.ink, fontSize: letters(11),
               formatter: labels[v],
             },
           })),

@@ -1,8 +1,11 @@
-// Puts the page together.
-function card(contents, main, name, children, shortName) {
-  const id = newId('part');
+// Puts the page together. Of parts of one name, each after the first has its number.
+const cardNames = new Map();
+
+function card(contents, main, title, children, shortName) {
+  const id = newId('part'), before = cardNames.get(title) || 0, name = before === 0 ? title : `${title} (${before + 1})`;
   const list = children.flat().filter(Boolean);
   if (list.length === 0) return;
+  cardNames.set(title, before + 1);
   contents.append(el('li', {}, el('a', { href: `#${id}` }, shortName || name)));
   main.append(el('section', { class: 'card', id, 'aria-labelledby': `${id}-h` }, el('h2', { id: `${id}-h` }, name), list));
 }

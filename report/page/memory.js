@@ -19,12 +19,12 @@ function memorySection(plan) {
   self = chart({
     label: 'Memory of a device over a step',
     caption: 'A device of one stage over the step: what stays, and the activations of the micro-batches in flight. Their peak is the memory model’s; the curve between follows the timeline by operators.',
-    height: 360,
+    height: 330,
     controls: select && el('div', { class: 'controls' }, el('label', { for: id }, 'Device of'), select),
     walk: () => [memory.points],
     tell: (series, point, made) => { showPoint(made, 0, point); return text(point); },
     option: () => ({
-      grid: { left: 8, right: 24, top: 44, bottom: 24, containLabel: true }, legend: {},
+      grid: { left: 8, right: 24, top: 16, bottom: 24, containLabel: true }, legend: {},
       tooltip: { trigger: 'axis', formatter: (at) => escaped(text(at[0].dataIndex)), extraCssText: 'max-width:24rem;white-space:normal' },
       xAxis: timeAxis(memory.step_s),
       yAxis: bytesAxis(Math.max(stage.total_bytes, stage.capacity_bytes)),
@@ -34,7 +34,7 @@ function memorySection(plan) {
         ...(i === 0 ? {
           markLine: {
             symbol: 'none', silent: true, data: [{ yAxis: stage.capacity_bytes }], lineStyle: { color: palette().parts.data_comm, type: 'dashed', width: 2 },
-            label: { formatter: `capacity ${bytes(stage.capacity_bytes)}`, position: 'insideEndTop', color: palette().ink },
+            label: { formatter: `capacity ${bytes(stage.capacity_bytes)}`, position: 'insideEndTop', color: palette().ink, fontSize: letters(12) },
           },
         } : {}),
       })),

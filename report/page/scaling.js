@@ -21,14 +21,15 @@ function scalingChart(scaling) {
     chart({
       label: `${unit} a second by devices, with laws of scaling fitted`,
       caption: `${scaling.strong ? 'The same global batch everywhere (strong scaling)' : 'A batch that differs between points'}: planned points with intervals of 90%, and laws fitted to them, drawn on to twice the devices.${scaling.fits.length === 0 ? ' Fewer than three points: two fit any law.' : ''}`,
-      height: 380,
+      height: 350,
       walk: () => [points.length],
       tell: (series, at, made) => { showPoint(made, 1, at); return text(points[at]); },
       option: () => ({
-        grid: { left: 16, right: 24, top: 50, bottom: 40, containLabel: true }, legend: {},
+        grid: { left: 16, right: 24, top: 16, bottom: 40, containLabel: true },
+        legend: { data: ['planned', 'as fast a device as the first', ...scaling.fits.map((fit) => lawNames[fit.law])] },
         tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesName === 'planned' ? text(at.data) : at.seriesName) },
         xAxis: axis({ type: 'log', logBase: 2, name: 'devices', nameLocation: 'middle', nameGap: 28, min: 2 ** Math.floor(Math.log2(least)), max: 2 ** Math.ceil(Math.log2(most)), axisLabel: { formatter: count } }),
-        yAxis: axis({ type: 'log', min: evenDown(Math.min(...points.map((point) => point[2]))), axisLabel: { formatter: (value) => `${count(value)}/s`, showMinLabel: false } }),
+        yAxis: axis({ type: 'log', min: evenDown(Math.min(...points.map((point) => point[2]))), axisLabel: { formatter: (value) => `${plain(count(value))}/s`, showMinLabel: false } }),
         series: [
           whiskers('90%', points, palette().soft, false),
           { name: 'planned', type: 'scatter', symbolSize: 11, data: points, itemStyle: { color: palette().series[0] }, z: 5 },
@@ -61,20 +62,21 @@ function costChart(whatif, points) {
   return chart({
     label: 'Time against cost of each point',
     caption: 'Time against cost with intervals of 90%, by the price of the devices’ hours; on the front no other point is both faster and cheaper.',
-    height: 360,
+    height: 330,
     walk: () => groups.map((group) => group[1].length),
     tell: (group, at, made) => { showPoint(made, 2 + group, at); return text(groups[group][1][at]); },
     option: () => ({
-      grid: { left: 16, right: 30, top: 46, bottom: 40, containLabel: true }, legend: { data: groups.map((group) => group[0]) },
+      grid: { left: 16, right: 30, top: 16, bottom: 40, containLabel: true }, legend: { data: groups.map((group) => group[0]) },
       tooltip: { trigger: 'item', formatter: (at) => escaped(text(groups[at.seriesIndex - 2][1][at.dataIndex])), extraCssText: 'max-width:26rem;white-space:normal' },
-      xAxis: axis({ type: 'value', scale: true, name: 'time', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: timeTick } }),
+      xAxis: roundTimeAxis(Math.min(...all.map((one) => one.low)), Math.max(...all.map((one) => one.high)), { name: 'time', nameLocation: 'middle', nameGap: 28 }),
       yAxis: axis({ type: 'value', scale: true, axisLabel: { formatter: usd } }),
       series: [
         whiskers('time', all.map((one) => [one.time, one.usd, one.low, one.high]), palette().soft, true),
         whiskers('cost', all.map((one) => [one.time, one.usd, one.usdLow, one.usdHigh]), palette().soft, false),
         ...groups.map(([name, list, colour, symbol]) => ({
           name, type: 'scatter', symbol, symbolSize: 13, itemStyle: { color: palette().series[colour] }, data: list.map((one) => [one.time, one.usd]),
-          label: { show: true, position: 'right', color: palette().ink, formatter: (at) => variedText(list[at.dataIndex].point) }, labelLayout: { hideOverlap: true },
+          // Off both whiskers.
+          label: { show: true, position: [15, -7], color: palette().ink, fontSize: letters(12), formatter: (at) => variedText(list[at.dataIndex].point) }, labelLayout: { hideOverlap: true },
         })),
       ],
     }),
@@ -95,7 +97,7 @@ function whatifSection(whatif) {
     const one = best(at);
     if (!one) return [variedText(point), '', '', '', '', '', point.refusal || ''];
     return [variedText(point) + (at === whatif.fastest ? ', fastest' : '') + (at === whatif.cheapest ? ', cheapest' : ''), seconds(point.step_time_s), percent(point.mfu),
-      `${seconds(one.time)} (${range(one)})`, one.usd === undefined ? '' : usd(one.usd), one.energy ? `${counted.format(one.energy / 3.6e9)} MWh` : '', point.plan];
+      `${seconds(one.time)} (${range(one)})`, one.usd === undefined ? '' : usd(one.usd), one.energy ? energy(one.energy) : '', point.plan];
   });
   return [
     el('p', {}, `To train on ${count(goal)} ${what}.`), tiles,

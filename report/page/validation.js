@@ -15,11 +15,11 @@ function validationSection(validation) {
     chart({
       label: 'Predicted and measured time by kind of instruction',
       caption: 'Seconds that a rank’s instructions of each kind take in a step, mean over the ranks.',
-      height: 90 + 44 * kinds.length,
+      height: 50 + 44 * kinds.length,
       walk: () => [kinds.length, kinds.length],
       tell: (which, at, made) => { showPoint(made, which, at); return text(which, at); },
       option: () => ({
-        grid: { left: 8, right: 24, top: 44, bottom: 8, containLabel: true }, legend: {},
+        grid: { left: 8, right: 24, top: 8, bottom: 8, containLabel: true }, legend: {},
         tooltip: { trigger: 'item', formatter: (at) => escaped(text(at.seriesIndex, at.dataIndex)) },
         xAxis: axis({ type: 'value', axisLabel: { formatter: timeTick } }),
         yAxis: axis({ type: 'category', inverse: true, data: kinds.map((kind) => partName(kind.kind)), axisLabel: { width: window.innerWidth < 700 ? 90 : 220, overflow: 'break' } }),
@@ -55,7 +55,7 @@ function publishedSection(published) {
       walk: () => by.map((list) => list.length),
       tell: (group, at, made) => { showPoint(made, 3 + group, at); return text(by[group][at]); },
       option: () => ({
-        grid: { left: 16, right: 24, top: 50, bottom: 40, containLabel: true }, legend: { data: files },
+        grid: { left: 16, right: 24, top: 16, bottom: 40, containLabel: true }, legend: { data: files },
         tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesIndex >= 3 ? text(by[at.seriesIndex - 3][at.dataIndex]) : ''), extraCssText: 'max-width:26rem;white-space:normal' },
         xAxis: axis({ type: 'log', min: least, max: most, name: 'measured', nameLocation: 'middle', nameGap: 28, axisLabel: { formatter: timeTick, showMinLabel: false, showMaxLabel: false } }),
         yAxis: axis({ type: 'log', min: least, max: most, name: 'predicted', axisLabel: { formatter: timeTick, showMinLabel: false, showMaxLabel: false } }),

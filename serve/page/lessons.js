@@ -2,7 +2,7 @@
 const kLessonQuiet_ms = 250;
 
 // One chart of lines (laws) and points (what was simulated). x, y: { name, format, log, min, max }.
-function lawChart({ label, caption, x, y, series, height = 340 }) {
+function lawChart({ label, caption, x, y, series, height = 315 }) {
   const shown = series.filter((one) => one.data.length > 0), points = shown.filter((one) => one.points);
   const text = (one, at) => `${one.name}: ${x.name} ${x.format(one.data[at][0])}, ${y.name} ${y.format(one.data[at][1])}`;
   const scale = (side, more) => axis({ type: side.log ? 'log' : 'value', logBase: side.log === 2 ? 2 : 10, name: side.name, min: side.min, max: side.max, axisLabel: { formatter: (value) => plain(side.format(value)) }, ...more });
@@ -11,9 +11,9 @@ function lawChart({ label, caption, x, y, series, height = 340 }) {
     walk: () => points.map((one) => one.data.length),
     tell: (which, at, made) => { showPoint(made, shown.indexOf(points[which]), at); return text(points[which], at); },
     option: () => ({
-      grid: { left: 16, right: 28, top: 56, bottom: 40, containLabel: true }, legend: {},
+      grid: { left: 16, right: 28, top: 30, bottom: 40, containLabel: true }, legend: {},
       tooltip: { trigger: 'item', formatter: (at) => escaped(shown[at.seriesIndex].points ? text(shown[at.seriesIndex], at.dataIndex) : at.seriesName) },
-      xAxis: scale(x, { nameLocation: 'middle', nameGap: 28 }), yAxis: scale(y, { nameLocation: 'end', nameTextStyle: { align: 'left', color: palette().soft } }),
+      xAxis: scale(x, { nameLocation: 'middle', nameGap: 28 }), yAxis: scale(y, { nameLocation: 'end', nameTextStyle: { align: 'left', color: palette().soft, fontSize: letters(12) } }),
       series: shown.map((one, i) => ({
         name: one.name, data: one.data, type: one.points ? 'scatter' : 'line', symbol: one.points ? ['circle', 'diamond', 'triangle'][i % 3] : 'none', symbolSize: 11,
         color: one.soft ? palette().soft : palette().series[one.colour ?? i], lineStyle: { type: one.dotted ? 'dotted' : 'solid', width: 2 }, z: one.points ? 5 : 2,
@@ -51,7 +51,7 @@ function ringPicture(n, step) {
   const { held, moved } = ringStates(n)[step];
   const what = step === 0 ? 'Before: each rank has its own numbers.' : step < n ? `Step ${step}, reduce-scatter: each rank sends a chunk to the next, which adds it.` : `Step ${step}, all-gather: each rank passes a finished sum on.`;
   const fresh = (rank, chunk) => moved.some(([to, at]) => to === rank && at === chunk);
-  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'The chunks of each rank' },
+  return el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'The chunks of each rank' },
     el('p', { class: 'soft' }, `${what} The number says how many ranks’ numbers are added up in a chunk; ${n} is all of them. Framed: what has just come.`),
     el('table', { class: 'ring' },
       el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'rank'), held[0].map((value, chunk) => el('th', { scope: 'col' }, `chunk ${chunk}`)))),
@@ -171,9 +171,9 @@ const lessonList = [
         walk: () => parts.map(() => 4),
         tell: (part, at, made) => { showPoint(made, part, at); return text(parts[part][0], at); },
         option: () => ({
-          grid: { left: 16, right: 28, top: 56, bottom: 20, containLabel: true }, legend: {},
+          grid: { left: 16, right: 28, top: 12, bottom: 20, containLabel: true }, legend: {},
           tooltip: { trigger: 'item', formatter: (at) => escaped(at.seriesIndex < parts.length ? text(parts[at.seriesIndex][0], at.dataIndex) : `${names[at.dataIndex]}: formula ${bytes(law[at.dataIndex])}`) },
-          xAxis: axis({ type: 'category', data: names }), yAxis: bytesAxis(Math.max(...told.stages.map((one) => one.total), told.capacity_bytes)),
+          xAxis: axis({ type: 'category', data: names, axisLabel: { interval: 0, hideOverlap: false, fontSize: letters(window.innerWidth < 700 ? 10 : 12) } }), yAxis: bytesAxis(Math.max(...told.stages.map((one) => one.total), told.capacity_bytes)),
           series: [
             ...parts.map(([part, colour], i) => ({
               name: part, type: 'bar', stack: 'bytes', barMaxWidth: 70, color: palette().series[colour], data: told.stages.map((one) => one[part]),
@@ -203,7 +203,7 @@ const lessonList = [
       return [
         lawChart({
           label: 'Goodput by the interval between checkpoints', caption: `δ is ${seconds(told.checkpoint_s)} (${bytes(told.checkpoint_bytes)}), M ${seconds(told.mtti_s)}. Young says τ = ${seconds(young)}, Orrery ${seconds(told.best_every * told.step_time_s)}. Each point is the mean of 40 simulated runs.`,
-          x: { name: 'between checkpoints', format: seconds, log: 10, min: first, max: last }, y: { name: 'goodput', format: (value) => percent(value), max: 1 },
+          x: { name: 'between checkpoints', format: seconds, log: 10, min: first, max: last }, y: { name: 'goodput', format: (value) => percent(value), max: 1, min: Math.floor(20 * Math.min(...points.map((point) => point[1]))) / 20 },
           series: [{ name: 'formula', data: along(first, last, law), colour: 1 }, { name: 'simulated', data: points, points: true, colour: 0 }],
         }),
         tableOf(['between checkpoints', 'steps', 'goodput', 'lost to saving', 'lost to computing again'], told.points.map((one) => [seconds(one.every_s), count(one.every), percent(one.goodput), percent(one.checkpoint), percent(one.rework)]), { label: 'What is lost' }),

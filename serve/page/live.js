@@ -76,8 +76,8 @@ function runTiles(plan, run) {
     run ? `90%: ${seconds(run.days_low * 86400)} to ${seconds(run.days_high * 86400)}` : `if nothing ever fails; ${range(ideal, seconds)}`)];
   const cost = run ? run.cost_usd : plan.cost.usd && plan.cost.usd * times2;
   if (cost) list.push(tile('and cost', usd(cost), run && run.usd_low !== undefined ? `90%: ${usd(run.usd_low)} to ${usd(run.usd_high)}` : range(cost, usd)));
-  const energy = run ? run.energy_j : plan.cost.energy_j && plan.cost.energy_j * times2;
-  if (energy) list.push(tile('and use', `${counted.format(energy / 3.6e9)} MWh`, 'devices and hosts'));
+  const energy_j = run ? run.energy_j : plan.cost.energy_j && plan.cost.energy_j * times2;
+  if (energy_j) list.push(tile('and use', energy(energy_j), 'devices and hosts'));
   if (run) {
     list.push(tile('Goodput', percent(run.goodput), `of the time counts; ${count(run.interruptions.mean)} interruptions, one every ${seconds(run.mtti_s)}`),
       tile('A checkpoint', `every ${count(run.checkpoint_every_steps)} steps`, `it stops training for ${seconds(run.checkpoint_s)}; Young’s rule says every ${seconds(run.closed_form.young_interval_s)}`));

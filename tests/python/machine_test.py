@@ -1,5 +1,6 @@
 """On this machine: calibrated, predicted, trained under mpirun, compared; and learnt from."""
 import os
+import subprocess
 
 import pytest
 
@@ -62,12 +63,47 @@ def test_steps_that_somebody_measured(tmp_path):
         orrery.validate(plan, against=files)
     with pytest.raises(orrery.UserError, match="gpt2.json"):
         orrery.calibrate("dgx-a100", files)
-    with pytest.raises(orrery.UserError, match="no files"):
-        orrery.calibrate("dgx-a100")
+    with pytest.raises(orrery.UserError, match="only clusters of processors"):
+        orrery.calibrate("dgx-a100", out=tmp_path / "site.textproto")
     table = tmp_path / "nccl.txt"
     table.write_text(NCCL_TESTS)
     learnt = orrery.calibrate("dgx-a100", [table], out=tmp_path / "site.textproto")
     assert (tmp_path / "site.textproto").exists() and learnt.files[0]["collectives"] == 2
+
+
+HOSTS = """\
+name: "two"
+source: "two nodes that are both this machine"
+groups {
+  count: 2
+  node {
+    name: "host"
+    device: "generic-cpu"
+    devices: 1
+    intra { kind: SHARED_MEMORY bandwidth_bytes_per_s: 5e9 latency_s: 1e-6 }
+    nic { count: 1 bandwidth_bytes_per_s: 1.25e9 }
+  }
+}
+fabric { kind: STAR transport: TCP }
+communication { library: "mpi" }
+shared_cores: 2
+"""
+
+
+def test_the_links_of_hosts_are_calibrated(tmp_path):
+    described, host, calibrated = tmp_path / "two.textproto", tmp_path / "host.textproto", tmp_path / "calibrated.textproto"
+    described.write_text(HOSTS)
+    subprocess.run([os.environ["ORRERY"], "discover", "--out", host], check=True, capture_output=True)
+    with pytest.raises(orrery.UserError, match="where to"):
+        orrery.calibrate(described, host=host)
+    with pytest.raises(orrery.UserError, match="quotation"):
+        orrery.calibrate(described, host=host, out=calibrated, mpirun_args="'-x")
+    with pytest.raises(orrery.UserError, match="without a cluster"):
+        orrery.calibrate(host=host)
+    measured = orrery.calibrate(described, host=host, out=calibrated)
+    assert measured.nodes == 2 and measured.network_latency_s > 0 and len(measured.pairs) == 1
+    plan = orrery.plan("gpt2-tiny", calibrated, global_batch=4, seq_len=64, dp=2, tp=1, pp=1, top=1).best
+    assert plan.step_time_s > 0
 
 
 def test_a_device_file_is_reviewed(tmp_path):

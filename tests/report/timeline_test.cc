@@ -30,16 +30,19 @@ TEST_CASE("streams of many ranks are joined at most to a thousandth of the step,
     if (row.at("critical") == true) CHECK_FALSE(row.at("lanes").empty());
     for (const Json& lane : row.at("lanes")) {
       const Json& numbers = lane.at("spans");
-      spans += numbers.size() / 5;
+      spans += numbers.size() / 6;
       // None outlasts the step, and they are in order.
       double at = 0;
-      for (std::size_t i = 0; i < numbers.size(); i += 5) {
+      for (std::size_t i = 0; i < numbers.size(); i += 6) {
         CHECK(numbers[i].get<std::int64_t>() >= 0);
         at += numbers[i].get<double>();
       }
       CHECK(at <= kTicks);
     }
   }
+  // What is done with each micro-batch has one name.
+  for (const Json& label : timeline.at("labels"))
+    CHECK(label.get<std::string>().find(" mb0") == std::string::npos);
   CHECK(spans > 1000);
   CHECK(spans <= kMostSpans);
 }
