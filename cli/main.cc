@@ -38,7 +38,8 @@ int run_words(int argc, char** argv) {
                                    collective_command(), run_command(),          calibrate_command(),
                                    validate_command(),   export_command(),       goodput_command(),
                                    device_command(),     measurements_command(), report_command(),
-                                   trace_diff_command(), compare_command(),      serve_command()};
+                                   trace_diff_command(), compare_command(),      serve_command(),
+                                   schema_command()};
   const auto page = [&commands] {
     fmt::print("{}", options_page(commands));
     return 0;

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/answer.h"
+#include "base/answer/answer.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/terminal/progress.h"

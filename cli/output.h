@@ -21,7 +21,7 @@ class Output {
   Setting setting();  // --json
   // Text for people; swallowed under `--json -`, where stdout belongs to the JSON.
   void print(std::string_view text) const;
-  // With the head that all answers have (base/answer.h). Throws InternalError when a number is not finite:
+  // With the head that all answers have (base/answer/answer.h). Throws InternalError when a number is not finite:
   // JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
   // What is known of the question before the answer: it stands in the JSON of a "no", too.

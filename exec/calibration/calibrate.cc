@@ -22,6 +22,7 @@
 #include "exec/communicators/gather.h"
 #include "exec/run/probe.h"
 #include "exec/run/process_memory.h"
+#include "exec/launch/answers.h"
 #include "exec/run/report.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/cluster_file.h"
@@ -361,23 +362,23 @@ std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
 }
 
-Json report(const Cluster& cluster, const Observed& observed, const FitQuality& quality,
-            const std::string& file, double seconds) {
+MachineAnswer answer_of(const Cluster& cluster, const Observed& observed, const FitQuality& quality,
+                        const std::string& file, double seconds) {
   const DeviceProfile& profile = cluster.profiles.front();
-  return {{"machine", machine_signature()},
-          {"file", file},
-          {"wall_s", seconds},
-          {"observations", quality.observations},
-          {"median_error",
-           {{"products", quality.matmul_median_error},
-            {"attention", quality.attention_median_error},
-            {"other", quality.vector_median_error}}},
-          {"memory_bandwidth_bytes_per_s", profile.memory_bandwidth_bytes_per_s},
-          {"concurrency_scale", profile.concurrency_scale},
-          {"pace", {{"least", observed.least_pace}, {"most", observed.most_pace}}},
-          {"reference_s", profile.reference_s},
-          {"message_latency_s", cluster.communication.point_to_point_latency_s},
-          {"message_bytes_per_s", cluster.communication.point_to_point_bytes_per_s}};
+  return {machine_signature(),
+          file,
+          seconds,
+          static_cast<std::int64_t>(quality.observations),
+          quality.matmul_median_error,
+          quality.attention_median_error,
+          quality.vector_median_error,
+          profile.memory_bandwidth_bytes_per_s,
+          {profile.concurrency_scale.begin(), profile.concurrency_scale.end()},
+          observed.least_pace,
+          observed.most_pace,
+          profile.reference_s,
+          cluster.communication.point_to_point_latency_s,
+          cluster.communication.point_to_point_bytes_per_s};
 }
 
 // `keep`: the speed that a core keeps while all are busy.
@@ -464,7 +465,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     write_file_atomically(options.observations, observations_csv(observations, profile));
 
   const double seconds = steady_seconds() - begin;
-  if (!deliver("calibrate", report(cluster, observed, quality, file, seconds), options.json)) return;
+  if (!deliver("calibrate", machine_record().json(answer_of(cluster, observed, quality, file, seconds)),
+               options.json)) return;
   print_summary(cluster, observed, quality, keep);
   fmt::print("wrote {} in {:.0f} s\n", file, seconds);
 }

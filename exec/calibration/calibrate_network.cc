@@ -20,6 +20,7 @@
 #include "cost/mpi_model.h"
 #include "exec/calibration/packet_cost.h"
 #include "exec/communicators/clock.h"
+#include "exec/launch/answers.h"
 #include "exec/run/report.h"
 #include "topologies/network.h"
 #include "topologies/readers/cluster_file.h"
@@ -247,25 +248,23 @@ std::string host_of(const Cluster& cluster, int node) {
   return type.hosts.empty() ? fmt::format("node {}", node) : type.hosts[static_cast<std::size_t>(node)];
 }
 
-Json report(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
+NetworkAnswer answer_of(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
   const CommunicationProfile& profile = cluster.communication;
-  Json pairs = Json::array();
+  NetworkAnswer answer = {cluster.nodes(),
+                          profile.network_latency_s,
+                          profile.network_efficiency,
+                          profile.network_exchange_efficiency,
+                          profile.network_processor_s_per_byte,
+                          profile.network_flow_spread,
+                          ring,
+                          {}};
   for (const PairTime& time : times) {
     const Rates rates = rates_of(time, profile.network_latency_s, cluster);
-    pairs.push_back({{"from", host_of(cluster, time.a)},
-                     {"to", host_of(cluster, time.b)},
-                     {"described_bytes_per_s", time.described_bytes_per_s},
-                     {"one_way_bytes_per_s", rates.one_way * time.described_bytes_per_s},
-                     {"exchange_bytes_per_s", rates.exchange * time.described_bytes_per_s}});
+    answer.pairs.push_back({host_of(cluster, time.a), host_of(cluster, time.b), time.described_bytes_per_s,
+                            rates.one_way * time.described_bytes_per_s,
+                            rates.exchange * time.described_bytes_per_s});
   }
-  return {{"nodes", cluster.nodes()},
-          {"network_latency_s", profile.network_latency_s},
-          {"network_efficiency", profile.network_efficiency},
-          {"network_exchange_efficiency", profile.network_exchange_efficiency},
-          {"network_processor_s_per_byte", profile.network_processor_s_per_byte},
-          {"network_flow_spread", profile.network_flow_spread},
-          {"ring_efficiency", ring},
-          {"pairs", pairs}};
+  return answer;
 }
 
 void print_summary(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
@@ -343,7 +342,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
 
   write_cluster_file(cluster, options.out);
 
-  if (!deliver("calibrate", report(cluster, times, ring), options.json)) return;
+  if (!deliver("calibrate", network_record().json(answer_of(cluster, times, ring)), options.json)) return;
   print_summary(cluster, times, ring);
   fmt::print("wrote {}\n", options.out);
 }
