@@ -55,7 +55,7 @@ int run(const Options& options) {
     if (!options.out.empty())
       options.output.print(fmt::format("{} written\n", (fs::path(options.out) / file.name).string()));
     else
-      options.output.print(fmt::format("# ==> {} <==\n{}", file.name, file.content));
+      options.output.print_as_is(fmt::format("# ==> {} <==\n{}", file.name, file.content));
   }
   return 0;
 }

@@ -28,7 +28,7 @@ int run(const Options& options) {
   std::vector<std::vector<std::string>> rows;
   for (const measurements::Kind& kind : measurements::kinds())
     rows.push_back({std::string(kind.name), std::string(kind.taken)});
-  options.output.print(table({"what", "what is taken from it"}, rows));
+  options.output.print(table({"what", "what is taken from it"}, rows, {.text = true}));
   options.output.write(to_json(measurements::kinds()));
   return 0;
 }

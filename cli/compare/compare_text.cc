@@ -60,7 +60,7 @@ std::string step_table(const Comparison& comparison) {
          human_bytes(way.wire_bytes), human_bytes(way.memory.total) + (row.fits() ? "" : " too much"),
          std::string(comparison::name_of(way.found_by))});
   }
-  return table(head, rows);
+  return table(head, rows, {.optional = {"by", "sent a device"}});
 }
 
 std::string refusals(const Comparison& comparison) {
@@ -137,9 +137,9 @@ std::string sureness(const Comparison& comparison) {
 }  // namespace
 
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
-  return headline(request) + "\n" + scaling_table(comparison) + "\n" + step_table(comparison) +
-         refusals(comparison) + trouble_table(request, comparison) + balance_table(comparison) + "\n" +
-         comparison.verdict + "\n" + sureness(comparison);
+  return headline(request) + comparison.verdict + "\n" + sureness(comparison) + "\n" +
+         scaling_table(comparison) + "\n" + step_table(comparison) + refusals(comparison) +
+         trouble_table(request, comparison) + balance_table(comparison);
 }
 
 }  // namespace orrery::cli
