@@ -63,7 +63,8 @@ const Record<CatalogDevice>& device_entry_record() {
       entry_record<D>()
           .value("memory_bytes", "of it", [](const D& d) { return d.memory_bytes; })
           .value("memory_bandwidth_bytes_per_s", "of it", [](const D& d) { return d.memory_bandwidth_bytes_per_s; })
-          .value("peak_flops_per_s", "dense, by the types that it computes in",
+          .given("peak_flops_per_s", "dense, by the types that it computes in",
+                 shape_of_map({{"type", "number"}}),
                  [](const D& d) {
                    Json peaks = Json::object();
                    for (const auto& [type, peak] : d.peak_flops_per_s) peaks[std::string(name_of(type))] = peak;

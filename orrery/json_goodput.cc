@@ -104,6 +104,12 @@ const Record<Goodput>& closed_form_record() {
   return record;
 }
 
+std::vector<std::string> names_of_lost() {
+  std::vector<std::string> names;
+  for (const auto& [name, seconds] : lost_parts(TimeSpent{})) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 const Record<Goodput>& goodput_record() {
@@ -139,7 +145,8 @@ const Record<Goodput>& goodput_record() {
                 [](const G& g) -> const auto& { return g.question.run.plans; })
           .value("runs", "that were simulated", [](const G& g) { return g.question.runs; })
           .value("seed", "of the random failures and repairs", [](const G& g) { return g.question.seed; })
-          .value("lost_s", "of a run in the mean, by what it is lost to",
+          .given("lost_s", "of a run in the mean, by what it is lost to",
+                 shape_of_map({{"type", "number"}, {"x-unit", "s"}}, names_of_lost()),
                  [](const G& g) {
                    Json lost = Json::object();
                    for (const auto& [name, seconds] : lost_parts(g.answer.figures.statistics.spent))

@@ -14,6 +14,10 @@ Json value_json(const std::string& text) {
   return parsed.is_number() ? parsed : Json(text);
 }
 
+Json value_shape() {
+  return {{"type", {"number", "string"}}};
+}
+
 // What a total takes; of a goal that was asked, or of a billion.
 Record<Total> total_record(bool asked) {
   const auto high = [](double unit, auto of) {
@@ -84,7 +88,7 @@ const Record<At>& point_record() {
   };
   static const auto record =
       Record<At>()
-          .value("vary", "what is varied here, by key",
+          .given("vary", "what is varied here, by key", shape_of_map(value_shape()),
                  [](const At& at) {
                    Json vary = Json::object();
                    for (const auto& [key, value] : at.result.points[at.i].vary) vary[key] = value_json(value);
@@ -147,7 +151,8 @@ const Record<Result>& whatif_record() {
                  shared([](const Job& job) { return job.cluster.nodes(); }))
           .value("runtime", "whose kernels are modelled, where that is not varied",
                  shared([](const Job& job) { return job.runtime.name; }))
-          .value("varied", "the keys, each with its values",
+          .given("varied", "the keys, each with its values",
+                 shape_of_map({{"type", "array"}, {"items", value_shape()}}),
                  [](const R& r) {
                    Json varied = Json::object();
                    for (const Varied& key : r.varied) {

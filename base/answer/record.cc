@@ -36,6 +36,16 @@ std::string unit_of(std::string_view name) {
   return {};
 }
 
+Json shape_of_map(const Json& of) {
+  return {{"type", "object"}, {"additionalProperties", of}};
+}
+
+Json shape_of_map(const Json& of, const std::vector<std::string>& names) {
+  Json properties = Json::object();
+  for (const std::string& name : names) properties[name] = of;
+  return {{"type", "object"}, {"properties", properties}, {"required", names}, {"additionalProperties", false}};
+}
+
 void Fields::add_entry(std::string_view name, std::string_view meaning, std::function<Json(Json&)> schema,
                        bool required) {
   ORRERY_CHECK(!meaning.empty(), "field " + std::string(name) + " says nothing of what it means");

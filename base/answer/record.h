@@ -43,6 +43,11 @@ class Fields {
 // "s" of "step_time_s", "bytes/s" of "link_bytes_per_s"; empty where a name ends with none.
 std::string unit_of(std::string_view name);
 
+// Shapes of what is JSON before it is a field: an object of values of one shape, by names that are or are not
+// known beforehand.
+Json shape_of_map(const Json& of);
+Json shape_of_map(const Json& of, const std::vector<std::string>& names);
+
 namespace record_detail {
 
 template <typename V>
@@ -58,13 +63,13 @@ struct IsMap : std::false_type {};
 template <typename V>
 struct IsMap<V, std::void_t<typename V::mapped_type>> : std::true_type {};
 
+// JSON has no shape of its own: `given` says it.
 template <typename Got>
 Json shape() {
+  static_assert(!std::is_same_v<std::remove_cvref_t<Got>, Json>);
   using V = std::remove_cvref_t<Got>;
   if constexpr (kMayBeAbsent<V>)
     return shape<decltype(*std::declval<V>())>();
-  else if constexpr (std::is_same_v<V, Json>)
-    return Json::object();
   else if constexpr (std::is_same_v<V, bool>)
     return {{"type", "boolean"}};
   else if constexpr (std::is_integral_v<V>)
@@ -88,7 +93,7 @@ class Record : public Fields {
   // A name where several objects have these fields: the schema says them once.
   explicit Record(std::string name = {}, std::string unit = {}) : Fields(std::move(name), std::move(unit)) {}
 
-  // A value: a number, text, a switch, foreign JSON, or a list or map by name of such. An empty optional (a null
+  // A value: a number, text, a switch, or a list or map by name of such. An empty optional (a null
   // pointer) leaves the field out.
   template <typename Get>
   Record& value(std::string_view name, std::string_view meaning, Get get) {

@@ -48,6 +48,17 @@ void leave_out(std::size_t column, Row& head, std::vector<Row>& rows) {
   for (Row& row : rows) row.erase(row.begin() + at);
 }
 
+// The column of the whole table at its place among those that are left.
+void put_back(std::size_t column, const Row& all_of_head, const std::vector<Row>& all, Row& head,
+              std::vector<Row>& rows) {
+  std::size_t at = 0;
+  for (std::size_t c = 0; c < column; ++c)
+    if (at < head.size() && head[at] == all_of_head[c]) ++at;
+  const auto place = static_cast<std::ptrdiff_t>(at);
+  head.insert(head.begin() + place, all_of_head[column]);
+  for (std::size_t r = 0; r < rows.size(); ++r) rows[r].insert(rows[r].begin() + place, all[r][column]);
+}
+
 std::string line_of(const Row& row, const std::vector<std::size_t>& widths, bool text) {
   std::string line;
   for (std::size_t c = 0; c < row.size(); ++c) {
@@ -130,12 +141,24 @@ std::string table(const Row& all_of_head, const std::vector<Row>& all, const Tab
     if (style.text) widths.back() = std::min(widths.back(), kLeastText);
     return total(widths) > columns();
   };
-  for (const std::string& name : style.optional) {
-    if (!too_wide()) break;
-    const auto at = std::find(head.begin(), head.end(), name);
-    if (at == head.end() || head.size() == 1) continue;
-    leave_out(static_cast<std::size_t>(at - head.begin()), head, rows);
-    left_out.push_back(name);
+  if (too_wide()) {
+    // Without all that is optional, then what is needed most of it, as far as there is room.
+    for (std::size_t c = head.size(); c-- > 1;)
+      if (std::find(style.optional.begin(), style.optional.end(), head[c]) != style.optional.end())
+        leave_out(c, head, rows);
+    for (auto name = style.optional.rbegin(); name != style.optional.rend(); ++name) {
+      const auto at = std::find(all_of_head.begin(), all_of_head.end(), *name);
+      if (at == all_of_head.end()) continue;
+      Row with = head;
+      std::vector<Row> rows_with = rows;
+      std::swap(head, with);
+      std::swap(rows, rows_with);
+      put_back(static_cast<std::size_t>(at - all_of_head.begin()), all_of_head, all, head, rows);
+      if (!too_wide()) continue;
+      std::swap(head, with);
+      std::swap(rows, rows_with);
+      left_out.push_back(*name);
+    }
   }
   std::string result;
   while (too_wide() && head.size() > 2) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/answer/lines.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
@@ -383,27 +384,29 @@ MachineAnswer answer_of(const Cluster& cluster, const Observed& observed, const 
 
 // `keep`: the speed that a core keeps while all are busy.
 void print_summary(const Cluster& cluster, const Observed& observed, const FitQuality& quality, double keep) {
+  std::string text;
   const DeviceProfile& profile = cluster.profiles.front();
   const auto fp32 = static_cast<std::size_t>(DType::fp32);
   const MatmulModel& matmul = profile.matmul[fp32];
-  fmt::print("{}\n", machine_signature());
-  fmt::print(
+  text += fmt::format("{}\n", machine_signature());
+  text += fmt::format(
       "  products   {} a core at most (half k {:.0f}, tile {:.0f}); median error {:.1f}% on models left "
       "out\n",
       human_flops_rate(matmul.efficiency * profile.peak_flops_per_s[fp32]), matmul.half_k, matmul.tile_m,
       100 * quality.matmul_median_error);
-  fmt::print("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
+  text += fmt::format("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
              100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
-  fmt::print("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
+  text += fmt::format("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
              human_rate(keep / optimizer_seconds(1, profile)));
-  fmt::print("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n",
+  text += fmt::format("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n",
              profile.concurrency_scale.size(), 100 * keep, 100 * profile.concurrency_scale.back());
-  fmt::print("  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
+  text += fmt::format("  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
              100 * observed.least_pace, 100 * observed.most_pace,
              observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
   if (cluster.communication.calibrated)
-    fmt::print("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
+    text += fmt::format("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
                human_rate(cluster.communication.point_to_point_bytes_per_s));
+  fmt::print("{}", wrapped(text));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/answer/lines.h"
 #include "base/format.h"
 #include "base/statistics.h"
 #include "proto/timeline.pb.h"
@@ -156,22 +157,24 @@ PaceOfRun pace_of_run(std::vector<double> times, const std::vector<double>& pace
 }
 
 void print_summary(const RunAnswer& run) {
-  fmt::print("trained {} steps on {} ranks ({}, {})\n", run.steps, run.ranks, run.library, run.device);
+  std::string text;
+  text += fmt::format("trained {} steps on {} ranks ({}, {})\n", run.steps, run.ranks, run.library, run.device);
   const std::string rate = run.tokens_per_s > 0 ? fmt::format("{:.0f} tokens/s", run.tokens_per_s)
                                                 : fmt::format("{:.1f} samples/s", run.samples_per_s);
-  fmt::print("  step   {} (median; {} to {}), {}\n", human_seconds(run.step_time.median_s),
+  text += fmt::format("  step   {} (median; {} to {}), {}\n", human_seconds(run.step_time.median_s),
              human_seconds(run.step_time.least_s), human_seconds(run.step_time.most_s), rate);
-  if (run.tokens_per_s == 0) fmt::print("  data   {}\n", run.data);
-  fmt::print("  loss   {:.4f} -> {:.4f}\n", run.loss.front(), run.loss.back());
-  fmt::print("  memory {} on the fullest rank, {} of them the process itself\n", human_bytes(run.memory_bytes),
+  if (run.tokens_per_s == 0) text += fmt::format("  data   {}\n", run.data);
+  text += fmt::format("  loss   {:.4f} -> {:.4f}\n", run.loss.front(), run.loss.back());
+  text += fmt::format("  memory {} on the fullest rank, {} of them the process itself\n", human_bytes(run.memory_bytes),
              human_bytes(run.context_bytes));
   if (run.asynchronous)
-    fmt::print("  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
+    text += fmt::format("  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
                run.asynchronous->mean_stale, run.asynchronous->most_stale,
                Json(run.asynchronous->batches_of_ranks).dump());
-  fmt::print("  busy   rank {}:", run.critical_rank);
-  for (const auto& [kind, seconds] : run.by_kind_s) fmt::print(" {} {}", kind, human_seconds(seconds));
-  fmt::print("\n");
+  text += fmt::format("  busy   rank {}:", run.critical_rank);
+  for (const auto& [kind, seconds] : run.by_kind_s) text += fmt::format(" {} {}", kind, human_seconds(seconds));
+  text += fmt::format("\n");
+  fmt::print("{}", wrapped(text));
 }
 
 std::string serialized(const Timeline& timeline) {

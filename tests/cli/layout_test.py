@@ -38,7 +38,7 @@ class Layout(OrreryCase):
                       ["describe", "gpt2"], ["describe", "resnet50"], ["describe", "deepseek-v3"], ["discover"], ["measurements"],
                       ["trace-diff", "a.json", "a.json"], ["schema"],
                       ["compare", "resnet50", "v100-ib100", "--nodes", "2", "--global-batch", "64", "--strategies",
-                       "ddp,horovod,ps", "--trouble", "slow-device=1:0.5"],
+                       "ddp,horovod,ps-sync", "--trouble", "slow-device=1:0.5"],
                       ["run", "local", "--steps", 2], ["validate", "local", "--steps", 2], ["validate", "--history"],
                       ["report", "plan", "--search", "off", "--out", "page.html"]):
             with self.subTest(" ".join(map(str, words))):
