@@ -109,8 +109,8 @@ std::string help_lines(std::string_view help) {
   for (std::size_t at = 0; at < help.size();) {
     const std::size_t end = std::min(help.find('\n', at), help.size());
     const std::string_view line = help.substr(at, end - at);
-    const bool described = columns() > 2 * kDescription && line.size() > columns() && line.starts_with("  ") &&
-                           line.substr(kDescription - 2, 2) == "  ";
+    const bool described = columns() > 2 * kDescription && line.size() > columns() &&
+                           line.starts_with("  ") && line.substr(kDescription - 2, 2) == "  ";
     if (described) {
       std::string text = wrapped(line.substr(kDescription), columns() - kDescription);
       for (std::size_t next = text.find('\n'); next != std::string::npos; next = text.find('\n', next + 1))

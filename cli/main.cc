@@ -36,13 +36,12 @@ int complain(int code, std::string text) {
 }
 
 int run_words(int argc, char** argv) {
-  std::vector<Command> commands = {catalog_command(),    describe_command(),     discover_command(),
-                                   plan_command(),       whatif_command(),       simulate_command(),
-                                   collective_command(), run_command(),          calibrate_command(),
-                                   validate_command(),   export_command(),       goodput_command(),
-                                   device_command(),     measurements_command(), report_command(),
-                                   trace_diff_command(), compare_command(),      serve_command(),
-                                   schema_command()};
+  std::vector<Command> commands = {
+      catalog_command(),   describe_command(),     discover_command(),   plan_command(),
+      whatif_command(),    simulate_command(),     collective_command(), run_command(),
+      calibrate_command(), validate_command(),     export_command(),     goodput_command(),
+      device_command(),    measurements_command(), report_command(),     trace_diff_command(),
+      compare_command(),   serve_command(),        schema_command()};
   for (Command& command : commands)
     if (command.has_group(kOutputGroup)) command.add(layout_settings());
   const auto page = [&commands] {

@@ -29,8 +29,8 @@ class Output {
   void print_as_is(std::string_view text) const;
   // The same as print(), where --verbose asks for it.
   void print_more(std::string_view text) const;
-  // With the head that all answers have (base/answer/answer.h). Throws InternalError when a number is not finite:
-  // JSON has no NaN, and a NaN here is a defect of ours.
+  // With the head that all answers have (base/answer/answer.h). Throws InternalError when a number is not
+  // finite: JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
   // What is known of the question before the answer: it stands in the JSON of a "no", too.
   void about(const Json& question) const;

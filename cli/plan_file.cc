@@ -71,9 +71,9 @@ struct Column {
 
 // What is needed least of a table of plans, first.
 const std::vector<std::string>& optional_columns() {
-  static const std::vector<std::string> names = {"bucket", "overlap", "TFLOP/s/device", "regret",
-                                                 "sp",     "fastest", "bound by",       "tokens/s",
-                                                 "samples/s", "MFU",  "etp",            "recompute"};
+  static const std::vector<std::string> names = {"bucket",  "overlap",  "TFLOP/s/device", "regret",    "sp",
+                                                 "fastest", "bound by", "tokens/s",       "samples/s", "MFU",
+                                                 "etp",     "recompute"};
   return names;
 }
 
@@ -136,7 +136,8 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
   add_if_used(
       "etp", [](const Choices& c) { return c.etp > 1; },
       [](const Choices& c) { return std::to_string(c.etp); });
-  columns.push_back({"micro-batch", [](const planner::Evaluation& e) {
+  columns.push_back({"micro-batch",
+                     [](const planner::Evaluation& e) {
                        return fmt::format("{}×{}", e.plan.choices.micro_batch, e.plan.micro_batches());
                      },
                      "mb×n"});
@@ -197,8 +198,7 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
                        }});
   }
   if (plans.size() > 1)
-    columns.push_back({"slower by",
-                       [&](const planner::Evaluation& e) { return loss_cell(plans.front(), e); },
+    columns.push_back({"slower by", [&](const planner::Evaluation& e) { return loss_cell(plans.front(), e); },
                        "slower by",
                        [&](const planner::Evaluation& e) {
                          const std::string cell = loss_cell(plans.front(), e);

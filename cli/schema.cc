@@ -25,8 +25,9 @@ Command schema_command() {
   const auto verb = std::make_shared<std::string>();
   return {"schema",
           "prints the JSON Schema (draft 2020-12) of what VERB writes with --json",
-          {text_option({.key = "verb", .help = "a verb", .fallback = "lists those that have one", .positional = true},
-                       *verb)},
+          {text_option(
+              {.key = "verb", .help = "a verb", .fallback = "lists those that have one", .positional = true},
+              *verb)},
           [verb] { return run(*verb); }};
 }
 

@@ -221,9 +221,8 @@ void print_rows(const std::vector<Row>& all, const Output& output) {
                     std::to_string(row.devices), row.plan, human_seconds(row.seconds->predicted),
                     human_seconds(row.seconds->measured),
                     error_text(row.seconds->predicted, row.seconds->measured)});
-  output.print(
-      table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"}, rows,
-            {.optional = {"plan", "device", "model"}}));
+  output.print(table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"},
+                     rows, {.optional = {"plan", "device", "model"}}));
   rows.clear();
   for (const auto& [what, count] : skipped) rows.push_back({what.first, std::to_string(count), what.second});
   if (!rows.empty()) output.print(table({"skipped", "rows", "why"}, rows, {.text = true}));

@@ -41,8 +41,7 @@ class Reader {
     const auto equals = text_.find('=');
     const std::string name = lower_case(text_.substr(0, equals));
     const auto kind = std::find(kKinds.begin(), kKinds.end(), name);
-    if (equals == std::string_view::npos || kind == kKinds.end())
-      refuse_kind(name);
+    if (equals == std::string_view::npos || kind == kKinds.end()) refuse_kind(name);
     trouble.kind = static_cast<TroubleKind>(kind - kKinds.begin());
     form_ = kForms.at(static_cast<std::size_t>(trouble.kind));
     std::string_view rest = text_.substr(equals + 1);

@@ -12,7 +12,8 @@ Record<Entry> entry_record() {
   Record<Entry> r;
   r.value("name", "by which it is known", [](const Entry& e) { return e.name; })
       .value("description", "in words", [](const Entry& e) { return e.description; })
-      .value("source", "where its figures are from", [](const Entry& e) { return e.source.empty() ? nullptr : &e.source; })
+      .value("source", "where its figures are from",
+             [](const Entry& e) { return e.source.empty() ? nullptr : &e.source; })
       .value("rests_on", "fitted, datasheet or assumed",
              [](const Entry& e) { return e.rests_on.empty() ? nullptr : &e.rests_on; });
   return r;
@@ -62,12 +63,14 @@ const Record<CatalogDevice>& device_entry_record() {
   static const auto record =
       entry_record<D>()
           .value("memory_bytes", "of it", [](const D& d) { return d.memory_bytes; })
-          .value("memory_bandwidth_bytes_per_s", "of it", [](const D& d) { return d.memory_bandwidth_bytes_per_s; })
+          .value("memory_bandwidth_bytes_per_s", "of it",
+                 [](const D& d) { return d.memory_bandwidth_bytes_per_s; })
           .given("peak_flops_per_s", "dense, by the types that it computes in",
                  shape_of_map({{"type", "number"}}),
                  [](const D& d) {
                    Json peaks = Json::object();
-                   for (const auto& [type, peak] : d.peak_flops_per_s) peaks[std::string(name_of(type))] = peak;
+                   for (const auto& [type, peak] : d.peak_flops_per_s)
+                     peaks[std::string(name_of(type))] = peak;
                    return peaks;
                  })
           .value("price_usd_per_hour", "by list",
@@ -83,7 +86,8 @@ const Record<Narrowing>& narrowing_record() {
   static const auto record =
       Record<Narrowing>()
           .value("measurement", "that would narrow the interval", [](const Narrowing& n) { return n.first; })
-          .value("share", "of what is not known that it takes away", [](const Narrowing& n) { return n.second; });
+          .value("share", "of what is not known that it takes away",
+                 [](const Narrowing& n) { return n.second; });
   return record;
 }
 
@@ -95,9 +99,12 @@ const Record<DeviceOutlook>& outlook_record() {
           .value("step_time_low", "90% of steps take at least so many times what is predicted",
                  [](const O& o) { return o.step.low; })
           .value("step_time_high", "and at most", [](const O& o) { return o.step.high; })
-          .object("rests_on", "what the figures rest on", rests_on_record(), [](const O& o) -> const auto& { return o.rests_on; })
-          .list("narrowed_by", "what would narrow that, largest share first", narrowing_record(),
-                [](const O& o) -> const auto& { return o.measurements; });
+          .object(
+              "rests_on", "what the figures rest on", rests_on_record(),
+              [](const O& o) -> const auto& { return o.rests_on; })
+          .list(
+              "narrowed_by", "what would narrow that, largest share first", narrowing_record(),
+              [](const O& o) -> const auto& { return o.measurements; });
   return record;
 }
 
@@ -113,12 +120,15 @@ const Record<OfCluster>& group_record() {
           .value("nodes", "of the group", [](const G& g) { return g.group.count; })
           .value("devices", "of a node", [](const G& g) { return g.group.node.devices; })
           .value("device", "its name", [](const G& g) { return g.device.name; })
-          .value("profile", "calibrated or datasheet", [](const G& g) { return g.device.calibrated ? "calibrated" : "datasheet"; })
+          .value("profile", "calibrated or datasheet",
+                 [](const G& g) { return g.device.calibrated ? "calibrated" : "datasheet"; })
           .value("profile_source", "where its figures are from", [](const G& g) { return g.device.source; })
           .value("memory_bytes", "of a device", [](const G& g) { return g.device.memory_bytes; })
           .value("network_ports", "of a node", [](const G& g) { return g.group.node.nic.count; })
-          .value("memory_bandwidth_bytes_per_s", "of a device", [](const G& g) { return g.device.memory_bandwidth_bytes_per_s; })
-          .value("peak_fp32_flops_per_s", "of a device", [](const G& g) { return g.device.peak(DType::fp32); });
+          .value("memory_bandwidth_bytes_per_s", "of a device",
+                 [](const G& g) { return g.device.memory_bandwidth_bytes_per_s; })
+          .value("peak_fp32_flops_per_s", "of a device",
+                 [](const G& g) { return g.device.peak(DType::fp32); });
   return record;
 }
 
@@ -127,7 +137,8 @@ const Record<sim::LinkLoad>& link_record() {
   static const auto record =
       Record<L>()
           .value("name", "of the link", [](const L& l) { return l.name; })
-          .value("utilization", "of its rate over the step, as a fraction", [](const L& l) { return l.utilization; })
+          .value("utilization", "of its rate over the step, as a fraction",
+                 [](const L& l) { return l.utilization; })
           .value("bytes", "that it carries in the step", [](const L& l) { return l.bytes; });
   return record;
 }
@@ -139,7 +150,8 @@ const Record<CollectiveTime>& collective_time_record() {
           .value("bytes", "as nccl-tests counts them", [](const C& c) { return c.bytes; })
           .value("time_s", "of the operation", [](const C& c) { return c.time_s; })
           .value("algbw_bytes_per_s", "bytes over time", [](const C& c) { return c.algbw_bytes_per_s; })
-          .value("busbw_bytes_per_s", "what the links carry, as nccl-tests counts it", [](const C& c) { return c.busbw_bytes_per_s; })
+          .value("busbw_bytes_per_s", "what the links carry, as nccl-tests counts it",
+                 [](const C& c) { return c.busbw_bytes_per_s; })
           .value("algorithm", "that the library chooses", [](const C& c) { return name_of(c.algorithm); })
           .value("protocol", "that the library chooses", [](const C& c) { return name_of(c.protocol); })
           .value("events", "that were simulated", [](const C& c) { return c.events; })
@@ -159,29 +171,30 @@ const Record<planner::ExportedFile>& file_record() {
   static const auto record =
       Record<F>()
           .value("name", "of the file", [](const F& f) { return f.name; })
-          .value("bytes", "of a binary one", [](const F& f) { return f.binary ? std::optional(f.content.size()) : std::nullopt; })
+          .value("bytes", "of a binary one",
+                 [](const F& f) { return f.binary ? std::optional(f.content.size()) : std::nullopt; })
           .value("content", "of one of text", [](const F& f) { return f.binary ? nullptr : &f.content; });
   return record;
 }
 
 const Record<measurements::Kind>& kind_record() {
   using K = measurements::Kind;
-  static const auto record =
-      Record<K>()
-          .value("name", "of the kind of file", [](const K& k) { return k.name; })
-          .value("taken", "what is taken from it", [](const K& k) { return k.taken; });
+  static const auto record = Record<K>()
+                                 .value("name", "of the kind of file", [](const K& k) { return k.name; })
+                                 .value("taken", "what is taken from it", [](const K& k) { return k.taken; });
   return record;
 }
 
 // ---- describe ----
 
 const Record<Part>& figures_of_part_record() {
-  static const auto record =
-      Record<Part>()
-          .value("parameters", "of all of them, tied tensors where they are held",
-                 [](const Part& p) { return p.parameters; })
-          .value("forward_flops", "of all of them, for a sample", [](const Part& p) { return p.forward_flops; })
-          .value("output_bytes", "that they write for a sample", [](const Part& p) { return p.output_bytes; });
+  static const auto record = Record<Part>()
+                                 .value("parameters", "of all of them, tied tensors where they are held",
+                                        [](const Part& p) { return p.parameters; })
+                                 .value("forward_flops", "of all of them, for a sample",
+                                        [](const Part& p) { return p.forward_flops; })
+                                 .value("output_bytes", "that they write for a sample",
+                                        [](const Part& p) { return p.output_bytes; });
   return record;
 }
 
@@ -191,7 +204,8 @@ const Record<Part>& layers_record() {
           .value("first", "of neighbouring layers that are alike", [](const Part& p) { return p.first; })
           .value("count", "of them", [](const Part& p) { return p.count; })
           .value("holds", "the operators of one", [](const Part& p) { return p.name; })
-          .with(figures_of_part_record(), [](const Part& p) -> const auto& { return p; });
+          .with(
+              figures_of_part_record(), [](const Part& p) -> const auto& { return p; });
   return record;
 }
 
@@ -200,7 +214,8 @@ const Record<Part>& operators_record() {
       Record<Part>()
           .value("kind", "of operator", [](const Part& p) { return p.name; })
           .value("count", "of them", [](const Part& p) { return p.count; })
-          .with(figures_of_part_record(), [](const Part& p) -> const auto& { return p; });
+          .with(
+              figures_of_part_record(), [](const Part& p) -> const auto& { return p; });
   return record;
 }
 
@@ -208,14 +223,25 @@ const Record<Part>& operators_record() {
 
 const Record<Catalog>& catalog_record() {
   using C = Catalog;
-  static const auto record =
-      Record<C>()
-          .list("workloads", "known by name", workload_entry_record(), [](const C& c) -> const auto& { return c.workloads; })
-          .list("clusters", "known by name", cluster_entry_record(), [](const C& c) -> const auto& { return c.clusters; })
-          .list("networks", "known by name", plain_entry_record(), [](const C& c) -> const auto& { return c.networks; })
-          .list("devices", "known by name", device_entry_record(), [](const C& c) -> const auto& { return c.devices; })
-          .list("links", "kinds of links known by name", plain_entry_record(), [](const C& c) -> const auto& { return c.links; })
-          .list("runtimes", "known by name", plain_entry_record(), [](const C& c) -> const auto& { return c.runtimes; });
+  static const auto record = Record<C>()
+                                 .list(
+                                     "workloads", "known by name", workload_entry_record(),
+                                     [](const C& c) -> const auto& { return c.workloads; })
+                                 .list(
+                                     "clusters", "known by name", cluster_entry_record(),
+                                     [](const C& c) -> const auto& { return c.clusters; })
+                                 .list(
+                                     "networks", "known by name", plain_entry_record(),
+                                     [](const C& c) -> const auto& { return c.networks; })
+                                 .list(
+                                     "devices", "known by name", device_entry_record(),
+                                     [](const C& c) -> const auto& { return c.devices; })
+                                 .list(
+                                     "links", "kinds of links known by name", plain_entry_record(),
+                                     [](const C& c) -> const auto& { return c.links; })
+                                 .list(
+                                     "runtimes", "known by name", plain_entry_record(),
+                                     [](const C& c) -> const auto& { return c.runtimes; });
   return record;
 }
 
@@ -223,9 +249,12 @@ const Record<DeviceCheck>& device_record() {
   using D = DeviceCheck;
   static const auto record =
       Record<D>()
-          .value("implausible", "what is unlike the catalog's devices", [](const D& d) { return d.review.implausible; })
+          .value("implausible", "what is unlike the catalog's devices",
+                 [](const D& d) { return d.review.implausible; })
           .value("assumed", "what the file does not say", [](const D& d) { return d.review.assumed; })
-          .list("devices", "that the file describes", outlook_record(), [](const D& d) -> const auto& { return d.outlooks; });
+          .list(
+              "devices", "that the file describes", outlook_record(),
+              [](const D& d) -> const auto& { return d.outlooks; });
   return record;
 }
 
@@ -236,9 +265,12 @@ const Record<Cluster>& cluster_record() {
           .value("name", "of the cluster", [](const C& c) { return c.name; })
           .value("description", "in words", [](const C& c) { return c.description; })
           .value("source", "where its figures are from", [](const C& c) { return c.source; })
-          .value("collectives", "whose: nccl, rccl or mpi", [](const C& c) { return name_of(c.communication.library); })
-          .value("collectives_source", "where their figures are from", [](const C& c) { return c.communication.source; })
-          .value("links_rest_on", "calibrated, fitted, datasheet or assumed", [](const C& c) { return name_of(links_foundation(c)); })
+          .value("collectives", "whose: nccl, rccl or mpi",
+                 [](const C& c) { return name_of(c.communication.library); })
+          .value("collectives_source", "where their figures are from",
+                 [](const C& c) { return c.communication.source; })
+          .value("links_rest_on", "calibrated, fitted, datasheet or assumed",
+                 [](const C& c) { return name_of(links_foundation(c)); })
           .value("nodes", "of the cluster", [](const C& c) { return c.nodes(); })
           .value("devices", "of the cluster", [](const C& c) { return c.devices(); })
           .list("groups", "of nodes that are alike", group_record(), [](const C& c) {
@@ -251,20 +283,27 @@ const Record<Cluster>& cluster_record() {
 
 const Record<Simulated>& simulated_record() {
   using S = Simulated;
-  static const auto simulation = [](const S& s) -> const sim::Simulation& { return s.evaluation.simulation.value(); };
+  static const auto simulation = [](const S& s) -> const sim::Simulation& {
+    return s.evaluation.simulation.value();
+  };
   static const auto record =
       Record<S>()
-          .with(job_record(), [](const S& s) -> const auto& { return *s.evaluation.plan.job; })
-          .with(evaluation_record(), [](const S& s) -> const auto& { return s.evaluation; })
+          .with(
+              job_record(), [](const S& s) -> const auto& { return *s.evaluation.plan.job; })
+          .with(
+              evaluation_record(), [](const S& s) -> const auto& { return s.evaluation; })
           .value("ranks", "of the plan", [](const S& s) { return simulation(s).ranks; })
-          .value("simulated_ranks", "one of each class of like ranks", [](const S& s) { return simulation(s).simulated_ranks; })
+          .value("simulated_ranks", "one of each class of like ranks",
+                 [](const S& s) { return simulation(s).simulated_ranks; })
           .value("events", "that were simulated", [](const S& s) { return simulation(s).events; })
-          .value("step_ends_s", "of the steps that were simulated", [](const S& s) { return simulation(s).step_ends_s; })
+          .value("step_ends_s", "of the steps that were simulated",
+                 [](const S& s) { return simulation(s).step_ends_s; })
           .value("wall_s", "that it took, by the clock", [](const S& s) { return s.wall_s; })
           .list("links", "the busiest", link_record(), [](const S& s) {
             const std::vector<sim::LinkLoad>& links = simulation(s).links;
             return std::vector<sim::LinkLoad>(
-                links.begin(), links.begin() + static_cast<std::ptrdiff_t>(std::min(links.size(), kLinksReported)));
+                links.begin(),
+                links.begin() + static_cast<std::ptrdiff_t>(std::min(links.size(), kLinksReported)));
           });
   return record;
 }
@@ -275,11 +314,17 @@ const Record<CollectiveAnswer>& collective_record() {
       Record<A>()
           .value("op", "the operation", [](const A& a) { return name_of(a.request.kind); })
           .value("cluster", "that it runs on", [](const A& a) { return a.request.cluster.name; })
-          .value("devices", "of the cluster; all take part", [](const A& a) { return a.request.cluster.devices(); })
+          .value("devices", "of the cluster; all take part",
+                 [](const A& a) { return a.request.cluster.devices(); })
           .value("nodes", "of the cluster", [](const A& a) { return a.request.cluster.nodes(); })
-          .value("detail", "flows or messages", [](const A& a) { return a.request.detail == sim::Detail::messages ? "messages" : "flows"; })
-          .object("rests_on", "what the figures rest on", network_rests_record(), [](const A& a) -> const auto& { return a.request; })
-          .list("results", "by size", collective_time_record(), [](const A& a) -> const auto& { return a.times; });
+          .value("detail", "flows or messages",
+                 [](const A& a) { return a.request.detail == sim::Detail::messages ? "messages" : "flows"; })
+          .object(
+              "rests_on", "what the figures rest on", network_rests_record(),
+              [](const A& a) -> const auto& { return a.request; })
+          .list(
+              "results", "by size", collective_time_record(),
+              [](const A& a) -> const auto& { return a.times; });
   return record;
 }
 
@@ -287,16 +332,19 @@ const Record<ExportAnswer>& export_record() {
   using A = ExportAnswer;
   static const auto record =
       Record<A>()
-          .with(job_record(), [](const A& a) -> const auto& { return a.job; })
+          .with(
+              job_record(), [](const A& a) -> const auto& { return a.job; })
           .value("target", "the system that it is for", [](const A& a) { return a.target; })
-          .list("files", "that the system reads", file_record(), [](const A& a) -> const auto& { return a.files; });
+          .list(
+              "files", "that the system reads", file_record(),
+              [](const A& a) -> const auto& { return a.files; });
   return record;
 }
 
 const Record<std::vector<measurements::Kind>>& kinds_record() {
   using K = std::vector<measurements::Kind>;
-  static const auto record =
-      Record<K>().list("kinds", "of files that calibrations read", kind_record(), [](const K& k) -> const auto& { return k; });
+  static const auto record = Record<K>().list(
+      "kinds", "of files that calibrations read", kind_record(), [](const K& k) -> const auto& { return k; });
   return record;
 }
 
@@ -306,20 +354,25 @@ const Record<Description>& description_record() {
       Record<D>()
           .value("workload", "its name", [](const D& d) { return d.workload.name; })
           .value("source", "who says what it is", [](const D& d) { return d.workload.source; })
-          .value("family", "of a stack of transformer layers",
-                 [](const D& d) { return d.workload.transformer ? &d.workload.transformer->family : nullptr; })
+          .value(
+              "family", "of a stack of transformer layers",
+              [](const D& d) { return d.workload.transformer ? &d.workload.transformer->family : nullptr; })
           .value("layers", "of it", [](const D& d) { return d.workload.layers; })
           .value("seq_len", "tokens of a sample; 0: no sequences", [](const D& d) { return d.seq_len; })
-          .value("precision", "in which weights and outputs are counted", [](const D& d) { return name_of(d.precision); })
+          .value("precision", "in which weights and outputs are counted",
+                 [](const D& d) { return name_of(d.precision); })
           .value("parameters", "tied tensors counted once", [](const D& d) { return d.parameters; })
           .value("active_parameters", "that a token meets", [](const D& d) { return d.active_parameters; })
           .value("weight_bytes", "at the precision", [](const D& d) { return d.weight_bytes; })
           .value("forward_flops", "of a sample", [](const D& d) { return d.forward_flops; })
           .value("model_flops", "of a sample trained", [](const D& d) { return d.model_flops; })
           .value("output_bytes", "of a sample", [](const D& d) { return d.output_bytes; })
-          .list("parts", "its layers, neighbours that are alike together", layers_record(),
-                [](const D& d) -> const auto& { return d.layers; })
-          .list("operators", "by kind", operators_record(), [](const D& d) -> const auto& { return d.operators; })
+          .list(
+              "parts", "its layers, neighbours that are alike together", layers_record(),
+              [](const D& d) -> const auto& { return d.layers; })
+          .list(
+              "operators", "by kind", operators_record(),
+              [](const D& d) -> const auto& { return d.operators; })
           .value("assumed", "what the file does not say", [](const D& d) { return d.assumed; });
   return record;
 }

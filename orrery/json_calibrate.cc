@@ -13,9 +13,11 @@ const Record<measurements::HeldOut>& held_out_record() {
   static const auto record =
       Record<H>("held_out")
           .value("rows", "held back in turn", [](const H& h) { return h.rows; })
-          .value("mape_before", "mean size of the relative errors before", [](const H& h) { return h.mape_before; })
+          .value("mape_before", "mean size of the relative errors before",
+                 [](const H& h) { return h.mape_before; })
           .value("mape_after", "and with what the others taught", [](const H& h) { return h.mape_after; })
-          .value("coverage", "share of the rows within their 90% intervals", [](const H& h) { return h.coverage; });
+          .value("coverage", "share of the rows within their 90% intervals",
+                 [](const H& h) { return h.coverage; });
   return record;
 }
 
@@ -23,13 +25,17 @@ const Record<measurements::Learned>& factor_record() {
   using L = measurements::Learned;
   static const auto record =
       Record<L>()
-          .value("name", "of what takes so many times as long as profiles say", [](const L& l) { return l.name; })
+          .value("name", "of what takes so many times as long as profiles say",
+                 [](const L& l) { return l.name; })
           .value("before", "1: as profiles say", [](const L&) { return 1.0; })
-          .value("before_low", "90% lie above", [](const L& l) { return std::exp(-kCoveredDeviations * l.sd_before); })
-          .value("before_high", "and below", [](const L& l) { return std::exp(kCoveredDeviations * l.sd_before); })
+          .value("before_low", "90% lie above",
+                 [](const L& l) { return std::exp(-kCoveredDeviations * l.sd_before); })
+          .value("before_high", "and below",
+                 [](const L& l) { return std::exp(kCoveredDeviations * l.sd_before); })
           .value("source_before", "what said so", [](const L& l) { return l.source_before; })
           .value("after", "with these measurements", [](const L& l) { return std::exp(l.mean); })
-          .value("low", "90% lie above", [](const L& l) { return std::exp(l.mean - kCoveredDeviations * l.sd); })
+          .value("low", "90% lie above",
+                 [](const L& l) { return std::exp(l.mean - kCoveredDeviations * l.sd); })
           .value("high", "and below", [](const L& l) { return std::exp(l.mean + kCoveredDeviations * l.sd); })
           .value("source", "what says so", [](const L& l) { return l.source; });
   return record;
@@ -87,12 +93,13 @@ const Record<measurements::RankTrace>& trace_record() {
 
 const Record<measurements::FileRead>& file_read_record() {
   using F = measurements::FileRead;
-  static const auto record = Record<F>()
-                                 .value("file", "that was read", [](const F& f) { return f.file; })
-                                 .value("kind", "of file", [](const F& f) { return f.kind; })
-                                 .value("steps", "taken from it", [](const F& f) { return f.steps; })
-                                 .value("collectives", "taken from it", [](const F& f) { return f.collectives; })
-                                 .value("products", "taken from it", [](const F& f) { return f.products; });
+  static const auto record =
+      Record<F>()
+          .value("file", "that was read", [](const F& f) { return f.file; })
+          .value("kind", "of file", [](const F& f) { return f.kind; })
+          .value("steps", "taken from it", [](const F& f) { return f.steps; })
+          .value("collectives", "taken from it", [](const F& f) { return f.collectives; })
+          .value("products", "taken from it", [](const F& f) { return f.products; });
   return record;
 }
 
@@ -115,24 +122,34 @@ const Record<SiteCalibrated>& site_record() {
           .value("cluster", "that was calibrated", [](const S& s) { return s.cluster; })
           .value("file", "where its profile was written", [](const S& s) { return s.file; })
           .value("runtime", "of the steps; empty: none", [](const S& s) { return s.calibrated.runtime; })
-          .list("files", "that were read", file_read_record(), [](const S& s) -> const auto& { return s.measured.files; })
-          .list("factors", "what was learnt", factor_record(), [](const S& s) -> const auto& { return s.calibrated.factors; })
+          .list(
+              "files", "that were read", file_read_record(),
+              [](const S& s) -> const auto& { return s.measured.files; })
+          .list(
+              "factors", "what was learnt", factor_record(),
+              [](const S& s) -> const auto& { return s.calibrated.factors; })
           // Of steps where there are some: what plans are made of.
-          .object("held_out", "how far off rows held back are, of steps where there are some", held_out_record(),
+          .object("held_out", "how far off rows held back are, of steps where there are some",
+                  held_out_record(),
                   [](const S& s) {
                     const auto& steps = s.calibrated.steps;
                     return steps ? *steps : s.calibrated.collectives.value_or(measurements::HeldOut{});
                   })
-          .object("held_out_collectives", "the same of collectives", held_out_record(),
-                  [](const S& s) -> const auto& { return s.calibrated.collectives; })
-          .object("held_out_products", "the same of products", held_out_record(),
-                  [](const S& s) -> const auto& { return s.calibrated.products; })
-          .list("departures", "collectives that no factor explains", departure_record(),
-                [](const S& s) -> const auto& { return s.calibrated.departures; })
-          .list("ignored", "what says nothing here", ignored_record(),
-                [](const S& s) -> const auto& { return s.measured.ignored; })
-          .list("traces", "what devices did in them", trace_record(),
-                [](const S& s) -> const auto& { return s.measured.traces; });
+          .object(
+              "held_out_collectives", "the same of collectives", held_out_record(),
+              [](const S& s) -> const auto& { return s.calibrated.collectives; })
+          .object(
+              "held_out_products", "the same of products", held_out_record(),
+              [](const S& s) -> const auto& { return s.calibrated.products; })
+          .list(
+              "departures", "collectives that no factor explains", departure_record(),
+              [](const S& s) -> const auto& { return s.calibrated.departures; })
+          .list(
+              "ignored", "what says nothing here", ignored_record(),
+              [](const S& s) -> const auto& { return s.measured.ignored; })
+          .list(
+              "traces", "what devices did in them", trace_record(),
+              [](const S& s) -> const auto& { return s.measured.traces; });
   return record;
 }
 
@@ -141,10 +158,14 @@ const Record<Refitted>& refitted_record() {
   static const auto record =
       Record<R>()
           .value("validations", "that it rests on", [](const R& r) { return r.validations; })
-          .value("computation", "takes so many times as long as calibrated", [](const R& r) { return r.found.slowdown.computation; })
-          .value("communication", "takes so many times as long as calibrated", [](const R& r) { return r.found.slowdown.communication; })
-          .value("median_error", "of the step before, as a fraction", [](const R& r) { return r.found.median_error; })
-          .value("left_out_median_error", "of plans left out of the refit", [](const R& r) { return r.found.left_out_median_error; });
+          .value("computation", "takes so many times as long as calibrated",
+                 [](const R& r) { return r.found.slowdown.computation; })
+          .value("communication", "takes so many times as long as calibrated",
+                 [](const R& r) { return r.found.slowdown.communication; })
+          .value("median_error", "of the step before, as a fraction",
+                 [](const R& r) { return r.found.median_error; })
+          .value("left_out_median_error", "of plans left out of the refit",
+                 [](const R& r) { return r.found.left_out_median_error; });
   return record;
 }
 

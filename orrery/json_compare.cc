@@ -7,14 +7,14 @@ namespace {
 
 const Record<RankTimes>& rank_times_record() {
   using R = RankTimes;
-  static const auto record = Record<R>("rank")
-                                 .value("compute_s", "its device computes", [](const R& r) { return r.compute_s; })
-                                 .value("exposed_s", "it computes nothing and its own communication goes on",
-                                        [](const R& r) { return r.exposed_s; })
-                                 .value("waiting_s", "it computes nothing and waits for others",
-                                        [](const R& r) { return r.waiting_s; })
-                                 .value("other_s", "inputs, launches, what the software adds",
-                                        [](const R& r) { return r.other_s; });
+  static const auto record =
+      Record<R>("rank")
+          .value("compute_s", "its device computes", [](const R& r) { return r.compute_s; })
+          .value("exposed_s", "it computes nothing and its own communication goes on",
+                 [](const R& r) { return r.exposed_s; })
+          .value("waiting_s", "it computes nothing and waits for others",
+                 [](const R& r) { return r.waiting_s; })
+          .value("other_s", "inputs, launches, what the software adds", [](const R& r) { return r.other_s; });
   return record;
 }
 
@@ -34,12 +34,15 @@ const Record<ShownWay>& way_record() {
   static const auto record =
       Record<W>("way")
           .value("devices", "that it runs on", [](const W& w) { return w.way.devices; })
-          .value("refusal", "why it does not", [](const W& w) { return w.way.possible() ? nullptr : &w.way.refusal; })
-          .value("found_by", "simulation or closed form", of_possible([](const Way& w) { return name_of(w.found_by); }))
+          .value("refusal", "why it does not",
+                 [](const W& w) { return w.way.possible() ? nullptr : &w.way.refusal; })
+          .value("found_by", "simulation or closed form",
+                 of_possible([](const Way& w) { return name_of(w.found_by); }))
           .value("step_time_s", "in which the workers train as many samples as the global batch has",
                  of_possible([](const Way& w) { return w.step_s; }))
           .value("samples_per_s", "of all devices", of_possible([](const Way& w) { return w.samples_per_s; }))
-          .value("efficiency", "of so many times one device alone", of_possible([](const Way& w) { return w.efficiency; }))
+          .value("efficiency", "of so many times one device alone",
+                 of_possible([](const Way& w) { return w.efficiency; }))
           .value("compute_s", "of a step, mean over the ranks", mean(&RankTimes::compute_s))
           .value("exposed_s", "of a step in communication of their own, mean", mean(&RankTimes::exposed_s))
           .value("waiting_s", "of a step in waiting for others, mean", mean(&RankTimes::waiting_s))
@@ -48,16 +51,18 @@ const Record<ShownWay>& way_record() {
                    return w.ranks[static_cast<std::size_t>(w.worst_rank())].waiting_s;
                  }))
           .value("worst_waiting_rank", "that one", of_possible([](const Way& w) { return w.worst_rank(); }))
-          .value("wire_bytes", "that a device sends in a step, mean", of_possible([](const Way& w) { return w.wire_bytes; }))
-          .value("memory_bytes", "of the fullest device", of_possible([](const Way& w) { return w.memory.total; }))
-          .value("capacity_bytes", "of that device", of_possible([](const Way& w) { return w.memory.capacity; }))
+          .value("wire_bytes", "that a device sends in a step, mean",
+                 of_possible([](const Way& w) { return w.wire_bytes; }))
+          .value("memory_bytes", "of the fullest device",
+                 of_possible([](const Way& w) { return w.memory.total; }))
+          .value("capacity_bytes", "of that device",
+                 of_possible([](const Way& w) { return w.memory.capacity; }))
           .value("fits", "in memory", of_possible([](const Way& w) { return w.memory.fits(); }))
           .value("micro_batch", "samples that a device takes at once",
                  of_possible([](const Way& w) { return w.plan->choices.micro_batch; }))
           .value("plan", "in words", of_possible([](const Way& w) { return planner::describe(*w.plan); }))
-          .list("ranks", "each, on all devices", rank_times_record(), [](const W& w) {
-            return w.with_ranks && w.way.possible() ? &w.way.ranks : nullptr;
-          });
+          .list("ranks", "each, on all devices", rank_times_record(),
+                [](const W& w) { return w.with_ranks && w.way.possible() ? &w.way.ranks : nullptr; });
   return record;
 }
 
@@ -79,7 +84,8 @@ const Record<Troubled>& ordeal_record() {
                  [](const T& t) { return t.ordeal.worst_waiting; })
           .value("stood_s", "in which nobody trained", [](const T& t) { return t.ordeal.stood_s; })
           .value("lost_samples", "trained in vain", [](const T& t) { return t.ordeal.lost_samples; })
-          .value("dropped_steps", "of workers, that came too late", [](const T& t) { return t.ordeal.dropped; })
+          .value("dropped_steps", "of workers, that came too late",
+                 [](const T& t) { return t.ordeal.dropped; })
           .value("workers", "in the end", [](const T& t) { return t.ordeal.workers; })
           .value("story", "what happened", [](const T& t) { return t.ordeal.story; });
   return record;
@@ -87,12 +93,13 @@ const Record<Troubled>& ordeal_record() {
 
 const Record<BalanceStep>& balance_step_record() {
   using B = BalanceStep;
-  static const auto record = Record<B>()
-                                 .value("samples", "by worker", [](const B& b) { return b.samples; })
-                                 .value("busy_s", "by worker", [](const B& b) { return b.busy_s; })
-                                 .value("std_s", "of those", [](const B& b) { return b.std_s; })
-                                 .value("max_over_mean", "of those", [](const B& b) { return b.max_over_mean; })
-                                 .value("longest_s", "of those", [](const B& b) { return b.longest_s; });
+  static const auto record =
+      Record<B>()
+          .value("samples", "by worker", [](const B& b) { return b.samples; })
+          .value("busy_s", "by worker", [](const B& b) { return b.busy_s; })
+          .value("std_s", "of those", [](const B& b) { return b.std_s; })
+          .value("max_over_mean", "of those", [](const B& b) { return b.max_over_mean; })
+          .value("longest_s", "of those", [](const B& b) { return b.longest_s; });
   return record;
 }
 
@@ -101,10 +108,13 @@ const Record<Balance>& balance_record() {
   static const auto record =
       Record<B>()
           .value("shares", "how samples are dealt", [](const B& b) { return name_of(b.shares); })
-          .value("std_s", "of busy times, mean over the steps behind the first", [](const B& b) { return b.std_s; })
+          .value("std_s", "of busy times, mean over the steps behind the first",
+                 [](const B& b) { return b.std_s; })
           .value("max_over_mean", "of busy times, likewise", [](const B& b) { return b.max_over_mean; })
           .value("longest_s", "busy time, likewise", [](const B& b) { return b.longest_s; })
-          .list("steps", "one by one", balance_step_record(), [](const B& b) -> const auto& { return b.steps; });
+          .list(
+              "steps", "one by one", balance_step_record(),
+              [](const B& b) -> const auto& { return b.steps; });
   return record;
 }
 
@@ -115,7 +125,8 @@ const Record<comparison::Answer>& role_record() {
   };
   static const auto record =
       Record<A>("role")
-          .value("reaction", "of the others when it is gone; absent: there is none", [](const A& a) { return name_of(a.reaction); })
+          .value("reaction", "of the others when it is gone; absent: there is none",
+                 [](const A& a) { return name_of(a.reaction); })
           .value("notice_s", "until they know", known([](const A& a) { return a.notice_s; }))
           .value("why", "who stops, who goes on", known([](const A& a) { return a.why; }))
           .value("notice_from", "where notice_s comes from", known([](const A& a) { return a.notice_from; }));
@@ -129,18 +140,26 @@ const Record<Row>& row_record() {
           .value("strategy", "its name, with settings", [](const R& r) { return r.strategy.name; })
           .value("what", "it is, in a line", [](const R& r) { return r.strategy.what; })
           .value("meeting", "when workers meet", [](const R& r) { return name_of(r.strategy.meeting); })
-          .value("exact", "a step computes what one device would", [](const R& r) { return r.strategy.exact(); })
+          .value("exact", "a step computes what one device would",
+                 [](const R& r) { return r.strategy.exact(); })
           .value("elastic", "workers may come and go", [](const R& r) { return r.strategy.elastic; })
-          .object("worker", "when one is gone", role_record(), [](const R& r) -> const auto& { return r.strategy.worker; })
-          .object("chief", "when it is gone", role_record(), [](const R& r) -> const auto& { return r.strategy.chief; })
-          .object("server", "when one is gone", role_record(), [](const R& r) -> const auto& { return r.strategy.server; })
+          .object(
+              "worker", "when one is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.worker; })
+          .object(
+              "chief", "when it is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.chief; })
+          .object(
+              "server", "when one is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.server; })
           .list("sizes", "on 1, 2, 4, … and on all devices", way_record(),
                 [](const R& r) {
                   std::vector<ShownWay> ways;
                   for (const Way& way : r.ways) ways.push_back({way, &way == &r.ways.back()});
                   return ways;
                 })
-          .with(step_range_record(), [](const R& r) { return r.interval ? &r.interval->step_time_s : nullptr; })
+          .with(step_range_record(),
+                [](const R& r) { return r.interval ? &r.interval->step_time_s : nullptr; })
           .object("rests_on", "what the figures rest on", rests_on_record(),
                   [](const R& r) { return r.interval ? &r.interval->rests_on : nullptr; })
           .value("narrowed_by", "what would narrow the interval most",
@@ -161,7 +180,8 @@ const Record<CompareRequest>& trouble_record() {
       Record<R>()
           .value("asked", "in the words of the option", [](const R& r) { return r.troubles; })
           .value("seed", "of what is drawn", [](const R& r) { return r.options.seed; })
-          .value("checkpoint_every_s", "between checkpoints", [](const R& r) { return r.options.checkpoint_every_s; })
+          .value("checkpoint_every_s", "between checkpoints",
+                 [](const R& r) { return r.options.checkpoint_every_s; })
           .value("restart_s", "until a job has started again", [](const R& r) { return r.options.restart_s; })
           .value("replace_s", "until what died is replaced", [](const R& r) { return r.options.replace_s; });
   return record;
@@ -179,9 +199,13 @@ const Record<CompareAnswer>& compare_record() {
   };
   static const auto record =
       Record<A>()
-          .with(job_record(), [](const A& a) -> const auto& { return *a.request.question.job; })
-          .value("sizes", "devices, ascending; the last is all of them", [](const A& a) { return a.comparison.sizes; })
-          .list("strategies", "side by side", row_record(), [](const A& a) -> const auto& { return a.comparison.rows; })
+          .with(
+              job_record(), [](const A& a) -> const auto& { return *a.request.question.job; })
+          .value("sizes", "devices, ascending; the last is all of them",
+                 [](const A& a) { return a.comparison.sizes; })
+          .list(
+              "strategies", "side by side", row_record(),
+              [](const A& a) -> const auto& { return a.comparison.rows; })
           .object("trouble", "that was asked for", trouble_record(),
                   [](const A& a) { return a.request.troubles.empty() ? nullptr : &a.request; })
           .list("balance", "where workers' speeds differ or change", balance_record(),

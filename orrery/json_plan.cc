@@ -48,10 +48,12 @@ struct LengthsAnswer {
 const Record<LengthsAnswer>& lengths_record() {
   static const auto record =
       Record<LengthsAnswer>()
-          .value("least_tokens", "of the shortest sequence", [](const auto& l) { return l.lengths.tokens.front(); })
+          .value("least_tokens", "of the shortest sequence",
+                 [](const auto& l) { return l.lengths.tokens.front(); })
           .value("mean_tokens", "of a sequence, in the mean",
                  [](const auto& l) { return content({l.lengths.tokens}, l.seq_len).tokens; })
-          .value("most_tokens", "of the longest sequence", [](const auto& l) { return l.lengths.tokens.back(); })
+          .value("most_tokens", "of the longest sequence",
+                 [](const auto& l) { return l.lengths.tokens.back(); })
           .value("packed", "several sequences share a row", [](const auto& l) { return l.lengths.packed; })
           .value("balanced", "ranks get rows of like work", [](const auto& l) { return l.lengths.balanced; });
   return record;
@@ -72,11 +74,13 @@ const Record<Job>& training_record() {
                  [](const Job& job) { return job.training.fused_attention ? "fused" : "unfused"; })
           .value("offload", "what the host keeps: none, optimizer or all",
                  [](const Job& job) { return planner::name_of(planner::offload_of(job.runtime)); })
-          .value("sample_bytes", "of a sample as it is read", [](const Job& job) { return job.training.sample_bytes; })
-          .object("lengths", "sequences of unequal length, where they are", lengths_record(), [](const Job& job) {
-            const Training& t = job.training;
-            return t.lengths.any() ? std::optional(LengthsAnswer{t.lengths, t.seq_len}) : std::nullopt;
-          });
+          .value("sample_bytes", "of a sample as it is read",
+                 [](const Job& job) { return job.training.sample_bytes; })
+          .object(
+              "lengths", "sequences of unequal length, where they are", lengths_record(), [](const Job& job) {
+                const Training& t = job.training;
+                return t.lengths.any() ? std::optional(LengthsAnswer{t.lengths, t.seq_len}) : std::nullopt;
+              });
   return record;
 }
 
@@ -90,7 +94,8 @@ struct Lost {
 const Record<Lost>& loses_record() {
   static const auto record =
       Record<Lost>("loses", "s")
-          .value("seconds", "that a step takes more than the best plan's", [](const Lost& l) { return l.loss.seconds; })
+          .value("seconds", "that a step takes more than the best plan's",
+                 [](const Lost& l) { return l.loss.seconds; })
           .value("share", "the same as a fraction of the best plan's step",
                  [](const Lost& l) { return l.loss.seconds / l.best.step_time_s(); })
           .value("part", "the part of the step that grew most", [](const Lost& l) { return l.loss.part; })
@@ -106,9 +111,11 @@ const Record<Subset>& subset_record() {
           .value("devices", "that it has", [](const Subset& s) { return s.cluster.devices(); })
           .value("step_time_s", "of the best plan on it",
                  [](const Subset& s) { return s.best ? std::optional(s.best->step_time_s()) : std::nullopt; })
-          .value("plan", "that plan, in words",
-                 [](const Subset& s) { return s.best ? std::optional(describe(s.best->plan)) : std::nullopt; })
-          .value("refusal", "why there is none", [](const Subset& s) { return s.best ? nullptr : &s.refusal; });
+          .value(
+              "plan", "that plan, in words",
+              [](const Subset& s) { return s.best ? std::optional(describe(s.best->plan)) : std::nullopt; })
+          .value("refusal", "why there is none",
+                 [](const Subset& s) { return s.best ? nullptr : &s.refusal; });
   return record;
 }
 
@@ -123,26 +130,33 @@ const Record<Sensitivity>& sensitivity_record() {
 
 const Record<SearchResult>& pareto_covers_record() {
   const auto looked = [](auto of) {
-    return [of](const SearchResult& r) { return r.pareto_looked_into == 0 ? std::nullopt : std::optional(of(r)); };
+    return [of](const SearchResult& r) {
+      return r.pareto_looked_into == 0 ? std::nullopt : std::optional(of(r));
+    };
   };
-  static const auto record =
-      Record<SearchResult>()
-          .value("simulated", "plans of which the front is exact", [](const SearchResult& r) { return r.simulated; })
-          .value("looked_into", "plans from which the closed form's front was chosen",
-                 [](const SearchResult& r) { return r.pareto_looked_into; })
-          .value("front_of_closed_form", "plans on that front",
-                 looked([](const SearchResult& r) { return r.pareto_front; }))
-          .value("of_it_simulated", "of those", looked([](const SearchResult& r) { return r.pareto_simulated; }))
-          .value("beyond_s", "the least step of a layout that was not looked into", [](const SearchResult& r) {
-            return r.pareto_looked_into > 0 && std::isfinite(r.pareto_beyond_s) ? &r.pareto_beyond_s : nullptr;
-          });
+  static const auto record = Record<SearchResult>()
+                                 .value("simulated", "plans of which the front is exact",
+                                        [](const SearchResult& r) { return r.simulated; })
+                                 .value("looked_into", "plans from which the closed form's front was chosen",
+                                        [](const SearchResult& r) { return r.pareto_looked_into; })
+                                 .value("front_of_closed_form", "plans on that front",
+                                        looked([](const SearchResult& r) { return r.pareto_front; }))
+                                 .value("of_it_simulated", "of those",
+                                        looked([](const SearchResult& r) { return r.pareto_simulated; }))
+                                 .value("beyond_s", "the least step of a layout that was not looked into",
+                                        [](const SearchResult& r) {
+                                          return r.pareto_looked_into > 0 && std::isfinite(r.pareto_beyond_s)
+                                                     ? &r.pareto_beyond_s
+                                                     : nullptr;
+                                        });
   return record;
 }
 
 const Record<Evaluation>& front_record() {
   static const auto record =
       Record<Evaluation>()
-          .with(evaluation_record(), [](const Evaluation& e) -> const auto& { return e; })
+          .with(
+              evaluation_record(), [](const Evaluation& e) -> const auto& { return e; })
           .value("cost_usd", "of a step; 0: no price is stated",
                  [](const Evaluation& e) { return figures_of(e).cost_usd; })
           .value("energy_j", "of a step; 0: no power is stated",
@@ -161,7 +175,8 @@ struct Ranked {
 const Record<Ranked>& ranked_record() {
   static const auto record =
       Record<Ranked>()
-          .with(evaluation_record(), [](const Ranked& r) -> const auto& { return r.plan; })
+          .with(
+              evaluation_record(), [](const Ranked& r) -> const auto& { return r.plan; })
           .object("loses", "to the first plan", loses_record(), [](const Ranked& r) {
             return r.best ? std::optional<Lost>(Lost{*r.best, r.plan}) : std::nullopt;
           });
@@ -176,12 +191,15 @@ struct Known {
 const Record<Known>& known_record() {
   static const auto record =
       Record<Known>()
-          .with(evaluation_record(), [](const Known& k) -> const auto& { return k.recipe.evaluation; })
+          .with(
+              evaluation_record(), [](const Known& k) -> const auto& { return k.recipe.evaluation; })
           .value("name", "of the recipe", [](const Known& k) { return k.recipe.name; })
           .value("source", "who runs it", [](const Known& k) { return k.recipe.source; })
           .value("fits", "in memory", [](const Known& k) { return k.recipe.evaluation.memory.fits(); })
           .object("loses", "to the first plan", loses_record(),
-                  [](const Known& k) { return Lost{k.best, k.recipe.evaluation}; })
+                  [](const Known& k) {
+                    return Lost{k.best, k.recipe.evaluation};
+                  })
           .value("why", "it is slower or quicker", [](const Known& k) { return k.recipe.why; });
   return record;
 }
@@ -197,7 +215,8 @@ const Record<Beside>& system_record() {
           .value("kind", "of system", [](const Beside& b) { return name_of(b.system.kind); })
           .value("suits", "it is the best plan's",
                  [](const Beside& b) { return b.system.kind == system_kind_of(b.best.plan.choices); })
-          .value("step_time_s", "of its best plan, simulated", [](const Beside& b) { return b.system.step_time_s; })
+          .value("step_time_s", "of its best plan, simulated",
+                 [](const Beside& b) { return b.system.step_time_s; })
           .value("bound_s", "that a step takes at least, in closed form",
                  [](const Beside& b) { return b.system.bound_s > 0 ? &b.system.bound_s : nullptr; })
           .value("bound_by", "computation or traffic",
@@ -232,8 +251,10 @@ const Record<Memory>& memory_record() {
           .value("weights", "of it", [](const Memory& m) { return m.weights; })
           .value("gradients", "of it", [](const Memory& m) { return m.gradients; })
           .value("optimizer", "of it: the optimizer's states", [](const Memory& m) { return m.optimizer; })
-          .value("activations", "of it, kept for the backward pass", [](const Memory& m) { return m.activations; })
-          .value("buffers", "of it: what communication and kernels need", [](const Memory& m) { return m.buffers; })
+          .value("activations", "of it, kept for the backward pass",
+                 [](const Memory& m) { return m.activations; })
+          .value("buffers", "of it: what communication and kernels need",
+                 [](const Memory& m) { return m.buffers; })
           .value("capacity", "of the device", [](const Memory& m) { return m.capacity; })
           .given("stage", "of the pipeline whose device is fullest", {{"type", "integer"}, {"x-unit", ""}},
                  [](const Memory& m) { return Json(m.stage); });
@@ -245,7 +266,8 @@ const Record<StageLoad>& stage_record() {
       Record<StageLoad>()
           .value("stage", "of the pipeline, from 0", [](const StageLoad& s) { return s.stage; })
           .value("layers", "of all its chunks", [](const StageLoad& s) { return s.layers; })
-          .value("compute_s", "that a device computes in a step, mean", [](const StageLoad& s) { return s.compute_s; })
+          .value("compute_s", "that a device computes in a step, mean",
+                 [](const StageLoad& s) { return s.compute_s; })
           .value("memory_bytes", "of its fullest device", [](const StageLoad& s) { return s.memory_bytes; })
           .value("capacity_bytes", "of that device", [](const StageLoad& s) { return s.capacity_bytes; });
   return record;
@@ -265,9 +287,12 @@ const Record<ReplicaLoad>& replica_record() {
 const Record<Load>& load_record() {
   static const auto record =
       Record<Load>("load")
-          .list("stages", "of the pipeline", stage_record(), [](const Load& l) -> const auto& { return l.stages; })
-          .list("replicas", "of the data, neighbours that do the same together", replica_record(),
-                [](const Load& l) -> const auto& { return l.replicas; })
+          .list(
+              "stages", "of the pipeline", stage_record(),
+              [](const Load& l) -> const auto& { return l.stages; })
+          .list(
+              "replicas", "of the data, neighbours that do the same together", replica_record(),
+              [](const Load& l) -> const auto& { return l.replicas; })
           .value("stage_compute_std_s", "standard deviation over the stages",
                  [](const Load& l) { return l.stage_compute_std_s; })
           .value("stage_memory_std_bytes", "standard deviation over the stages",
@@ -323,14 +348,16 @@ Json parts_shape() {
 const Record<Throughput>& throughput_record() {
   static const auto record =
       Record<Throughput>()
-          .value("samples_per_s", "samples trained a second", [](const Throughput& t) { return t.samples_per_s; })
+          .value("samples_per_s", "samples trained a second",
+                 [](const Throughput& t) { return t.samples_per_s; })
           .value("tokens_per_s", "tokens trained a second; 0: a model without sequences",
                  [](const Throughput& t) { return t.tokens_per_s; })
           .value("model_flops", "of the whole cluster in a step: causal attention once, no recomputation",
                  [](const Throughput& t) { return t.model_flops; })
           .value("model_tflops_per_gpu", "those, a second and device",
                  [](const Throughput& t) { return t.model_tflops_per_gpu; })
-          .value("mfu", "those over the dense datasheet peak at the precision", [](const Throughput& t) { return t.mfu; })
+          .value("mfu", "those over the dense datasheet peak at the precision",
+                 [](const Throughput& t) { return t.mfu; })
           .value("hfu", "the same with recomputation counted", [](const Throughput& t) { return t.hfu; });
   return record;
 }
@@ -345,14 +372,13 @@ std::string_view profile_of(const Cluster& cluster) {
 }
 
 const Record<RestsOn>& rests_on_record() {
-  static const auto record =
-      Record<RestsOn>("rests_on")
-          .value("runtime", "calibrated, fitted, datasheet or assumed",
-                 [](const RestsOn& r) { return name_of(r.runtime); })
-          .value("device", "calibrated, fitted, datasheet or assumed",
-                 [](const RestsOn& r) { return name_of(r.device); })
-          .value("network", "calibrated, fitted, datasheet or assumed",
-                 [](const RestsOn& r) { return name_of(r.network); });
+  static const auto record = Record<RestsOn>("rests_on")
+                                 .value("runtime", "calibrated, fitted, datasheet or assumed",
+                                        [](const RestsOn& r) { return name_of(r.runtime); })
+                                 .value("device", "calibrated, fitted, datasheet or assumed",
+                                        [](const RestsOn& r) { return name_of(r.device); })
+                                 .value("network", "calibrated, fitted, datasheet or assumed",
+                                        [](const RestsOn& r) { return name_of(r.network); });
   return record;
 }
 
@@ -367,14 +393,18 @@ const Record<Range>& step_range_record() {
 const Record<Interval>& interval_record() {
   static const auto record =
       Record<Interval>()
-          .with(step_range_record(), [](const Interval& i) -> const auto& { return i.step_time_s; })
+          .with(
+              step_range_record(), [](const Interval& i) -> const auto& { return i.step_time_s; })
           .value("memory_low_bytes", "90% of such runs need at least, on the fullest device",
                  [](const Interval& i) { return i.memory_bytes.low; })
           .value("memory_high_bytes", "and at most", [](const Interval& i) { return i.memory_bytes.high; })
-          .value("fit_probability", "that it fits in memory", [](const Interval& i) { return i.fit_probability; })
-          .object("rests_on", "what the figures rest on", rests_on_record(),
-                  [](const Interval& i) -> const auto& { return i.rests_on; })
-          .value("narrowed_by", "what would narrow the interval most", [](const Interval& i) { return i.narrowed_by; });
+          .value("fit_probability", "that it fits in memory",
+                 [](const Interval& i) { return i.fit_probability; })
+          .object(
+              "rests_on", "what the figures rest on", rests_on_record(),
+              [](const Interval& i) -> const auto& { return i.rests_on; })
+          .value("narrowed_by", "what would narrow the interval most",
+                 [](const Interval& i) { return i.narrowed_by; });
   return record;
 }
 
@@ -382,12 +412,14 @@ const Record<Evaluation>& evaluation_record() {
   using E = Evaluation;
   static const auto record =
       Record<E>("plan")
-          .with(dimensions_record(), [](const E& e) -> const auto& { return e.plan; })
+          .with(
+              dimensions_record(), [](const E& e) -> const auto& { return e.plan; })
           .value("step_time_s", "steady state: from the end of one step to the end of the next",
                  [](const E& e) { return e.step_time_s(); })
           .with(throughput_record(), [](const E& e) { return throughput(e); })
-          .object("memory_bytes", "of the fullest device", memory_record(),
-                  [](const E& e) -> const auto& { return e.memory; })
+          .object(
+              "memory_bytes", "of the fullest device", memory_record(),
+              [](const E& e) -> const auto& { return e.memory; })
           .list("tensor_split", "of a model that is no stack of layers: the operators that tp divides",
                 split_record(), [](const E& e) { return tensor_split(e); })
           .value("cut_excess", "of such a model: how much fuller the fullest stage is than the mean",
@@ -398,26 +430,30 @@ const Record<Evaluation>& evaluation_record() {
                  [](const E& e) {
                    Json parts = Json::object();
                    if (e.simulation)
-                     for (const auto& [name, seconds] : parts_of(e.simulation->breakdown)) parts[name] = seconds;
+                     for (const auto& [name, seconds] : parts_of(e.simulation->breakdown))
+                       parts[name] = seconds;
                    return parts;
                  })
           .value("busy_s", "of that rank, by what it is busy with: what overlaps counts twice",
                  [](const E& e) {
                    std::map<std::string, double> busy;
                    if (e.simulation)
-                     for (const auto& [name, seconds] : e.simulation->busy_s) busy[std::string(name)] = seconds;
+                     for (const auto& [name, seconds] : e.simulation->busy_s)
+                       busy[std::string(name)] = seconds;
                    return busy;
                  })
           .value("padded_share", "of sequences of unequal length: the share of tokens that is padding",
                  [](const E& e) {
-                   return e.plan.job->training.lengths.any() ? std::optional(e.plan.padded_share()) : std::nullopt;
+                   return e.plan.job->training.lengths.any() ? std::optional(e.plan.padded_share())
+                                                             : std::nullopt;
                  })
           .value("wait_for_longest", "of such: the longest rank's work over the mean",
                  [](const E& e) {
                    return e.plan.job->training.lengths.any() ? std::optional(e.plan.wait_for_longest())
                                                              : std::nullopt;
                  })
-          .with(interval_record(), [](const E& e) -> const auto& { return e.interval; })
+          .with(
+              interval_record(), [](const E& e) -> const auto& { return e.interval; })
           .value("probability_fastest", "of the plans that were compared",
                  [](const E& e) { return e.odds ? &e.odds->probability_fastest : nullptr; })
           .value("regret_s", "expected: how much slower it is than the fastest",
@@ -425,9 +461,8 @@ const Record<Evaluation>& evaluation_record() {
           .value("profile", "of the devices: calibrated or datasheet",
                  [](const E& e) { return profile_of(e.plan.job->cluster); })
           .value("estimate_s", "the closed form's step time", [](const E& e) { return e.estimate_s; })
-          .object("load", "of stages and replicas, where it was simulated", load_record(), [](const E& e) {
-            return e.simulation ? std::optional(load_of(e)) : std::nullopt;
-          });
+          .object("load", "of stages and replicas, where it was simulated", load_record(),
+                  [](const E& e) { return e.simulation ? std::optional(load_of(e)) : std::nullopt; });
   return record;
 }
 
@@ -439,10 +474,14 @@ const Record<Job>& job_record() {
           .value("cluster", "what it is trained on", [](const Job& j) { return j.cluster.name; })
           .value("devices", "of the cluster", [](const Job& j) { return j.cluster.devices(); })
           .value("nodes", "of the cluster", [](const Job& j) { return j.cluster.nodes(); })
-          .value("runtime", "whose kernels, fusion and overlap are modelled", [](const Job& j) { return j.runtime.name; })
-          .object("training", "how it is trained", training_record(), [](const Job& j) -> const auto& { return j; })
-          .value("calibrated_by", "what calibrated the cluster",
-                 [](const Job& j) { return j.cluster.calibration ? &j.cluster.calibration->source : nullptr; });
+          .value("runtime", "whose kernels, fusion and overlap are modelled",
+                 [](const Job& j) { return j.runtime.name; })
+          .object(
+              "training", "how it is trained", training_record(),
+              [](const Job& j) -> const auto& { return j; })
+          .value("calibrated_by", "what calibrated the cluster", [](const Job& j) {
+            return j.cluster.calibration ? &j.cluster.calibration->source : nullptr;
+          });
   return record;
 }
 
@@ -450,29 +489,36 @@ const Record<PlanAnswer>& plan_record() {
   using A = PlanAnswer;
   static const auto record =
       Record<A>()
-          .with(job_record(), [](const A& a) -> const auto& { return a.job; })
+          .with(
+              job_record(), [](const A& a) -> const auto& { return a.job; })
           .value("candidates", "plans with distinct Programs", [](const A& a) { return a.result.candidates; })
           .value("proven", "best under this model", [](const A& a) { return a.result.proven; })
           .value("gap", "to the least bound of the rest, as a fraction of the best step; 0: proven",
                  [](const A& a) { return a.result.gap; })
           .value("feasible", "plans checked that fit in memory", [](const A& a) { return a.result.feasible; })
           .value("simulated", "plans", [](const A& a) { return a.result.simulated; })
-          .value("search_s", "that the search took, by the clock", [](const A& a) { return a.result.search_s; })
+          .value("search_s", "that the search took, by the clock",
+                 [](const A& a) { return a.result.search_s; })
           .value("why", "the best is best, and what bounds it", [](const A& a) { return a.result.why; })
-          .list("sensitivities", "what better hardware would save", sensitivity_record(),
-                [](const A& a) -> const auto& { return a.result.sensitivities; })
+          .list(
+              "sensitivities", "what better hardware would save", sensitivity_record(),
+              [](const A& a) -> const auto& { return a.result.sensitivities; })
           .list("systems", "the best plan of each kind of system", system_record(),
                 [](const A& a) {
                   return a.result.systems.empty() ? std::vector<Beside>()
                                                   : beside(a.result.systems, a.result.plans.front());
                 })
-          .list("subsets", "of different devices: what each alike part does alone", subset_record(),
-                [](const A& a) -> const auto& { return a.result.subsets; })
-          .list("pareto", "the front of step time, cost, energy and memory of what was simulated", front_record(),
-                [](const A& a) -> const auto& { return a.result.pareto; })
-          .object("pareto_covers", "what that front is of", pareto_covers_record(),
-                  [](const A& a) -> const auto& { return a.result; })
-          .value("compared", "plans that probability_fastest is among", [](const A& a) { return a.result.compared; })
+          .list(
+              "subsets", "of different devices: what each alike part does alone", subset_record(),
+              [](const A& a) -> const auto& { return a.result.subsets; })
+          .list(
+              "pareto", "the front of step time, cost, energy and memory of what was simulated",
+              front_record(), [](const A& a) -> const auto& { return a.result.pareto; })
+          .object(
+              "pareto_covers", "what that front is of", pareto_covers_record(),
+              [](const A& a) -> const auto& { return a.result; })
+          .value("compared", "plans that probability_fastest is among",
+                 [](const A& a) { return a.result.compared; })
           .value("warnings", "of the first plan", [](const A& a) { return a.result.warnings; })
           .list("plans", "best first, each simulated", ranked_record(),
                 [](const A& a) {
@@ -481,7 +527,8 @@ const Record<PlanAnswer>& plan_record() {
                     all.push_back({one, all.empty() ? nullptr : &a.result.plans.front()});
                   return all;
                 })
-          .object("nominal", "the plan that is best as predicted, where that is not the first", ranked_record(),
+          .object("nominal", "the plan that is best as predicted, where that is not the first",
+                  ranked_record(),
                   [](const A& a) {
                     return a.result.nominal
                                ? std::optional<Ranked>(Ranked{*a.result.nominal, &a.result.plans.front()})

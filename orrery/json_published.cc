@@ -10,20 +10,21 @@ namespace {
 
 const Record<CellFigures>& cells_record() {
   using C = CellFigures;
-  static const auto record = Record<C>()
-                                 .value("cells", "a source's model on a device in a precision", [](const C& c) { return c.cells; })
-                                 .value("mape", "mean size of the relative errors", [](const C& c) { return c.mape; })
-                                 .value("median_ape", "their median size", [](const C& c) { return c.median_ape; })
-                                 .value("bias", "their mean", [](const C& c) { return c.bias; });
+  static const auto record =
+      Record<C>()
+          .value("cells", "a source's model on a device in a precision", [](const C& c) { return c.cells; })
+          .value("mape", "mean size of the relative errors", [](const C& c) { return c.mape; })
+          .value("median_ape", "their median size", [](const C& c) { return c.median_ape; })
+          .value("bias", "their mean", [](const C& c) { return c.bias; });
   return record;
 }
 
 const Record<GroupFigures>& regret_record() {
   using G = GroupFigures;
-  static const auto record =
-      Record<G>()
-          .value("mean", "how much slower the plan predicted fastest is, as measured", [](const G& g) { return g.regret_mean; })
-          .value("max", "and at most", [](const G& g) { return g.regret_max; });
+  static const auto record = Record<G>()
+                                 .value("mean", "how much slower the plan predicted fastest is, as measured",
+                                        [](const G& g) { return g.regret_mean; })
+                                 .value("max", "and at most", [](const G& g) { return g.regret_max; });
   return record;
 }
 
@@ -35,8 +36,9 @@ const Record<GroupFigures>& any_software_record() {
           .value("groups", "of such rows", [](const G& g) { return g.groups; })
           .value("pairs_in_order", "share of the pairs of plans predicted in their order",
                  [](const G& g) { return g.pairs_in_order; })
-          .object("regret", "of picking the plan that is predicted fastest", regret_record(),
-                  [](const G& g) -> const auto& { return g; });
+          .object(
+              "regret", "of picking the plan that is predicted fastest", regret_record(),
+              [](const G& g) -> const auto& { return g; });
   return record;
 }
 
@@ -51,11 +53,13 @@ Record<Figures> figures_record_named(std::string name) {
   return Record<F>(std::move(name))
       .value("rows", "that were predicted", [](const F& f) { return f.rows; })
       .value("skipped", "rows", [](const F& f) { return f.skipped; })
-      .value("asked", "rows with a time or a rate", [](const F& f) { return f.asked ? &f.asked->rows : nullptr; })
+      .value("asked", "rows with a time or a rate",
+             [](const F& f) { return f.asked ? &f.asked->rows : nullptr; })
       .value("answered", "share of those that is predicted",
              [](const F& f) {
-               return f.asked && f.asked->rows > 0 ? std::optional(static_cast<double>(f.rows) / f.asked->rows)
-                                                   : std::nullopt;
+               return f.asked && f.asked->rows > 0
+                          ? std::optional(static_cast<double>(f.rows) / f.asked->rows)
+                          : std::nullopt;
              })
       .value("refused_by_memory", "rows that ran and are predicted not to fit",
              [](const F& f) { return f.asked ? &f.asked->refused_by_memory : nullptr; })
@@ -71,10 +75,12 @@ Record<Figures> figures_record_named(std::string name) {
       .object("any_software", "over rows of one model, batch and machine, whatever software ran them",
               any_software_record(),
               [](const F& f) { return f.rows > 0 && f.any_software ? &*f.any_software : nullptr; })
-      .value("groups", "of rows that differ only in the plan", grouped([](const GroupFigures& g) { return g.groups; }))
+      .value("groups", "of rows that differ only in the plan",
+             grouped([](const GroupFigures& g) { return g.groups; }))
       .value("pairs_in_order", "share of the pairs of plans predicted in their order",
              grouped([](const GroupFigures& g) { return g.pairs_in_order; }))
-      .value("kendall_tau", "mean over groups of three and more plans", grouped([](const GroupFigures& g) { return g.kendall_tau; }))
+      .value("kendall_tau", "mean over groups of three and more plans",
+             grouped([](const GroupFigures& g) { return g.kendall_tau; }))
       .object("regret", "of picking the plan that is predicted fastest", regret_record(),
               [](const F& f) { return f.rows > 0 && f.groups ? &*f.groups : nullptr; });
 }
@@ -87,9 +93,11 @@ const Record<Figures>& figures_record() {
 const Record<SourceFigures>& source_record() {
   static const auto record =
       Record<SourceFigures>("source")
-          .with(figures_record(), [](const SourceFigures& s) -> const auto& { return s.figures; })
-          .value("kind", "of memory that is counted",
-                 [](const SourceFigures& s) { return s.kind ? std::optional(name_of(*s.kind)) : std::nullopt; });
+          .with(
+              figures_record(), [](const SourceFigures& s) -> const auto& { return s.figures; })
+          .value("kind", "of memory that is counted", [](const SourceFigures& s) {
+            return s.kind ? std::optional(name_of(*s.kind)) : std::nullopt;
+          });
   return record;
 }
 
@@ -102,51 +110,59 @@ std::vector<std::pair<std::string, SourceFigures>> by_name(const Summary& summar
 const Record<Summary>& summary_record() {
   static const auto record =
       Record<Summary>("summary")
-          .object("all", "rows", figures_record(), [](const Summary& s) -> const auto& { return s.all; })
+          .object(
+              "all", "rows", figures_record(), [](const Summary& s) -> const auto& { return s.all; })
           .map("sources", "by file", source_record(), by_name);
   return record;
 }
 
 const Record<Misjudged>& misjudged_record() {
   using M = Misjudged;
-  static const auto record = Record<M>("misjudged")
-                                 .value("file", "of the row", [](const M& m) { return m.file; })
-                                 .value("line", "of the row", [](const M& m) { return m.line; })
-                                 .value("model", "as the table has it", [](const M& m) { return m.model; })
-                                 .value("plan", "in words", [](const M& m) { return m.plan; })
-                                 .value("predicted_bytes", "of the fullest device", [](const M& m) { return m.predicted_bytes; })
-                                 .given("capacity", "of that device", {{"type", "number"}, {"x-unit", "bytes"}},
-                                        [](const M& m) { return Json(m.capacity_bytes); });
+  static const auto record =
+      Record<M>("misjudged")
+          .value("file", "of the row", [](const M& m) { return m.file; })
+          .value("line", "of the row", [](const M& m) { return m.line; })
+          .value("model", "as the table has it", [](const M& m) { return m.model; })
+          .value("plan", "in words", [](const M& m) { return m.plan; })
+          .value("predicted_bytes", "of the fullest device", [](const M& m) { return m.predicted_bytes; })
+          .given("capacity", "of that device", {{"type", "number"}, {"x-unit", "bytes"}},
+                 [](const M& m) { return Json(m.capacity_bytes); });
   return record;
 }
 
 const Record<MemorySummary>& fits_record() {
   using M = MemorySummary;
-  static const auto record =
-      Record<M>()
-          .value("ran", "rows", [](const M& m) { return m.ran; })
-          .list("said_not_to_fit", "of those", misjudged_record(), [](const M& m) -> const auto& { return m.said_not_to_fit; })
-          .value("out_of_memory", "rows", [](const M& m) { return m.out_of_memory; })
-          .list("said_to_fit", "of those", misjudged_record(), [](const M& m) -> const auto& { return m.said_to_fit; });
+  static const auto record = Record<M>()
+                                 .value("ran", "rows", [](const M& m) { return m.ran; })
+                                 .list(
+                                     "said_not_to_fit", "of those", misjudged_record(),
+                                     [](const M& m) -> const auto& { return m.said_not_to_fit; })
+                                 .value("out_of_memory", "rows", [](const M& m) { return m.out_of_memory; })
+                                 .list(
+                                     "said_to_fit", "of those", misjudged_record(),
+                                     [](const M& m) -> const auto& { return m.said_to_fit; });
   return record;
 }
 
 const Record<MemorySummary>& memory_summary_record() {
   using M = MemorySummary;
-  static const auto record =
-      Record<M>()
-          .with(summary_record(), [](const M& m) -> const auto& { return m.figures; })
-          .object("fits", "whether rows fit, as predicted", fits_record(), [](const M& m) -> const auto& { return m; });
+  static const auto record = Record<M>()
+                                 .with(
+                                     summary_record(), [](const M& m) -> const auto& { return m.figures; })
+                                 .object(
+                                     "fits", "whether rows fit, as predicted", fits_record(),
+                                     [](const M& m) -> const auto& { return m; });
   return record;
 }
 
 const Record<Assumed>& assumed_record() {
   using A = Assumed;
-  static const auto record = Record<A>()
-                                 .value("what", "was assumed", [](const A& a) { return a.what; })
-                                 .value("why", "so", [](const A& a) { return a.why; })
-                                 .value("widens", "standard deviation that it adds to the logarithm of the step time",
-                                        [](const A& a) { return a.widens; });
+  static const auto record =
+      Record<A>()
+          .value("what", "was assumed", [](const A& a) { return a.what; })
+          .value("why", "so", [](const A& a) { return a.why; })
+          .value("widens", "standard deviation that it adds to the logarithm of the step time",
+                 [](const A& a) { return a.widens; });
   return record;
 }
 
@@ -177,24 +193,35 @@ const Record<PublishedRow>& published_row_record() {
           .value("n_gpus", "devices", with_devices([](const R& r) { return r.devices; }))
           .value("runtime", "whose kernels are modelled", with_devices([](const R& r) { return r.runtime; }))
           .value("plan", "in words", [](const R& r) { return r.plan.empty() ? nullptr : &r.plan; })
-          .value("predicted_s", "of a step", [](const R& r) { return r.step_s ? &r.step_s->predicted : nullptr; })
-          .value("measured_s", "of a step", [](const R& r) { return r.step_s ? &r.step_s->measured : nullptr; })
+          .value("predicted_s", "of a step",
+                 [](const R& r) { return r.step_s ? &r.step_s->predicted : nullptr; })
+          .value("measured_s", "of a step",
+                 [](const R& r) { return r.step_s ? &r.step_s->measured : nullptr; })
           .value("relative_error", "(predicted - measured) / measured, of the step or the rate", of_error)
-          .value("predicted_low_s", "90% of such steps take at least", [](const R& r) { return r.step_range_s ? &r.step_range_s->low : nullptr; })
-          .value("predicted_high_s", "and at most", [](const R& r) { return r.step_range_s ? &r.step_range_s->high : nullptr; })
+          .value("predicted_low_s", "90% of such steps take at least",
+                 [](const R& r) { return r.step_range_s ? &r.step_range_s->low : nullptr; })
+          .value("predicted_high_s", "and at most",
+                 [](const R& r) { return r.step_range_s ? &r.step_range_s->high : nullptr; })
           .list("assumed", "defaults that may be off", assumed_record(), doubtful)
           .value("widens", "what those add together to the logarithm's standard deviation",
                  [](const R& r) { return doubtful(r) ? std::optional(widening(r.assumed)) : std::nullopt; })
           .value("skipped", "why the row, or its step time, was not judged",
                  [](const R& r) { return r.skipped.empty() ? nullptr : &r.skipped; })
           .value("fits", "in memory, as predicted", [](const R& r) { return r.fits; })
-          .value("predicted_bytes", "of what memory_kind counts", [](const R& r) { return r.memory_bytes ? &r.memory_bytes->predicted : nullptr; })
-          .value("measured_bytes", "of the same", [](const R& r) { return r.memory_bytes ? &r.memory_bytes->measured : nullptr; })
+          .value("predicted_bytes", "of what memory_kind counts",
+                 [](const R& r) { return r.memory_bytes ? &r.memory_bytes->predicted : nullptr; })
+          .value("measured_bytes", "of the same",
+                 [](const R& r) { return r.memory_bytes ? &r.memory_bytes->measured : nullptr; })
           .value("memory_kind", "allocated, reserved or total",
-                 [](const R& r) { return r.memory_bytes ? std::optional(name_of(r.memory_kind)) : std::nullopt; })
-          .value("memory_error", "(predicted - measured) / measured", [](const R& r) { return r.memory_bytes ? &r.memory_bytes->error : nullptr; })
-          .value("predicted_per_s", "samples a second, or percent of so many times one device's", [](const R& r) { return r.per_s ? &r.per_s->predicted : nullptr; })
-          .value("measured_per_s", "the same", [](const R& r) { return r.per_s ? &r.per_s->measured : nullptr; });
+                 [](const R& r) {
+                   return r.memory_bytes ? std::optional(name_of(r.memory_kind)) : std::nullopt;
+                 })
+          .value("memory_error", "(predicted - measured) / measured",
+                 [](const R& r) { return r.memory_bytes ? &r.memory_bytes->error : nullptr; })
+          .value("predicted_per_s", "samples a second, or percent of so many times one device's",
+                 [](const R& r) { return r.per_s ? &r.per_s->predicted : nullptr; })
+          .value("measured_per_s", "the same",
+                 [](const R& r) { return r.per_s ? &r.per_s->measured : nullptr; });
   return record;
 }
 
@@ -210,21 +237,29 @@ const Record<CollectiveRow>& collective_row_record() {
           .value("n_gpus", "devices", [](const R& r) { return r.devices; })
           .value("n_nodes", "of them", [](const R& r) { return r.nodes; })
           .value("size_bytes", "as nccl-tests counts them", [](const R& r) { return r.size_bytes; })
-          .value("predicted_s", "of the operation", [](const R& r) { return r.seconds ? &r.seconds->predicted : nullptr; })
-          .value("measured_s", "of the operation", [](const R& r) { return r.seconds ? &r.seconds->measured : nullptr; })
-          .value("relative_error", "(predicted - measured) / measured", [](const R& r) { return r.seconds ? &r.seconds->error : nullptr; })
-          .value("algorithm", "as predicted", [](const R& r) { return r.seconds ? std::optional(name_of(r.algorithm)) : std::nullopt; })
-          .value("protocol", "as predicted", [](const R& r) { return r.seconds ? std::optional(name_of(r.protocol)) : std::nullopt; })
-          .value("skipped", "why it was not judged", [](const R& r) { return r.skipped.empty() ? nullptr : &r.skipped; });
+          .value("predicted_s", "of the operation",
+                 [](const R& r) { return r.seconds ? &r.seconds->predicted : nullptr; })
+          .value("measured_s", "of the operation",
+                 [](const R& r) { return r.seconds ? &r.seconds->measured : nullptr; })
+          .value("relative_error", "(predicted - measured) / measured",
+                 [](const R& r) { return r.seconds ? &r.seconds->error : nullptr; })
+          .value("algorithm", "as predicted",
+                 [](const R& r) { return r.seconds ? std::optional(name_of(r.algorithm)) : std::nullopt; })
+          .value("protocol", "as predicted",
+                 [](const R& r) { return r.seconds ? std::optional(name_of(r.protocol)) : std::nullopt; })
+          .value("skipped", "why it was not judged",
+                 [](const R& r) { return r.skipped.empty() ? nullptr : &r.skipped; });
   return record;
 }
 
 const Record<CollectiveSource>& collective_source_record() {
   using S = CollectiveSource;
-  static const auto record =
-      Record<S>("source")
-          .with(figures_record(), [](const S& s) -> const auto& { return s.all; })
-          .object("above_1_mib", "of larger messages", figures_record(), [](const S& s) -> const auto& { return s.above_1_mib; });
+  static const auto record = Record<S>("source")
+                                 .with(
+                                     figures_record(), [](const S& s) -> const auto& { return s.all; })
+                                 .object(
+                                     "above_1_mib", "of larger messages", figures_record(),
+                                     [](const S& s) -> const auto& { return s.above_1_mib; });
   return record;
 }
 
@@ -232,12 +267,18 @@ const Record<CollectiveSource>& collective_source_record() {
 
 const Record<Published>& published_record() {
   using P = Published;
-  static const auto record =
-      Record<P>()
-          .list("rows", "of the tables", published_row_record(), [](const P& p) -> const auto& { return p.rows; })
-          .with(summary_record(), [](const P& p) -> const auto& { return p.steps; })
-          .object("memory", "where rows print it", memory_summary_record(), [](const P& p) -> const auto& { return p.memory; })
-          .object("throughput", "of tables of throughput", summary_record(), [](const P& p) -> const auto& { return p.throughput; });
+  static const auto record = Record<P>()
+                                 .list(
+                                     "rows", "of the tables", published_row_record(),
+                                     [](const P& p) -> const auto& { return p.rows; })
+                                 .with(
+                                     summary_record(), [](const P& p) -> const auto& { return p.steps; })
+                                 .object(
+                                     "memory", "where rows print it", memory_summary_record(),
+                                     [](const P& p) -> const auto& { return p.memory; })
+                                 .object(
+                                     "throughput", "of tables of throughput", summary_record(),
+                                     [](const P& p) -> const auto& { return p.throughput; });
   return record;
 }
 
@@ -245,16 +286,23 @@ const Record<PublishedCollectives>& published_collectives_record() {
   using P = PublishedCollectives;
   static const auto record =
       Record<P>()
-          .object("all", "rows", figures_record(), [](const P& p) -> const auto& { return p.all; })
-          .object("above_1_mib", "rows of larger messages", figures_record(), [](const P& p) -> const auto& { return p.above_1_mib; })
+          .object(
+              "all", "rows", figures_record(), [](const P& p) -> const auto& { return p.all; })
+          .object(
+              "above_1_mib", "rows of larger messages", figures_record(),
+              [](const P& p) -> const auto& { return p.above_1_mib; })
           .map("sources", "by file", collective_source_record(),
                [](const P& p) {
                  std::vector<std::pair<std::string, CollectiveSource>> all;
                  for (const CollectiveSource& source : p.sources) all.emplace_back(source.name, source);
                  return all;
                })
-          .map("machines", "by device, nodes and collective", figures_record(), [](const P& p) -> const auto& { return p.machines; })
-          .list("rows", "of the tables", collective_row_record(), [](const P& p) -> const auto& { return p.rows; });
+          .map(
+              "machines", "by device, nodes and collective", figures_record(),
+              [](const P& p) -> const auto& { return p.machines; })
+          .list(
+              "rows", "of the tables", collective_row_record(),
+              [](const P& p) -> const auto& { return p.rows; });
   return record;
 }
 

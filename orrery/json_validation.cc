@@ -14,17 +14,20 @@ const Record<KindComparison>& kind_comparison_record() {
           .value("kind", "of instruction", [](const K& k) { return k.kind; })
           .value("predicted_s", "of a step, mean over the ranks", [](const K& k) { return k.predicted_s; })
           .value("measured_s", "of a step, mean over the ranks", [](const K& k) { return k.measured_s; })
-          .value("relative_error", "(predicted - measured) / measured; absent where nothing was measured", [](const K& k) {
-            return k.measured_s > 0 ? std::optional((k.predicted_s - k.measured_s) / k.measured_s) : std::nullopt;
-          });
+          .value("relative_error", "(predicted - measured) / measured; absent where nothing was measured",
+                 [](const K& k) {
+                   return k.measured_s > 0 ? std::optional((k.predicted_s - k.measured_s) / k.measured_s)
+                                           : std::nullopt;
+                 });
   return record;
 }
 
 const Record<Validation>& two_memories_record() {
-  static const auto record =
-      Record<Validation>()
-          .value("predicted_bytes", "of the fullest rank", [](const Validation& v) { return v.predicted_bytes; })
-          .value("measured_bytes", "of the fullest rank", [](const Validation& v) { return v.measured_bytes; });
+  static const auto record = Record<Validation>()
+                                 .value("predicted_bytes", "of the fullest rank",
+                                        [](const Validation& v) { return v.predicted_bytes; })
+                                 .value("measured_bytes", "of the fullest rank",
+                                        [](const Validation& v) { return v.measured_bytes; });
   return record;
 }
 
@@ -32,11 +35,13 @@ const Record<Validation>& pace_record() {
   using V = Validation;
   static const auto record =
       Record<V>()
-          .value("before", "the machine's pace beside its calibration's, before the steps", [](const V& v) { return v.pace->before; })
+          .value("before", "the machine's pace beside its calibration's, before the steps",
+                 [](const V& v) { return v.pace->before; })
           .value("after", "and after them", [](const V& v) { return v.pace->after; })
           .value("least", "and at least", [](const V& v) { return v.pace->least; })
           .value("most", "and at most", [](const V& v) { return v.pace->most; })
-          .value("step_time_s", "as if the machine had kept its calibrated pace", [](const V& v) { return v.pace->step_time_s; })
+          .value("step_time_s", "as if the machine had kept its calibrated pace",
+                 [](const V& v) { return v.pace->step_time_s; })
           .value("relative_error", "of that", [](const V& v) { return v.relative_error_at_pace(); });
   return record;
 }
@@ -52,11 +57,12 @@ const Record<Measurement>& measured_times_record() {
 
 const Record<AgainstRow>& against_row_record() {
   using R = AgainstRow;
-  static const auto record = Record<R>()
-                                 .value("file", "that holds it", [](const R& r) { return r.file; })
-                                 .value("line", "0: a trace", [](const R& r) { return r.line; })
-                                 .value("measured_s", "of a step", [](const R& r) { return r.measured_s; })
-                                 .value("relative_error", "of the plan's step", [](const R& r) { return r.relative_error; });
+  static const auto record =
+      Record<R>()
+          .value("file", "that holds it", [](const R& r) { return r.file; })
+          .value("line", "0: a trace", [](const R& r) { return r.line; })
+          .value("measured_s", "of a step", [](const R& r) { return r.measured_s; })
+          .value("relative_error", "of the plan's step", [](const R& r) { return r.relative_error; });
   return record;
 }
 
@@ -94,9 +100,11 @@ const Record<measurements::DiffStep>& diff_step_record() {
   static const auto record = Record<S>()
                                  .value("a_step", "its number in A", [](const S& s) { return s.a; })
                                  .value("b_step", "its number in B", [](const S& s) { return s.b; })
-                                 .with(step_times_record(), [](const S& s) -> const auto& { return s; })
-                                 .list("rows", "largest difference first", diff_row_record(),
-                                       [](const S& s) -> const auto& { return s.rows; });
+                                 .with(
+                                     step_times_record(), [](const S& s) -> const auto& { return s; })
+                                 .list(
+                                     "rows", "largest difference first", diff_row_record(),
+                                     [](const S& s) -> const auto& { return s.rows; });
   return record;
 }
 
@@ -106,7 +114,8 @@ const Json& entries_shape() {
       {"type", "array"},
       {"items",
        {{"type", "object"},
-        {"required", {"when", "workload", "cluster", "plan", "predicted_step_time_s", "measured_step_time_s"}}}}};
+        {"required",
+         {"when", "workload", "cluster", "plan", "predicted_step_time_s", "measured_step_time_s"}}}}};
   return shape;
 }
 
@@ -116,11 +125,18 @@ const Record<Validation>& validation_record() {
   using V = Validation;
   static const auto record =
       Record<V>()
-          .value("predicted_step_time_s", "steady state, simulated", [](const V& v) { return v.predicted_step_time_s; })
-          .value("measured_step_time_s", "median of the steps but the first", [](const V& v) { return v.measured_step_time_s; })
-          .value("relative_error", "(predicted - measured) / measured", [](const V& v) { return v.relative_error(); })
-          .list("by_kind", "of instruction, largest difference first", kind_comparison_record(), [](const V& v) -> const auto& { return v.by_kind; })
-          .object("memory", "of the fullest rank", two_memories_record(), [](const V& v) -> const auto& { return v; })
+          .value("predicted_step_time_s", "steady state, simulated",
+                 [](const V& v) { return v.predicted_step_time_s; })
+          .value("measured_step_time_s", "median of the steps but the first",
+                 [](const V& v) { return v.measured_step_time_s; })
+          .value("relative_error", "(predicted - measured) / measured",
+                 [](const V& v) { return v.relative_error(); })
+          .list(
+              "by_kind", "of instruction, largest difference first", kind_comparison_record(),
+              [](const V& v) -> const auto& { return v.by_kind; })
+          .object(
+              "memory", "of the fullest rank", two_memories_record(),
+              [](const V& v) -> const auto& { return v; })
           .object("machine_pace", "how fast the machine was beside the day of its calibration", pace_record(),
                   [](const V& v) { return v.pace ? &v : nullptr; });
   return record;
@@ -130,12 +146,17 @@ const Record<ValidationAnswer>& measured_record() {
   using A = ValidationAnswer;
   static const auto record =
       Record<A>()
-          .with(job_record(), [](const A& a) -> const auto& { return *a.predicted.plan.job; })
-          .with(validation_record(), [](const A& a) -> const auto& { return a.validation; })
+          .with(
+              job_record(), [](const A& a) -> const auto& { return *a.predicted.plan.job; })
+          .with(
+              validation_record(), [](const A& a) -> const auto& { return a.validation; })
           .value("ranks", "of the plan", [](const A& a) { return a.predicted.plan.choices.world(); })
           .value("steps", "that were run", [](const A& a) { return a.steps; })
-          .value("profile", "of the devices: calibrated or datasheet", [](const A& a) { return profile_of(a.predicted.plan.job->cluster); })
-          .object("measured", "step times", measured_times_record(), [](const A& a) -> const auto& { return a.measured; });
+          .value("profile", "of the devices: calibrated or datasheet",
+                 [](const A& a) { return profile_of(a.predicted.plan.job->cluster); })
+          .object(
+              "measured", "step times", measured_times_record(),
+              [](const A& a) -> const auto& { return a.measured; });
   return record;
 }
 
@@ -146,18 +167,29 @@ const Record<Against>& against_record() {
   };
   static const auto record =
       Record<A>()
-          .with(job_record(), [](const A& a) -> const auto& { return *a.predicted.plan.job; })
-          .value("predicted_step_time_s", "steady state, simulated", [](const A& a) { return a.predicted.step_time_s(); })
+          .with(
+              job_record(), [](const A& a) -> const auto& { return *a.predicted.plan.job; })
+          .value("predicted_step_time_s", "steady state, simulated",
+                 [](const A& a) { return a.predicted.step_time_s(); })
           .value("measured_step_time_s", "median of the rows", [](const A& a) { return a.measured_s; })
-          .value("relative_error", "(predicted - measured) / measured", [](const A& a) { return a.relative_error(); })
+          .value("relative_error", "(predicted - measured) / measured",
+                 [](const A& a) { return a.relative_error(); })
           // Logs and tables say nothing of kinds.
-          .list("by_kind", "where there are traces, largest difference first", kind_comparison_record(), [](const A& a) -> const auto& { return a.by_kind; })
+          .list(
+              "by_kind", "where there are traces, largest difference first", kind_comparison_record(),
+              [](const A& a) -> const auto& { return a.by_kind; })
           .value("explanation", "of traces, in words", traced([](const A& a) { return a.explanation; }))
           .value("traced_ranks", "whose traces there are", traced([](const A& a) { return a.traced_ranks; }))
-          .value("waited_s", "of a step for peers, in collectives", traced([](const A& a) { return a.waited_s; }))
-          .with(interval_record(), [](const A& a) -> const auto& { return a.predicted.interval; })
-          .list("rows", "measured with this plan", against_row_record(), [](const A& a) -> const auto& { return a.rows; })
-          .list("ignored", "of another model or plan, or unreadable", ignored_record(), [](const A& a) -> const auto& { return a.ignored; });
+          .value("waited_s", "of a step for peers, in collectives",
+                 traced([](const A& a) { return a.waited_s; }))
+          .with(
+              interval_record(), [](const A& a) -> const auto& { return a.predicted.interval; })
+          .list(
+              "rows", "measured with this plan", against_row_record(),
+              [](const A& a) -> const auto& { return a.rows; })
+          .list(
+              "ignored", "of another model or plan, or unreadable", ignored_record(),
+              [](const A& a) -> const auto& { return a.ignored; });
   return record;
 }
 
@@ -166,31 +198,40 @@ const Record<measurements::TraceDiff>& trace_diff_record() {
   static const auto times = two_times_record<T>();
   static const auto record =
       Record<T>()
-          .with(times, [](const T& t) -> const auto& { return t; })
+          .with(
+              times, [](const T& t) -> const auto& { return t; })
           .value("relative_difference", "(b - a) / a", [](const T& t) { return t.relative_difference(); })
           .value("explanation", "in words", [](const T& t) { return measurements::explain(t); })
           .value("aligned", "how finely they could be aligned", [](const T& t) { return t.aligned; })
-          .value("ranks", "compared; empty: one of each, whatever their numbers", [](const T& t) { return t.ranks; })
-          .list("rows", "mean over the steps, largest difference first", diff_row_record(), [](const T& t) -> const auto& { return t.rows; })
-          .list("steps", "the first with the first, and so on", diff_step_record(), [](const T& t) -> const auto& { return t.steps; })
+          .value("ranks", "compared; empty: one of each, whatever their numbers",
+                 [](const T& t) { return t.ranks; })
+          .list(
+              "rows", "mean over the steps, largest difference first", diff_row_record(),
+              [](const T& t) -> const auto& { return t.rows; })
+          .list(
+              "steps", "the first with the first, and so on", diff_step_record(),
+              [](const T& t) -> const auto& { return t.steps; })
           .value("left_out", "and why", [](const T& t) { return t.left_out; });
   return record;
 }
 
 const Record<History>& history_record() {
   using H = History;
-  static const auto record =
-      Record<H>()
-          .given("entries", "validations, oldest first", entries_shape(), [](const H& h) { return Json(h.entries); })
-          .value("median_error", "size of the steps' relative errors", [](const H& h) { return median_error(h, h.entries.size()); })
-          .value("latest_median_error", "the same of the latest ten", [](const H& h) { return median_error(h, kLatest); });
+  static const auto record = Record<H>()
+                                 .given("entries", "validations, oldest first", entries_shape(),
+                                        [](const H& h) { return Json(h.entries); })
+                                 .value("median_error", "size of the steps' relative errors",
+                                        [](const H& h) { return median_error(h, h.entries.size()); })
+                                 .value("latest_median_error", "the same of the latest ten",
+                                        [](const H& h) { return median_error(h, kLatest); });
   return record;
 }
 
 Json to_json(const Validation& validation) {
   return validation_record().json(validation);
 }
-Json to_json(const Evaluation& predicted, const Measurement& measured, const Validation& validation, int steps) {
+Json to_json(const Evaluation& predicted, const Measurement& measured, const Validation& validation,
+             int steps) {
   return measured_record().json({predicted, measured, validation, steps});
 }
 Json to_json(const Against& against) {

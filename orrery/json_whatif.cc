@@ -37,14 +37,14 @@ Record<Total> total_record(bool asked) {
   Record<Total> r(asked ? "" : "total");
   r.value(asked ? "time_to_train_s" : "time_s", "without failures and checkpoints",
           [](const Total& t) { return t.time_s; });
-  if (asked)
-    r.value("steps", "to train", [](const Total& t) { return static_cast<std::int64_t>(t.steps); });
+  if (asked) r.value("steps", "to train", [](const Total& t) { return static_cast<std::int64_t>(t.steps); });
   r.value("device_hours", "of all devices", [](const Total& t) { return t.device_hours; })
       .value("cost_usd", "by the device hours' price, where one is stated", cost)
       .value("energy_j", "where the devices' power is stated", energy)
       .value("days_low", "90% of such trainings take at least",
              [](const Total& t) { return t.time_s / kSecondsPerDay * t.of_total.low; })
-      .value("days_high", "and at most", [](const Total& t) { return t.time_s / kSecondsPerDay * t.of_total.high; })
+      .value("days_high", "and at most",
+             [](const Total& t) { return t.time_s / kSecondsPerDay * t.of_total.high; })
       .value("usd_low", "90% of such trainings cost at least", low(1, cost))
       .value("usd_high", "and at most", high(1, cost))
       .value("mwh_low", "90% of such trainings take at least", low(kJoulesPerMegawattHour, energy))
@@ -65,10 +65,12 @@ const Record<Total>& per_goal_record() {
 const Record<Total>& per_step_record() {
   static const auto record =
       Record<Total>()
-          .value("cost_usd", "of a step",
-                 [](const Total& t) { return t.cost_usd ? std::optional(*t.cost_usd / t.steps) : std::nullopt; })
-          .value("energy_j", "of a step",
-                 [](const Total& t) { return t.energy_j ? std::optional(*t.energy_j / t.steps) : std::nullopt; });
+          .value(
+              "cost_usd", "of a step",
+              [](const Total& t) { return t.cost_usd ? std::optional(*t.cost_usd / t.steps) : std::nullopt; })
+          .value("energy_j", "of a step", [](const Total& t) {
+            return t.energy_j ? std::optional(*t.energy_j / t.steps) : std::nullopt;
+          });
   return record;
 }
 
@@ -94,13 +96,16 @@ const Record<At>& point_record() {
                    for (const auto& [key, value] : at.result.points[at.i].vary) vary[key] = value_json(value);
                    return vary;
                  })
-          .with(job_record(), [](const At& at) -> const auto& { return *at.result.points[at.i].job; })
-          .value("candidates", "plans with distinct Programs", of_best([](const Planned& p) { return p.candidates; }))
+          .with(
+              job_record(), [](const At& at) -> const auto& { return *at.result.points[at.i].job; })
+          .value("candidates", "plans with distinct Programs",
+                 of_best([](const Planned& p) { return p.candidates; }))
           .value("proven", "best under this model", of_best([](const Planned& p) { return p.proven; }))
           .value("gap", "to the least bound of the rest, as a fraction of the step",
                  of_best([](const Planned& p) { return p.gap; }))
           .value("plan", "the best, in words", of_best([](const Planned& p) { return p.words(); }))
-          .with(evaluation_record(), [](const At& at) { return at.best() ? &at.best()->evaluation : nullptr; })
+          .with(evaluation_record(),
+                [](const At& at) { return at.best() ? &at.best()->evaluation : nullptr; })
           .with(asked_record(), [](const At& at) { return at.total(true); })
           .object("per_1e9_tokens", "where nothing says how much is trained", per_goal_record(),
                   [](const At& at) { return at.total(false, "tokens"); })
@@ -108,14 +113,16 @@ const Record<At>& point_record() {
                   [](const At& at) { return at.total(false, "samples"); })
           .object("per_step", "cost and energy", per_step_record(),
                   [](const At& at) { return at.best() ? &*at.result.totals[at.i] : nullptr; })
-          .value("scaling_efficiency", "tokens (samples) a second and device beside the first planned point's",
-                 [](const At& at) {
-                   return at.best() && !at.result.efficiency.empty() ? at.result.efficiency[at.i] : std::nullopt;
-                 })
+          .value(
+              "scaling_efficiency", "tokens (samples) a second and device beside the first planned point's",
+              [](const At& at) {
+                return at.best() && !at.result.efficiency.empty() ? at.result.efficiency[at.i] : std::nullopt;
+              })
           .value("refusal", "why there is no plan",
                  [](const At& at) { return at.best() ? nullptr : &at.result.answers[at.i].refusal; })
           .value("meets", "deadline and budget", [](const At& at) {
-            return at.result.totals[at.i] && planner::whatif::meets(*at.result.totals[at.i], at.result.limits);
+            return at.result.totals[at.i] &&
+                   planner::whatif::meets(*at.result.totals[at.i], at.result.limits);
           });
   return record;
 }
@@ -167,7 +174,8 @@ const Record<Result>& whatif_record() {
                  [](const R& r) { return r.goal.asked && !r.goal.in_tokens ? &r.goal.amount : nullptr; })
           .value("deadline_days", "that the training may take",
                  [](const R& r) {
-                   return r.limits.deadline_s ? std::optional(*r.limits.deadline_s / kSecondsPerDay) : std::nullopt;
+                   return r.limits.deadline_s ? std::optional(*r.limits.deadline_s / kSecondsPerDay)
+                                              : std::nullopt;
                  })
           .value("budget_usd", "that the training may cost", [](const R& r) { return r.limits.budget_usd; })
           .value("search_s", "that planning took, by the clock", [](const R& r) { return r.search_s; })

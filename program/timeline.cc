@@ -284,7 +284,8 @@ class TraceWriter {
         label_of(program, event.instruction), kind_of(instruction), event.rank, track, event.start_s * 1e6,
         (event.end_s - event.start_s) * 1e6, event.instruction, event.step, instruction.flops,
         instruction.bytes, waited);
-    if (instruction.bytes > 0 && instruction.stream != Stream::compute && event.end_s > event.moving_since_s()) {
+    if (instruction.bytes > 0 && instruction.stream != Stream::compute &&
+        event.end_s > event.moving_since_s()) {
       const double rate = instruction.bytes / (event.end_s - event.moving_since_s());
       rates_[event.rank][event.moving_since_s()][kind_of(instruction)] += rate;
       rates_[event.rank][event.end_s][kind_of(instruction)] -= rate;
@@ -314,9 +315,10 @@ class TraceWriter {
                    R"({{"ph":"s","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})", name,
                    arrows_, from.event->rank, from.track, start_s * 1e6);
     line();
-    fmt::format_to(std::back_inserter(text_),
-                   R"({{"ph":"f","bp":"e","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
-                   name, arrows_, to.event->rank, to.track, end_s * 1e6);
+    fmt::format_to(
+        std::back_inserter(text_),
+        R"({{"ph":"f","bp":"e","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})", name,
+        arrows_, to.event->rank, to.track, end_s * 1e6);
   }
 
   // What a rank's communication moves a second, by kind.
@@ -331,9 +333,10 @@ class TraceWriter {
         if (rate < std::abs(change) * 1e-9) rate = 0;  // what is left of rounding
       }
       line();
-      fmt::format_to(std::back_inserter(text_),
-                     R"j({{"ph":"C","name":"communication (bytes/s)","pid":{},"tid":0,"ts":{:.3f},"args":{{)j",
-                     rank, at_s * 1e6);
+      fmt::format_to(
+          std::back_inserter(text_),
+          R"j({{"ph":"C","name":"communication (bytes/s)","pid":{},"tid":0,"ts":{:.3f},"args":{{)j", rank,
+          at_s * 1e6);
       bool first = true;
       for (const auto& [kind, rate] : now) {
         fmt::format_to(std::back_inserter(text_), R"({}"{}":{:.0f})", first ? "" : ",", kind, rate);

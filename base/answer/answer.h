@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "base/answer/record.h"
+#include "base/json.h"
 
 namespace orrery {
 

@@ -43,7 +43,8 @@ Json shape_of_map(const Json& of) {
 Json shape_of_map(const Json& of, const std::vector<std::string>& names) {
   Json properties = Json::object();
   for (const std::string& name : names) properties[name] = of;
-  return {{"type", "object"}, {"properties", properties}, {"required", names}, {"additionalProperties", false}};
+  return {
+      {"type", "object"}, {"properties", properties}, {"required", names}, {"additionalProperties", false}};
 }
 
 void Fields::add_entry(std::string_view name, std::string_view meaning, std::function<Json(Json&)> schema,

@@ -1,6 +1,6 @@
-// JSON objects as records: each field is said once, with its name, what it means and where its value comes from,
-// and both the object and its JSON Schema (draft 2020-12) are made of that. So neither can say what the other
-// does not know.
+// JSON objects as records: each field is said once, with its name, what it means and where its value comes
+// from, and both the object and its JSON Schema (draft 2020-12) are made of that. So neither can say what the
+// other does not know.
 #pragma once
 
 #include <functional>
@@ -56,8 +56,8 @@ template <typename V>
 struct IsOptional<std::optional<V>> : std::true_type {};
 // What may be absent: an optional, or a pointer that may be null (text is no pointer here).
 template <typename V>
-constexpr bool kMayBeAbsent =
-    IsOptional<V>::value || (std::is_pointer_v<V> && !std::is_convertible_v<V, std::string_view>);
+constexpr bool kMayBeAbsent = IsOptional<V>::value ||
+                              (std::is_pointer_v<V> && !std::is_convertible_v<V, std::string_view>);
 template <typename V, typename = void>
 struct IsMap : std::false_type {};
 template <typename V>
@@ -99,7 +99,8 @@ class Record : public Fields {
   Record& value(std::string_view name, std::string_view meaning, Get get) {
     using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
     constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    add_entry(name, meaning, [](Json&) { return record_detail::shape<V>(); }, !optional);
+    add_entry(
+        name, meaning, [](Json&) { return record_detail::shape<V>(); }, !optional);
     writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
       const auto& got = get(from);
       if constexpr (optional) {
@@ -133,7 +134,8 @@ class Record : public Fields {
   Record& object(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
     using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
     constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    add_entry(name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
+    add_entry(
+        name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
     writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
       const auto& got = get(from);
       if constexpr (optional) {
@@ -185,7 +187,8 @@ class Record : public Fields {
     });
     return *this;
   }
-  // Another record's fields among these, of what `get` has (an optional or a pointer: absent where it has none).
+  // Another record's fields among these, of what `get` has (an optional or a pointer: absent where it has
+  // none).
   template <typename U, typename Get>
   Record& with(const Record<U>& of, Get get) {
     using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
@@ -207,7 +210,8 @@ class Record : public Fields {
   // A field that only a program knows: its schema is given.
   template <typename Get>
   Record& given(std::string_view name, std::string_view meaning, Json shape, Get get) {
-    add_entry(name, meaning, [shape = std::move(shape)](Json&) { return shape; }, true);
+    add_entry(
+        name, meaning, [shape = std::move(shape)](Json&) { return shape; }, true);
     writers_.push_back(
         [name = std::string(name), get](const T& from, Json& json) { json[name] = get(from); });
     return *this;

@@ -15,7 +15,7 @@ namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kLeastColumns = 40, kMostColumns = 1000;
-constexpr std::size_t kGap = 2;        // between columns
+constexpr std::size_t kGap = 2;         // between columns
 constexpr std::size_t kLeastText = 24;  // that a column of text keeps
 
 using Row = std::vector<std::string>;

@@ -31,8 +31,9 @@ struct TableStyle {
   std::vector<std::string> optional = {};
   bool text = false;  // the last column is text: left-aligned, broken into lines where it is long
 };
-// Columns padded to their widest cell; the first is left-aligned, the others right-aligned. Where a line would
-// be too long all the same, the further columns stand in a table of their own below, behind the first again.
+// Columns padded to their widest cell; the first is left-aligned, the others right-aligned. Where a line
+// would be too long all the same, the further columns stand in a table of their own below, behind the first
+// again.
 std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
                   const TableStyle& style = {});
 // Whether that needs no columns left out.

@@ -21,9 +21,9 @@
 #include "exec/calibration/calibration_fit.h"
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
+#include "exec/launch/answers.h"
 #include "exec/run/probe.h"
 #include "exec/run/process_memory.h"
-#include "exec/launch/answers.h"
 #include "exec/run/report.h"
 #include "topologies/readers/catalog.h"
 #include "topologies/readers/cluster_file.h"
@@ -395,17 +395,21 @@ void print_summary(const Cluster& cluster, const Observed& observed, const FitQu
       human_flops_rate(matmul.efficiency * profile.peak_flops_per_s[fp32]), matmul.half_k, matmul.tile_m,
       100 * quality.matmul_median_error);
   text += fmt::format("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
-             100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
-  text += fmt::format("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
-             human_rate(keep / optimizer_seconds(1, profile)));
+                      100 * quality.attention_median_error, 100 * quality.vector_median_error,
+                      quality.observations);
+  text +=
+      fmt::format("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
+                  human_rate(keep / optimizer_seconds(1, profile)));
   text += fmt::format("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n",
-             profile.concurrency_scale.size(), 100 * keep, 100 * profile.concurrency_scale.back());
-  text += fmt::format("  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
-             100 * observed.least_pace, 100 * observed.most_pace,
-             observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
+                      profile.concurrency_scale.size(), 100 * keep, 100 * profile.concurrency_scale.back());
+  text += fmt::format(
+      "  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
+      100 * observed.least_pace, 100 * observed.most_pace,
+      observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
   if (cluster.communication.calibrated)
-    text += fmt::format("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
-               human_rate(cluster.communication.point_to_point_bytes_per_s));
+    text +=
+        fmt::format("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
+                    human_rate(cluster.communication.point_to_point_bytes_per_s));
   fmt::print("{}", wrapped(text));
 }
 
@@ -469,7 +473,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
 
   const double seconds = steady_seconds() - begin;
   if (!deliver("calibrate", machine_record().json(answer_of(cluster, observed, quality, file, seconds)),
-               options.json)) return;
+               options.json))
+    return;
   print_summary(cluster, observed, quality, keep);
   fmt::print("wrote {} in {:.0f} s\n", file, seconds);
 }

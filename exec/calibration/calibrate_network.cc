@@ -276,19 +276,22 @@ void print_summary(const Cluster& cluster, const std::vector<PairTime>& times, d
       cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
       100 * profile.network_exchange_efficiency);
   text += fmt::format("  a megabyte takes {} of a core at either end\n",
-             human_seconds(1e6 * profile.network_processor_s_per_byte));
+                      human_seconds(1e6 * profile.network_processor_s_per_byte));
   if (profile.network_flow_spread > 0)
-    text += fmt::format("  of {} messages through a port at once the last takes {:.0f}% longer than an even share\n",
-               cluster.nodes() - 1, 100 * profile.network_flow_spread * std::log(cluster.nodes() - 1));
-  if (ring > 0) text += fmt::format("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
+    text += fmt::format(
+        "  of {} messages through a port at once the last takes {:.0f}% longer than an even share\n",
+        cluster.nodes() - 1, 100 * profile.network_flow_spread * std::log(cluster.nodes() - 1));
+  if (ring > 0)
+    text += fmt::format("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
   for (const PairTime& time : times) {
     const Rates rates = rates_of(time, profile.network_latency_s, cluster);
     const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||
                      std::abs(rates.exchange / profile.network_exchange_efficiency - 1) > kWorthSaying;
     text += fmt::format("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),
-               host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
-               human_rate(rates.one_way * time.described_bytes_per_s),
-               human_rate(rates.exchange * time.described_bytes_per_s), off ? "  <- not as described" : "");
+                        host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
+                        human_rate(rates.one_way * time.described_bytes_per_s),
+                        human_rate(rates.exchange * time.described_bytes_per_s),
+                        off ? "  <- not as described" : "");
   }
   fmt::print("{}", wrapped(text));
 }

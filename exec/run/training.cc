@@ -189,8 +189,9 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   const Merged merged = merge(plan, notes);
   std::vector<Program> programs;
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
-  RunAnswer answer = report(plan, merged, programs, digest,
-                            {options.backend, options.library, device.name(), data_description(plan, options)});
+  RunAnswer answer =
+      report(plan, merged, programs, digest,
+             {options.backend, options.library, device.name(), data_description(plan, options)});
   if (evaluations.wanted()) answer.evaluations = evaluations.report();
   if (step < options.steps) answer.stopped_after = step;
   if (reference) answer.machine_pace = pace_of_run(step_times(merged), paces);

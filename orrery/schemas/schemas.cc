@@ -16,7 +16,8 @@ namespace {
 
 // The page is made of it and may change with every version: of it only the title is published.
 const Record<std::string>& report_record() {
-  static const auto record = Record<std::string>().value("title", "of the page", [](const std::string& t) { return t; });
+  static const auto record =
+      Record<std::string>().value("title", "of the page", [](const std::string& t) { return t; });
   return record;
 }
 
@@ -66,7 +67,8 @@ std::vector<std::string_view> verbs_with_schemas() {
 
 Json schema_of(std::string_view verb) {
   const auto& all = published();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Published& one) { return one.verb == verb; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Published& one) { return one.verb == verb; });
   if (found == all.end()) {
     std::vector<std::string> verbs;
     for (const Published& one : all) verbs.emplace_back(one.verb);

@@ -143,7 +143,8 @@ TEST_CASE("the trace is valid JSON with a process a rank and an arrow a message"
   CHECK(messages == 4);  // two micro-batches there, two gradients back
   CHECK(arrows == messages);
   CHECK(processes == 2);
-  CHECK(named == std::map<std::string, int>{{"pipeline_comm, rank 0 to 1", 2}, {"pipeline_comm, rank 1 to 0", 2}});
+  CHECK(named ==
+        std::map<std::string, int>{{"pipeline_comm, rank 0 to 1", 2}, {"pipeline_comm, rank 1 to 0", 2}});
   // Counters come back to nothing; each message here takes a second.
   CHECK(last_rate == std::map<std::int32_t, double>{{0, 0.0}, {1, 0.0}});
   double bytes = 0;
