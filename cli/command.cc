@@ -116,6 +116,8 @@ std::string help_lines(std::string_view help) {
       for (std::size_t next = text.find('\n'); next != std::string::npos; next = text.find('\n', next + 1))
         text.replace(next + 1, std::min<std::size_t>(2, text.size() - next - 1), indent);
       result += std::string(line.substr(0, kDescription)) + text;
+    } else if (line.starts_with("  -")) {  // an option whose values are long: its description is behind it
+      result += line;
     } else {
       result += wrapped(line, columns());
     }

@@ -67,8 +67,8 @@ class Schema(OrreryCase):
         for at in range(len(list(objects(answer)))):
             more = copy.deepcopy(answer)
             one = list(objects(more))[at]
-            if one.get("when"):  # lines of histories of all versions
-                continue
+            if "entries" in answer and one is not more:  # lines of histories of all versions
+                break
             one["no_such_field"] = {"none": None}
             if answer["verb"] != "report":
                 self.assertNotEqual([], faults_of(more), str(one)[:300])

@@ -68,7 +68,7 @@ class Verbs(OrreryCase):
         for kind, price in (("devices", "price_usd_per_hour"), ("clusters", "price_usd_per_device_hour")):
             for entry in result[kind].values():
                 self.assertEqual(price in entry, bool(entry.get("price_as_of")), entry["name"])
-        text = self.done("catalog")
+        text = self.done("catalog", "--verbose")
         for word in ("46.7 B", "12.9 B", "8 h100-sxm-80g", "$6.88/h", "since June 2025"):
             self.assertIn(word, text)
 
