@@ -60,14 +60,14 @@ ROOMS = {
     # The same page, live.
     "serve": ["report"],
     "cli/page": ["orrery"],
-    "cli/terminal": ["base"],
+    "cli/terminal": ["base/answer"],
     "cli": ["orrery", "orrery/schemas", "report", "serve", "cli/page", "cli/terminal"],
     "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
 DOORS = {
-    "cli/terminal": {"cli/terminal", "base"},
+    "cli/terminal": {"cli/terminal", "base", "base/answer"},
     "cli": {"cli", "cli/page", "cli/terminal", "orrery", "orrery/schemas", "report", "serve", "base", "base/answer", "exec/launch"},
     "cli/page": {"cli/page", "orrery", "base"},
     "cli/compare": {"cli/compare", "cli", "cli/terminal", "orrery", "base"},
