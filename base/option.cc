@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 
 namespace orrery {
 namespace {
@@ -16,6 +17,18 @@ namespace {
 // Nothing that is asked for lies beyond, in whatever unit: 1e308 overflows in the next product, and 1e-308 as
 // a divisor. (A range is told without them: who meets them has typed something else.)
 constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
+
+// "on" and "off" of "on|off": what an option's unit lists, where that is all there is; else nothing.
+std::vector<std::string> words_of(const Option& option) {
+  std::vector<std::string> words = split(option.unit, '|');
+  const auto plain = [](const std::string& word) {
+    return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+    });
+  };
+  if (words.size() < 2 || !std::all_of(words.begin(), words.end(), plain)) words.clear();
+  return words;
+}
 
 }  // namespace
 
@@ -33,8 +46,22 @@ std::string Option::flag() const {
 }
 
 void set(const Setting& setting, const std::string& text) {
-  if (setting.read(text)) return;
   const Option& option = setting.option;
+  // A word in any case; what is none of them is refused here, unless the option knows more than it lists.
+  const std::vector<std::string> words = words_of(option);
+  const bool listed = std::find(words.begin(), words.end(), lower_case(text)) != words.end();
+  if (words.empty() || listed) {
+    if (setting.read(listed ? lower_case(text) : text)) return;
+  } else {
+    bool read = false;
+    try {
+      read = setting.read(text);
+    } catch (const UserError&) {  // said below, with the nearest word
+    }
+    if (read) return;
+    throw UserError(fmt::format("`{}` {} is unknown", option.key, text.empty() ? "''" : text),
+                    suggestion(text, words));
+  }
   throw UserError(fmt::format("`{}` {}", option.key, text.empty() ? "''" : text),
                   option.range.empty() ? "" : "expected " + option.range);
 }

@@ -100,7 +100,8 @@ void print(const SiteCalibrated& result, const Output& output) {
   for (const measurements::Learned& one : result.calibrated.factors)
     rows.push_back({one.name, range(0, one.sd_before), one.source_before,
                     fmt::format("x{:.3f}", std::exp(one.mean)), range(one.mean, one.sd), one.source});
-  output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows));
+  output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
+                     {.optional = {"from"}, .text = true}));
   if (result.calibrated.steps) output.print(held_out_text("steps", *result.calibrated.steps));
   if (result.calibrated.collectives)
     output.print(held_out_text("collectives", *result.calibrated.collectives));

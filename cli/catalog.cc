@@ -22,7 +22,7 @@ std::string price_of(double usd_per_hour) {
   return usd_per_hour > 0 ? fmt::format("${:.2f}/h", usd_per_hour) : "-";
 }
 
-// A table under the kind's name, what each entry is behind its figures.
+// A table under the kind's name; what each entry is stands on a line of its own.
 template <typename Entry, typename Figures>
 std::string section(std::string_view kind, Row head, const std::vector<Entry>& entries, Figures figures) {
   std::vector<Row> rows;
@@ -32,14 +32,14 @@ std::string section(std::string_view kind, Row head, const std::vector<Entry>& e
     rows.push_back(std::move(row));
   }
   head.insert(head.begin(), std::string(kind));
+  // A narrow place has no room for all figures of a cluster.
+  const std::string figures_text = table(head, rows, {.optional = {"links"}});
   std::string text;
-  const std::string figures_text = table(head, rows);
   std::size_t begin = 0, line = 0;
   while (begin < figures_text.size()) {
     const std::size_t end = figures_text.find('\n', begin);
-    text += figures_text.substr(begin, end - begin);
-    if (line > 0) text += "  " + words_of(entries[line - 1]);
-    text += '\n';
+    text += figures_text.substr(begin, end - begin) + "\n";
+    if (line > 0 && line <= entries.size()) text += "    " + words_of(entries[line - 1]) + "\n";
     ++line;
     begin = end + 1;
   }
@@ -88,7 +88,7 @@ int run(const Output& output) {
   output.print(section("devices", {"memory", "bandwidth", "16-bit peak", "price"}, all.devices, figures));
   output.print(section("links", {}, all.links, none));
   output.print(section("runtimes", {}, all.runtimes, none));
-  output.print(prices_text(all));
+  output.print_more(prices_text(all));
   return 0;
 }
 

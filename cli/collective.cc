@@ -26,7 +26,7 @@ int run(const Options& options) {
   CollectiveRequest request;
   request.kind = collective_from_name(options.op);
   request.detail = detail_from_name(options.detail);
-  if (options.algorithm != "auto") request.algorithm = algorithm_from_name(options.algorithm);
+  if (lower_case(options.algorithm) != "auto") request.algorithm = algorithm_from_name(options.algorithm);
   request.bytes = options.sizes;
   request.cluster = sized_cluster(options.cluster, options.nodes, options.gpus);
   begin_progress("simulating");

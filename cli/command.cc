@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <deque>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/suggest.h"
@@ -100,6 +101,32 @@ int run(const Verb& verb) {
   }
 }
 
+// CLI11's help, whose descriptions stand in a column of their own, in lines that a terminal shows.
+std::string help_lines(std::string_view help) {
+  constexpr std::size_t kDescription = 30;
+  const std::string indent(kDescription, ' ');
+  std::string result;
+  for (std::size_t at = 0; at < help.size();) {
+    const std::size_t end = std::min(help.find('\n', at), help.size());
+    const std::string_view line = help.substr(at, end - at);
+    const bool described = columns() > 2 * kDescription && line.size() > columns() &&
+                           line.starts_with("  ") && line.substr(kDescription - 2, 2) == "  ";
+    if (described) {
+      std::string text = wrapped(line.substr(kDescription), columns() - kDescription);
+      for (std::size_t next = text.find('\n'); next != std::string::npos; next = text.find('\n', next + 1))
+        text.replace(next + 1, std::min<std::size_t>(2, text.size() - next - 1), indent);
+      result += std::string(line.substr(0, kDescription)) + text;
+    } else if (line.starts_with("  -")) {  // an option whose values are long: its description is behind it
+      result += line;
+    } else {
+      result += wrapped(line, columns());
+    }
+    result += '\n';
+    at = end + 1;
+  }
+  return result;
+}
+
 std::vector<std::string> names_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
   for (const Command& command : commands)
@@ -156,7 +183,12 @@ int run(const std::vector<Command>& commands, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream text;
+      const int code = app.exit(error, text, text);
+      fmt::print("{}", help_lines(text.str()));
+      return code;
+    }
     const auto verb = parsed();
     const std::vector<std::string> words(argv + 1, argv + argc);
     if (verb != verbs.end())

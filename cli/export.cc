@@ -43,18 +43,19 @@ void write_files(const fs::path& folder, const std::vector<planner::ExportedFile
 
 int run(const Options& options) {
   const auto target = planner::export_target_from_name(options.to);
-  const auto files = planner::export_plan(load_plan(options.plan), target, {options.all_ranks, options.job});
+  const Plan plan = load_plan(options.plan);
+  const auto files = planner::export_plan(plan, target, {options.all_ranks, options.job});
   for (const auto& file : files)
     if (file.binary && options.out.empty())
       throw UserError(fmt::format("`to` {}: {} is binary", options.to, file.name), "expected `out` DIR");
   if (!options.out.empty()) write_files(options.out, files);
 
-  options.output.write(to_json(options.to, files));
+  options.output.write(to_json(*plan.job, options.to, files));
   for (const auto& file : files) {
     if (!options.out.empty())
       options.output.print(fmt::format("{} written\n", (fs::path(options.out) / file.name).string()));
     else
-      options.output.print(fmt::format("# ==> {} <==\n{}", file.name, file.content));
+      options.output.print_as_is(fmt::format("# ==> {} <==\n{}", file.name, file.content));
   }
   return 0;
 }

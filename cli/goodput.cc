@@ -188,10 +188,10 @@ int run(const Options& options) {
 
   options.output.write(to_json(result));
   options.output.print(head_text(request.plan, question.run));
+  options.output.print(result_text(question, answer.figures) + interval_text(answer));
+  options.output.print("\n" + time_table(answer.figures) + "\n" + choices_table(answer) + "\n");
   options.output.print(failures_text(options, question, answer.figures));
   options.output.print(checkpoint_text(options, question, result.checkpoint, answer.figures.every));
-  options.output.print(result_text(question, answer.figures) + interval_text(answer));
-  options.output.print("\n" + time_table(answer.figures) + "\n" + choices_table(answer));
   return 0;
 }
 

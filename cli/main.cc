@@ -1,5 +1,6 @@
 // orrery: parses, calls the libraries, prints, and turns errors into the exit codes.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "cli/output.h"
 #include "cli/page/pages.h"
+#include "cli/terminal/layout.h"
 #include "cli/terminal/progress.h"
 #include "cli/verbs.h"
 #include "orrery/orrery.h"
@@ -28,17 +30,20 @@ int complain(int code, std::string text) {
     if (c == '\n' || c == '\r') c = ' ';
   }
   while (!text.empty() && text.back() == ' ') text.pop_back();
-  fmt::print(stderr, "orrery: {}\n", text);
+  const bool colour = coloured(STDERR_FILENO);
+  fmt::print(stderr, "{}orrery:{} {}\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", text);
   return code;
 }
 
 int run_words(int argc, char** argv) {
-  std::vector<Command> commands = {catalog_command(),    describe_command(),     discover_command(),
-                                   plan_command(),       whatif_command(),       simulate_command(),
-                                   collective_command(), run_command(),          calibrate_command(),
-                                   validate_command(),   export_command(),       goodput_command(),
-                                   device_command(),     measurements_command(), report_command(),
-                                   trace_diff_command(), compare_command(),      serve_command()};
+  std::vector<Command> commands = {
+      catalog_command(),   describe_command(),     discover_command(),   plan_command(),
+      whatif_command(),    simulate_command(),     collective_command(), run_command(),
+      calibrate_command(), validate_command(),     export_command(),     goodput_command(),
+      device_command(),    measurements_command(), report_command(),     trace_diff_command(),
+      compare_command(),   serve_command(),        schema_command()};
+  for (Command& command : commands)
+    if (command.has_group(kOutputGroup)) command.add(layout_settings());
   const auto page = [&commands] {
     fmt::print("{}", options_page(commands));
     return 0;

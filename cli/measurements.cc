@@ -26,13 +26,10 @@ int run(const Options& options) {
     return 0;
   }
   std::vector<std::vector<std::string>> rows;
-  Json kinds = Json::array();
-  for (const measurements::Kind& kind : measurements::kinds()) {
+  for (const measurements::Kind& kind : measurements::kinds())
     rows.push_back({std::string(kind.name), std::string(kind.taken)});
-    kinds.push_back({{"name", kind.name}, {"taken", kind.taken}});
-  }
-  options.output.print(table({"what", "what is taken from it"}, rows));
-  options.output.write({{"kinds", kinds}});
+  options.output.print(table({"what", "what is taken from it"}, rows, {.text = true}));
+  options.output.write(to_json(measurements::kinds()));
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -11,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/answer.h"
+#include "base/answer/answer.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/terminal/progress.h"
@@ -45,12 +44,6 @@ void check_finite(const Json& value, const std::string& path) {
     for (const auto& item : value) check_finite(item, path + "[]");
 }
 
-// Cells hold a few non-ASCII characters (×, µ): columns, not bytes, are what a terminal aligns.
-std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 }  // namespace
 
 void begin_answer(std::string_view verb) {
@@ -69,13 +62,23 @@ Setting Output::setting() {
   return text_option(
       {.key = "json",
        .unit = "FILE|-",
-       .help = "write the result as one JSON object to FILE; - for stdout, which then holds nothing else"},
+       .help = "write the result as one JSON object to FILE; - for stdout, which then holds nothing else; "
+               "`orrery schema` says what is in it",
+       .group = std::string(kOutputGroup)},
       json_);
 }
 
 void Output::print(std::string_view text) const {
+  print_as_is(wrapped(text, columns()));
+}
+
+void Output::print_as_is(std::string_view text) const {
   end_progress();
   if (json_ != "-") std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void Output::print_more(std::string_view text) const {
+  if (layout().verbose) print(text);
 }
 
 void Output::about(const Json& question) const {
@@ -106,25 +109,17 @@ void check_writable(const std::string& file) {
                     "expected a writable place");
 }
 
-std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> width(head.size());
-  for (std::size_t c = 0; c < head.size(); ++c) {
-    width[c] = columns_of(head[c]);
-    for (const auto& row : rows) width[c] = std::max(width[c], columns_of(row[c]));
-  }
-  std::string text;
-  const auto add = [&](const std::vector<std::string>& row) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string pad(width[c] - columns_of(row[c]), ' ');
-      line += c == 0 ? row[c] + pad : "  " + pad + row[c];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  };
-  add(head);
-  for (const auto& row : rows) add(row);
-  return text;
+std::vector<Setting> layout_settings() {
+  return {switch_option({.key = "wide",
+                         .help = "all columns of tables, and lines as long as they come",
+                         .fallback = "80 columns, or the terminal's",
+                         .group = std::string(kOutputGroup)},
+                        layout().wide),
+          switch_option({.key = "verbose",
+                         .help = "the long explanations, too",
+                         .fallback = "the answer alone",
+                         .group = std::string(kOutputGroup)},
+                        layout().verbose)};
 }
 
 }  // namespace orrery::cli

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/option.h"
+#include "cli/terminal/layout.h"
 
 namespace orrery::cli {
 
@@ -16,13 +17,20 @@ void begin_answer(std::string_view verb);
 // `json`: what --json was given; empty: nothing.
 void end_answer(const std::string& json, std::string_view why_not = {});
 
+constexpr std::string_view kOutputGroup = "Output";  // of options that say what is printed how
+
 class Output {
  public:
   Setting setting();  // --json
-  // Text for people; swallowed under `--json -`, where stdout belongs to the JSON.
+  // Text for people, in lines of at most columns(); swallowed under `--json -`, where stdout belongs to the
+  // JSON.
   void print(std::string_view text) const;
-  // With the head that all answers have (base/answer.h). Throws InternalError when a number is not finite:
-  // JSON has no NaN, and a NaN here is a defect of ours.
+  // The same as it is: other programs read it.
+  void print_as_is(std::string_view text) const;
+  // The same as print(), where --verbose asks for it.
+  void print_more(std::string_view text) const;
+  // With the head that all answers have (base/answer/answer.h). Throws InternalError when a number is not
+  // finite: JSON has no NaN, and a NaN here is a defect of ours.
   void write(const Json& result) const;
   // What is known of the question before the answer: it stands in the JSON of a "no", too.
   void about(const Json& question) const;
@@ -36,7 +44,7 @@ class Output {
 // can.
 void check_writable(const std::string& file);
 
-// Columns padded to their widest cell; the first is left-aligned, the others right-aligned.
-std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows);
+// --wide and --verbose, of layout().
+std::vector<Setting> layout_settings();
 
 }  // namespace orrery::cli

@@ -1,11 +1,11 @@
 // orrery plan: searches, ranks, says why, and writes the best plan.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
 #include "base/format.h"
-#include "base/parse.h"
 #include "cli/output.h"
 #include "cli/plan_file.h"
 #include "cli/terminal/progress.h"
@@ -43,27 +43,6 @@ std::string headline(const Job& job) {
   return text;
 }
 
-// A sentence a line, none longer than a terminal: what goes on is indented.
-std::string short_lines(std::string_view text) {
-  constexpr std::size_t kColumns = 80;
-  std::string result, line;
-  bool begins = true;  // a sentence
-  const auto end_line = [&] {
-    if (!line.empty()) result += line + "\n";
-    line = begins ? "" : "  ";
-  };
-  for (const std::string& word : split(text, ' ')) {
-    const bool named = !word.empty() && word.front() >= 'A' && word.front() <= 'Z';
-    begins = !line.empty() && line.back() == '.' && named;
-    if (begins || line.size() + 1 + word.size() > kColumns) end_line();
-    if (!line.empty() && line.back() != ' ') line += ' ';
-    line += word;
-  }
-  begins = true;
-  end_line();
-  return result;
-}
-
 std::string verdict(const planner::SearchResult& result) {
   const std::string counts =
       fmt::format("{} plans in all; {} of the plans checked fit in memory; {} simulated; {}",
@@ -96,8 +75,7 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
   }
   std::string text = fmt::format(
       "Pareto front of {}, exact among the {} plans simulated: the search's best and {} of the {} on the "
-      "closed "
-      "form's front over {} plans that fit{}\n",
+      "closed form's front over {} plans that fit{}\n",
       priced && powered ? "step time, cost, energy and memory"
       : priced          ? "step time, cost and memory"
       : powered         ? "step time, energy and memory"
@@ -106,7 +84,7 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
       std::isfinite(result.pareto_beyond_s)
           ? fmt::format("; all other layouts take at least {} a step", human_seconds(result.pareto_beyond_s))
           : std::string(", all layouts"));
-  return text + table(head, rows) + "\n";
+  return text + table(head, rows, {.text = true}) + "\n";
 }
 
 int run(const Options& options) {
@@ -127,19 +105,26 @@ int run(const Options& options) {
   // Files first: where one cannot be written, the error stands alone.
   if (!options.out.empty()) write_plan(result.plans.front().plan, options.out);
   options.output.write(to_json(*job, result));
-  options.output.print(headline(*job));
-  options.output.print(plan_table(result.plans) + interval_line(result.plans.front()) + "\n");
-  if (options.pareto) options.output.print(pareto_table(*job, result));
   const planner::Load load = planner::load_of(result.plans.front());
+  const std::string why = in_flags(result.why);
+  options.output.print(headline(*job));
+  options.output.print(std::string(first_sentence(why)) + "\n");
+  options.output.print(interval_line(result.plans.front()) + "\n");
+  options.output.print(plan_table(result.plans) + "\n");
+  if (options.pareto) options.output.print(pareto_table(*job, result));
   if (options.load)
     options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +
                          "\n");
-  options.output.print(short_lines(in_flags(result.why)));
-  const std::string uneven = planner::uneven_load(load);
-  if (!uneven.empty()) options.output.print(short_lines(uneven));
-  const std::string unequal = planner::unequal_sequences(result.plans.front().plan);
-  if (!unequal.empty()) options.output.print(short_lines(unequal));
+  // Why, sentence by sentence: the first one stands above.
+  std::string_view rest = why;
+  rest.remove_prefix(std::min(first_sentence(why).size() + 1, why.size()));
+  std::string more = sentences(rest, columns());
+  for (const std::string& sentence :
+       {planner::uneven_load(load), planner::unequal_sequences(result.plans.front().plan)})
+    if (!sentence.empty()) more += sentences(sentence, columns());
+  options.output.print_more(more);
   options.output.print(verdict(result));
+  if (!layout().verbose) options.output.print("(--verbose says what would change it and what others do)\n");
   if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
   return 0;
 }

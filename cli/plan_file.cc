@@ -61,10 +61,25 @@ std::string breakdown_text(const Breakdown& breakdown) {
 
 namespace {
 
+// `narrow`: where lines have an end.
 struct Column {
   std::string name;
   std::function<std::string(const planner::Evaluation&)> cell;
+  std::string narrow_name = {};
+  std::function<std::string(const planner::Evaluation&)> narrow_cell = {};
 };
+
+// What is needed least of a table of plans, first.
+const std::vector<std::string>& optional_columns() {
+  static const std::vector<std::string> names = {"bucket",  "overlap",  "TFLOP/s/device", "regret",    "sp",
+                                                 "fastest", "bound by", "tokens/s",       "samples/s", "MFU",
+                                                 "etp",     "recompute"};
+  return names;
+}
+
+std::string narrow_schedule_cell(const Choices& c) {
+  return c.interleave > 1 ? fmt::format("interl. {}", c.interleave) : std::string(name_of(c.schedule));
+}
 
 std::string schedule_cell(const Choices& c) {
   return c.interleave > 1 ? fmt::format("{} {}", name_of(c.schedule), c.interleave)
@@ -80,6 +95,10 @@ std::string zero_cell(const Choices& c) {
   return c.hybrid() ? fmt::format("{} in {}s", c.zero, c.shard_group) : std::to_string(c.zero);
 }
 
+std::string narrow_zero_cell(const Choices& c) {
+  return c.hybrid() ? fmt::format("{}/{}", c.zero, c.shard_group) : std::to_string(c.zero);
+}
+
 std::string bucket_cell(const Choices& c) {
   return c.zero == 3 ? "layer" : c.bucket_bytes > 0 ? human_bytes(c.bucket_bytes) : "runtime's";
 }
@@ -93,6 +112,11 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
   const auto add_if_used = [&](const char* name, auto used, auto cell) {
     if (std::any_of(plans.begin(), plans.end(), [&](const auto& e) { return used(e.plan.choices); }))
       add(name, cell);
+  };
+  // The last column's, where lines have an end.
+  const auto narrow = [&](std::string name, auto cell) {
+    if (columns.empty() || columns.back().name != name) return;
+    columns.back().narrow_cell = [cell](const planner::Evaluation& e) { return cell(e.plan.choices); };
   };
   const auto add_if_differing = [&](const char* name, auto cell) {
     const std::string first = cell(plans.front().plan.choices);
@@ -112,12 +136,16 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
   add_if_used(
       "etp", [](const Choices& c) { return c.etp > 1; },
       [](const Choices& c) { return std::to_string(c.etp); });
-  columns.push_back({"micro-batch", [](const planner::Evaluation& e) {
+  columns.push_back({"micro-batch",
+                     [](const planner::Evaluation& e) {
                        return fmt::format("{}×{}", e.plan.choices.micro_batch, e.plan.micro_batches());
-                     }});
+                     },
+                     "mb×n"});
   add_if_used("schedule", pipelined, schedule_cell);
+  narrow("schedule", narrow_schedule_cell);
   add("recompute", recompute_cell);
   add_if_used("zero", sharded, zero_cell);
+  narrow("zero", narrow_zero_cell);
   add_if_used(
       "sp", [](const Choices& c) { return c.sequence_parallel; },
       [on_off](const Choices& c) { return on_off(c.sequence_parallel); });
@@ -170,23 +198,35 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
                        }});
   }
   if (plans.size() > 1)
-    columns.push_back({"slower by", [&](const planner::Evaluation& evaluation) {
-                         return loss_cell(plans.front(), evaluation);
+    columns.push_back({"slower by", [&](const planner::Evaluation& e) { return loss_cell(plans.front(), e); },
+                       "slower by",
+                       [&](const planner::Evaluation& e) {
+                         const std::string cell = loss_cell(plans.front(), e);
+                         return cell.substr(0, cell.find(':'));
                        }});
-  std::vector<std::string> head = {"#"};
-  for (const Column& column : columns) head.push_back(column.name);
-  std::vector<std::vector<std::string>> rows;
-  for (const planner::Evaluation& evaluation : plans) {
-    std::vector<std::string>& row = rows.emplace_back();
-    row.push_back(std::to_string(rows.size()));
-    for (const Column& column : columns) row.push_back(column.cell(evaluation));
-  }
-  return table(head, rows);
+  const auto laid_out = [&](bool narrow, std::vector<std::string>& head) {
+    head = {"#"};
+    for (const Column& column : columns)
+      head.push_back(narrow && !column.narrow_name.empty() ? column.narrow_name : column.name);
+    std::vector<std::vector<std::string>> rows;
+    for (const planner::Evaluation& evaluation : plans) {
+      std::vector<std::string>& row = rows.emplace_back();
+      row.push_back(std::to_string(rows.size()));
+      for (const Column& column : columns)
+        row.push_back((narrow && column.narrow_cell ? column.narrow_cell : column.cell)(evaluation));
+    }
+    return rows;
+  };
+  std::vector<std::string> head;
+  auto rows = laid_out(false, head);
+  if (!fits(head, rows)) rows = laid_out(true, head);
+  return table(head, rows, {.optional = optional_columns()});
 }
 
 std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string& narrowed_by) {
-  return fmt::format("this rests on: {}. Narrowed most by {}.", planner::what_it_rests_on(rests_on),
-                     narrowed_by);
+  std::string text = fmt::format("this rests on: {}.", planner::what_it_rests_on(rests_on));
+  if (layout().verbose) text += fmt::format(" Narrowed most by {}.", narrowed_by);
+  return text;
 }
 
 std::string sequences_text(const Training& training) {

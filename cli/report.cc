@@ -35,7 +35,7 @@ int run(const Options& options) {
     write_file_atomically(options.out, text);
     options.output.print(fmt::format("{} written to {}\n", made.at("title").get<std::string>(), options.out));
   } else if (options.markdown) {
-    options.output.print(report_markdown(made));
+    options.output.print_as_is(report_markdown(made));
   }
   options.output.write(made);
   return 0;

@@ -31,8 +31,7 @@ int run(const Options& options) {
   begin_progress("simulating");
   const Simulated simulated = simulate({std::move(plan), simulation});
   const sim::Simulation& result = *simulated.evaluation.simulation;
-  if (!options.trace.empty())
-    write_file_atomically(options.trace, chrome_trace(result.programs, result.timeline));
+  if (!options.trace.empty()) write_file_atomically(options.trace, planner::trace_of(simulated.evaluation));
 
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.links.size() && i < kLinksReported; ++i) {

@@ -145,7 +145,8 @@ int show_history(const Output& output) {
                     entry.at("cluster").get<std::string>(), entry.at("plan").get<std::string>(),
                     human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
   }
-  output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows));
+  output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows,
+                     {.optional = {"plan"}}));
   const std::size_t count = history.entries.size();
   output.print(fmt::format("{} validations: median error {:.1f}%; of the latest {}: {:.1f}%\n", count,
                            100 * median_error(history, count), std::min(kLatest, count),
@@ -220,11 +221,11 @@ void print_rows(const std::vector<Row>& all, const Output& output) {
                     std::to_string(row.devices), row.plan, human_seconds(row.seconds->predicted),
                     human_seconds(row.seconds->measured),
                     error_text(row.seconds->predicted, row.seconds->measured)});
-  output.print(
-      table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"}, rows));
+  output.print(table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"},
+                     rows, {.optional = {"plan", "device", "model"}}));
   rows.clear();
   for (const auto& [what, count] : skipped) rows.push_back({what.first, std::to_string(count), what.second});
-  if (!rows.empty()) output.print(table({"skipped", "rows", "why"}, rows));
+  if (!rows.empty()) output.print(table({"skipped", "rows", "why"}, rows, {.text = true}));
 }
 
 // One line a source, under a line of all.
@@ -238,7 +239,7 @@ void print_sources(const std::string& title, const evidence::Summary& summary, c
                                      "median", "worst", "bias",    "within 10%"};
   if (summary.all.groups) header.insert(header.end(), {"groups", "tau", "regret"});
   for (auto& row : rows) row.resize(header.size());  // of a source without a row that counts
-  output.print(table(header, rows));
+  output.print(table(header, rows, {.optional = {"within 10%", "regret", "tau", "groups", "worst"}}));
 }
 
 // Of tables of steps: what share of the rows is predicted, and of how many our memory model is wrong.

@@ -22,6 +22,7 @@ Command goodput_command();
 Command measurements_command();
 Command report_command();
 Command trace_diff_command();
+Command schema_command();
 Command serve_command();
 
 }  // namespace orrery::cli

@@ -53,14 +53,6 @@ std::string marks_of(const whatif::Result& result, std::size_t i) {
   return fmt::format("{}", fmt::join(marks, " "));
 }
 
-// The last column, which a table aligns to the right otherwise.
-void align_left(std::vector<std::string>& head, std::vector<std::vector<std::string>>& rows) {
-  std::size_t width = head.back().size();
-  for (const auto& row : rows) width = std::max(width, row.back().size());
-  head.back().resize(width, ' ');
-  for (auto& row : rows) row.back().resize(width, ' ');
-}
-
 // "31.2 to 36.9": in which 90% of such trainings lie.
 std::string range_text(double value, const whatif::Total& total) {
   return fmt::format("{} to {}", whatif::readable(value * total.of_total.low),
@@ -142,8 +134,11 @@ std::string points_table(const whatif::Result& result) {
     for (const Column& column : columns)
       row.push_back(column.of_plan && !result.answers[i].best ? "-" : column.cell(i));
   }
-  align_left(head, rows);
-  return table(head, rows);
+  // In a narrow place first without what the sentences say of those that stand out.
+  std::vector<std::string> optional = {"memory", "scaling"};
+  optional.push_back(result.goal.in_tokens ? "tokens/s" : "samples/s");
+  for (const char* name : {"MWh", "90% of such", "MFU"}) optional.emplace_back(name);
+  return table(head, rows, {.optional = std::move(optional), .text = true});
 }
 
 std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
@@ -236,9 +231,13 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
     return result.points.size() == 1 ? std::string() : refusals(result);
   std::string text = headline(result);
   if (shared_batch) text += "Without --global-batch every point has the default of the most devices.\n";
+  const auto& [cheapest, fastest, front] = result.selection;
+  if (fastest && fastest == cheapest)
+    text += sentence(result, "Fastest and cheapest", *fastest);
+  else if (fastest)
+    text += sentence(result, "Fastest", *fastest);
+  if (cheapest && fastest != cheapest) text += sentence(result, "Cheapest", *cheapest);
   text += "\n" + points_table(result) + "\n";
-  if (result.selection.fastest) text += sentence(result, "Fastest", *result.selection.fastest);
-  if (result.selection.cheapest) text += sentence(result, "Cheapest", *result.selection.cheapest);
   return text + foundations(result) + refusals(result) + unknowns(result) + how_sure(result);
 }
 

@@ -10,6 +10,7 @@
 #include "base/enum_names.h"
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "compare/quantity.h"
 
 namespace orrery::comparison {
@@ -393,16 +394,16 @@ std::vector<Strategy> default_strategies() {
 }
 
 std::vector<Strategy> parse_strategies(std::string_view text) {
-  if (text == "all") return known_strategies();
+  if (lower_case(text) == "all") return known_strategies();
   std::vector<Strategy> chosen;
   for (const std::string& one : split(text)) {
     const std::vector<std::string> parts = split(one, ':');
-    const Strategy* known = find(parts.front());
+    const Strategy* known = find(lower_case(parts.front()));
     if (known == nullptr) {
       std::vector<std::string> names;
       for (const Strategy& strategy : known_strategies()) names.push_back(strategy.name);
       throw UserError(fmt::format("`strategies` '{}' is unknown", parts.front()),
-                      fmt::format("expected all, or some of {}", fmt::join(names, ", ")));
+                      suggestion(parts.front(), names));
     }
     Strategy strategy = *known;
     for (std::size_t i = 1; i < parts.size(); ++i) apply(strategy, parts[i]);

@@ -11,6 +11,7 @@
 #include "base/enum_names.h"
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "compare/quantity.h"
 
 namespace orrery::comparison {
@@ -38,11 +39,9 @@ class Reader {
     Trouble trouble;
     trouble.text = text_;
     const auto equals = text_.find('=');
-    const std::string name(text_.substr(0, equals));
+    const std::string name = lower_case(text_.substr(0, equals));
     const auto kind = std::find(kKinds.begin(), kKinds.end(), name);
-    if (equals == std::string_view::npos || kind == kKinds.end())
-      throw UserError(fmt::format("`trouble` '{}' is unknown", text_),
-                      fmt::format("expected one of {}", fmt::join(kForms, "; ")));
+    if (equals == std::string_view::npos || kind == kKinds.end()) refuse_kind(name);
     trouble.kind = static_cast<TroubleKind>(kind - kKinds.begin());
     form_ = kForms.at(static_cast<std::size_t>(trouble.kind));
     std::string_view rest = text_.substr(equals + 1);
@@ -58,6 +57,19 @@ class Reader {
   }
 
  private:
+  // With the form of the kind that was meant, or of all.
+  [[noreturn]] void refuse_kind(const std::string& name) const {
+    const std::string meant = suggestion(name, {kKinds.begin(), kKinds.end()});
+    const auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](std::string_view one) {
+      return meant.starts_with(fmt::format("did you mean '{}'?", one));
+    });
+    throw UserError(
+        fmt::format("`trouble` '{}' is unknown", text_),
+        kind == kKinds.end()
+            ? fmt::format("expected one of {}", fmt::join(kForms, "; "))
+            : fmt::format("did you mean {}?", kForms.at(static_cast<std::size_t>(kind - kKinds.begin()))));
+  }
+
   [[noreturn]] void refuse() const {
     throw UserError(fmt::format("`trouble` {}", text_), fmt::format("expected {}", form_));
   }

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/parse.h"
+#include "base/suggest.h"
 #include "cost/hierarchical_model.h"
 #include "cost/mpi_model.h"
 #include "cost/nccl_model.h"
@@ -52,12 +54,12 @@ std::string_view name_of(Protocol protocol) {
 }
 
 Algorithm algorithm_from_name(std::string_view wanted) {
-  std::string known;
+  std::vector<std::string> known = {"auto"};
   for (const auto& [value, name] : kAlgorithms) {
-    if (name == wanted) return value;
-    known += (known.empty() ? "" : ", ") + std::string(name);
+    if (name == lower_case(wanted)) return value;
+    if (!name.empty()) known.emplace_back(name);
   }
-  throw UserError("unknown collective algorithm '" + std::string(wanted) + "'", "one of auto, " + known);
+  throw UserError("unknown collective algorithm '" + std::string(wanted) + "'", suggestion(wanted, known));
 }
 
 CollectivePlan plan_collective(CollectiveKind kind, double bytes, const GroupShape& shape,

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/parse.h"
+#include "base/suggest.h"
 
 namespace orrery::planner {
 
@@ -43,9 +45,12 @@ std::string names_of_targets() {
 }
 
 ExportTarget export_target_from_name(std::string_view name) {
-  for (const Target& one : kTargets)
-    if (name == one.name) return one.target;
-  throw UserError(fmt::format("`to` {}: unknown target", name), "expected one of " + names_of_targets());
+  std::vector<std::string> names;
+  for (const Target& one : kTargets) {
+    if (lower_case(name) == one.name) return one.target;
+    names.emplace_back(one.name);
+  }
+  throw UserError(fmt::format("`to` {}: unknown target", name), suggestion(name, names));
 }
 
 std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target, const ExportOptions& options) {

@@ -38,7 +38,8 @@ Json to_json(const planner::Evaluation& predicted, const Measurement& measured,
              const planner::Validation& validation, int steps);
 Json to_json(const History& history);
 Json to_json(const Refitted& refitted);
-Json to_json(std::string_view target, const std::vector<planner::ExportedFile>& files);
+Json to_json(const Job& job, std::string_view target, const std::vector<planner::ExportedFile>& files);
+Json to_json(const std::vector<measurements::Kind>& kinds);  // of measurements
 Json to_json(const planner::whatif::Result& result);
 Json to_json(const CompareRequest& request, const comparison::Comparison& comparison);
 Json to_json(const Goodput& goodput);

@@ -1,80 +1,179 @@
-#include <algorithm>
+// What measurements taught, as JSON.
 #include <cmath>
 
-#include "orrery/json.h"
+#include "orrery/records.h"
 
 namespace orrery {
 namespace {
 
 using measurements::kCoveredDeviations;
 
-Json to_json(const measurements::HeldOut& held_out) {
-  return {{"rows", held_out.rows},
-          {"mape_before", held_out.mape_before},
-          {"mape_after", held_out.mape_after},
-          {"coverage", held_out.coverage}};
+const Record<measurements::HeldOut>& held_out_record() {
+  using H = measurements::HeldOut;
+  static const auto record =
+      Record<H>("held_out")
+          .value("rows", "held back in turn", [](const H& h) { return h.rows; })
+          .value("mape_before", "mean size of the relative errors before",
+                 [](const H& h) { return h.mape_before; })
+          .value("mape_after", "and with what the others taught", [](const H& h) { return h.mape_after; })
+          .value("coverage", "share of the rows within their 90% intervals",
+                 [](const H& h) { return h.coverage; });
+  return record;
 }
 
-Json to_json(const measurements::Learned& learned) {
-  return {{"name", learned.name},
-          {"before", 1.0},
-          {"before_low", std::exp(-kCoveredDeviations * learned.sd_before)},
-          {"before_high", std::exp(kCoveredDeviations * learned.sd_before)},
-          {"source_before", learned.source_before},
-          {"after", std::exp(learned.mean)},
-          {"low", std::exp(learned.mean - kCoveredDeviations * learned.sd)},
-          {"high", std::exp(learned.mean + kCoveredDeviations * learned.sd)},
-          {"source", learned.source}};
+const Record<measurements::Learned>& factor_record() {
+  using L = measurements::Learned;
+  static const auto record =
+      Record<L>()
+          .value("name", "of what takes so many times as long as profiles say",
+                 [](const L& l) { return l.name; })
+          .value("before", "1: as profiles say", [](const L&) { return 1.0; })
+          .value("before_low", "90% lie above",
+                 [](const L& l) { return std::exp(-kCoveredDeviations * l.sd_before); })
+          .value("before_high", "and below",
+                 [](const L& l) { return std::exp(kCoveredDeviations * l.sd_before); })
+          .value("source_before", "what said so", [](const L& l) { return l.source_before; })
+          .value("after", "with these measurements", [](const L& l) { return std::exp(l.mean); })
+          .value("low", "90% lie above",
+                 [](const L& l) { return std::exp(l.mean - kCoveredDeviations * l.sd); })
+          .value("high", "and below", [](const L& l) { return std::exp(l.mean + kCoveredDeviations * l.sd); })
+          .value("source", "what says so", [](const L& l) { return l.source; });
+  return record;
 }
 
-Json to_json(const measurements::Departure& departure) {
-  return {{"collective", name_of(departure.kind)},
-          {"nodes", departure.nodes},
-          {"devices_per_node", departure.devices_per_node},
-          {"algorithm", departure.algorithm},
-          {"protocol", departure.protocol},
-          {"least_bytes", departure.least_bytes},
-          {"most_bytes", departure.most_bytes},
-          {"times_as_predicted", departure.times}};
+const Record<measurements::Departure>& departure_record() {
+  using D = measurements::Departure;
+  static const auto record =
+      Record<D>()
+          .value("collective", "that departs from its prediction", [](const D& d) { return name_of(d.kind); })
+          .value("nodes", "that it runs over", [](const D& d) { return d.nodes; })
+          .value("devices_per_node", "of them", [](const D& d) { return d.devices_per_node; })
+          .value("algorithm", "as predicted", [](const D& d) { return d.algorithm; })
+          .value("protocol", "as predicted", [](const D& d) { return d.protocol; })
+          .value("least_bytes", "of the sizes", [](const D& d) { return d.least_bytes; })
+          .value("most_bytes", "of the sizes", [](const D& d) { return d.most_bytes; })
+          .value("times_as_predicted", "that it takes, in the mean", [](const D& d) { return d.times; });
+  return record;
 }
 
-Json to_json(const measurements::RankTrace& trace) {
-  Json kernels = Json::object();
-  for (std::size_t i = 0; i < measurements::kKernelClasses; ++i)
-    kernels[std::string(name_of(static_cast<measurements::KernelClass>(i)))] = {
-        {"kernels", trace.kernels[i].kernels}, {"seconds", trace.kernels[i].seconds}};
-  return {{"file", trace.file},         {"device", trace.device},       {"rank", trace.rank},
-          {"world", trace.world},       {"steps_s", trace.steps_s},     {"kernels", kernels},
-          {"window_s", trace.window_s}, {"compute_s", trace.compute_s}, {"collective_s", trace.collective_s},
-          {"both_s", trace.both_s},     {"idle_s", trace.idle_s},       {"launch_s", trace.launch_s}};
+const Record<measurements::KernelTotal>& kernels_record() {
+  using K = measurements::KernelTotal;
+  static const auto record = Record<K>("kernels")
+                                 .value("kernels", "launches", [](const K& k) { return k.kernels; })
+                                 .given("seconds", "that they take", {{"type", "number"}, {"x-unit", "s"}},
+                                        [](const K& k) { return Json(k.seconds); });
+  return record;
+}
+
+const Record<measurements::RankTrace>& trace_record() {
+  using T = measurements::RankTrace;
+  static const auto record =
+      Record<T>()
+          .value("file", "that holds the trace", [](const T& t) { return t.file; })
+          .value("device", "that it is of; empty: it does not say", [](const T& t) { return t.device; })
+          .value("rank", "-1: it does not say", [](const T& t) { return t.rank; })
+          .value("world", "ranks of the job; 0: it does not say", [](const T& t) { return t.world; })
+          .value("steps_s", "each step", [](const T& t) { return t.steps_s; })
+          .map("kernels", "by class", kernels_record(),
+               [](const T& t) {
+                 std::vector<std::pair<std::string, measurements::KernelTotal>> all;
+                 for (std::size_t i = 0; i < measurements::kKernelClasses; ++i)
+                   all.emplace_back(name_of(static_cast<measurements::KernelClass>(i)), t.kernels[i]);
+                 return all;
+               })
+          .value("window_s", "from the device's first to its last", [](const T& t) { return t.window_s; })
+          .value("compute_s", "of that with computation", [](const T& t) { return t.compute_s; })
+          .value("collective_s", "of that with collectives", [](const T& t) { return t.collective_s; })
+          .value("both_s", "of that with both at once", [](const T& t) { return t.both_s; })
+          .value("idle_s", "of that with neither", [](const T& t) { return t.idle_s; })
+          .value("launch_s", "of the host, from launch to launch; 0: the device never waited",
+                 [](const T& t) { return t.launch_s; });
+  return record;
+}
+
+const Record<measurements::FileRead>& file_read_record() {
+  using F = measurements::FileRead;
+  static const auto record =
+      Record<F>()
+          .value("file", "that was read", [](const F& f) { return f.file; })
+          .value("kind", "of file", [](const F& f) { return f.kind; })
+          .value("steps", "taken from it", [](const F& f) { return f.steps; })
+          .value("collectives", "taken from it", [](const F& f) { return f.collectives; })
+          .value("products", "taken from it", [](const F& f) { return f.products; });
+  return record;
 }
 
 }  // namespace
 
+const Record<measurements::Ignored>& ignored_record() {
+  using I = measurements::Ignored;
+  static const auto record = Record<I>("ignored")
+                                 .value("file", "that holds it", [](const I& i) { return i.file; })
+                                 .value("line", "the first; 0: all of it", [](const I& i) { return i.line; })
+                                 .value("why", "it says nothing here", [](const I& i) { return i.why; })
+                                 .value("rows", "alike", [](const I& i) { return i.rows; });
+  return record;
+}
+
+const Record<SiteCalibrated>& site_record() {
+  using S = SiteCalibrated;
+  static const auto record =
+      Record<S>()
+          .value("cluster", "that was calibrated", [](const S& s) { return s.cluster; })
+          .value("file", "where its profile was written", [](const S& s) { return s.file; })
+          .value("runtime", "of the steps; empty: none", [](const S& s) { return s.calibrated.runtime; })
+          .list(
+              "files", "that were read", file_read_record(),
+              [](const S& s) -> const auto& { return s.measured.files; })
+          .list(
+              "factors", "what was learnt", factor_record(),
+              [](const S& s) -> const auto& { return s.calibrated.factors; })
+          // Of steps where there are some: what plans are made of.
+          .object("held_out", "how far off rows held back are, of steps where there are some",
+                  held_out_record(),
+                  [](const S& s) {
+                    const auto& steps = s.calibrated.steps;
+                    return steps ? *steps : s.calibrated.collectives.value_or(measurements::HeldOut{});
+                  })
+          .object(
+              "held_out_collectives", "the same of collectives", held_out_record(),
+              [](const S& s) -> const auto& { return s.calibrated.collectives; })
+          .object(
+              "held_out_products", "the same of products", held_out_record(),
+              [](const S& s) -> const auto& { return s.calibrated.products; })
+          .list(
+              "departures", "collectives that no factor explains", departure_record(),
+              [](const S& s) -> const auto& { return s.calibrated.departures; })
+          .list(
+              "ignored", "what says nothing here", ignored_record(),
+              [](const S& s) -> const auto& { return s.measured.ignored; })
+          .list(
+              "traces", "what devices did in them", trace_record(),
+              [](const S& s) -> const auto& { return s.measured.traces; });
+  return record;
+}
+
+const Record<Refitted>& refitted_record() {
+  using R = Refitted;
+  static const auto record =
+      Record<R>()
+          .value("validations", "that it rests on", [](const R& r) { return r.validations; })
+          .value("computation", "takes so many times as long as calibrated",
+                 [](const R& r) { return r.found.slowdown.computation; })
+          .value("communication", "takes so many times as long as calibrated",
+                 [](const R& r) { return r.found.slowdown.communication; })
+          .value("median_error", "of the step before, as a fraction",
+                 [](const R& r) { return r.found.median_error; })
+          .value("left_out_median_error", "of plans left out of the refit",
+                 [](const R& r) { return r.found.left_out_median_error; });
+  return record;
+}
+
 Json to_json(const SiteCalibrated& result) {
-  Json json = {{"cluster", result.cluster}, {"file", result.file}, {"runtime", result.calibrated.runtime}};
-  Json files = Json::array(), ignored = Json::array(), factors = Json::array(), departures = Json::array();
-  for (const auto& file : result.measured.files)
-    files.push_back({{"file", file.file},
-                     {"kind", file.kind},
-                     {"steps", file.steps},
-                     {"collectives", file.collectives},
-                     {"products", file.products}});
-  for (const auto& one : result.measured.ignored)
-    ignored.push_back({{"file", one.file}, {"line", one.line}, {"why", one.why}, {"rows", one.rows}});
-  for (const auto& learned : result.calibrated.factors) factors.push_back(to_json(learned));
-  for (const auto& departure : result.calibrated.departures) departures.push_back(to_json(departure));
-  json.update({{"files", files}, {"factors", factors}});
-  // Of steps where there are some: what plans are made of.
-  const auto& steps = result.calibrated.steps;
-  const auto& collectives = result.calibrated.collectives;
-  json["held_out"] = to_json(steps ? *steps : collectives.value_or(measurements::HeldOut{}));
-  if (collectives) json["held_out_collectives"] = to_json(*collectives);
-  if (result.calibrated.products) json["held_out_products"] = to_json(*result.calibrated.products);
-  Json traces = Json::array();
-  for (const auto& trace : result.measured.traces) traces.push_back(to_json(trace));
-  json.update({{"departures", departures}, {"ignored", ignored}, {"traces", traces}});
-  return json;
+  return site_record().json(result);
+}
+Json to_json(const Refitted& refitted) {
+  return refitted_record().json(refitted);
 }
 
 }  // namespace orrery

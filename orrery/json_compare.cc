@@ -3,191 +3,356 @@
 #include <fmt/ranges.h>
 
 #include "base/parse.h"
-#include "orrery/json.h"
+#include "orrery/records.h"
 
 namespace orrery {
 using namespace comparison;
 namespace {
 
-Json way_json(const Way& way, bool with_ranks) {
-  Json json = {{"devices", way.devices}};
-  if (!way.possible()) {
-    json["refusal"] = way.refusal;
-    return json;
-  }
-  json["found_by"] = name_of(way.found_by);
-  json["step_time_s"] = way.step_s;
-  json["samples_per_s"] = way.samples_per_s;
-  json["efficiency"] = way.efficiency;
-  json["compute_s"] = way.mean_of(&RankTimes::compute_s);
-  json["exposed_s"] = way.mean_of(&RankTimes::exposed_s);
-  json["waiting_s"] = way.mean_of(&RankTimes::waiting_s);
-  json["other_s"] = way.mean_of(&RankTimes::other_s);
-  const int worst = way.worst_rank();
-  json["worst_waiting_s"] = way.ranks[static_cast<std::size_t>(worst)].waiting_s;
-  json["worst_waiting_rank"] = worst;
-  json["wire_bytes"] = way.wire_bytes;
-  json["memory_bytes"] = way.memory.total;
-  json["capacity_bytes"] = way.memory.capacity;
-  json["fits"] = way.memory.fits();
-  json["micro_batch"] = way.plan->choices.micro_batch;
-  json["plan"] = planner::describe(*way.plan);
-  json["waiting_of_ranks_s"] = Json::array();
-  for (const RankTimes& rank : way.ranks) json["waiting_of_ranks_s"].push_back(rank.waiting_s);
-  if (!with_ranks) return json;
-  json["ranks"] = Json::array();
-  for (const RankTimes& rank : way.ranks)
-    json["ranks"].push_back({{"compute_s", rank.compute_s},
-                             {"exposed_s", rank.exposed_s},
-                             {"waiting_s", rank.waiting_s},
-                             {"other_s", rank.other_s}});
-  return json;
+const Record<RankTimes>& rank_times_record() {
+  using R = RankTimes;
+  static const auto record =
+      Record<R>("rank")
+          .value("compute_s", "its device computes", [](const R& r) { return r.compute_s; })
+          .value("exposed_s", "it computes nothing and its own communication goes on",
+                 [](const R& r) { return r.exposed_s; })
+          .value("waiting_s", "it computes nothing and waits for others",
+                 [](const R& r) { return r.waiting_s; })
+          .value("other_s", "inputs, launches, what the software adds", [](const R& r) { return r.other_s; });
+  return record;
+}
+
+struct ShownWay {
+  const Way& way;
+  bool with_ranks;
+};
+
+const Record<ShownWay>& way_record() {
+  using W = ShownWay;
+  static const auto of_possible = [](auto of) {
+    return [of](const W& w) { return w.way.possible() ? std::optional(of(w.way)) : std::nullopt; };
+  };
+  static const auto mean = [](double RankTimes::*part) {
+    return of_possible([part](const Way& w) { return w.mean_of(part); });
+  };
+  static const auto record =
+      Record<W>("way")
+          .value("devices", "that it runs on", [](const W& w) { return w.way.devices; })
+          .value("refusal", "why it does not",
+                 [](const W& w) { return w.way.possible() ? nullptr : &w.way.refusal; })
+          .value("found_by", "simulation or closed form",
+                 of_possible([](const Way& w) { return name_of(w.found_by); }))
+          .value("step_time_s", "in which the workers train as many samples as the global batch has",
+                 of_possible([](const Way& w) { return w.step_s; }))
+          .value("samples_per_s", "of all devices", of_possible([](const Way& w) { return w.samples_per_s; }))
+          .value("efficiency", "of so many times one device alone",
+                 of_possible([](const Way& w) { return w.efficiency; }))
+          .value("compute_s", "of a step, mean over the ranks", mean(&RankTimes::compute_s))
+          .value("exposed_s", "of a step in communication of their own, mean", mean(&RankTimes::exposed_s))
+          .value("waiting_s", "of a step in waiting for others, mean", mean(&RankTimes::waiting_s))
+          .value("other_s", "of a step in what the software adds, mean", mean(&RankTimes::other_s))
+          .value("worst_waiting_s", "of the rank that waits longest", of_possible([](const Way& w) {
+                   return w.ranks[static_cast<std::size_t>(w.worst_rank())].waiting_s;
+                 }))
+          .value("worst_waiting_rank", "that one", of_possible([](const Way& w) { return w.worst_rank(); }))
+          .value("wire_bytes", "that a device sends in a step, mean",
+                 of_possible([](const Way& w) { return w.wire_bytes; }))
+          .value("memory_bytes", "of the fullest device",
+                 of_possible([](const Way& w) { return w.memory.total; }))
+          .value("capacity_bytes", "of that device",
+                 of_possible([](const Way& w) { return w.memory.capacity; }))
+          .value("fits", "in memory", of_possible([](const Way& w) { return w.memory.fits(); }))
+          .value("micro_batch", "samples that a device takes at once",
+                 of_possible([](const Way& w) { return w.plan->choices.micro_batch; }))
+          .value("plan", "in words", of_possible([](const Way& w) { return planner::describe(*w.plan); }))
+          .value("waiting_of_ranks_s", "of a step, each rank's", of_possible([](const Way& w) {
+                   std::vector<double> waiting;
+                   for (const RankTimes& rank : w.ranks) waiting.push_back(rank.waiting_s);
+                   return waiting;
+                 }))
+          .list("ranks", "each, on all devices", rank_times_record(),
+                [](const W& w) { return w.with_ranks && w.way.possible() ? &w.way.ranks : nullptr; });
+  return record;
+}
+
+// Means over the ranks, which add up to the step.
+const Record<Way>& parts_record() {
+  using W = Way;
+  static const auto mean = [](double RankTimes::*part) {
+    return [part](const W& w) { return w.mean_of(part); };
+  };
+  static const auto record =
+      Record<W>({}, "s")
+          .value("compute", "its device computes", mean(&RankTimes::compute_s))
+          .value("data_comm", "communication of its own", mean(&RankTimes::exposed_s))
+          .value("bubble", "waiting for others", mean(&RankTimes::waiting_s))
+          .value("other", "inputs, launches, what the software adds", mean(&RankTimes::other_s));
+  return record;
 }
 
 // What a strategy comes to on all devices, by the names that plans have (shared/contract.md).
-void add_whole(const Way& way, Json* json) {
-  if (!way.possible()) return;
-  (*json)["step_time_s"] = way.step_s;
-  (*json)["samples_per_s"] = way.samples_per_s;
-  (*json)["wire_bytes"] = way.wire_bytes;
-  (*json)["memory_bytes"] = way.memory.total;
-  // Means over the ranks, which add up to the step.
-  (*json)["breakdown_s"] = {{"compute", way.mean_of(&RankTimes::compute_s)},
-                            {"data_comm", way.mean_of(&RankTimes::exposed_s)},
-                            {"bubble", way.mean_of(&RankTimes::waiting_s)},
-                            {"other", way.mean_of(&RankTimes::other_s)}};
+const Record<Way>& whole_record() {
+  using W = Way;
+  static const auto record =
+      Record<W>()
+          .value("step_time_s", "on all devices", [](const W& w) { return w.step_s; })
+          .value("samples_per_s", "on all devices", [](const W& w) { return w.samples_per_s; })
+          .value("wire_bytes", "that a device sends in a step, mean", [](const W& w) { return w.wire_bytes; })
+          .value("memory_bytes", "of the fullest device", [](const W& w) { return w.memory.total; })
+          .object(
+              "breakdown_s", "of a step, mean over the ranks", parts_record(),
+              [](const W& w) -> const auto& { return w; });
+  return record;
 }
 
 // Against one device alone, which is as efficient as can be.
-Json scaling_json(const Row& row) {
-  Json scaling = Json::array();
-  for (const Way& way : row.ways)
-    if (way.possible())
-      scaling.push_back({{"devices", way.devices},
-                         {"speedup", way.efficiency * way.devices},
-                         {"efficiency", way.efficiency}});
-  return scaling;
+const Record<Way>& scaling_record() {
+  using W = Way;
+  static const auto record =
+      Record<W>()
+          .value("devices", "that it runs on", [](const W& w) { return w.devices; })
+          .value("speedup", "over one device", [](const W& w) { return w.efficiency * w.devices; })
+          .value("efficiency", "of so many times one device alone", [](const W& w) { return w.efficiency; });
+  return record;
 }
 
-Json ordeal_json(const Ordeal& ordeal, const Way& healthy) {
-  Json json = {{"horizon_s", ordeal.horizon_s},
-               {"samples_per_s", ordeal.samples_per_s()},
-               {"of_healthy", ordeal.samples_per_s() / healthy.samples_per_s},
-               {"mean_waiting_share", ordeal.mean_waiting},
-               {"worst_waiting_share", ordeal.worst_waiting},
-               {"stood_s", ordeal.stood_s},
-               {"lost_samples", ordeal.lost_samples},
-               {"dropped_steps", ordeal.dropped},
-               {"workers", ordeal.workers},
-               {"story", ordeal.story}};
-  return json;
+struct Troubled {
+  const Ordeal& ordeal;
+  const Way& healthy;
+  std::string trouble = {};  // where each is gone through by itself, which
+};
+
+const Record<Troubled>& ordeal_record() {
+  using T = Troubled;
+  static const auto record =
+      Record<T>()
+          .value("horizon_s", "that was looked at", [](const T& t) { return t.ordeal.horizon_s; })
+          .value("samples_per_s", "trained and kept", [](const T& t) { return t.ordeal.samples_per_s(); })
+          .value("of_healthy", "those over the healthy rate",
+                 [](const T& t) { return t.ordeal.samples_per_s() / t.healthy.samples_per_s; })
+          .value("mean_waiting_share", "of a worker's time", [](const T& t) { return t.ordeal.mean_waiting; })
+          .value("worst_waiting_share", "of the time of the worker that waits longest",
+                 [](const T& t) { return t.ordeal.worst_waiting; })
+          .value("stood_s", "in which nobody trained", [](const T& t) { return t.ordeal.stood_s; })
+          .value("lost_samples", "trained in vain", [](const T& t) { return t.ordeal.lost_samples; })
+          .value("dropped_steps", "of workers, that came too late",
+                 [](const T& t) { return t.ordeal.dropped; })
+          .value("workers", "in the end", [](const T& t) { return t.ordeal.workers; })
+          .value("story", "what happened", [](const T& t) { return t.ordeal.story; })
+          .value("trouble", "which, where each is gone through by itself",
+                 [](const T& t) { return t.trouble.empty() ? nullptr : &t.trouble; });
+  return record;
 }
+
+const Record<BalanceStep>& balance_step_record() {
+  using B = BalanceStep;
+  static const auto record =
+      Record<B>()
+          .value("samples", "by worker", [](const B& b) { return b.samples; })
+          .value("busy_s", "by worker", [](const B& b) { return b.busy_s; })
+          .value("std_s", "of those", [](const B& b) { return b.std_s; })
+          .value("max_over_mean", "of those", [](const B& b) { return b.max_over_mean; })
+          .value("longest_s", "of those", [](const B& b) { return b.longest_s; });
+  return record;
+}
+
+const Record<Balance>& balance_record() {
+  using B = Balance;
+  static const auto record =
+      Record<B>()
+          .value("shares", "how samples are dealt", [](const B& b) { return name_of(b.shares); })
+          .value("std_s", "of busy times, mean over the steps behind the first",
+                 [](const B& b) { return b.std_s; })
+          .value("max_over_mean", "of busy times, likewise", [](const B& b) { return b.max_over_mean; })
+          .value("longest_s", "busy time, likewise", [](const B& b) { return b.longest_s; })
+          .list(
+              "steps", "one by one", balance_step_record(),
+              [](const B& b) -> const auto& { return b.steps; });
+  return record;
+}
+
+const Record<comparison::Answer>& role_record() {
+  using A = comparison::Answer;
+  static const auto known = [](auto of) {
+    return [of](const A& a) { return a.reaction == Reaction::absent ? std::nullopt : std::optional(of(a)); };
+  };
+  static const auto record =
+      Record<A>("role")
+          .value("reaction", "of the others when it is gone; absent: there is none",
+                 [](const A& a) { return name_of(a.reaction); })
+          .value("notice_s", "until they know", known([](const A& a) { return a.notice_s; }))
+          .value("why", "who stops, who goes on", known([](const A& a) { return a.why; }))
+          .value("notice_from", "where notice_s comes from", known([](const A& a) { return a.notice_from; }));
+  return record;
+}
+
+const Record<Row>& row_record() {
+  using R = Row;
+  static const auto record =
+      Record<R>()
+          .value("name", "with settings", [](const R& r) { return r.strategy.name; })
+          .value("strategy", "the same", [](const R& r) { return r.strategy.name; })
+          .value("what", "it is, in a line", [](const R& r) { return r.strategy.what; })
+          .value("meeting", "when workers meet", [](const R& r) { return name_of(r.strategy.meeting); })
+          .value("exact", "a step computes what one device would",
+                 [](const R& r) { return r.strategy.exact(); })
+          .value("elastic", "workers may come and go", [](const R& r) { return r.strategy.elastic; })
+          .object(
+              "worker", "when one is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.worker; })
+          .object(
+              "chief", "when it is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.chief; })
+          .object(
+              "server", "when one is gone", role_record(),
+              [](const R& r) -> const auto& { return r.strategy.server; })
+          .list("sizes", "on 1, 2, 4, … and on all devices", way_record(),
+                [](const R& r) {
+                  std::vector<ShownWay> ways;
+                  for (const Way& way : r.ways) ways.push_back({way, &way == &r.ways.back()});
+                  return ways;
+                })
+          .with(whole_record(), [](const R& r) { return r.whole().possible() ? &r.whole() : nullptr; })
+          .list("scaling", "on 1, 2, 4, … and on all devices, where it runs", scaling_record(),
+                [](const R& r) {
+                  std::vector<Way> ways;
+                  for (const Way& way : r.ways)
+                    if (way.possible()) ways.push_back(way);
+                  return ways;
+                })
+          .with(step_range_record(),
+                [](const R& r) { return r.interval ? &r.interval->step_time_s : nullptr; })
+          .object("rests_on", "what the figures rest on", rests_on_record(),
+                  [](const R& r) { return r.interval ? &r.interval->rests_on : nullptr; })
+          .value("narrowed_by", "what would narrow the interval most",
+                 [](const R& r) { return r.interval ? &r.interval->narrowed_by : nullptr; })
+          .object("troubled", "with what is always there: slow devices, links, neighbours", way_record(),
+                  [](const R& r) {
+                    return r.troubled ? std::optional<ShownWay>(ShownWay{*r.troubled, true}) : std::nullopt;
+                  })
+          .object("under_trouble", "over the horizon", ordeal_record(), [](const R& r) {
+            return r.ordeal ? std::optional<Troubled>(Troubled{*r.ordeal, r.whole()}) : std::nullopt;
+          });
+  return record;
+}
+
+struct ShownRow {
+  const Row& row;
+  const CompareRequest& request;
+};
 
 // Through each trouble by itself, and behind these, where there are several, through all together.
-Json under_json(const Row& row, const CompareRequest& request) {
-  Json under = Json::array();
-  if (!row.ordeal) return under;
+std::vector<Troubled> under(const ShownRow& shown) {
+  std::vector<Troubled> all;
+  if (!shown.row.ordeal) return all;
   std::vector<std::string> texts;
-  for (const std::string& troubles : request.troubles)
+  for (const std::string& troubles : shown.request.troubles)
     for (const std::string& trouble : split(troubles)) texts.push_back(trouble);
-  for (std::size_t t = 0; t < row.alone.size(); ++t) {
-    under.push_back(ordeal_json(row.alone[t], row.whole()));
-    under.back()["trouble"] = texts[t];
-  }
-  under.push_back(ordeal_json(*row.ordeal, row.whole()));
-  under.back()["trouble"] = fmt::format("{}", fmt::join(texts, ","));
-  return under;
+  for (std::size_t t = 0; t < shown.row.alone.size(); ++t)
+    all.push_back({shown.row.alone[t], shown.row.whole(), texts[t]});
+  all.push_back({*shown.row.ordeal, shown.row.whole(), fmt::format("{}", fmt::join(texts, ","))});
+  return all;
 }
 
-Json balance_json(const Balance& balance) {
-  Json json = {{"shares", name_of(balance.shares)},
-               {"std_s", balance.std_s},
-               {"max_over_mean", balance.max_over_mean},
-               {"longest_s", balance.longest_s},
-               {"steps", Json::array()}};
-  for (const BalanceStep& step : balance.steps)
-    json["steps"].push_back({{"samples", step.samples},
-                             {"busy_s", step.busy_s},
-                             {"std_s", step.std_s},
-                             {"max_over_mean", step.max_over_mean},
-                             {"longest_s", step.longest_s}});
-  return json;
+const Record<ShownRow>& shown_row_record() {
+  static const auto record =
+      Record<ShownRow>()
+          .with(
+              row_record(), [](const ShownRow& s) -> const auto& { return s.row; })
+          .list("under", "each trouble by itself, then all together", ordeal_record(), under);
+  return record;
 }
 
-Json recut_json(const Recut& recut) {
-  Json json = {
-      {"cutting", name_of(recut.cutting)}, {"std_s", recut.std_s},   {"max_over_mean", recut.max_over_mean},
-      {"longest_s", recut.longest_s},      {"step_s", recut.step_s}, {"steps", Json::array()}};
-  if (recut.simulated_s) json["simulated_s"] = *recut.simulated_s;
-  for (const CutStep& step : recut.steps)
-    json["steps"].push_back({{"layers", step.layers},
-                             {"busy_s", step.busy_s},
-                             {"std_s", step.std_s},
-                             {"max_over_mean", step.max_over_mean},
-                             {"longest_s", step.longest_s},
-                             {"step_s", step.step_s},
-                             {"moved", step.moved}});
-  return json;
+const Record<CutStep>& cut_step_record() {
+  using C = CutStep;
+  static const auto record =
+      Record<C>()
+          .value("layers", "by stage", [](const C& c) { return c.layers; })
+          .value("busy_s", "by stage", [](const C& c) { return c.busy_s; })
+          .value("std_s", "of those", [](const C& c) { return c.std_s; })
+          .value("max_over_mean", "of those", [](const C& c) { return c.max_over_mean; })
+          .value("longest_s", "of those", [](const C& c) { return c.longest_s; })
+          .value("step_s", "of the pipeline", [](const C& c) { return c.step_s; })
+          .value("moved", "layers before this step", [](const C& c) { return c.moved; });
+  return record;
 }
 
-Json role_json(const comparison::Answer& answer) {
-  Json json = {{"reaction", name_of(answer.reaction)}};
-  if (answer.reaction == Reaction::absent) return json;
-  json["notice_s"] = answer.notice_s;
-  json["why"] = answer.why;
-  json["notice_from"] = answer.notice_from;
-  return json;
+const Record<Recut>& recut_record() {
+  using R = Recut;
+  static const auto record =
+      Record<R>()
+          .value("cutting", "how layers are dealt to stages", [](const R& r) { return name_of(r.cutting); })
+          .value("std_s", "of busy times, mean over the steps behind the first",
+                 [](const R& r) { return r.std_s; })
+          .value("max_over_mean", "of busy times, likewise", [](const R& r) { return r.max_over_mean; })
+          .value("longest_s", "busy time, likewise", [](const R& r) { return r.longest_s; })
+          .value("step_s", "of the pipeline, likewise", [](const R& r) { return r.step_s; })
+          .list(
+              "steps", "one by one", cut_step_record(), [](const R& r) -> const auto& { return r.steps; })
+          .value("simulated_s", "a step of the last cut", [](const R& r) { return r.simulated_s; });
+  return record;
+}
+
+const Record<CompareAnswer>& cuts_record() {
+  using A = CompareAnswer;
+  static const auto record =
+      Record<A>()
+          .value("stages", "of the pipeline", [](const A& a) { return a.request.stages; })
+          .list(
+              "cuttings", "side by side", recut_record(),
+              [](const A& a) -> const auto& { return a.comparison.recuts; });
+  return record;
+}
+
+const Record<CompareRequest>& trouble_record() {
+  using R = CompareRequest;
+  static const auto record =
+      Record<R>()
+          .value("asked", "in the words of the option", [](const R& r) { return r.troubles; })
+          .value("seed", "of what is drawn", [](const R& r) { return r.options.seed; })
+          .value("checkpoint_every_s", "between checkpoints",
+                 [](const R& r) { return r.options.checkpoint_every_s; })
+          .value("restart_s", "until a job has started again", [](const R& r) { return r.options.restart_s; })
+          .value("replace_s", "until what died is replaced", [](const R& r) { return r.options.replace_s; });
+  return record;
 }
 
 }  // namespace
 
+const Record<CompareAnswer>& compare_record() {
+  using A = CompareAnswer;
+  static const auto named = [](auto index) {
+    return [index](const A& a) {
+      const std::optional<std::size_t> row = a.comparison.*index;
+      return row ? &a.comparison.rows[*row].strategy.name : nullptr;
+    };
+  };
+  static const auto record =
+      Record<A>()
+          .with(
+              job_record(), [](const A& a) -> const auto& { return *a.request.question.job; })
+          .value("sizes", "devices, ascending; the last is all of them",
+                 [](const A& a) { return a.comparison.sizes; })
+          .list("strategies", "side by side", shown_row_record(),
+                [](const A& a) {
+                  std::vector<ShownRow> rows;
+                  for (const Row& row : a.comparison.rows) rows.push_back({row, a.request});
+                  return rows;
+                })
+          .object("trouble", "that was asked for", trouble_record(),
+                  [](const A& a) { return a.request.troubles.empty() ? nullptr : &a.request; })
+          .list("balance", "where workers' speeds differ or change", balance_record(),
+                [](const A& a) { return a.comparison.balances.empty() ? nullptr : &a.comparison.balances; })
+          .object("cuts", "of a pipeline whose devices' speeds differ or change", cuts_record(),
+                  [](const A& a) { return a.comparison.recuts.empty() ? nullptr : &a; })
+          .value("best", "the fastest that computes what one device would", named(&Comparison::best))
+          .value("fastest", "of all, where that is another", named(&Comparison::fastest))
+          .value("verdict", "which suits, and why", [](const A& a) { return a.comparison.verdict; });
+  return record;
+}
+
 Json to_json(const CompareRequest& request, const Comparison& comparison) {
-  Json json = to_json(*request.question.job);
-  json["sizes"] = comparison.sizes;
-  json["strategies"] = Json::array();
-  for (const Row& row : comparison.rows) {
-    Json one = {{"name", row.strategy.name},
-                {"strategy", row.strategy.name},
-                {"what", row.strategy.what},
-                {"meeting", name_of(row.strategy.meeting)},
-                {"exact", row.strategy.exact()},
-                {"elastic", row.strategy.elastic},
-                {"worker", role_json(row.strategy.worker)},
-                {"chief", role_json(row.strategy.chief)},
-                {"server", role_json(row.strategy.server)},
-                {"sizes", Json::array()}};
-    for (const Way& way : row.ways) one["sizes"].push_back(way_json(way, &way == &row.ways.back()));
-    add_whole(row.whole(), &one);
-    one["scaling"] = scaling_json(row);
-    if (row.interval) {
-      one["step_time_low_s"] = row.interval->step_time_s.low;
-      one["step_time_high_s"] = row.interval->step_time_s.high;
-      one["rests_on"] = to_json(row.interval->rests_on);
-      one["narrowed_by"] = row.interval->narrowed_by;
-    }
-    if (row.troubled) one["troubled"] = way_json(*row.troubled, true);
-    one["under"] = under_json(row, request);
-    if (row.ordeal) one["under_trouble"] = ordeal_json(*row.ordeal, row.whole());
-    json["strategies"].push_back(std::move(one));
-  }
-  if (!request.troubles.empty())
-    json["trouble"] = {{"asked", request.troubles},
-                       {"seed", request.options.seed},
-                       {"checkpoint_every_s", request.options.checkpoint_every_s},
-                       {"restart_s", request.options.restart_s},
-                       {"replace_s", request.options.replace_s}};
-  if (!comparison.balances.empty()) {
-    json["balance"] = Json::array();
-    for (const Balance& balance : comparison.balances) json["balance"].push_back(balance_json(balance));
-  }
-  if (!comparison.recuts.empty()) {
-    json["cuts"] = {{"stages", request.stages}, {"cuttings", Json::array()}};
-    for (const Recut& recut : comparison.recuts) json["cuts"]["cuttings"].push_back(recut_json(recut));
-  }
-  if (comparison.best) json["best"] = comparison.rows[*comparison.best].strategy.name;
-  if (comparison.fastest) json["fastest"] = comparison.rows[*comparison.fastest].strategy.name;
-  json["verdict"] = comparison.verdict;
-  return json;
+  return compare_record().json({request, comparison});
 }
 
 }  // namespace orrery

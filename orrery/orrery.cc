@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "planner/evaluation/interval.h"
 #include "planner/search/guess.h"
 #include "program/runtime_profile.h"
@@ -88,15 +89,14 @@ comparison::Comparison compare(const CompareRequest& request) {
 }
 
 CollectiveKind collective_from_name(std::string name) {
-  std::string known;
-  for (char& c : name) {
-    if (c == '-') c = '_';
-  }
+  std::vector<std::string> known;
+  name = lower_case(name);
+  std::replace(name.begin(), name.end(), '-', '_');
   for (int kind = 0; kind <= static_cast<int>(CollectiveKind::scatter); ++kind) {
     if (name_of(static_cast<CollectiveKind>(kind)) == name) return static_cast<CollectiveKind>(kind);
-    known += fmt::format("{}{}", kind == 0 ? "" : ", ", name_of(static_cast<CollectiveKind>(kind)));
+    known.emplace_back(name_of(static_cast<CollectiveKind>(kind)));
   }
-  throw UserError(fmt::format("collective {} is unknown", name), "expected " + known);
+  throw UserError(fmt::format("collective {} is unknown", name), suggestion(name, known));
 }
 
 std::vector<CollectiveTime> collective(const CollectiveRequest& request) {

@@ -33,6 +33,7 @@
 #include "planner/evaluation/hardware.h"
 #include "planner/evaluation/interval.h"
 #include "planner/evaluation/load.h"
+#include "planner/evaluation/memory_over_time.h"
 #include "planner/runs/whatif.h"
 #include "planner/search/pareto.h"
 #include "planner/search/search.h"

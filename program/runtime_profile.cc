@@ -10,6 +10,7 @@
 #include "base/embedded.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/suggest.h"
 #include "program/plan.h"
 #include "proto/field_check.h"
 #include "proto/runtime_profile.pb.h"
@@ -157,13 +158,12 @@ std::vector<std::string> catalog_runtimes() {
 namespace {
 
 const EmbeddedFile& catalog_entry(std::string_view name) {
-  std::string known;
+  std::vector<std::string> known;
   for (const EmbeddedFile& entry : embedded_runtimes()) {
     if (entry.name == name) return entry;
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+    known.emplace_back(entry.name);
   }
-  throw UserError("unknown runtime '" + std::string(name) + "'",
-                  "one of " + known + ", or a .textproto file with one");
+  throw UserError("unknown runtime '" + std::string(name) + "'", suggestion(name, known));
 }
 
 }  // namespace

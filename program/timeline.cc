@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -212,6 +213,7 @@ class TraceWriter {
       slice(program, event);
     }
     for (const auto& [key, flow] : flows_) arrow(flow);
+    for (const auto& [rank, changes] : rates_) count(rank, changes);
     text_ += "\n]}\n";
     return std::move(text_);
   }
@@ -223,6 +225,9 @@ class TraceWriter {
     int track = 0;
   };
   using Flow = std::pair<End, End>;
+
+  // By time: of a kind of communication so many bytes/s more, or less.
+  using RateChanges = std::map<double, std::map<std::string_view, double>>;
 
   void line() {
     text_ += first_ ? "\n" : ",\n";
@@ -279,6 +284,12 @@ class TraceWriter {
         label_of(program, event.instruction), kind_of(instruction), event.rank, track, event.start_s * 1e6,
         (event.end_s - event.start_s) * 1e6, event.instruction, event.step, instruction.flops,
         instruction.bytes, waited);
+    if (instruction.bytes > 0 && instruction.stream != Stream::compute &&
+        event.end_s > event.moving_since_s()) {
+      const double rate = instruction.bytes / (event.end_s - event.moving_since_s());
+      rates_[event.rank][event.moving_since_s()][kind_of(instruction)] += rate;
+      rates_[event.rank][event.end_s][kind_of(instruction)] -= rate;
+    }
     for (const Transfer& transfer : instruction.transfers) {
       const std::int32_t from = transfer.send ? event.rank : transfer.peer;
       const std::int32_t to = transfer.send ? transfer.peer : event.rank;
@@ -293,21 +304,52 @@ class TraceWriter {
     const double start_s = from.event->start_s;
     // Inside the receiving slice, and not before the arrow starts.
     const double end_s = (std::max(start_s, to.event->start_s) + std::max(start_s, to.event->end_s)) / 2;
+    // "pipeline_comm, rank 0 to 4": of both ends alike, for that is how viewers join them.
+    const Program& sender = programs_[programs_by_rank_.at(from.event->rank)];
+    const std::string name =
+        fmt::format("{}, rank {} to {}", kind_of(instruction_at(sender, from.event->instruction)),
+                    from.event->rank, to.event->rank);
     ++arrows_;
     line();
     fmt::format_to(std::back_inserter(text_),
-                   R"({{"ph":"s","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
+                   R"({{"ph":"s","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})", name,
                    arrows_, from.event->rank, from.track, start_s * 1e6);
     line();
     fmt::format_to(
         std::back_inserter(text_),
-        R"({{"ph":"f","bp":"e","name":"transfer","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})",
+        R"({{"ph":"f","bp":"e","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{:.3f}}})", name,
         arrows_, to.event->rank, to.track, end_s * 1e6);
+  }
+
+  // What a rank's communication moves a second, by kind.
+  void count(std::int32_t rank, const RateChanges& changes) {
+    std::map<std::string_view, double> now;
+    for (const auto& [at_s, by_kind] : changes)
+      for (const auto& [kind, change] : by_kind) now[kind] = 0;
+    for (const auto& [at_s, by_kind] : changes) {
+      for (const auto& [kind, change] : by_kind) {
+        double& rate = now[kind];
+        rate += change;
+        if (rate < std::abs(change) * 1e-9) rate = 0;  // what is left of rounding
+      }
+      line();
+      fmt::format_to(
+          std::back_inserter(text_),
+          R"j({{"ph":"C","name":"communication (bytes/s)","pid":{},"tid":0,"ts":{:.3f},"args":{{)j", rank,
+          at_s * 1e6);
+      bool first = true;
+      for (const auto& [kind, rate] : now) {
+        fmt::format_to(std::back_inserter(text_), R"({}"{}":{:.0f})", first ? "" : ",", kind, rate);
+        first = false;
+      }
+      text_ += "}}";
+    }
   }
 
   const std::vector<Program>& programs_;
   std::map<std::int32_t, std::size_t> programs_by_rank_;
   std::map<FlowKey, Flow> flows_;
+  std::map<std::int32_t, RateChanges> rates_;  // by rank
   std::string text_;
   bool first_ = true;
   std::int64_t arrows_ = 0;

@@ -119,8 +119,7 @@ void define_timelines(py::module_& module) {
       .def("columns", &columns_of)
       .def("labels", &labels_of)
       .def("chrome_trace", [](const Simulated& simulated) {
-        const sim::Simulation& simulation = simulated.evaluation.simulation.value();
-        return without_gil([&] { return chrome_trace(simulation.programs, simulation.timeline); });
+        return without_gil([&] { return planner::trace_of(simulated.evaluation); });
       });
   module.def("simulate", &simulate_plan);
 }

@@ -3,39 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "planner/closed_form/figures.h"
+#include "planner/evaluation/memory_over_time.h"
 #include "program/placement.h"
 
 namespace orrery {
 namespace {
-
-bool is_backward(const Instruction& instruction) {
-  if (instruction.op != Op::compute) return false;
-  switch (instruction.compute) {
-    case ComputeKind::backward_input:
-    case ComputeKind::backward_weight:
-    case ComputeKind::backward:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// What frees a micro-batch's activations: where gradients of inputs and of weights are computed apart, the
-// latter.
-bool frees(const Instruction& instruction) {
-  return is_backward(instruction) && instruction.compute != ComputeKind::backward_input;
-}
-
-bool keeps(const Instruction& instruction) {
-  return instruction.op == Op::compute && instruction.compute == ComputeKind::forward;
-}
-
-double operators_of(const Instruction& instruction) {
-  return instruction.op_end - instruction.op_begin;
-}
 
 // By point of the step: operators' worth of activations that are kept, and whether a backward pass runs.
 struct Curve {
@@ -43,18 +19,7 @@ struct Curve {
   std::vector<bool> transient = std::vector<bool>(kMemoryPoints, false);
 };
 
-struct Change {
-  double at_s = 0;
-  double kept = 0;
-};
-
 Curve curve_of(const Program& program, const sim::Simulation& simulation, int step) {
-  std::map<std::int32_t, std::pair<double, double>> totals;  // by micro-batch: operators forward, backward
-  for (const Instruction& instruction : program.instructions) {
-    if (keeps(instruction)) totals[instruction.micro_batch].first += operators_of(instruction);
-    if (frees(instruction)) totals[instruction.micro_batch].second += operators_of(instruction);
-  }
-  std::vector<Change> changes;
   std::vector<std::pair<double, double>> backward;
   double begin_s = 1e300, end_s = 0;
   for (const TimelineEvent& event : simulation.timeline.events) {
@@ -63,11 +28,7 @@ Curve curve_of(const Program& program, const sim::Simulation& simulation, int st
     const Instruction& instruction = program.instructions[event.instruction];
     begin_s = std::min(begin_s, event.start_s);
     end_s = std::max(end_s, event.end_s);
-    if (is_backward(instruction)) backward.push_back({event.start_s, event.end_s});
-    const auto& [forward, freed] = totals[instruction.micro_batch];
-    if (keeps(instruction)) changes.push_back({event.end_s, operators_of(instruction)});
-    if (frees(instruction) && freed > 0)
-      changes.push_back({event.end_s, -operators_of(instruction) * forward / freed});
+    if (planner::is_backward(instruction)) backward.push_back({event.start_s, event.end_s});
   }
   Curve curve;
   if (end_s <= begin_s) return curve;
@@ -79,13 +40,11 @@ Curve curve_of(const Program& program, const sim::Simulation& simulation, int st
   };
   for (const auto& [start, end] : backward)
     for (int p = point(start); p <= point(end); ++p) curve.transient[static_cast<std::size_t>(p)] = true;
-  std::stable_sort(changes.begin(), changes.end(),
-                   [](const Change& a, const Change& b) { return a.at_s < b.at_s; });
   double held = 0;
   int at = 0;
-  for (const Change& change : changes) {
+  for (const planner::KeptChange& change : planner::kept_changes(program, simulation.timeline, step)) {
     for (const int to = point(change.at_s); at < to;) curve.kept[static_cast<std::size_t>(++at)] = held;
-    held = std::max(0.0, held + change.kept);
+    held = std::max(0.0, held + change.operators);
     double& most = curve.kept[static_cast<std::size_t>(at)];
     most = std::max(most, held);
   }

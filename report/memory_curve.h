@@ -16,9 +16,9 @@ constexpr std::size_t kMostMemoryStages = 32;
 // transient margin}: kept and transient at their peaks, margin what the allocator and the device's context
 // take beside; kept, transient: by point, in thousandths of those peaks, the most within it.
 //
-// A micro-batch's activations grow with the operators whose forward pass has ended and shrink with those
-// whose backward pass has; the curve's peak is what the memory model says (planner/closed_form/figures.h),
-// which knows what a framework counts. Transient ones are there while a backward pass runs.
+// Kept activations are those of planner/evaluation/memory_over_time.h; the curve's peak is what the memory
+// model says (planner/closed_form/figures.h), which knows what a framework counts. Transient ones are there
+// while a backward pass runs.
 Json memory_json(const Plan& plan, const sim::Simulation& simulation);
 
 }  // namespace orrery

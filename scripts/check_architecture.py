@@ -12,6 +12,7 @@ import sys
 # What each room may include: these, and whatever those may. A folder with sources that is not here is a fault.
 ROOMS = {
     "base": [],
+    "base/answer": ["base"],
     "proto": ["base"],
     "topologies": ["proto"],
     "topologies/readers": ["topologies"],
@@ -40,7 +41,7 @@ ROOMS = {
     "measurements": ["evidence"],
     "measurements/calibration": ["measurements"],
     "measurements/compare": ["measurements"],
-    "exec/launch": ["base"],
+    "exec/launch": ["base/answer"],
     "exec/device": ["program"],
     "exec/cpu": ["exec/device"],
     "exec/communicators": ["cost", "exec/cpu"],
@@ -49,25 +50,26 @@ ROOMS = {
     "exec/state": ["exec/communicators", "program/lower"],
     "exec/math": ["exec/state"],
     "exec/data": ["workloads"],
-    "exec/run": ["exec/math", "exec/data", "topologies/readers"],
+    "exec/run": ["exec/math", "exec/data", "exec/launch", "topologies/readers"],
     "exec/calibration": ["exec/run"],
     "exec": ["exec/calibration", "exec/cuda", "exec/mpi"],
     # orrery links no MPI: of exec/ it sees the launcher alone.
     "orrery": ["request", "compare", "measurements/calibration", "measurements/compare", "exec/launch"],
+    "orrery/schemas": ["orrery"],
     # What a page shows, on top of the façade.
     "report": ["orrery"],
     # The same page, live.
     "serve": ["report"],
     "cli/page": ["orrery"],
-    "cli/terminal": ["base"],
-    "cli": ["orrery", "report", "serve", "cli/page", "cli/terminal"],
+    "cli/terminal": ["base/answer"],
+    "cli": ["orrery", "orrery/schemas", "report", "serve", "cli/page", "cli/terminal"],
     "cli/compare": ["cli"],
     "python": ["orrery"],
 }
 # Rooms that include what is named here and nothing that lies below it: what the façade hands on is enough.
 DOORS = {
-    "cli/terminal": {"cli/terminal", "base"},
-    "cli": {"cli", "cli/page", "cli/terminal", "orrery", "report", "serve", "base", "exec/launch"},
+    "cli/terminal": {"cli/terminal", "base", "base/answer"},
+    "cli": {"cli", "cli/page", "cli/terminal", "orrery", "orrery/schemas", "report", "serve", "base", "base/answer", "exec/launch"},
     "cli/page": {"cli/page", "orrery", "base"},
     "cli/compare": {"cli/compare", "cli", "cli/terminal", "orrery", "base"},
     "python": {"python", "orrery", "base", "exec/launch"},

@@ -125,7 +125,7 @@ std::string step_table(const Comparison& comparison) {
          human_bytes(way.wire_bytes), human_bytes(way.memory.total) + (row.fits() ? "" : " too much"),
          std::string(comparison::name_of(way.found_by))});
   }
-  return rows.empty() ? std::string() : table(head, rows);
+  return rows.empty() ? std::string() : table(head, rows, {.optional = {"by", "sent a device"}});
 }
 
 std::string refusals(const Comparison& comparison) {
@@ -241,10 +241,10 @@ std::string sureness(const Comparison& comparison) {
 }  // namespace
 
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
-  return headline(request) + "\n" + scaling_tables(comparison) + step_table(comparison) +
-         refusals(comparison) + waiting_list(comparison) + trouble_table(request, comparison) +
-         balance_table(comparison) + cut_table(comparison) + "\n" + comparison.verdict + "\n" +
-         sureness(comparison);
+  return headline(request) + comparison.verdict + "\n" + sureness(comparison) + "\n" +
+         scaling_tables(comparison) + step_table(comparison) + refusals(comparison) +
+         waiting_list(comparison) + trouble_table(request, comparison) + balance_table(comparison) +
+         cut_table(comparison);
 }
 
 }  // namespace orrery::cli

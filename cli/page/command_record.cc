@@ -6,6 +6,11 @@
 
 namespace orrery::cli {
 
+bool Command::has_group(std::string_view group) const {
+  return std::any_of(settings.begin(), settings.end(),
+                     [&](const Setting& setting) { return setting.option.group == group; });
+}
+
 Option& Command::option(std::string_view key) {
   const auto found = std::find_if(settings.begin(), settings.end(),
                                   [&](const Setting& setting) { return setting.option.key == key; });

@@ -20,6 +20,7 @@ struct Command {
   void add(std::vector<Setting> more) {
     for (Setting& setting : more) add(std::move(setting));
   }
+  bool has_group(std::string_view group) const;
   // The setting of `key`, to change its record; it must be there.
   Option& option(std::string_view key);
 };

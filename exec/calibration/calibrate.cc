@@ -12,6 +12,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/answer/lines.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
@@ -20,6 +21,7 @@
 #include "exec/calibration/calibration_fit.h"
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
+#include "exec/launch/answers.h"
 #include "exec/run/probe.h"
 #include "exec/run/process_memory.h"
 #include "exec/run/report.h"
@@ -361,48 +363,54 @@ std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
 }
 
-Json report(const Cluster& cluster, const Observed& observed, const FitQuality& quality,
-            const std::string& file, double seconds) {
+MachineAnswer answer_of(const Cluster& cluster, const Observed& observed, const FitQuality& quality,
+                        const std::string& file, double seconds) {
   const DeviceProfile& profile = cluster.profiles.front();
-  return {{"machine", machine_signature()},
-          {"file", file},
-          {"wall_s", seconds},
-          {"observations", quality.observations},
-          {"median_error",
-           {{"products", quality.matmul_median_error},
-            {"attention", quality.attention_median_error},
-            {"other", quality.vector_median_error}}},
-          {"memory_bandwidth_bytes_per_s", profile.memory_bandwidth_bytes_per_s},
-          {"concurrency_scale", profile.concurrency_scale},
-          {"pace", {{"least", observed.least_pace}, {"most", observed.most_pace}}},
-          {"reference_s", profile.reference_s},
-          {"message_latency_s", cluster.communication.point_to_point_latency_s},
-          {"message_bytes_per_s", cluster.communication.point_to_point_bytes_per_s}};
+  return {machine_signature(),
+          file,
+          seconds,
+          static_cast<std::int64_t>(quality.observations),
+          quality.matmul_median_error,
+          quality.attention_median_error,
+          quality.vector_median_error,
+          profile.memory_bandwidth_bytes_per_s,
+          {profile.concurrency_scale.begin(), profile.concurrency_scale.end()},
+          observed.least_pace,
+          observed.most_pace,
+          profile.reference_s,
+          cluster.communication.point_to_point_latency_s,
+          cluster.communication.point_to_point_bytes_per_s};
 }
 
 // `keep`: the speed that a core keeps while all are busy.
 void print_summary(const Cluster& cluster, const Observed& observed, const FitQuality& quality, double keep) {
+  std::string text;
   const DeviceProfile& profile = cluster.profiles.front();
   const auto fp32 = static_cast<std::size_t>(DType::fp32);
   const MatmulModel& matmul = profile.matmul[fp32];
-  fmt::print("{}\n", machine_signature());
-  fmt::print(
+  text += fmt::format("{}\n", machine_signature());
+  text += fmt::format(
       "  products   {} a core at most (half k {:.0f}, tile {:.0f}); median error {:.1f}% on models left "
       "out\n",
       human_flops_rate(matmul.efficiency * profile.peak_flops_per_s[fp32]), matmul.half_k, matmul.tile_m,
       100 * quality.matmul_median_error);
-  fmt::print("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
-             100 * quality.attention_median_error, 100 * quality.vector_median_error, quality.observations);
-  fmt::print("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
-             human_rate(keep / optimizer_seconds(1, profile)));
-  fmt::print("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n",
-             profile.concurrency_scale.size(), 100 * keep, 100 * profile.concurrency_scale.back());
-  fmt::print("  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
-             100 * observed.least_pace, 100 * observed.most_pace,
-             observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
+  text += fmt::format("  attention  median error {:.1f}%; other operators {:.1f}%; {} operators observed\n",
+                      100 * quality.attention_median_error, 100 * quality.vector_median_error,
+                      quality.observations);
+  text +=
+      fmt::format("  memory     {} a core; optimizer {}\n", human_rate(profile.memory_bandwidth_bytes_per_s),
+                  human_rate(keep / optimizer_seconds(1, profile)));
+  text += fmt::format("  {} busy cores keep {:.0f}% of their speed, the slowest at a time {:.0f}%\n",
+                      profile.concurrency_scale.size(), 100 * keep, 100 * profile.concurrency_scale.back());
+  text += fmt::format(
+      "  pace       {:.0f}% to {:.0f}% of its typical one while models were measured{}\n",
+      100 * observed.least_pace, 100 * observed.most_pace,
+      observed.most_pace > kCalm * observed.least_pace ? ": calibrate again when it is calmer" : "");
   if (cluster.communication.calibrated)
-    fmt::print("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
-               human_rate(cluster.communication.point_to_point_bytes_per_s));
+    text +=
+        fmt::format("  messages   {} and {}\n", human_seconds(cluster.communication.point_to_point_latency_s),
+                    human_rate(cluster.communication.point_to_point_bytes_per_s));
+  fmt::print("{}", wrapped(text));
 }
 
 }  // namespace
@@ -464,7 +472,9 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
     write_file_atomically(options.observations, observations_csv(observations, profile));
 
   const double seconds = steady_seconds() - begin;
-  if (!deliver("calibrate", report(cluster, observed, quality, file, seconds), options.json)) return;
+  if (!deliver("calibrate", machine_record().json(answer_of(cluster, observed, quality, file, seconds)),
+               options.json))
+    return;
   print_summary(cluster, observed, quality, keep);
   fmt::print("wrote {} in {:.0f} s\n", file, seconds);
 }

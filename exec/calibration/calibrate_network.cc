@@ -14,12 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/answer/lines.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/statistics.h"
 #include "cost/mpi_model.h"
 #include "exec/calibration/packet_cost.h"
 #include "exec/communicators/clock.h"
+#include "exec/launch/answers.h"
 #include "exec/run/report.h"
 #include "topologies/network.h"
 #include "topologies/readers/cluster_file.h"
@@ -247,48 +249,51 @@ std::string host_of(const Cluster& cluster, int node) {
   return type.hosts.empty() ? fmt::format("node {}", node) : type.hosts[static_cast<std::size_t>(node)];
 }
 
-Json report(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
+NetworkAnswer answer_of(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
   const CommunicationProfile& profile = cluster.communication;
-  Json pairs = Json::array();
+  NetworkAnswer answer = {cluster.nodes(),
+                          profile.network_latency_s,
+                          profile.network_efficiency,
+                          profile.network_exchange_efficiency,
+                          profile.network_processor_s_per_byte,
+                          profile.network_flow_spread,
+                          ring,
+                          {}};
   for (const PairTime& time : times) {
     const Rates rates = rates_of(time, profile.network_latency_s, cluster);
-    pairs.push_back({{"from", host_of(cluster, time.a)},
-                     {"to", host_of(cluster, time.b)},
-                     {"described_bytes_per_s", time.described_bytes_per_s},
-                     {"one_way_bytes_per_s", rates.one_way * time.described_bytes_per_s},
-                     {"exchange_bytes_per_s", rates.exchange * time.described_bytes_per_s}});
+    answer.pairs.push_back({host_of(cluster, time.a), host_of(cluster, time.b), time.described_bytes_per_s,
+                            rates.one_way * time.described_bytes_per_s,
+                            rates.exchange * time.described_bytes_per_s});
   }
-  return {{"nodes", cluster.nodes()},
-          {"network_latency_s", profile.network_latency_s},
-          {"network_efficiency", profile.network_efficiency},
-          {"network_exchange_efficiency", profile.network_exchange_efficiency},
-          {"network_processor_s_per_byte", profile.network_processor_s_per_byte},
-          {"network_flow_spread", profile.network_flow_spread},
-          {"ring_efficiency", ring},
-          {"pairs", pairs}};
+  return answer;
 }
 
 void print_summary(const Cluster& cluster, const std::vector<PairTime>& times, double ring) {
+  std::string text;
   const CommunicationProfile& profile = cluster.communication;
-  fmt::print(
+  text += fmt::format(
       "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
       cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
       100 * profile.network_exchange_efficiency);
-  fmt::print("  a megabyte takes {} of a core at either end\n",
-             human_seconds(1e6 * profile.network_processor_s_per_byte));
+  text += fmt::format("  a megabyte takes {} of a core at either end\n",
+                      human_seconds(1e6 * profile.network_processor_s_per_byte));
   if (profile.network_flow_spread > 0)
-    fmt::print("  of {} messages through a port at once the last takes {:.0f}% longer than an even share\n",
-               cluster.nodes() - 1, 100 * profile.network_flow_spread * std::log(cluster.nodes() - 1));
-  if (ring > 0) fmt::print("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
+    text += fmt::format(
+        "  of {} messages through a port at once the last takes {:.0f}% longer than an even share\n",
+        cluster.nodes() - 1, 100 * profile.network_flow_spread * std::log(cluster.nodes() - 1));
+  if (ring > 0)
+    text += fmt::format("  a ring through all of them: {:.1f}% of the described rate\n", 100 * ring);
   for (const PairTime& time : times) {
     const Rates rates = rates_of(time, profile.network_latency_s, cluster);
     const bool off = std::abs(rates.one_way / profile.network_efficiency - 1) > kWorthSaying ||
                      std::abs(rates.exchange / profile.network_exchange_efficiency - 1) > kWorthSaying;
-    fmt::print("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),
-               host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
-               human_rate(rates.one_way * time.described_bytes_per_s),
-               human_rate(rates.exchange * time.described_bytes_per_s), off ? "  <- not as described" : "");
+    text += fmt::format("  {} - {}: {} described; {} one way, {} both ways{}\n", host_of(cluster, time.a),
+                        host_of(cluster, time.b), human_rate(time.described_bytes_per_s),
+                        human_rate(rates.one_way * time.described_bytes_per_s),
+                        human_rate(rates.exchange * time.described_bytes_per_s),
+                        off ? "  <- not as described" : "");
   }
+  fmt::print("{}", wrapped(text));
 }
 
 }  // namespace
@@ -343,7 +348,7 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
 
   write_cluster_file(cluster, options.out);
 
-  if (!deliver("calibrate", report(cluster, times, ring), options.json)) return;
+  if (!deliver("calibrate", network_record().json(answer_of(cluster, times, ring)), options.json)) return;
   print_summary(cluster, times, ring);
   fmt::print("wrote {}\n", options.out);
 }

@@ -48,10 +48,9 @@ double Evaluations::evaluate(Interpreter& interpreter, std::int64_t done) {
   return loss;
 }
 
-Json Evaluations::report() const {
-  Json all = Json::array();
-  for (const Evaluated& one : done_)
-    all.push_back({{"step", one.step}, {"loss", one.loss}, {"perplexity", std::exp(one.loss)}});
+std::vector<EvaluationDone> Evaluations::report() const {
+  std::vector<EvaluationDone> all;
+  for (const Evaluated& one : done_) all.push_back({one.step, one.loss, std::exp(one.loss)});
   return all;
 }
 

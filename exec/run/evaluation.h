@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
 #include "exec/communicators/communicator.h"
 #include "exec/data/data.h"
+#include "exec/launch/answers.h"
 #include "exec/run/interpreter.h"
 #include "exec/run/training.h"
 #include "program/plan.h"
@@ -27,8 +27,7 @@ class Evaluations {
   // The run may end: no new least loss for so long as was asked.
   bool patience_is_over() const { return options_.patience > 0 && without_best_ >= options_.patience; }
 
-  // [{"step": 20, "loss": 3.0, "perplexity": 20.1}]
-  Json report() const;
+  std::vector<EvaluationDone> report() const;
 
  private:
   struct Evaluated {

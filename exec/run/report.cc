@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/answer.h"
+#include "base/answer/answer.h"
 #include "base/file.h"
 
 namespace orrery::exec {

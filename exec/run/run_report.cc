@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/answer/lines.h"
 #include "base/format.h"
 #include "base/statistics.h"
 #include "proto/timeline.pb.h"
@@ -34,7 +35,7 @@ double kept_steps(const Merged& merged, std::size_t rank) {
   return batches > 0 ? timed * std::min(1.0, KeptSteps::kMost / batches) : timed;
 }
 
-Json asynchronous_report(const Merged& merged) {
+AsynchronousRun asynchronous_of(const Merged& merged) {
   Staleness all;
   for (const RankReport& rank : merged.ranks) {
     all.pushes += rank.staleness.pushes;
@@ -42,11 +43,8 @@ Json asynchronous_report(const Merged& merged) {
     all.most_updates = std::max(all.most_updates, rank.staleness.most_updates);
     all.most_ahead = std::max(all.most_ahead, rank.staleness.most_ahead);
   }
-  return {{"batches_of_ranks", merged.batches},
-          {"stale_updates",
-           {{"mean", all.updates / static_cast<double>(std::max<std::int64_t>(1, all.pushes))},
-            {"max", all.most_updates}}},
-          {"most_steps_ahead", all.most_ahead}};
+  return {merged.batches, all.updates / static_cast<double>(std::max<std::int64_t>(1, all.pushes)),
+          all.most_updates, all.most_ahead};
 }
 
 }  // namespace
@@ -104,10 +102,9 @@ std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
   return busy;
 }
 
-Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
-            const std::map<std::string, TensorDigest>& digest, const RunFacts& facts) {
+RunAnswer report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
+                 const std::map<std::string, TensorDigest>& digest, const RunFacts& facts) {
   const std::vector<double> times = step_times(merged);
-  const auto busy = busy_by_kind(merged, programs);
   // As the simulator's: the rank with most compute, the lowest on ties.
   std::size_t critical = 0;
   RankReport most;
@@ -118,81 +115,69 @@ Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& 
     most.resident_bytes = std::max(most.resident_bytes, merged.ranks[r].resident_bytes);
   }
   const Training& training = plan.job->training;
-  Json json = {{"workload", plan.job->workload.name},
-               {"cluster", plan.job->cluster.name},
-               {"devices", plan.job->cluster.devices()},
-               {"runtime", plan.job->runtime.name}};
-  json["backend"] = facts.backend;
-  json["library"] = facts.library;
-  json["device"] = facts.device;
-  json["ranks"] = merged.ranks.size();
-  json["steps"] = merged.loss.size();
-  json["first_step"] = merged.ranks.front().first_step;
-  json["skipped_steps"] = merged.ranks.front().skipped_steps;
-  json["data"] = facts.data;
-  json["step_time_s"] = {{"median", median(times)},
-                         {"min", *std::min_element(times.begin(), times.end())},
-                         {"max", *std::max_element(times.begin(), times.end())}};
-  const double samples_per_s = static_cast<double>(training.global_batch) / median(times);
-  json["samples_per_s"] = samples_per_s;
-  json["tokens_per_s"] = samples_per_s * training.seq_len;
-  json["loss"] = merged.loss;
-  json["memory_bytes"] = most.allocated_bytes + most.context_bytes;
-  json["allocated_bytes"] = most.allocated_bytes;
-  json["context_bytes"] = most.context_bytes;
-  json["resident_bytes"] = most.resident_bytes;
-  json["critical_rank"] = critical;
-  json["by_kind_s"] = busy[critical];
-  json["by_kind_of_ranks_s"] = busy;
-  if (plan.choices.asynchronous()) json["asynchronous"] = asynchronous_report(merged);
-  Json& tensors = json["parameters_digest"];
-  tensors = Json::object();
+  RunAnswer answer;
+  answer.workload = plan.job->workload.name;
+  answer.cluster = plan.job->cluster.name;
+  answer.devices = plan.job->cluster.devices();
+  answer.runtime = plan.job->runtime.name;
+  answer.backend = facts.backend;
+  answer.library = facts.library;
+  answer.device = facts.device;
+  answer.data = facts.data;
+  answer.ranks = static_cast<std::int64_t>(merged.ranks.size());
+  answer.steps = static_cast<std::int64_t>(merged.loss.size());
+  answer.first_step = merged.ranks.front().first_step;
+  answer.skipped_steps = merged.ranks.front().skipped_steps;
+  answer.step_time = {median(times), *std::min_element(times.begin(), times.end()),
+                      *std::max_element(times.begin(), times.end())};
+  answer.samples_per_s = static_cast<double>(training.global_batch) / answer.step_time.median_s;
+  answer.tokens_per_s = answer.samples_per_s * training.seq_len;
+  answer.loss = merged.loss;
+  answer.memory_bytes = most.allocated_bytes + most.context_bytes;
+  answer.allocated_bytes = most.allocated_bytes;
+  answer.context_bytes = most.context_bytes;
+  answer.resident_bytes = most.resident_bytes;
+  answer.critical_rank = static_cast<std::int64_t>(critical);
+  answer.by_kind_of_ranks_s = busy_by_kind(merged, programs);
+  answer.by_kind_s = answer.by_kind_of_ranks_s[critical];
+  if (plan.choices.asynchronous()) answer.asynchronous = asynchronous_of(merged);
   for (const auto& [name, tensor] : digest)
-    tensors[name] = {{"norm", tensor.norm}, {"projections", tensor.projections}};
-  return json;
+    answer.parameters_digest[name] = {tensor.norm, {tensor.projections.begin(), tensor.projections.end()}};
+  return answer;
 }
 
-Json pace_report(std::vector<double> times, const std::vector<double>& paces) {
+PaceOfRun pace_of_run(std::vector<double> times, const std::vector<double>& paces) {
   const bool by_step = paces.size() > times.size();
   for (std::size_t i = 0; i < times.size(); ++i) {
     const std::size_t after = by_step ? paces.size() - times.size() + i : paces.size() - 1;
     times[i] *= (paces[after - 1] + paces[after]) / 2;
   }
   const auto [least, most] = std::minmax_element(paces.begin(), paces.end());
-  return {{"before", paces.front()},
-          {"after", paces.back()},
-          {"least", *least},
-          {"most", *most},
-          {"step_time_s", median(times)}};
+  return {paces.front(), paces.back(), *least, *most, median(times)};
 }
 
-void print_summary(const Json& json) {
-  fmt::print("trained {} steps on {} ranks ({}, {})\n", json["steps"].get<int>(), json["ranks"].get<int>(),
-             json["library"].get<std::string>(), json["device"].get<std::string>());
-  const double tokens_per_s = json["tokens_per_s"].get<double>();
-  const std::string rate = tokens_per_s > 0
-                               ? fmt::format("{:.0f} tokens/s", tokens_per_s)
-                               : fmt::format("{:.1f} samples/s", json["samples_per_s"].get<double>());
-  fmt::print("  step   {} (median; {} to {}), {}\n",
-             human_seconds(json["step_time_s"]["median"].get<double>()),
-             human_seconds(json["step_time_s"]["min"].get<double>()),
-             human_seconds(json["step_time_s"]["max"].get<double>()), rate);
-  if (tokens_per_s == 0) fmt::print("  data   {}\n", json["data"].get<std::string>());
-  fmt::print("  loss   {:.4f} -> {:.4f}\n", json["loss"].front().get<double>(),
-             json["loss"].back().get<double>());
-  fmt::print("  memory {} on the fullest rank, {} of them the process itself\n",
-             human_bytes(json["memory_bytes"].get<double>()),
-             human_bytes(json["context_bytes"].get<double>()));
-  if (json.contains("asynchronous")) {
-    const Json& asynchronous = json["asynchronous"];
-    fmt::print("  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
-               asynchronous["stale_updates"]["mean"].get<double>(),
-               asynchronous["stale_updates"]["max"].get<double>(), asynchronous["batches_of_ranks"].dump());
-  }
-  fmt::print("  busy   rank {}:", json["critical_rank"].get<int>());
-  for (const auto& [kind, seconds] : json["by_kind_s"].items())
-    fmt::print(" {} {}", kind, human_seconds(seconds.get<double>()));
-  fmt::print("\n");
+void print_summary(const RunAnswer& run) {
+  std::string text;
+  text +=
+      fmt::format("trained {} steps on {} ranks ({}, {})\n", run.steps, run.ranks, run.library, run.device);
+  const std::string rate = run.tokens_per_s > 0 ? fmt::format("{:.0f} tokens/s", run.tokens_per_s)
+                                                : fmt::format("{:.1f} samples/s", run.samples_per_s);
+  text += fmt::format("  step   {} (median; {} to {}), {}\n", human_seconds(run.step_time.median_s),
+                      human_seconds(run.step_time.least_s), human_seconds(run.step_time.most_s), rate);
+  if (run.tokens_per_s == 0) text += fmt::format("  data   {}\n", run.data);
+  text += fmt::format("  loss   {:.4f} -> {:.4f}\n", run.loss.front(), run.loss.back());
+  text += fmt::format("  memory {} on the fullest rank, {} of them the process itself\n",
+                      human_bytes(run.memory_bytes), human_bytes(run.context_bytes));
+  if (run.asynchronous)
+    text += fmt::format(
+        "  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
+        run.asynchronous->mean_stale, run.asynchronous->most_stale,
+        Json(run.asynchronous->batches_of_ranks).dump());
+  text += fmt::format("  busy   rank {}:", run.critical_rank);
+  for (const auto& [kind, seconds] : run.by_kind_s)
+    text += fmt::format(" {} {}", kind, human_seconds(seconds));
+  text += fmt::format("\n");
+  fmt::print("{}", wrapped(text));
 }
 
 std::string serialized(const Timeline& timeline) {

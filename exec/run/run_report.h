@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "exec/launch/answers.h"
 #include "exec/run/rank_run.h"
 #include "exec/state/digest.h"
 #include "program/plan.h"
@@ -42,14 +42,14 @@ struct RunFacts {
   std::string device;
   std::string data;
 };
-Json report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
-            const std::map<std::string, TensorDigest>& digest, const RunFacts& facts);
+RunAnswer report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
+                 const std::map<std::string, TensorDigest>& digest, const RunFacts& facts);
 
 // `paces` were measured before and after each step, or before and after all of them; `times` are of the last
 // steps.
-Json pace_report(std::vector<double> times, const std::vector<double>& paces);
+PaceOfRun pace_of_run(std::vector<double> times, const std::vector<double>& paces);
 
-void print_summary(const Json& report);
+void print_summary(const RunAnswer& run);
 
 std::string serialized(const Timeline& timeline);  // as a proto::Timeline of the real clock
 

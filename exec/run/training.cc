@@ -222,14 +222,15 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   const Merged merged = merge(plan, notes);
   std::vector<Program> programs;
   for (int rank = 0; rank < world.size(); ++rank) programs.push_back(lower(plan, rank));
-  Json json = report(plan, merged, programs, digest,
-                     {options.backend, options.library, device.name(), data_description(plan, options)});
-  if (evaluations.wanted()) json["evaluations"] = evaluations.report();
-  if (step < options.steps) json["stopped_after"] = step;
-  if (reference) json["machine_pace"] = pace_report(step_times(merged), paces);
+  RunAnswer answer =
+      report(plan, merged, programs, digest,
+             {options.backend, options.library, device.name(), data_description(plan, options)});
+  if (evaluations.wanted()) answer.evaluations = evaluations.report();
+  if (step < options.steps) answer.stopped_after = step;
+  if (reference) answer.machine_pace = pace_of_run(step_times(merged), paces);
   if (!options.timeline.empty()) write_file_atomically(options.timeline, serialized(merged.timeline));
   if (!options.trace.empty()) write_file_atomically(options.trace, chrome_trace(programs, merged.timeline));
-  if (deliver("run", json, options.json)) print_summary(json);
+  if (deliver("run", run_record().json(answer), options.json)) print_summary(answer);
 }
 
 void check_evaluation(const Plan& plan, const TrainingOptions& options) {

@@ -110,7 +110,8 @@ PinOption search_switch(Option option, bool Pins::*wanted) {
 PinOption micro_batch() {
   PinOption pin = count(dimension("micro_batch", "N", "samples of one micro-batch on one replica"),
                         &Pins::micro_batch, &Choices::micro_batch);
-  pin.fields.push_back({"micro_batches", [](const Plan& plan) { return FieldValue(plan.micro_batches()); }});
+  pin.fields.push_back({"micro_batches", [](const Plan& plan) { return FieldValue(plan.micro_batches()); },
+                        "of a replica in a step"});
   return pin;
 }
 
@@ -155,6 +156,7 @@ PinOption recompute() {
     pins.recompute_layers = plan.choices.recompute_layers;
   };
   pin.fields.push_back(field("recompute_layers", &Choices::recompute_layers));
+  pin.fields.back().what = "with full recomputation: the first layers of a stage that are; 0: all";
   return pin;
 }
 
@@ -273,6 +275,7 @@ PinOption grad_compression() {
     if (plan.choices.grad_compression == Compression::topk) pins.topk_ratio = plan.choices.topk_ratio;
   };
   pin.fields.push_back(field("topk_ratio", &Choices::topk_ratio));
+  pin.fields.back().what = "with topk compression: the share of gradients that is sent";
   return pin;
 }
 

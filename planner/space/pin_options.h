@@ -19,6 +19,7 @@ using FieldValue = std::variant<bool, std::int64_t, double, std::string, std::ve
 struct PlanField {
   std::string key;
   std::function<FieldValue(const Plan& plan)> value;
+  std::string what = {};  // it means; empty: its option's help says it
 };
 
 struct PinOption {

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from orrery_case import OrreryCase, small_gpt2
+from orrery_case import OrreryCase, faults_of, small_gpt2
 
 
 class Answers(OrreryCase):
@@ -34,7 +34,7 @@ class Answers(OrreryCase):
         for verb, answer in answers.items():
             with self.subTest(verb):
                 self.check_head(verb, answer)
-        for verb in ("plan", "simulate", "goodput"):
+        for verb in ("plan", "simulate", "goodput", "export", "whatif"):
             with self.subTest(verb):
                 self.assertEqual(("gpt2", planned["cluster"], 4, planned["runtime"]),
                                  tuple(answers[verb][key] for key in ("workload", "cluster", "devices", "runtime")))
@@ -49,6 +49,7 @@ class Answers(OrreryCase):
         self.assertEqual(self.without_clock(answer), self.without_clock(json.loads(file.read_text())))
         self.assertEqual(f"orrery: {answer['why_not']}\n", shown.stderr)
         self.check_head(arguments[0], answer)
+        self.assertEqual([], faults_of(answer))
         return answer
 
     def test_a_no_says_why_in_json_too(self):

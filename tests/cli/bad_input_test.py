@@ -81,6 +81,30 @@ class BadInput(OrreryCase):
             with self.subTest(option):
                 self.plan(option, "sideways", says="sideways")
 
+    def test_words_are_taken_in_any_case_and_the_nearest_is_named(self):
+        for option, wrong, meant in (("--schedule", "1f2b", "1f1b"), ("--attention", "fusd", "fused"),
+                                     ("--sequence-parallel", "onn", "on"), ("--sync", "all-reduc", "all-reduce"),
+                                     ("--runtime", "megatron-cor", "megatron-core")):
+            with self.subTest(option):
+                self.plan(option, wrong, says=[option if option != "--runtime" else "runtime", wrong, f"'{meant}'"])
+        self.refused("collective", "all_reduc", "dgx-a100", "--bytes", "1M", says="did you mean 'all_reduce'")
+        self.refused("compare", "resnet50", "v100-ib100", "--nodes", "2", "--strategies", "hovorod", says="'horovod'")
+        self.refused("compare", "resnet50", "v100-ib100", "--nodes", "2", "--trouble", "slow-devise=1:0.5",
+                     says="did you mean slow-device=RANK:SPEED")
+        self.done("collective", "ALL_REDUCE", "dgx-a100", "--bytes", "1M", "--algorithm", "RING")
+        self.done("plan", "gpt2", "dgx-a100", "--gpus", "4", "--global-batch", "8", "--seq-len", "128", "--tp", "2",
+                  "--sequence-parallel", "ON", "--precision", "BF16", "--out", "plan")
+        self.done("simulate", "plan", "--fold", "OFF", "--detail", "FLOWS")
+        self.done("export", "plan", "--to", "MEGATRON")
+        self.refused("export", "plan", "--to", "megatorn", says="'megatron'")
+
+    def test_a_million_nodes_are_refused_at_once(self):
+        for words in (["plan", "gpt2"], ["whatif", "gpt2"], ["compare", "resnet50"], ["collective", "all_reduce"]):
+            more = {"whatif": ["--vary", "zero=0,1"], "collective": ["--bytes", "1M"]}.get(words[0], [])
+            for cluster in ("v100-ib100", "dgx-h100"):
+                with self.subTest(words[0]):
+                    self.refused(*words, cluster, "--nodes", "1000000", *more, says="800000 devices")
+
     def test_order_that_names_a_dimension_twice(self):
         self.plan("--order", "tp,tp,ep,dp,pp", says="--order")
 

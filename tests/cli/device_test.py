@@ -34,7 +34,7 @@ class Device(OrreryCase):
         self.assertTrue(0.8 < sum(shares) <= 1.0001)
         for assumed in ("matmul", "attention", "'unknown'", "no cost"):
             self.assertIn(assumed, " ".join(result["assumed"]))
-        text = self.done("device", "mine.textproto")
+        text = self.done("device", "mine.textproto", "--wide")
         self.assertRegex(text, r"90% of steps .* this rests on: runtime assumed, device from its datasheet")
         self.assertIn("What would narrow that", text)
         cluster = self.written("one.textproto", f"""name: "one"

@@ -51,7 +51,7 @@ class Goodput(OrreryCase):
             self.assertEqual(answer[field], simulated[field], field)
         for field in ("step_time_low_s", "step_time_high_s"):
             self.assertAlmostEqual(answer[field] / simulated[field], 1, delta=1e-9)
-        text = self.done("goodput", self.plan, *ASKED)
+        text = self.done("goodput", self.plan, *ASKED, "--wide")
         self.assertRegex(text, r"90% of such runs, .* take .* to .* USD, .* MWh; goodput .*; this rests on: runtime \w+, device fitted")
         self.assertAlmostEqual(answer["mtti_s"], 500 * 3600 / 32, delta=1e-6)
         mean = answer["time_to_train_s"]["mean"]

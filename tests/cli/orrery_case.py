@@ -1,4 +1,5 @@
 """What the suites share: running `orrery`, and the fields of a plan's JSON."""
+import functools
 import json
 import math
 import os
@@ -25,6 +26,32 @@ BREAKDOWN_FIELDS = ["compute", "recompute", "tensor_comm", "data_comm", "pipelin
                     "context_comm", "bubble", "optimizer", "input", "other"]
 
 
+@functools.lru_cache(maxsize=None)
+def validator_of(verb):
+    """Of a verb's answers, by the schema that the program publishes; None without python3-jsonschema."""
+    try:
+        import jsonschema
+    except ImportError:
+        return None
+    schema = json.loads(subprocess.run([ORRERY, "schema", verb], capture_output=True, text=True, check=True).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def faults_of(answer):
+    """What the published schema has against an answer: of the form of answers that it is nearest to."""
+    validator = validator_of(answer["verb"])
+    if validator is None:
+        return []
+    found = []
+    for error in validator.iter_errors(answer):
+        of_forms = {}
+        for inner in error.context or [error]:
+            of_forms.setdefault(inner.schema_path[0], []).append(f"{inner.json_path}: {inner.message[:300]}")
+        found += min(of_forms.values(), key=lambda faults: (len(faults), sum(map(len, faults))))
+    return found
+
+
 class OrreryCase(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="orrery-cli-")
@@ -47,8 +74,10 @@ class OrreryCase(unittest.TestCase):
         return result.stdout
 
     def json(self, *arguments, **options):
-        """The JSON that a run writes to stdout, which must hold nothing else."""
-        return self.parse(self.done(*arguments, "--json", "-", **options))
+        """The JSON that a run writes to stdout, which must hold nothing else and be what its schema says."""
+        answer = self.parse(self.done(*arguments, "--json", "-", **options))
+        self.assertEqual([], faults_of(answer), f"orrery schema {answer['verb']}")
+        return answer
 
     def parse(self, text):
         def refuse(constant):

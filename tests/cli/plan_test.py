@@ -37,8 +37,9 @@ class Plan(OrreryCase):
             self.assertEqual(sum(plan["stage_layers"]), 12)
 
     def test_says_why_in_words_and_numbers(self):
-        lines = self.done("plan", *small_gpt2()).splitlines()
-        why = lines[lines.index("") + 1:lines.index(next(l for l in lines if l.startswith(("Proven", "Best found"))))]
+        lines = self.done("plan", *small_gpt2(), "--verbose").splitlines()
+        verdict = lines.index(next(l for l in lines if l.startswith(("Proven", "Best found"))))
+        why = lines[max(at for at in range(verdict) if lines[at] == "") + 1:verdict]
         self.assertGreater(len(why), 3)
         self.assertLessEqual(max(len(line) for line in why), 80)
         text = " ".join(line.strip() for line in lines)
@@ -201,7 +202,7 @@ class Plan(OrreryCase):
         packed = self.json(*asked, "--packed")["plans"][0]
         self.assertEqual(packed["padded_share"], 0)
         self.assertGreater(packed["tokens_per_s"], best["tokens_per_s"])
-        self.assertIn("padding", self.done(*asked, "--micro-batch", "4"))
+        self.assertIn("padding", self.done(*asked, "--micro-batch", "4", "--verbose"))
 
     def test_lengths_that_are_none_are_refused(self):
         asked = ["plan", "gpt2", "localhost", "--gpus", "1"]

@@ -62,7 +62,7 @@ class Traces(OrreryCase):
         self.assertEqual(differences, sorted(differences, reverse=True))
         for row in found["by_kind"][:3]:
             self.assertIn(f"{row['kind']} by ", found["explanation"])
-        text = self.done("validate", "plan.textproto", "--against", "rank0.json.gz")
+        text = self.done("validate", "plan.textproto", "--against", "rank0.json.gz", "--wide")
         self.assertIn(found["explanation"], text)
         self.assertIn("Of one rank alone", text)
         result = self.orrery("validate", "plan.textproto", "--against", "rank0.json.gz", "--tolerance", 0.01)
@@ -119,7 +119,7 @@ class Traces(OrreryCase):
         rows = {(row["stream"], row["kind"]): row for row in found["rows"]}
         self.assertGreater(rows["tensor", "tensor_comm"]["difference_s"], 0)
         self.assertAlmostEqual(found["a_s"], self.json("simulate", "a.textproto")["step_time_s"], delta=1e-4)
-        text = self.done("trace-diff", "a.json", "b.json")
+        text = self.done("trace-diff", "a.json", "b.json", "--wide")
         self.assertIn(found["explanation"], text)
         self.assertEqual(self.orrery("trace-diff", "a.json", "b.json", "--tolerance", 0.001).returncode, 3)
         self.profile("rank0.json.gz")

@@ -68,7 +68,7 @@ class Verbs(OrreryCase):
         for kind, price in (("devices", "price_usd_per_hour"), ("clusters", "price_usd_per_device_hour")):
             for entry in result[kind].values():
                 self.assertEqual(price in entry, bool(entry.get("price_as_of")), entry["name"])
-        text = self.done("catalog")
+        text = self.done("catalog", "--verbose")
         for word in ("46.7 B", "12.9 B", "8 h100-sxm-80g", "$6.88/h", "since June 2025"):
             self.assertIn(word, text)
 
@@ -148,6 +148,21 @@ NIC0\tPIX\tPIX\t X
         complete = [event for event in events if event["ph"] == "X"]
         self.assertGreater(len({event["pid"] for event in complete}), 1, "both pipeline stages are in the trace")
         self.assertTrue(any("forward" in event["name"] for event in complete))
+        # Counters: memory up to what the plan says, rates of communication that come back to nothing.
+        counted = {}
+        for event in events:
+            if event["ph"] == "C":
+                counted.setdefault((event["name"], event["pid"]), []).append((event["ts"], event["args"]))
+        for pid in {event["pid"] for event in complete}:
+            memory = [args["stays"] + args["activations"] for _, args in counted["memory (bytes)", pid]]
+            self.assertLessEqual(max(memory), result["memory_bytes"]["total"] * (1 + 1e-9))
+            self.assertGreater(max(memory), min(memory))
+            rates = counted["communication (bytes/s)", pid]
+            self.assertEqual([ts for ts, _ in rates], sorted(ts for ts, _ in rates))
+            self.assertGreater(max(sum(args.values()) for _, args in rates), 0)
+            self.assertEqual(0, sum(rates[-1][1].values()))
+        arrows = {event["name"] for event in events if event["ph"] in "sf"}
+        self.assertTrue(arrows and all(name.startswith("pipeline_comm, rank ") for name in arrows), arrows)
 
     def test_simulate_folded_and_unfolded_agree(self):
         self.done("plan", *small_gpt2(), "--out", "plan.textproto")

@@ -123,16 +123,34 @@ TEST_CASE("the trace is valid JSON with a process a rank and an arrow a message"
   int slices = 0;
   int arrows = 0;
   int processes = 0;
+  std::map<std::string, int> named;
+  std::map<std::int32_t, double> last_rate;
+  double most_rate = 0;
   for (const Json& event : trace["traceEvents"]) {
     const std::string phase = event["ph"];
     slices += phase == "X" ? 1 : 0;
     arrows += phase == "s" ? 1 : 0;
     processes += event["name"] == "process_name" ? 1 : 0;
+    if (phase == "s") ++named[event["name"]];
+    if (phase != "C") continue;
+    CHECK(event["name"] == "communication (bytes/s)");
+    double rate = 0;
+    for (const Json& of_kind : event["args"]) rate += of_kind.get<double>();
+    last_rate[event["pid"].get<std::int32_t>()] = rate;
+    most_rate = std::max(most_rate, rate);
   }
   CHECK(slices == static_cast<int>(timeline.events.size()));
   CHECK(messages == 4);  // two micro-batches there, two gradients back
   CHECK(arrows == messages);
   CHECK(processes == 2);
+  CHECK(named ==
+        std::map<std::string, int>{{"pipeline_comm, rank 0 to 1", 2}, {"pipeline_comm, rank 1 to 0", 2}});
+  // Counters come back to nothing; each message here takes a second.
+  CHECK(last_rate == std::map<std::int32_t, double>{{0, 0.0}, {1, 0.0}});
+  double bytes = 0;
+  for (const Instruction& instruction : programs.front().instructions)
+    if (!instruction.transfers.empty()) bytes = std::max(bytes, instruction.bytes);
+  CHECK(most_rate == Approx(bytes));
 }
 
 TEST_CASE("an empty timeline is a valid trace") {
