@@ -87,7 +87,7 @@ std::string cell_of(std::string_view source, std::string_view model, const Plan&
                      name_of(plan.job->training.precision));
 }
 
-std::string job_of(const Plan& plan) {
+std::string job_key_of(const Plan& plan) {
   const Job& job = *plan.job;
   const DeviceProfile& device =
       job.cluster.profiles[static_cast<std::size_t>(job.cluster.groups.front().node.profile)];

@@ -53,7 +53,7 @@ std::string runtime_for(std::string_view framework);
 // What counts once where rows are weighed: a source's model on a device in a precision.
 std::string cell_of(std::string_view source, std::string_view model, const Plan& plan);
 // What one may choose a plan and software for: a model of these dimensions, a batch, a machine, a precision.
-std::string job_of(const Plan& plan);
+std::string job_key_of(const Plan& plan);
 // A profile of the catalog or of evidence/profiles, with changes (textproto).
 RuntimeProfile runtime_named(std::string_view name, const std::vector<std::string>& changes = {});
 

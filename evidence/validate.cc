@@ -114,7 +114,7 @@ PublishedRow step_row(const CsvTable& table, const CsvRow& fields, const std::st
       const double predicted_s = evaluation.estimate_s;
       judged.step_s = {predicted_s, row.measured_s, (predicted_s - row.measured_s) / row.measured_s};
       Judged one{predicted_s, row.measured_s, row.group, row.label, cell_of(source, judged.model, row.plan)};
-      one.job = job_of(row.plan);
+      one.job = job_key_of(row.plan);
       one.software = judged.runtime;
       predicted->push_back({0, std::move(one), evaluation.memory.fits(), row.plan});
     } else {

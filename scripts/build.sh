@@ -14,5 +14,8 @@ if ! cmake --preset "$preset" "${unity[@]}" >"$log" 2>&1; then
   tail -30 "$log" >&2
   exit 1
 fi
-ninja -C "build/$preset" "$@" | tail -n 1
-exit "${PIPESTATUS[0]}"
+if ! ninja -C "build/$preset" "$@" >"$log" 2>&1; then
+  grep -A 20 -m 3 '^FAILED' "$log" >&2 || tail -30 "$log" >&2
+  exit 1
+fi
+tail -n 1 "$log"
