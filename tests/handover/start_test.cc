@@ -39,7 +39,7 @@ void walk(const Json& value, const std::string& path, std::map<std::string, std:
     for (const Json& below : value) walk(below, path + "/*", found);
 }
 
-std::map<std::string, std::string> known_keys(const std::string& file = "pytorchjob_keys.txt") {
+std::map<std::string, std::string> keys_of_file(const std::string& file = "pytorchjob_keys.txt") {
   std::ifstream in(ORRERY_TEST_DATA "/export/" + file);
   REQUIRE(in);
   std::map<std::string, std::string> keys;
@@ -94,7 +94,7 @@ TEST_CASE("Slurm's directives stand before its first command and ask for the pla
 }
 
 TEST_CASE("every key of a PyTorchJob is one that its schema has, of its type") {
-  const auto known = known_keys();
+  const auto known = keys_of_file();
   for (const std::string runtime : {"megatron-core", "torchtitan"})
     for (const int devices : {8, 32}) {
       const auto files = files_of(plan_for(runtime, devices), ExportTarget::kubernetes);
@@ -127,7 +127,7 @@ TEST_CASE("every key of a PyTorchJob is one that its schema has, of its type") {
 TEST_CASE("every key of a TrainJob and of an MPIJob is one that its schema has, of its type") {
   for (const auto& [kind, keys] : {std::pair{KubernetesJob::train, "trainjob_keys.txt"},
                                    std::pair{KubernetesJob::mpi, "mpijob_keys.txt"}}) {
-    const auto known = known_keys(keys);
+    const auto known = keys_of_file(keys);
     for (const std::string runtime : {"megatron-core", "torchtitan"})
       for (const int devices : {8, 32}) {
         ExportOptions options;
