@@ -41,7 +41,7 @@ TEST_CASE("a stage at half its speed gives two of its six layers away") {
   }
 }
 
-TEST_CASE("cuts follow a speed that changes, a step later; what was cut for good does not") {
+TEST_CASE("cuts follow a speed that changes a step later, what was cut for good does not") {
   Trouble trouble;
   trouble.kind = TroubleKind::on_off;
   trouble.at = 1;

@@ -10,13 +10,15 @@
 namespace orrery::comparison {
 namespace {
 
-TEST_CASE("an unknown strategy is refused with the list of those that are known") {
+TEST_CASE("an unknown strategy is refused with the nearest, else the list of those that are known") {
+  CHECK_THROWS_WITH(parse_strategies("ddp,hovorod"),
+                    Catch::Contains("'hovorod' is unknown") && Catch::Contains("did you mean 'horovod'?"));
   try {
-    parse_strategies("ddp,hovorod");
+    parse_strategies("ddp,quorum");
     FAIL("it was taken");
   } catch (const UserError& error) {
     const std::string text = error.what();
-    CHECK(text.find("'hovorod' is unknown") != std::string::npos);
+    CHECK(text.find("'quorum' is unknown") != std::string::npos);
     for (const Strategy& strategy : known_strategies()) CHECK(text.find(strategy.name) != std::string::npos);
   }
 }
