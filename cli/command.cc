@@ -110,7 +110,8 @@ std::string help_lines(std::string_view help) {
     const std::size_t end = std::min(help.find('\n', at), help.size());
     const std::string_view line = help.substr(at, end - at);
     const bool described = columns() > 2 * kDescription && line.size() > columns() &&
-                           line.starts_with("  ") && line.substr(kDescription - 2, 2) == "  ";
+                           line.starts_with("  ") && line[kDescription - 1] == ' ' &&
+                           line[kDescription] != ' ';
     if (described) {
       std::string text = wrapped(line.substr(kDescription), columns() - kDescription);
       for (std::size_t next = text.find('\n'); next != std::string::npos; next = text.find('\n', next + 1))

@@ -284,7 +284,7 @@ double hashed_share(double flows, double paths, double per_path) {
     term *= mean / (k + 1);
     const double fuller = 1 - std::pow(below, paths);
     if (k >= per_path) slowdown += fuller / per_path;
-    if (k > mean && fuller < 1e-12) break;
+    if (k > mean && (fuller < 1e-12 || term < 1e-18)) break;  // the sum of all terms may stay below 1
   }
   return 1 / slowdown;
 }

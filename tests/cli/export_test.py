@@ -116,7 +116,8 @@ class Export(OrreryCase):
         self.check_calls(self.files("served.textproto", "--to", "tensorflow")["strategy.py"], described, 6)
 
     def test_bad_requests_end_in_one_line(self):
-        self.refused("export", "plan.textproto", "--to", "mesh-tensorflow", says=("mesh-tensorflow", "megatron"))
+        self.refused("export", "plan.textproto", "--to", "mesh-tensorflow", says=("mesh-tensorflow", "did you mean 'tensorflow'?"))
+        self.refused("export", "plan.textproto", "--to", "quorum", says=("quorum", "megatron"))
         self.refused("export", "plan.textproto", says="--to")
         self.refused("export", "none.textproto", "--to", "megatron", says="none.textproto")
         (self.folder / "taken").write_text("a file")

@@ -115,7 +115,8 @@ class Serve(ServeCase):
     def test_it_tells_what_cannot_be_answered(self):
         self.assertIn("GiB", self.answer({"workload": "gpt3-175b", "cluster": "dgx-a100", "gpus": 1, "global_batch": 1})["no"]["text"])
         self.assertIn("did you mean", self.answer({"workload": "llama3-70", "cluster": "dgx-h100"})["bad"]["text"])
-        self.assertIn("at most 8192", self.answer({**SMALL, "gpus": 1 << 20})["bad"]["text"])
+        self.assertIn("at most 800000", self.answer({**SMALL, "gpus": 1 << 20})["bad"]["text"])
+        self.assertIn("at most 8192", self.answer({**SMALL, "gpus": 1 << 19})["bad"]["text"])
 
     def test_the_page_is_made_of_nothing_from_elsewhere(self):
         for path, kind in (("/", "text/html"), ("/live.js", "text/javascript"), ("/charts.js", "text/javascript"), ("/live.css", "text/css"),
