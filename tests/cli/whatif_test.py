@@ -51,7 +51,7 @@ class WhatIf(OrreryCase):
     def test_says_what_it_rests_on_once_where_all_points_rest_on_the_same(self):
         text = self.done("whatif", *small_gpt2(), "--vary", "zero=0,1")
         self.assertEqual(text.count("rests on:"), 1)
-        self.assertRegex(" ".join(text.split()), r"on 1\.00 B tokens .* 90% of such trainings take \S+ to \S+ \w+ and \S+ to \S+ USD")
+        self.assertRegex(" ".join(text.split()), r"for 1e9 tokens; 90% of such trainings take \S+ to \S+ hours and \S+ to \S+ USD")
         text = self.done("whatif", "gpt2", "--vary", "cluster=dgx-a100,mi300x-8", "--gpus", "8", "--global-batch", "8",
                          "--seq-len", "128")
         self.assertRegex(text, r"From cluster=dgx-a100: this rests on: .*device fitted")
