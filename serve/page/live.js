@@ -10,6 +10,8 @@ function progress(text, state = '') {
 
 // ---- cards: one that says what it said before stays as it is ----
 const cards = new Map();
+// As they stand on the page, whatever was asked before.
+const cardOrder = ['The answer', 'A whole run', 'Why', 'A step over time', 'Memory over a step', 'Links', 'What this rests on'];
 
 function dropCard(name) {
   const card = cards.get(name);
@@ -33,7 +35,9 @@ function showCard(name, data, make) {
     dropCharts(old.charts);
     old.element.replaceWith(element);
   } else {
-    document.getElementById('answer').append(element);
+    const next = cardOrder.slice(cardOrder.indexOf(name) + 1).find((later) => cards.has(later));
+    if (next) cards.get(next).element.before(element);
+    else document.getElementById('answer').append(element);
   }
   cards.set(name, { said, element, charts });
   watchCharts(charts);

@@ -13,7 +13,11 @@ after(async () => {
 });
 
 const answered = (page) => page.waitForFunction(() => document.querySelectorAll('#answer section').length > 4 && ['progress', 'progress wrong'].includes(document.getElementById('progress').className.trim()));
-const answer = (page) => page.locator('#answer').textContent();
+// With its charts drawn: their legends are words of the page, too.
+async function answer(page) {
+  await drawAll(page);
+  return page.locator('#answer').textContent();
+}
 
 async function at(target, options) {
   const shown = await open(browser, server.url + target, options);
