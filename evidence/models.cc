@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "evidence/fields.h"
 #include "evidence/rules.h"
@@ -18,6 +19,7 @@ namespace orrery::evidence {
 namespace {
 
 constexpr int kUsualHeadDim = 128;
+constexpr double kOtherModel = 0.25;  // of the logarithm of its parameters: another model of the same name
 constexpr double kHeadsWiden = 0.03;  // Assumed::widens
 
 std::string without_separators(std::string text) {
@@ -25,23 +27,25 @@ std::string without_separators(std::string text) {
   return text;
 }
 
-const proto::PublishedModel& known_model(const std::string& stated) {
-  const std::string name = lower(stated);
-  const std::string joined = without_separators(name);
-  for (const proto::PublishedModel& model : published_models().model())
-    if (std::any_of(model.word().begin(), model.word().end(),
-                    [&](const std::string& word) { return contains(name, word) || contains(joined, word); }))
-      return model;
-  throw Unreadable{"no model is like '" + stated + "'"};
+bool is_letter_or_digit(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
 }
 
-proto::Transformer transformer_of(const proto::PublishedModel& known) {
-  proto::Workload workload;
-  *workload.mutable_transformer() = known.transformer();
-  if (!known.catalog().empty()) to_proto(load_workload(known.catalog()), &workload);
-  if (!known.changes().empty())
-    merge_textproto(known.changes(), "evidence/data/models.textproto", workload.mutable_transformer());
-  return workload.transformer();
+// Whether `word` (no separators) stands in `name`, whatever separators are between its letters, and ends
+// where one of the name's words does: "gpt2xl" in "GPT2-XL (tuned)", not in "gpt2-xlarge".
+bool names_whole(const std::string& name, const std::string& word) {
+  for (std::size_t begin = 0; begin < name.size(); ++begin) {
+    if (begin > 0 && is_letter_or_digit(name[begin - 1])) continue;
+    std::size_t at = begin, matched = 0;
+    for (; at < name.size() && matched < word.size(); ++at) {
+      if (name[at] == word[matched])
+        ++matched;
+      else if (name[at] != ' ' && name[at] != '-' && name[at] != '_' && name[at] != '.')
+        break;
+    }
+    if (matched == word.size() && (at == name.size() || !is_letter_or_digit(name[at]))) return true;
+  }
+  return false;
 }
 
 // The parameters that a name says, as in "GPT3-6.7B" and "OPT-350M"; 0: none.
@@ -57,6 +61,50 @@ double size_in(const std::string& name) {
     if (whole && std::tolower(*end) == 'm') return number * 1e6;
   }
   return 0;
+}
+
+// The model of the catalog that has this name, the longest where there are several, if the row leaves its
+// shape to its name: layers, or experts, for which tables have no columns. None: of these parameters there is
+// no such model.
+std::optional<proto::PublishedModel> catalog_model(const std::string& name, double parameters, bool shaped) {
+  static const std::vector<WorkloadEntry> catalog = catalog_workloads();
+  std::string found;
+  for (const WorkloadEntry& entry : catalog)
+    if (entry.name.size() > found.size() && names_whole(name, without_separators(entry.name)))
+      found = entry.name;
+  if (found.empty()) return std::nullopt;
+  const Workload workload = load_workload(found);
+  if (!workload.transformer || (shaped && !workload.transformer->moe)) return std::nullopt;
+  const double own = static_cast<double>(workload.parameters());
+  if (parameters > 0 && std::abs(std::log(parameters / own)) > kOtherModel) return std::nullopt;
+  proto::PublishedModel model;
+  model.set_catalog(found);
+  return model;
+}
+
+// By the table of published names where it has more than a family of this one, then by the catalog's.
+proto::PublishedModel known_model(const std::string& stated, double parameters, bool shaped) {
+  const std::string name = lower(stated);
+  const std::string joined = without_separators(name);
+  for (const proto::PublishedModel& model : published_models().model()) {
+    if (std::none_of(model.word().begin(), model.word().end(),
+                     [&](const std::string& word) { return contains(name, word) || contains(joined, word); }))
+      continue;
+    const bool whole = !model.catalog().empty() || model.fixed() || !model.skip().empty() ||
+                       model.transformer().layers() > 0;
+    if (whole) return model;
+    return catalog_model(name, parameters > 0 ? parameters : size_in(name), shaped).value_or(model);
+  }
+  throw Unreadable{"no model is like '" + stated + "'"};
+}
+
+proto::Transformer transformer_of(const proto::PublishedModel& known) {
+  proto::Workload workload;
+  *workload.mutable_transformer() = known.transformer();
+  if (!known.catalog().empty()) to_proto(load_workload(known.catalog()), &workload);
+  if (!known.changes().empty())
+    merge_textproto(known.changes(), "evidence/data/models.textproto", workload.mutable_transformer());
+  return workload.transformer();
 }
 
 // As wide as most models' are, and dealt evenly to eight tensor ranks where that can be.
@@ -126,14 +174,15 @@ void set_dimensions(const StatedModel& model, proto::Transformer* t, std::vector
 
 }  // namespace
 
-int known_seq_len(const std::string& name) {
-  const proto::PublishedModel& known = known_model(name);
+int known_seq_len(const std::string& name, double parameters, bool shaped) {
+  const proto::PublishedModel known = known_model(name, parameters, shaped);
   return known.catalog().empty() ? 0 : load_workload(known.catalog()).default_seq_len;
 }
 
 Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes,
                      std::vector<Assumed>* assumed) {
-  const proto::PublishedModel& known = known_model(model.name);
+  const proto::PublishedModel known =
+      known_model(model.name, model.parameters, model.layers > 0 && model.hidden > 0);
   if (!known.skip().empty()) throw Unreadable{known.skip() + ": '" + model.name + "'"};
   proto::Workload message;
   message.set_name(model.name);

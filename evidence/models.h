@@ -17,8 +17,9 @@ struct StatedModel {
   double parameters = 0;
 };
 
-// The length of sequences that the model of this name is trained on; 0: not known.
-int known_seq_len(const std::string& name);
+// The length of sequences that the model of this name (of so many parameters; 0: not stated; `shaped`: whose
+// shape is stated beside it) is trained on; 0: not known.
+int known_seq_len(const std::string& name, double parameters, bool shaped);
 // Dimensions by the row, then by the name, then by the number of parameters (that adds to `assumed`);
 // `changes` of Transformer (textproto) last. Throws Unreadable, or UserError where the result is no sound
 // model.

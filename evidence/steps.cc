@@ -202,7 +202,8 @@ class StepReader {
 
   void read_seq_len() {
     if (row_.count("seq_len_tokens") > 0) return;
-    const int known = known_seq_len(row_.text("model"));
+    const int known = known_seq_len(row_.text("model"), row_.real("params_b") * 1e9,
+                                    row_.count("n_layers") > 0 && row_.count("hidden") > 0);
     const int length = known > 0 ? known : kUsualSeqLen;
     const double of_times = known > 0 ? kModelSeqLenWidens : kUsualSeqLenWidens;
     row_.set("seq_len_tokens", std::to_string(length));
@@ -286,7 +287,8 @@ class StepReader {
     if (c.ep > 1 && c.tp > 1 && job_->workload.transformer->moe && !reading().whole_experts()) c.etp = c.tp;
     // The world is tp pp dp cp: what a table calls dp is not always that.
     c.dp = replicas_of(c, devices_);
-    unknown_layout_ = !row_.stated("tp") && !row_.stated("pp") && c.dp > 1;
+    // Who says how data-parallel ranks share the model has named the layout.
+    unknown_layout_ = !row_.stated("tp") && !row_.stated("pp") && !row_.stated("dp_sharding") && c.dp > 1;
     if (unknown_layout_)
       assume("no tensor or pipeline parallelism", "the row says nothing of either", kUnknownLayoutWidens);
     if (row_.stated("tp") || batch_ <= 0 || batch_ >= c.dp) return;
@@ -378,14 +380,26 @@ class StepReader {
     Choices& c = choices();
     c.zero = own_runtime_.default_zero;
     change(findings_.choices, &c);
-    if (row_.text("known_runtime").empty() && !row_.stated("act_recompute"))
-      assume(fmt::format("recomputation {}", name_of(c.recompute)), "the row says nothing of it",
-             kUnknownRecomputationWidens);
     if (c.shard_group >= c.dp * c.cp || c.shard_group == 1) c.shard_group = 0;
     if (c.dp * c.cp == 1) c.zero = 0;
     if (c.zero == 0) c.shard_group = 0;
     c.overlap_grad_reduce = job_->runtime.overlap_grad_reduce;
     if (reading().has_overlap_grad_reduce()) c.overlap_grad_reduce = reading().overlap_grad_reduce();
+    if (row_.text("known_runtime").empty() && !row_.stated("act_recompute")) unknown_recomputation();
+  }
+
+  // Of software whose defaults are not known: as the runtime does, or all of it where the plan, which ran,
+  // does not fit otherwise.
+  void unknown_recomputation() {
+    Choices& c = choices();
+    step_.plan.job = job_;
+    const bool ran = step_.measured_s > 0 && !step_.out_of_memory;
+    std::string why = "the row says nothing of it";
+    if (ran && c.recompute != Recompute::full && !planner::predict_memory(step_.plan).fits()) {
+      c.recompute = Recompute::full;
+      why += ", and it does not fit without";
+    }
+    assume(fmt::format("recomputation {}", name_of(c.recompute)), why, kUnknownRecomputationWidens);
   }
 
   Fields row_;

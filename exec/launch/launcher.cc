@@ -80,6 +80,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
+// More ranks than this on a core of one machine are a plan for a cluster, started by mistake: a thousand
+// processes that wait for each other stop the machine.
+constexpr int kRanksACore = 64;
+
 // "a:2,b:1" from a, a, b: how both libraries name hosts and how many ranks each takes, in the order of the
 // ranks.
 std::string host_list(const std::vector<std::string>& hosts) {
@@ -152,6 +156,12 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
     throw UserError("no mpirun in PATH", "the launcher of " + std::string(name_of(options.mpi)));
   const std::vector<std::string>& hosts = options.placement.hosts;
   ORRERY_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == options.ranks, "a host for each rank");
+  // Who passes words of his own to mpirun may have named hosts there.
+  if (hosts.empty() && options.placement.mpirun_args.empty() && options.ranks > kRanksACore * options.cores)
+    throw UserError("the plan has " + std::to_string(options.ranks) + " ranks, and this machine " +
+                        std::to_string(options.cores) + " processor cores",
+                    "expected at most " + std::to_string(kRanksACore) +
+                        " ranks a core; --mpirun-args names other hosts: '--hostfile FILE'");
   std::vector<std::string> command = {mpirun.string(), "-np", std::to_string(options.ranks)};
   const auto append = [&](std::initializer_list<const char*> words) {
     command.insert(command.end(), words.begin(), words.end());

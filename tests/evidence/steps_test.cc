@@ -1,5 +1,6 @@
 #include "evidence/steps.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "evidence/models.h"
 #include "evidence/report.h"
 #include "evidence/statistics.h"
 #include "evidence/validate.h"
@@ -158,6 +160,57 @@ TEST_CASE("what a row leaves open is taken by defaults that are said, with how f
   // More chunks than layers.
   CHECK(read("x,NeMo,2024,GPT,30,2048,16,2048,H100,4,8,bf16,1,4,8,,32,1,full,1,,,").plan.choices.interleave ==
         7);
+}
+
+TEST_CASE("how a model is sharded is read in anyone's words, and is a layout by itself") {
+  const auto read = [](const std::string& sharding, const std::string& devices) {
+    const CsvTable t = parse_csv(
+        "framework,date,model,params_b,seq_len_tokens,gpu,n_gpus,gpus_per_node,dp_sharding,gbs_sequences,"
+        "mbs_sequences,precision,n_layers,hidden,n_heads,step_time_s\nMyTrainer,2024,LLaMA-13B,13,2048,A100-"
+        "80GB," +
+            devices + ",8," + sharding + ",256,8,bf16,40,5120,40,10\n",
+        "steps.csv");
+    return read_step(t, t.rows[0]);
+  };
+  const std::map<std::string, int> words = {
+      {"FULL_SHARD", 3}, {"fsdp", 3},    {"Fully Sharded", 3}, {"zero3", 3},  {"ZeRO stage 3", 3},
+      {"zero2", 2},      {"stage 2", 2}, {"zero1", 1},         {"ZeRO-1", 1}, {"Distributed optimizer", 1}};
+  for (const auto& [text, zero] : words) {
+    INFO(text);
+    const ExplicitRow row = read(text, "32");
+    CHECK(row.plan.choices.zero == zero);
+    CHECK(row.plan.choices.dp == 32);
+    CHECK(std::none_of(row.assumed.begin(), row.assumed.end(),
+                       [](const Assumed& a) { return a.what == "no tensor or pipeline parallelism"; }));
+  }
+  CHECK(read("HSDP", "32").plan.choices.shard_group == 8);
+  // 16 micro-batches' worth of activations a rank do not fit without recomputation, and the row ran.
+  CHECK(read("fsdp", "32").plan.choices.recompute == Recompute::full);
+  CHECK_THROWS_AS(read("", "8"), Unreadable);
+}
+
+TEST_CASE("experts are known by a model's name, for tables have no columns of them") {
+  const auto model = [](const std::string& name, const std::string& layers) {
+    return workload_of({.name = name, .layers = layers.empty() ? 0 : std::stoi(layers), .seq_len = 4096}, {});
+  };
+  for (const auto& [name, experts] : std::map<std::string, int>{{"Mixtral-8x7B", 8},
+                                                                {"DBRX", 16},
+                                                                {"Qwen2-57B-A14B", 64},
+                                                                {"DeepSeek-V2-Lite", 64},
+                                                                {"DeepSeek-V2", 160},
+                                                                {"DeepSeekMoE 16B", 64},
+                                                                {"Phi-3.5-MoE", 16},
+                                                                {"OLMoE-1B-7B", 64},
+                                                                {"GLM-4.5-Air", 128},
+                                                                {"gpt-oss-20b", 32}}) {
+    INFO(name);
+    REQUIRE(model(name, "").transformer->moe);
+    CHECK(model(name, "").transformer->moe->experts == experts);
+  }
+  CHECK(model("GPT2-XL", "").layers == 48);
+  // Another model of that name, by its size; and a model whose layers its row states is what the row says.
+  CHECK(model("GPT2-XL", "24").layers == 24);
+  CHECK(workload_of({.name = "GPT-2 22B", .seq_len = 2048}, {}).transformer->hidden > 4096);
 }
 
 TEST_CASE("a row is predicted as if it were of another runtime, or on another cluster") {

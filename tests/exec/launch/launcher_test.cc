@@ -43,6 +43,18 @@ TEST_CASE("root and more ranks than cores are said to Open MPI, and not to MPICH
   CHECK_FALSE(has(command, "--oversubscribe"));
 }
 
+TEST_CASE(
+    "a plan of a cluster is not started on one machine's few cores, unless mpirun is told of other hosts") {
+  LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 129, .cores = 2};
+  CHECK_THROWS_WITH(launch_command(options, "x", {}),
+                    Catch::Contains("129 ranks") && Catch::Contains("expected at most 64 ranks a core"));
+  options.ranks = 128;
+  CHECK_NOTHROW(launch_command(options, "x", {}));
+  options.ranks = 1024;
+  options.placement.mpirun_args = {"--hostfile", "hosts"};
+  CHECK_NOTHROW(launch_command(options, "x", {}));
+}
+
 TEST_CASE("ranks on named hosts: each library's list, in order, and the user's words before the program") {
   LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 3, .cores = 1};
   options.placement.hosts = {"a", "a", "b"};
