@@ -351,6 +351,12 @@ double exposed_beside(double communication_s, double product_s, int pieces) {
   return std::max(0.0, communication_s - product_s * (pieces - 1) / pieces);
 }
 
+double shown_seconds(const Instruction& instruction, double alone_s, double beside_s, const GroupShape& shape,
+                     double expert_exposed) {
+  const double shown_s = instruction.form == Parallelism::expert ? expert_exposed * alone_s : alone_s;
+  return shape.nodes == 1 ? exposed_beside(shown_s, beside_s, shape.ranks) : shown_s;
+}
+
 double work_seconds(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
                     const DeviceProfile& device, const RuntimeProfile& runtime) {
   return seconds_of(work, kind, compute, shard, device, runtime, [&](const Product& product, DType type) {

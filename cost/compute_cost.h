@@ -24,18 +24,16 @@ double attention_seconds(double flops, double seq_len, double queries, DType pre
 // RuntimeProfile::collective_overhead_s, however many they are. 0 for collectives that nothing waits for at
 // once.
 double waiting_seconds(const Instruction& instruction, int ranks, const RuntimeProfile& runtime);
-// Of a communication's time, what computation does not hide. `expert_exposed`: Plan::expert_exposed().
-inline double exposed_share(const Instruction& instruction, double expert_exposed) {
-  return instruction.form == Parallelism::expert ? expert_exposed : 1;
-}
 // Of a communication cut into `pieces` that travel in turn with those of a product: of an all-gather all but
 // one piece come while the ones before are multiplied, of a reduce-scatter all but one leave so. What shows
 // is what travels longer than that: communication - product (pieces - 1) / pieces, at least 0.
 double exposed_beside(double communication_s, double product_s, int pieces);
-// Such pieces are written into the neighbours' memory (NVLink): between nodes nothing overlaps.
-inline bool travels_in_pieces(const GroupShape& shape) {
-  return shape.nodes == 1;
-}
+// Of a communication that takes `alone_s` by itself, what computation does not hide: of experts' traffic the
+// share `expert_exposed` (Plan::expert_exposed()), of a collective beside a product of `beside_s` (0: none)
+// what pieces leave, a piece for each of its ranks. Pieces are written into the neighbours' memory (NVLink):
+// between nodes none is hidden.
+double shown_seconds(const Instruction& instruction, double alone_s, double beside_s, const GroupShape& shape,
+                     double expert_exposed);
 double vector_seconds(double bytes, OperatorKind kind, bool backward, const DeviceProfile& device);
 double optimizer_seconds(double bytes, const DeviceProfile& device);
 // Name of the VectorModel that an operator's memory-bound arithmetic goes by: "embedding" "norm" "activation"

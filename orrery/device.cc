@@ -28,6 +28,7 @@ std::string measurement_of(planner::Factor factor) {
     case planner::Factor::host:
       return "the launch of an empty kernel (launch_overhead_s)";
     case planner::Factor::communication:
+    case planner::Factor::intra:
     case planner::Factor::between:
     case planner::Factor::latency:
       return "an all-reduce inside a node and between nodes";

@@ -113,4 +113,22 @@ Cluster with_network(Cluster cluster, std::string_view name) {
   return cluster;
 }
 
+Cluster with_intra_node_times(Cluster cluster, double times) {
+  for (NodeGroup& group : cluster.groups) {
+    group.node.intra.bandwidth_bytes_per_s *= times;
+    group.node.intra.bridge_bandwidth_bytes_per_s *= times;
+  }
+  CommunicationProfile& library = cluster.communication;
+  library.point_to_point_bytes_per_s *= times;
+  const auto quicker = [&](double& seconds) {
+    const double latency_s = std::min(seconds, library.point_to_point_latency_s);
+    seconds = latency_s + (seconds - latency_s) / times;
+  };
+  for (MessageTime& message : library.message_times) {
+    quicker(message.one_way_s);
+    quicker(message.exchange_s);
+  }
+  return cluster;
+}
+
 }  // namespace orrery

@@ -1,4 +1,5 @@
-// Networks by name (topologies/networks; embedded in the binary): the ports of the nodes and what they speak.
+// Networks by name (topologies/networks; embedded in the binary): the ports of the nodes and what they speak;
+// and links inside nodes that are so much faster.
 #pragma once
 
 #include <string>
@@ -21,5 +22,9 @@ std::vector<CatalogEntry> catalog_networks();  // sorted by name
 // tree where it was a torus or a dragonfly of another network). More ports than devices are ganged: each
 // device has its share as one. Throws UserError on an unknown name, naming near ones.
 Cluster with_network(Cluster cluster, std::string_view name);
+
+// The same cluster with `times` the bandwidth inside its nodes: links, host bridges, and messages between a
+// host's processes.
+Cluster with_intra_node_times(Cluster cluster, double times);
 
 }  // namespace orrery

@@ -44,10 +44,7 @@ std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::
     Job job = *plan.job;
     planner::World world;
     for (const Learned& learned : known) {
-      if (learned.name == "intra")
-        job.cluster = planner::with_intra_node_times(std::move(job.cluster), std::exp(-learned.mean));
-      else
-        world[planner::factor_from_name(learned.name)] = learned.mean;
+      world[planner::factor_from_name(learned.name)] = learned.mean;
     }
     plan.job = planner::job_in(world, job);
     rows.push_back({std::move(plan), step.model, step.row.measured_s,
@@ -81,8 +78,7 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
   StepPrior prior;
   prior.factor = spread.factor;
   for (const Learned& known : result->factors)
-    if (known.name != "intra")
-      prior.factor[static_cast<std::size_t>(planner::factor_from_name(known.name))] = known.sd;
+    prior.factor[static_cast<std::size_t>(planner::factor_from_name(known.name))] = known.sd;
   const StepFit fit(rows, prior);
   result->steps = fit.held_out();
 
@@ -141,7 +137,6 @@ SiteCalibration apart(const Calibrated& result) {
   SiteCalibration calibration;
   calibration.runtime = result.runtime;
   for (const Learned& learned : result.factors) {
-    if (learned.name == "intra") continue;
     calibration.effects.push_back(learned.name);
     calibration.mean.push_back(learned.mean);
     for (std::size_t other = 1; other < calibration.effects.size(); ++other)

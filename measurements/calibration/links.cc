@@ -49,9 +49,10 @@ Test test_of(const MeasuredCollective& row) {
 
 Cluster at(const Point& point, const Cluster& cluster) {
   planner::World world;
+  world[Factor::intra] = point[kIntra];
   world[Factor::between] = point[kBetween];
   world[Factor::latency] = point[kLatency];
-  return planner::cluster_in(world, planner::with_intra_node_times(cluster, std::exp(-point[kIntra])));
+  return planner::cluster_in(world, cluster);
 }
 
 // The closed form's collectives at one point, shapes looked up once a layout.

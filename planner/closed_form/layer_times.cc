@@ -40,6 +40,8 @@ class Layout {
     ends.reserve(program_.instructions.size());
     std::array<double, 2> last{};  // the end of each direction, communication included
     int direction = 0;
+    const std::size_t turn = first_of_backward();
+    double lead_s = -1;        // what the backward pass begins with, if it does not begin with computing
     Track* current = nullptr;  // issued to; what stands before the first layer counts with it
     double issued_s = 0;
     bool ending = false;  // the optimizer, and what follows it, is of no layer
@@ -52,9 +54,18 @@ class Layout {
       ends.push_back(end);
       free[static_cast<std::size_t>(instruction.stream)] = end;
       const int part = sketch_.part[i];
+      if (i == turn) {
+        direction = 1;
+        if (part < 0) lead_s = start;
+      }
       if (part >= 0) {
         direction = instruction.compute == ComputeKind::forward ? 0 : 1;
         Track& track = tracks[direction][part];
+        if (direction == 1 && lead_s >= 0) {
+          track.begin_s = lead_s;
+          track.used = true;
+          lead_s = -1;
+        }
         track.begin_s = track.used ? std::min(track.begin_s, start) : start;
         track.end_s = std::max(track.end_s, end);
         track.compute_s += duration;
@@ -110,15 +121,27 @@ class Layout {
     return steps;
   }
 
+  // The sketch is one stage and one micro-batch: whatever a pass does after the last layer's forward (its
+  // loss's) is the backward's, though it may begin with communication.
+  std::size_t first_of_backward() const {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i)
+      if (sketch_.part[i] >= 0 && program_.instructions[i].compute == ComputeKind::forward) last = i;
+    for (std::size_t i = last + 1; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      if (sketch_.part[i] >= 0 || (instruction.micro_batch >= 0 && instruction.form != Parallelism::data))
+        return i;
+    }
+    return program_.instructions.size();
+  }
+
   double communication_seconds(const Instruction& instruction, double beside_s) const {
     if (instruction.op == Op::collective && instruction.group >= 0) {
       const auto shape = shapes_.find(program_.groups[instruction.group].kind);
       if (shape == shapes_.end()) return 0;
-      const double seconds =
+      const double alone_s =
           collective_s(instruction.collective, sketch_.scale * instruction.bytes, shape->second, job_);
-      const double exposed_s = exposed_share(instruction, sketch_.expert_exposed) * seconds;
-      return (travels_in_pieces(shape->second) ? exposed_beside(exposed_s, beside_s, shape->second.ranks)
-                                               : exposed_s) +
+      return shown_seconds(instruction, alone_s, beside_s, shape->second, sketch_.expert_exposed) +
              waiting_seconds(instruction, shape->second.ranks, job_.runtime);
     }
     if (instruction.op == Op::exchange) {

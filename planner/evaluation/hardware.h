@@ -11,8 +11,6 @@ namespace orrery::planner {
 // Between nodes: ports, the devices' way to them, and the fabric's links. Where devices reach their ports
 // over the PCIe that also joins them to each other, that stays as it is.
 Cluster with_network_times(Cluster cluster, double times);
-// Bandwidth inside a node; latencies stay.
-Cluster with_intra_node_times(Cluster cluster, double times);
 Cluster with_device_memory_times(Cluster cluster, double times);
 // Arithmetic, memory bandwidth and what a kernel takes at least; launches by the host, power and price stay.
 Cluster with_device_speed_times(Cluster cluster, double times);

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/space/abilities.h"
+#include "topologies/named_network.h"
 
 namespace orrery::planner {
 namespace {

@@ -18,6 +18,7 @@ constexpr std::array<std::pair<std::string_view, Level>, kFactors> kNames = {{
     {"host", Level::framework},
     {"waiting", Level::framework},
     {"communication", Level::framework},
+    {"intra", Level::network},
     {"between", Level::network},
     {"latency", Level::network},
     {"experts", Level::framework},
@@ -54,6 +55,16 @@ std::string_view network_class(const Cluster& cluster) {
   return orrery::name_of(cluster.fabric.transport);
 }
 
+std::string_view intra_class(const Cluster& cluster) {
+  std::string_view found = "direct";
+  for (const NodeGroup& group : cluster.groups) {
+    if (group.node.devices == 1) continue;
+    if (group.node.intra.kind == IntraKind::pcie) return "pcie";
+    if (group.node.intra.kind == IntraKind::shared_memory) found = "memory";
+  }
+  return found;
+}
+
 Level level_of(Factor factor) {
   return kNames[static_cast<std::size_t>(factor)].second;
 }
@@ -69,6 +80,8 @@ World of_everything(double log_time) {
 Cluster cluster_in(const World& world, Cluster cluster) {
   const auto times = [&](Factor factor) { return std::exp(world[factor]); };
   for (DeviceProfile& device : cluster.profiles) device.training_speed /= times(Factor::clock);
+  if (world[Factor::intra] != 0)
+    cluster = with_intra_node_times(std::move(cluster), 1 / times(Factor::intra));
   CommunicationProfile& fabric = cluster.communication;
   fabric.network_efficiency /= times(Factor::between);
   fabric.network_exchange_efficiency /= times(Factor::between);

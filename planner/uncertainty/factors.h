@@ -20,14 +20,16 @@ enum class Factor : std::uint8_t {
   host,           // launching kernels
   waiting,        // what computation waits for a collective beyond the network's time
   communication,  // bytes of collectives and messages, wherever they go
+  intra,          // bytes inside a node: what its links give beside what the model of their kind says
   between,        // bytes between nodes
   latency,        // steps of collectives, and messages without bytes
   experts,        // what shows of experts' traffic
 };
-inline constexpr int kFactors = 10;
+inline constexpr int kFactors = 11;
 constexpr std::array<Factor, kFactors> kAllFactors = {
-    Factor::matmul,  Factor::attention,     Factor::vector,  Factor::clock,   Factor::host,
-    Factor::waiting, Factor::communication, Factor::between, Factor::latency, Factor::experts};
+    Factor::matmul,  Factor::attention, Factor::vector,        Factor::clock,
+    Factor::host,    Factor::waiting,   Factor::communication, Factor::intra,
+    Factor::between, Factor::latency,   Factor::experts};
 
 // What a factor is a property of: draws of it are shared by all that share that.
 enum class Level : std::uint8_t { framework, device, network };
@@ -38,6 +40,9 @@ Factor factor_from_name(std::string_view name);  // throws UserError
 std::string_view name_of(Level level);
 // What networks are told apart by: the name of their transport.
 std::string_view network_class(const Cluster& cluster);
+// What links inside nodes are told apart by: "pcie" where devices meet in a host, "direct" where they have
+// links of their own, "memory" where they are processes of one host.
+std::string_view intra_class(const Cluster& cluster);
 Level level_of(Factor factor);
 
 // Natural logarithms of the factors on time; 0: as the profiles say.

@@ -110,8 +110,10 @@ Spread spread_of(const Job& job) {
     const Level level = level_of(of);
     const bool measured = level == Level::network ? cluster.communication.calibrated
                                                   : spread.rests_on.device == Foundation::calibrated;
+    const std::string_view name =
+        of == Factor::intra ? intra_class(cluster) : names[static_cast<std::size_t>(level)];
     spread.factor[static_cast<std::size_t>(of)] =
-        measured ? 0 : sd_of(factor.member(), names[static_cast<std::size_t>(level)], factor.unknown_sd());
+        measured ? 0 : sd_of(factor.member(), name, factor.unknown_sd());
   }
   for (std::size_t f = 0; f < kFactors; ++f) spread.directions[f].log_time[f] = spread.factor[f];
   if (cluster.calibration) narrow(*cluster.calibration, job, &spread);

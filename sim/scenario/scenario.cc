@@ -224,14 +224,13 @@ class Builder {
     communication.by_hand = single_threaded() && group.shape.nodes == 1;
     const CollectivePlan plan = groups_.collective(gc, of, instruction);
     // What computation hides is not simulated.
-    double exposed = exposed_share(instruction, input_.expert_exposed);
     const double beside_s = input_.beside_s ? input_.beside_s(of, instruction) : 0;
-    if (beside_s > 0 && travels_in_pieces(group.shape)) {
-      const double alone_s =
-          exposed * (plan.latency_s +
-                     instruction.bytes / (plan.bandwidth_bytes_per_s * input_.communication_efficiency));
-      if (alone_s > 0) exposed *= exposed_beside(alone_s, beside_s, n) / alone_s;
-    }
+    const double alone_s =
+        plan.latency_s + instruction.bytes / (plan.bandwidth_bytes_per_s * input_.communication_efficiency);
+    const double exposed =
+        alone_s > 0
+            ? shown_seconds(instruction, alone_s, beside_s, group.shape, input_.expert_exposed) / alone_s
+            : 1;
     communication.payload.latency_s =
         exposed * plan.latency_s + waiting_seconds(instruction, n, input_.runtime);
     if (instruction.form == Parallelism::data)

@@ -267,13 +267,21 @@ TEST_CASE("computation waits for each collective, and for what it does not hide 
   runtime.expert_exposed = 0.3;
   runtime.shared_expert_traffic = 2;
   Plan plan = plan_of({}, runtime);
-  CHECK(exposed_share(instruction, plan.expert_exposed()) == 1);
+  GroupShape inside, between;
+  inside.ranks = between.ranks = 4;
+  between.nodes = 2;
+  const auto shown = [&](double alone_s, double beside_s, const GroupShape& shape) {
+    return shown_seconds(instruction, alone_s, beside_s, shape, plan.expert_exposed());
+  };
+  CHECK(shown(1, 0, inside) == 1);
+  CHECK(shown(10e-3, 4e-3, inside) == Approx(7e-3));
+  CHECK(shown(10e-3, 4e-3, between) == 10e-3);  // nobody writes into another node's memory
   instruction.form = Parallelism::data;
   CHECK(waiting_seconds(instruction, 8, runtime) == 0);
   instruction.form = Parallelism::expert;
-  CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.3);
+  CHECK(shown(1, 0, inside) == 0.3);
   plan.choices.tp = plan.choices.etp = 2;
-  CHECK(exposed_share(instruction, plan.expert_exposed()) == 0.6);
+  CHECK(shown(1, 0, between) == 0.6);
 }
 
 TEST_CASE("of what travels beside a product, piece by piece, shows what is longer than all pieces but one") {

@@ -10,6 +10,7 @@
 #include "planner/uncertainty/outlook.h"
 #include "planner/uncertainty/site.h"
 #include "program/runtime_profile.h"
+#include "topologies/named_network.h"
 #include "topologies/readers/catalog.h"
 #include "workloads/readers/catalog.h"
 
@@ -136,7 +137,7 @@ TEST_CASE("links are learned from collectives: networks at half their rate, late
   planner::World world;
   world[Factor::between] = std::log(2);
   world[Factor::latency] = std::log(1.6);
-  const Cluster truth = planner::cluster_in(world, planner::with_intra_node_times(cluster, 0.9));
+  const Cluster truth = planner::cluster_in(world, with_intra_node_times(cluster, 0.9));
   std::vector<MeasuredCollective> rows;
   for (const int nodes : {1, 2}) {
     const Cluster sized = with_nodes(truth, nodes);

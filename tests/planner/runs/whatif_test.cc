@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "planner/evaluation/hardware.h"
 #include "tests/support/jobs.h"
+#include "topologies/named_network.h"
 #include "topologies/network.h"
 
 namespace orrery::planner::whatif {
