@@ -93,7 +93,8 @@ std::string describe(const Plan& plan) {
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
   if (c.interleave > 1) text += fmt::format(" {}", c.interleave);
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
-    text += fmt::format(", full recomputation of {} layers a stage", c.recompute_layers);
+    text += fmt::format(", full recomputation of {} layer{} a stage", c.recompute_layers,
+                        c.recompute_layers == 1 ? "" : "s");
   else if (c.recompute != Recompute::none)
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);
