@@ -170,7 +170,7 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
 
 // By how much a plan is slower than the best, and which part of the step grew most.
 std::string slowdown_cell(const planner::Evaluation& best, const planner::Evaluation& other) {
-  const planner::Slowdown slowdown = planner::slowdown_against(best, other);
+  const planner::StepSlowdown slowdown = planner::slowdown_against(best, other);
   const double share = slowdown.seconds / best.step_time_s();
   if (std::abs(share) < 5e-4) return "-";
   return fmt::format("{:.1f}%: {}", 100 * share, slowdown.part);

@@ -87,7 +87,7 @@ const Record<Job>& training_record() {
 struct Compared {
   const Evaluation& best;
   const Evaluation& other;
-  Slowdown slowdown = slowdown_against(best, other);
+  StepSlowdown slowdown = slowdown_against(best, other);
 };
 
 // What a simulated plan takes more than the answer, and the part of the step that grew most.

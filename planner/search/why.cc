@@ -86,7 +86,7 @@ std::string difference(const Choices& best, const Choices& other) {
 }
 
 std::string how_runner_up_differs(const Evaluation& best, const Evaluation& other) {
-  const Slowdown slowdown = slowdown_against(best, other);
+  const StepSlowdown slowdown = slowdown_against(best, other);
   const auto before = parts_of(best.simulation->breakdown);
   const auto after = parts_of(other.simulation->breakdown);
   std::size_t better = 0;
@@ -142,10 +142,10 @@ std::string what_would_help(const std::vector<Sensitivity>& changes) {
 
 }  // namespace
 
-Slowdown slowdown_against(const Evaluation& best, const Evaluation& other) {
+StepSlowdown slowdown_against(const Evaluation& best, const Evaluation& other) {
   const auto before = parts_of(best.simulation->breakdown);
   const auto after = parts_of(other.simulation->breakdown);
-  Slowdown slowdown{other.step_time_s() - best.step_time_s(), before.front().first, 0};
+  StepSlowdown slowdown{other.step_time_s() - best.step_time_s(), before.front().first, 0};
   for (std::size_t i = 0; i < before.size(); ++i) {
     const double more = after[i].second - before[i].second;
     if (more <= slowdown.part_s) continue;
@@ -215,7 +215,7 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
   if (best.plan.choices == recipe.plan.choices)
     return fmt::format("It is a plan that people run ({}).", name);
-  const Slowdown slowdown = slowdown_against(best, recipe);
+  const StepSlowdown slowdown = slowdown_against(best, recipe);
   std::string text = fmt::format("The nearest plan that people run ({}), {}, ", name, describe(recipe.plan));
   if (std::abs(slowdown.seconds) < kWorthSaying * best.step_time_s())
     text += "takes the same time";

@@ -17,12 +17,12 @@ std::string_view spoken_part(std::string_view part);
 std::string what_bounds(const Evaluation& best);
 
 // Of two simulated plans: what the second takes longer, and the part of the step that grew most.
-struct Slowdown {
+struct StepSlowdown {
   double seconds = 0;
   std::string part;  // of `breakdown_s`
   double part_s = 0;
 };
-Slowdown slowdown_against(const Evaluation& best, const Evaluation& other);
+StepSlowdown slowdown_against(const Evaluation& best, const Evaluation& other);
 
 // The changes of hardware that people can buy, the most useful first.
 std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator);
