@@ -250,7 +250,7 @@ const Record<DeviceCheck>& device_record() {
   using D = DeviceCheck;
   static const auto record =
       Record<D>()
-          .value("implausible", "what is unlike the catalog's devices",
+          .value("implausible", "what is far from all of the catalog's devices",
                  [](const D& d) { return d.review.implausible; })
           .value("assumed", "what the file does not say", [](const D& d) { return d.review.assumed; })
           .list(

@@ -9,8 +9,8 @@
 namespace orrery::planner {
 namespace {
 
-// A loss is worth naming as the bound from this share of the step on.
-constexpr double kNotableLoss = 0.2;
+// A part of the step is named as the bound from this share of the step on.
+constexpr double kNotablePart = 0.2;
 
 }  // namespace
 
@@ -75,9 +75,9 @@ std::string bound_by(const Evaluation& evaluation) {
   if (total <= 0) return "";
   const auto parts = parts_of(breakdown);
   // The first is useful compute; the largest of the others is what is lost to most.
-  const auto loss = std::max_element(parts.begin() + 1, parts.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto& shown = loss->second >= kNotableLoss * total ? *loss : parts.front();
+  const auto largest = std::max_element(parts.begin() + 1, parts.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& shown = largest->second >= kNotablePart * total ? *largest : parts.front();
   return fmt::format("{} {:.0f}%", shown.first, 100 * shown.second / total);
 }
 

@@ -188,7 +188,7 @@ std::vector<Count> layers_of_stages(const Plan& plan) {
 PinOption stage_layers() {
   Option option = dimension("stage_layers", "A,B,...",
                             "layers of each pipeline stage; when interleaved, of each chunk", "even");
-  option.range = "whole numbers of layers from 0, parted by commas";
+  option.range = "whole numbers of layers from 0, separated by commas";
   const auto held = [](Pins& pins, const Plan& plan) {
     if (plan.choices.pp > 1) pins.stage_layers = layers_of_stages<int>(plan);
   };
