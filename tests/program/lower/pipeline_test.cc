@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "program/placement.h"
 #include "tests/program/lower/lowered.h"
 
 using namespace orrery;

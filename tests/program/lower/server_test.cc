@@ -1,6 +1,7 @@
 // Parameter servers and a single process: who sends what to whom.
 #include <catch2/catch.hpp>
 
+#include "program/placement.h"
 #include "tests/program/lower/lowered.h"
 
 using namespace orrery;
