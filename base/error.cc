@@ -5,11 +5,18 @@
 namespace orrery {
 namespace {
 
+// What was expected, or where help stands.
+std::string hint(std::string_view expected) {
+  for (const std::string_view said : {"expected", "did you mean", "see orrery"})
+    if (expected.find(said) != std::string_view::npos) return fmt::format(" ({})", expected);
+  return fmt::format(" (expected {})", expected);
+}
+
 std::string one_line(std::string_view file, int line, std::string_view what, std::string_view expected) {
   std::string text;
   if (!file.empty()) text += line > 0 ? fmt::format("{}:{}: ", file, line) : fmt::format("{}: ", file);
   text += what;
-  if (!expected.empty()) text += fmt::format(" ({})", expected);
+  if (!expected.empty()) text += hint(expected);
   for (char& c : text) {  // one line is promised, and foreign parsers' messages may hold more
     if (c == '\n' || c == '\r') c = ' ';
   }

@@ -11,7 +11,7 @@ ask() {
   local limit=$1
   shift
   echo "orrery compare $* (limit ${limit} s)"
-  time "$orrery" compare "$@" | grep ' suits: ' | cut -c1-120 | sed 's/^/  /'
+  time "$orrery" compare "$@" | grep 'Best way: ' | cut -c1-120 | sed 's/^/  /'
 }
 
 troubles=lognormal=0.2,slow-device=3:0.5,dies=worker:9@1000,neighbour=1:0.5

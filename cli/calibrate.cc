@@ -36,9 +36,10 @@ int calibrate_cluster(const Options& options) {
 
 // No measurement: what was validated with a calibration says how far off it is.
 int refit(const Options& options) {
-  if (!options.host.empty()) throw UserError("`host` with `from_history`", "one of them");
+  if (!options.host.empty()) throw UserError("`host` with `from_history`", "expected one of them");
   if (!options.cluster.empty() && options.out.empty())
-    throw UserError("calibrate CLUSTER does not say where to", "`out` FILE, for the refitted cluster");
+    throw UserError("`from_history` with a CLUSTER, without `out`",
+                    "expected `out` FILE, for the refitted cluster");
   const std::string stored = localhost_calibration_file().string();
   const Cluster before = options.cluster.empty() ? discover_localhost() : load_cluster(options.cluster);
   const Refitted refitted = orrery::refit(before, read_history());
@@ -46,22 +47,24 @@ int refit(const Options& options) {
   const std::string file = options.out.empty() ? stored : options.out;
   write_cluster_file(refitted.cluster, file);
   options.output.print(
-      fmt::format("{} validations: median error of the step {:.1f}%; refitted, of plans left out, {:.1f}%\n",
+      fmt::format("{} validations: the median error of a step was {:.1f}%; refitted it is {:.1f}%, over "
+                  "plans left out of the fit.\n",
                   refitted.validations, 100 * found.median_error, 100 * found.left_out_median_error));
   options.output.print(
-      fmt::format("  computation takes {:.3f} times as long as calibrated, communication {:.3f} times\n",
+      fmt::format("Computation takes {:.3f} times as long as calibrated, communication {:.3f} times.\n",
                   found.slowdown.computation, found.slowdown.communication));
-  options.output.print(fmt::format("wrote {}\n", file));
+  options.output.print(fmt::format("Wrote {}.\n", file));
   options.output.write(to_json(refitted));
   return 0;
 }
 
 std::string held_out_text(std::string_view what, const measurements::HeldOut& of) {
-  if (of.rows == 0) return fmt::format("{}: too few to hold some back\n", what);
+  if (of.rows == 0) return fmt::format("{}: too few rows to hold some back.\n", what);
   return fmt::format(
-      "{}, held back in turn: mean error {:.1f}% before, {:.1f}% after; {:.0f}% within their 90% intervals "
-      "({} rows)\n",
-      what, 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage, of.rows);
+      "{}, each held back in turn ({} rows): mean error {:.1f}% before, {:.1f}% after; {:.0f}% within their "
+      "90% "
+      "intervals.\n",
+      what, of.rows, 100 * of.mape_before, 100 * of.mape_after, 100 * of.coverage);
 }
 
 // What the device did in a trace, as shares of its steps.
@@ -102,20 +105,20 @@ void print(const SiteCalibrated& result, const Output& output) {
                     fmt::format("x{:.3f}", std::exp(one.mean)), range(one.mean, one.sd), one.source});
   output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
                      {.optional = {"from"}, .text = true}));
-  if (result.calibrated.steps) output.print(held_out_text("steps", *result.calibrated.steps));
+  if (result.calibrated.steps) output.print(held_out_text("Steps", *result.calibrated.steps));
   if (result.calibrated.collectives)
-    output.print(held_out_text("collectives", *result.calibrated.collectives));
-  if (result.calibrated.products) output.print(held_out_text("products", *result.calibrated.products));
+    output.print(held_out_text("Collectives", *result.calibrated.collectives));
+  if (result.calibrated.products) output.print(held_out_text("Matrix products", *result.calibrated.products));
   if (result.calibrated.small_products > 0)
-    output.print(fmt::format("{} products are too small to say anything of the device\n",
+    output.print(fmt::format("{} matrix products are too small to say anything about the device.\n",
                              result.calibrated.small_products));
   for (const measurements::Departure& one : result.calibrated.departures)
     output.print(
-        fmt::format("{} over {} x {} devices takes {:.2f} times what is predicted from {} to {} ({}, {})\n",
+        fmt::format("{} over {} x {} devices takes {:.2f} times the predicted time from {} to {} ({}, {}).\n",
                     name_of(one.kind), one.nodes, one.devices_per_node, one.times,
                     human_bytes(one.least_bytes), human_bytes(one.most_bytes), one.algorithm, one.protocol));
   for (const measurements::Ignored& one : result.measured.ignored)
-    output.print(fmt::format("ignored: {}{}: {}{}\n", one.file,
+    output.print(fmt::format("Ignored: {}{}: {}{}\n", one.file,
                              one.line > 0 ? fmt::format(":{}", one.line) : "", one.why,
                              one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
 }
@@ -123,26 +126,28 @@ void print(const SiteCalibrated& result, const Output& output) {
 // No measurement either: somebody has measured already.
 int calibrate_from_files(const Options& options) {
   if (options.cluster.empty())
-    throw UserError("`from` does not say what was measured", "calibrate CLUSTER `from` FILE…");
+    throw UserError("`from` without the CLUSTER that was measured",
+                    "expected calibrate CLUSTER `from` FILE…");
   if (!options.host.empty() || options.from_history)
-    throw UserError("`from` with `host` or `from_history`", "one of them");
+    throw UserError("`from` with `host` or `from_history`", "expected one of them");
   const SiteCalibrated result = calibrate_from({options.cluster, options.from, options.runtime, options.out});
   print(result, options.output);
   options.output.print(
       options.out.empty()
-          ? fmt::format("wrote {}: plans on {} use it from now on\n", result.file, options.cluster)
-          : fmt::format("wrote {}: plan on it in place of {}\n", result.file, options.cluster));
+          ? fmt::format("Wrote {}: plans on {} use it from now on.\n", result.file, options.cluster)
+          : fmt::format("Wrote {}: plan on it instead of {}.\n", result.file, options.cluster));
   options.output.write(to_json(result));
   return 0;
 }
 
 int run(const Options& options) {
   if (!options.from.empty()) return calibrate_from_files(options);
-  if (!options.runtime.empty()) throw UserError("`runtime` without `from`", "calibrate CLUSTER `from` FILE…");
+  if (!options.runtime.empty())
+    throw UserError("`runtime` without `from`", "expected calibrate CLUSTER `from` FILE…");
   if (options.from_history) return refit(options);
   if (!options.cluster.empty()) return calibrate_cluster(options);
   if (!options.host.empty())
-    throw UserError("`host` without a CLUSTER", "calibrate CLUSTER `host` FILE `out` FILE");
+    throw UserError("`host` without a CLUSTER", "expected calibrate CLUSTER `host` FILE `out` FILE");
   std::vector<std::string> arguments = {"calibrate"};
   if (!options.out.empty()) arguments.insert(arguments.end(), {"--out", options.out});
   add_json(options, arguments);
@@ -154,45 +159,41 @@ int run(const Options& options) {
 
 Command calibrate_command() {
   const auto options = std::make_shared<Options>();
-  return {
-      "calibrate",
-      "measures this machine's devices and links, or learns from what you measured",
-      {text_option({.key = "cluster",
-                    .help = "a cluster's file whose hosts and links are measured; with --from any cluster",
-                    .fallback = "this machine alone",
-                    .positional = true},
-                   options->cluster),
-       text_option(
-           {.key = "host",
-            .unit = "FILE",
-            .help = "with CLUSTER: a calibrated file of one of its hosts, or of a cluster of such hosts; "
-                    "only links are measured",
-            .fallback = "the first host is measured too"},
-           options->host),
-       text_option({.key = "out",
-                    .unit = "PROFILE",
-                    .help = "where to write the profile",
-                    .fallback = "the user's data folder, where plans on localhost find it"},
-                   options->out),
-       switch_option({.key = "from_history",
-                      .help = "measure nothing: refit the calibration (of CLUSTER, or this machine's) to the "
-                              "plans that were validated with it"},
-                     options->from_history),
-       texts_option(
-           {.key = "from",
-            .unit = "FILE…",
-            .help =
-                "measure nothing: learn from files that you have (docs/measurements.md), each recognised by "
-                "its content",
-            .many = true},
-           options->from),
-       text_option({.key = "runtime",
-                    .unit = "NAME|FILE",
-                    .help = "with --from: what ran the steps",
-                    .fallback = "what the files say"},
-                   options->runtime),
-       mpi_option(options->mpi), mpirun_args_option(options->mpirun_args), options->output.setting()},
-      [options] { return run(*options); }};
+  return {"calibrate",
+          "measures this machine's devices and links, or learns from your measurements",
+          {text_option({.key = "cluster",
+                        .help = "a cluster file whose hosts and links are measured; with --from, any cluster",
+                        .fallback = "this machine alone",
+                        .positional = true},
+                       options->cluster),
+           text_option({.key = "host",
+                        .unit = "FILE",
+                        .help = "with CLUSTER: a calibrated file of one of its hosts, or of a cluster of "
+                                "such hosts, so that only links are measured",
+                        .fallback = "the first host is measured too"},
+                       options->host),
+           text_option({.key = "out",
+                        .unit = "PROFILE",
+                        .help = "where to write the profile",
+                        .fallback = "the user's data folder, where later plans find it"},
+                       options->out),
+           switch_option({.key = "from_history",
+                          .help = "measure nothing; refit the calibration (of CLUSTER, or of this machine) "
+                                  "to the plans that were validated with it"},
+                         options->from_history),
+           texts_option({.key = "from",
+                         .unit = "FILE…",
+                         .help = "measure nothing; learn from files that you have, each recognised by its "
+                                 "content (docs/measurements.md)",
+                         .many = true},
+                        options->from),
+           text_option({.key = "runtime",
+                        .unit = "NAME|FILE",
+                        .help = "with --from: the training software that ran the steps",
+                        .fallback = "what the files say"},
+                       options->runtime),
+           mpi_option(options->mpi), mpirun_args_option(options->mpirun_args), options->output.setting()},
+          [options] { return run(*options); }};
 }
 
 }  // namespace orrery::cli

@@ -40,20 +40,23 @@ int run(const Options& options) {
                     human_rate(time.busbw_bytes_per_s), std::string(name_of(time.algorithm)),
                     std::string(name_of(time.protocol))});
   options.output.write(to_json(request, times));
-  options.output.print(fmt::format("{} over {} devices ({} nodes) of {}\n", name_of(request.kind),
-                                   request.cluster.devices(), request.cluster.nodes(), request.cluster.name));
-  options.output.print(fmt::format("rests on: network {}\n",
+  options.output.print(fmt::format(
+      "{} over {} device{} ({} node{}) of {}\n", name_of(request.kind),
+      with_commas(request.cluster.devices()), request.cluster.devices() == 1 ? "" : "s",
+      with_commas(request.cluster.nodes()), request.cluster.nodes() == 1 ? "" : "s", request.cluster.name));
+  options.output.print(fmt::format("This rests on: network {}.\n",
                                    planner::what_it_rests_on(planner::network_foundation(request.cluster))));
-  options.output.print(table({"size", "time", "algorithm bw", "bus bw", "algorithm", "protocol"}, rows));
+  options.output.print(
+      table({"size", "time", "algorithm bandwidth", "bus bandwidth", "algorithm", "protocol"}, rows));
   return 0;
 }
 
 Setting bytes_setting(std::vector<double>& sizes) {
   Option option = {
       .key = "bytes",
-      .unit = "B[,B…]",
+      .unit = "B[,B...]",
       .help = "sizes as nccl-tests counts them, in bytes; K, M, G are binary",
-      .range = "numbers of bytes from 0, each with an optional K, M, G or T (binary), parted by commas"};
+      .range = "numbers of bytes from 0, each with an optional K, M, G or T (binary), separated by commas"};
   option.required = option.many = true;
   return {std::move(option), [&sizes](const std::string& text) {
             for (const std::string& part : split(text)) {

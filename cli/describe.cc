@@ -37,7 +37,7 @@ std::string head_text(const Description& described) {
   if (described.active_parameters != described.parameters)
     text +=
         fmt::format(" ({} of them active)", human_count(static_cast<double>(described.active_parameters)));
-  return text + fmt::format(", {} of weights in {}; {} forward and {} trained a sample\n",
+  return text + fmt::format(", {} of weights in {}; a sample takes {} forward and {} to train\n",
                             human_bytes(described.weight_bytes), name_of(described.precision),
                             flops(described.forward_flops), flops(described.model_flops));
 }
@@ -52,7 +52,7 @@ std::string layers_table(const Description& described) {
     }
     rows.push_back(row_of(part, part.name, std::to_string(part.count)));
   }
-  return table({"layers", "alike", "parameters", "forward", "outputs"}, rows);
+  return table({"layers", "number", "parameters", "forward", "outputs"}, rows);
 }
 
 std::string operators_table(const Description& described) {
@@ -78,7 +78,7 @@ Command describe_command() {
   const auto options = std::make_shared<Options>();
   Command command{
       "describe",
-      "says what a workload is: layers, FLOPs, bytes, and what was assumed",
+      "shows a workload: layers, FLOPs, bytes and what was assumed",
       {text_option({.key = "workload",
                     .help = "a Hugging Face config.json, an .onnx file, a .textproto or a catalog name",
                     .positional = true,
@@ -86,12 +86,12 @@ Command describe_command() {
                    options->workload),
        count_option({.key = "seq_len",
                      .unit = "TOKENS",
-                     .help = "tokens a sequence",
+                     .help = "tokens per sequence",
                      .fallback = "the workload's own"},
                     options->seq_len, {1, 1 << 24, 1024}),
        name_option({.key = "precision",
                     .unit = "fp32|tf32|fp16|bf16|fp8|fp4",
-                    .help = "in which weights and outputs are counted",
+                    .help = "number format in which weights and outputs are counted",
                     .fallback = "bf16"},
                    options->precision, dtype_from_name)},
       [options] { return run(*options); }};

@@ -26,8 +26,9 @@ std::string list(const std::string& head, const std::vector<std::string>& lines)
 
 std::string text_of(const DeviceOutlook& outlook) {
   std::string text = fmt::format(
-      "{}: 90% of steps of {} on one of it take {:.2f} to {:.2f} times what is predicted; this rests "
-      "on: {}.\nWhat would narrow that, with its share of what is not known:\n",
+      "{}: a step of {} on one such device takes {:.2f} to {:.2f} times the predicted time, with 90% "
+      "probability. This rests on: {}.\nMeasurements that would narrow this, with their share of what is "
+      "uncertain:\n",
       outlook.device, kDeviceWorkload, outlook.step.low, outlook.step.high,
       planner::what_it_rests_on(outlook.rests_on));
   for (const auto& [measurement, share] : outlook.measurements)
@@ -37,7 +38,8 @@ std::string text_of(const DeviceOutlook& outlook) {
 
 int run(const Options& options) {
   if (options.print_template == !options.file.empty())
-    throw UserError("what to do", "expected either FILE or --template");
+    throw UserError(options.print_template ? "FILE and --template together" : "neither FILE nor --template",
+                    "expected one of them");
   if (options.print_template) {
     fmt::print("{}", device_template());
     return 0;
@@ -45,10 +47,11 @@ int run(const Options& options) {
   const DeviceCheck check = check_device(options.file);
   options.output.write(to_json(check));
   const DeviceReview& review = check.review;
-  options.output.print(review.implausible.empty() ? "Nothing is unlike the catalog's devices and nodes.\n"
-                                                  : list("Implausible:", review.implausible));
+  options.output.print(review.implausible.empty()
+                           ? "All figures are like those of the catalog's devices and nodes.\n"
+                           : list("Implausible:", review.implausible));
   if (!review.assumed.empty())
-    options.output.print(list("Assumed, as the file does not say it:", review.assumed));
+    options.output.print(list("Assumed, because the file does not say it:", review.assumed));
   for (const DeviceOutlook& outlook : check.outlooks) options.output.print(text_of(outlook));
   return 0;
 }

@@ -41,7 +41,7 @@ int run(const Options& options) {
   }
   if (!options.out.empty()) {
     write_cluster_file(cluster, options.out);
-    output.print(fmt::format("written to {}\n", options.out));
+    output.print(fmt::format("Written to {}.\n", options.out));
   }
   output.write(to_json(cluster));
   return 0;

@@ -11,8 +11,8 @@ namespace orrery::cli {
 Setting mpi_option(std::string& mpi) {
   return text_option({.key = "mpi",
                       .unit = "openmpi|mpich",
-                      .help = "MPI library of the executor",
-                      .fallback = "the launcher's; outside one, the first that is built, openmpi first"},
+                      .help = "MPI library to run with",
+                      .fallback = "the launcher's; without a launcher Open MPI if it is built, else MPICH"},
                      mpi);
 }
 
@@ -23,21 +23,21 @@ MpiLibrary parse_mpi(const std::string& name) {
 Setting mpirun_args_option(std::string& words) {
   return text_option({.key = "mpirun_args",
                       .unit = "WORDS",
-                      .help = "further options for mpirun, as one string quoted as for a shell",
+                      .help = "more options for mpirun, in one string, quoted as for a shell",
                       .fallback = "$ORRERY_MPIRUN_ARGS, else none",
                       .environment = "ORRERY_MPIRUN_ARGS"},
                      words);
 }
 
 std::vector<Setting> launch_options(LaunchWords& words) {
-  return {text_option(
-              {.key = "launcher",
-               .unit = "mpirun|srun",
-               .help = "who starts the ranks: the MPI library's mpirun, or, in a batch script, Slurm's srun, "
-                       "which places them and takes further options from its environment",
-               .fallback = "mpirun"},
-              words.launcher),
-          mpirun_args_option(words.mpirun_args)};
+  return {
+      text_option({.key = "launcher",
+                   .unit = "mpirun|srun",
+                   .help = "what starts the ranks: the MPI library's mpirun or, in a batch script, Slurm's "
+                           "srun, which places them and reads further options from its environment",
+                   .fallback = "mpirun"},
+                  words.launcher),
+      mpirun_args_option(words.mpirun_args)};
 }
 
 Placement placement_of(const Cluster& cluster, int ranks, const LaunchWords& words) {
@@ -59,8 +59,8 @@ Setting backend_option(std::string& backend) {
   return text_option(
       {.key = "backend",
        .unit = "auto|mpi|nccl|cuda-mpi",
-       .help = "mpi: processors; nccl: a GPU a rank; cuda-mpi: GPUs, messages staged through the host; "
-               "auto: GPUs where the plan is for GPUs and this machine has some, else mpi",
+       .help = "mpi: processors; nccl: one GPU per rank; cuda-mpi: GPUs with messages staged through the "
+               "host; auto: GPUs if the plan is for GPUs and this machine has some, else mpi",
        .fallback = "auto"},
       backend);
 }

@@ -27,7 +27,7 @@ void make_folder(const fs::path& folder) {
   std::error_code code;
   fs::create_directories(folder, code);
   if (code || !fs::is_directory(folder, code))
-    throw UserError(fmt::format("`out` {}: cannot be made", folder.string()), "expected a folder");
+    throw UserError(fmt::format("`out` {}: cannot be created", folder.string()), "expected a folder");
 }
 
 void write_files(const fs::path& folder, const std::vector<planner::ExportedFile>& files) {
@@ -53,7 +53,7 @@ int run(const Options& options) {
   options.output.write(to_json(*plan.job, options.to, files));
   for (const auto& file : files) {
     if (!options.out.empty())
-      options.output.print(fmt::format("{} written\n", (fs::path(options.out) / file.name).string()));
+      options.output.print(fmt::format("Wrote {}.\n", (fs::path(options.out) / file.name).string()));
     else
       options.output.print_as_is(fmt::format("# ==> {} <==\n{}", file.name, file.content));
   }

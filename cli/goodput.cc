@@ -75,10 +75,11 @@ std::string megawatt_hours(double energy_j) {
 
 std::string head_text(const Plan& plan, const planner::TrainingRun& run) {
   const Cluster& cluster = plan.job->cluster;
-  return fmt::format("{} on {}: {} devices, {} node{}; {} steps of {}: {} if nothing ever failed\n",
-                     plan.job->workload.name, cluster.name, cluster.devices(), cluster.nodes(),
-                     cluster.nodes() == 1 ? "" : "s", run.steps, human_seconds(run.plan().step_s),
-                     human_duration(run.ideal_s()));
+  return fmt::format("{} on {}: {} device{}, {} node{}; {} steps of {}, {} if nothing ever failed\n",
+                     plan.job->workload.name, cluster.name, with_commas(cluster.devices()),
+                     cluster.devices() == 1 ? "" : "s", with_commas(cluster.nodes()),
+                     cluster.nodes() == 1 ? "" : "s", with_commas(run.steps),
+                     human_seconds(run.plan().step_s), human_duration(run.ideal_s()));
 }
 
 std::string failures_text(const Options& options, const planner::GoodputQuestion& question,
@@ -86,23 +87,24 @@ std::string failures_text(const Options& options, const planner::GoodputQuestion
   const planner::TrainingRun& run = question.run;
   const planner::Distribution& interruptions = figures.statistics.interruptions;
   std::string text = fmt::format(
-      "interrupted every {} on average, {:.3g} times in all (5% of runs at most {:.0f}, 95% at most {:.0f}); "
-      "then {} until it is noticed{}, {} to restart{}, {} to read the checkpoint\n",
+      "Failures interrupt the run every {} on average, {:.3g} times in all (5% of runs at most {:.0f}, 95% "
+      "at "
+      "most {:.0f}). Each costs {} until it is noticed{}, {} to restart{} and {} to read the checkpoint.\n",
       human_duration(1 / run.failures_per_s), interruptions.mean, interruptions.p5, interruptions.p95,
       human_duration(run.detect_s), options.detect_s ? "" : " (no --detect-s)", human_duration(run.restart_s),
       options.restart_s ? "" : " (no --restart-s)", human_duration(run.checkpoint.read_s));
   if (!options.repair_hours)
-    return text + "a failed node is back or replaced by the time the job restarts (no --repair-hours)\n";
+    return text + "A failed node is repaired or replaced by the time the job restarts (no --repair-hours).\n";
   text += fmt::format("{} spare node{}; a failed node is repaired in {} on average", run.spares,
                       run.spares == 1 ? "" : "s", human_duration(run.repair_s));
   if (!options.elastic)
-    return text + fmt::format("; without a spare the job waits; {} would be cheapest\n",
+    return text + fmt::format("; without a spare the job waits. The cheapest number of spare nodes is {}.\n",
                               planner::cheapest_spares(run));
-  text += "; without a spare it goes on with";
+  text += "; without a spare the job continues on";
   for (std::size_t p = 1; p < run.plans.size(); ++p)
     text += fmt::format("{} {} nodes at {} a step", p > 1 ? "," : "", run.plans[p].nodes,
                         human_seconds(run.plans[p].step_s));
-  return text + "\n";
+  return text + ".\n";
 }
 
 std::string checkpoint_text(const Options& options, const planner::GoodputQuestion& question,
@@ -112,9 +114,10 @@ std::string checkpoint_text(const Options& options, const planner::GoodputQuesti
   const std::string beside = run.checkpoint.write_s > 0 ? fmt::format(" and is complete {} later",
                                                                       human_duration(run.checkpoint.write_s))
                                                         : "";
-  const std::string choice =
-      options.checkpoint_every ? "as asked" : fmt::format("the best; Daly: {}", human_duration(daly_s));
-  return fmt::format("a checkpoint of {} stops training for {}{}; one every {} step{}, {} ({})\n",
+  const std::string choice = options.checkpoint_every
+                                 ? "as asked"
+                                 : fmt::format("the best; Daly's formula gives {}", human_duration(daly_s));
+  return fmt::format("A checkpoint of {} stops training for {}{}; one is written every {} step{}, {} ({}).\n",
                      human_bytes(cost.bytes), human_duration(run.checkpoint.stall_s), beside, every,
                      every == 1 ? "" : "s", human_duration(static_cast<double>(every) * run.plan().step_s),
                      choice);
@@ -128,7 +131,7 @@ std::string time_table(const planner::GoodputFigures& figures) {
   for (const auto& [name, seconds] : planner::lost_parts(spent))
     if (seconds != 0) rows.push_back({name, human_duration(seconds), percent(seconds / total)});
   rows.push_back({"time to train", human_duration(total), percent(1)});
-  return table({"mean of runs", "time", "share"}, rows);
+  return table({"mean of the runs", "time", "share"}, rows);
 }
 
 std::string choices_table(const planner::GoodputAnswer& answer) {
@@ -139,7 +142,7 @@ std::string choices_table(const planner::GoodputAnswer& answer) {
     if (figures.energy_j) row.push_back(megawatt_hours(*figures.energy_j));
     return row;
   };
-  std::vector<std::string> head = {"what else it could be", "steps between", "goodput", "time to train"};
+  std::vector<std::string> head = {"alternative", "steps between", "goodput", "time to train"};
   if (answer.figures.cost_usd) head.emplace_back("USD");
   if (answer.figures.energy_j) head.emplace_back("MWh");
   std::vector<std::vector<std::string>> rows = {row_of("as asked", answer.figures)};
@@ -151,29 +154,30 @@ std::string choices_table(const planner::GoodputAnswer& answer) {
 std::string result_text(const planner::GoodputQuestion& question, const planner::GoodputFigures& figures) {
   const planner::Distribution& time_s = figures.statistics.time_s;
   std::string text = fmt::format(
-      "goodput {}: {} to train, 90% of {} runs between {} and {}; closed form: {}{}\n",
-      percent(figures.goodput), human_duration(time_s.mean), question.runs, human_duration(time_s.p5),
-      human_duration(time_s.p95), human_duration(figures.closed_form_s),
+      "Goodput {}: {} to train, {} to {} in 90% of {} simulated runs. The closed form says {}{}.\n",
+      percent(figures.goodput), human_duration(time_s.mean), human_duration(time_s.p5),
+      human_duration(time_s.p95), with_commas(question.runs), human_duration(figures.closed_form_s),
       question.run.plans.size() > 1 ? " if failed nodes were replaced at once" : "");
-  if (figures.cost_usd) text += fmt::format("costs {} USD", usd(*figures.cost_usd));
+  if (figures.cost_usd) text += fmt::format("It costs {} USD", usd(*figures.cost_usd));
   if (figures.energy_j)
-    text += fmt::format("{}takes {} MWh", figures.cost_usd ? ", " : "", megawatt_hours(*figures.energy_j));
-  return figures.cost_usd || figures.energy_j ? text + "\n" : text;
+    text += fmt::format("{} {} MWh", figures.cost_usd ? " and takes" : "It takes",
+                        megawatt_hours(*figures.energy_j));
+  return figures.cost_usd || figures.energy_j ? text + ".\n" : text;
 }
 
 std::string interval_text(const planner::GoodputAnswer& answer) {
   if (!answer.interval)
-    return "no interval: where its steps take longer than predicted the run may not end\n";
+    return "No 90% interval: if its steps take longer than predicted, the run may never end.\n";
   const planner::GoodputInterval& interval = *answer.interval;
   std::string text =
-      fmt::format("90% of such runs, failures and what is not known of a step together, take {} to {}",
+      fmt::format("90% interval, of failures and of what is uncertain about a step together: {} to {}",
                   human_duration(interval.time_s.low), human_duration(interval.time_s.high));
   if (interval.cost_usd)
     text += fmt::format(", {} to {} USD", usd(interval.cost_usd->low), usd(interval.cost_usd->high));
   if (interval.energy_j)
     text += fmt::format(", {} to {} MWh", megawatt_hours(interval.energy_j->low),
                         megawatt_hours(interval.energy_j->high));
-  return text + fmt::format("; goodput {} to {}; {}\n", percent(interval.goodput.low),
+  return text + fmt::format(", goodput {} to {}. {}\n", percent(interval.goodput.low),
                             percent(interval.goodput.high),
                             what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
@@ -213,74 +217,79 @@ void add_run_options(Command& command, Options& options) {
   command.add(
       amount_option({.key = "tokens",
                      .unit = "TOKENS",
-                     .help = "tokens to train on: steps = tokens / batch, rounded up; k, M, B, T are SI"},
+                     .help = "tokens to train on (steps = tokens / batch, rounded up); k, M, B, T are SI"},
                     options.tokens));
-  command.add(amount_option(
-      {.key = "samples", .unit = "SAMPLES", .help = "samples to train on, in the place of --tokens"},
-      options.samples));
-  command.add(amount_option({.key = "steps", .unit = "N", .help = "steps to train, in the place of --tokens"},
+  command.add(
+      amount_option({.key = "samples", .unit = "SAMPLES", .help = "samples to train on, instead of --tokens"},
+                    options.samples));
+  command.add(amount_option({.key = "steps", .unit = "N", .help = "steps to train, instead of --tokens"},
                             options.steps));
-  command.add(figure("mtbf_device_hours", "HOURS",
-                     "mean time between failures of one device that interrupt the job (exponential)", "",
-                     options.mtbf_device_hours, kSome));
+  command.add(
+      figure("mtbf_device_hours", "HOURS",
+             "mean time between failures of one device that interrupt the job (exponentially distributed)",
+             "", options.mtbf_device_hours, kSome));
   command.option("mtbf_device_hours").required = true;
-  command.add(figure("mtbf_node_hours", "HOURS", "the same of a node besides its devices",
-                     "nodes do not fail", options.mtbf_node_hours, kSome));
-  command.add(figure("detect_s", "SECONDS", "from a failure until the job is stopped",
+  command.add(figure("mtbf_node_hours", "HOURS",
+                     "mean time between failures of a node apart from its devices", "nodes do not fail",
+                     options.mtbf_node_hours, kSome));
+  command.add(figure("detect_s", "SECONDS", "time from a failure until the job is stopped",
                      "0; NCCL's watchdog in PyTorch waits 600", options.detect_s, kAny));
-  command.add(figure("restart_s", "SECONDS", "to start the job again, without reading the checkpoint", "0",
-                     options.restart_s, kAny));
+  command.add(figure("restart_s", "SECONDS", "time to start the job again, without reading the checkpoint",
+                     "0", options.restart_s, kAny));
 }
 
 void add_checkpoint_options(Command& command, Options& options) {
   command.add(count_option({.key = "checkpoint_every",
                             .unit = "STEPS",
                             .help = "steps between checkpoints",
-                            .fallback = "those that lose least"},
+                            .fallback = "the number that loses least time"},
                            options.checkpoint_every, {1, kMostSteps}));
-  command.add(figure("checkpoint_bandwidth", "BYTES_PER_S",
-                     "of the storage, all nodes together, to write and to read",
-                     "what the cluster states of its nodes' storage, taken to be reachable from all nodes",
-                     options.checkpoint_bandwidth, kSome));
-  command.add(figure("checkpoint_s", "SECONDS", "to write a checkpoint", "its bytes over the bandwidth",
-                     options.checkpoint_s, kAny));
-  command.add(figure("read_s", "SECONDS", "to read a checkpoint back",
-                     "its bytes over the bandwidth; with --checkpoint-s as long", options.read_s, kAny));
+  command.add(figure(
+      "checkpoint_bandwidth", "BYTES_PER_S",
+      "rate of the storage for all nodes together, to write and to read",
+      "the sum of the nodes' storage in the cluster's description, taken to be reachable from all nodes",
+      options.checkpoint_bandwidth, kSome));
+  command.add(figure("checkpoint_s", "SECONDS", "time to write a checkpoint",
+                     "its bytes divided by the bandwidth", options.checkpoint_s, kAny));
+  command.add(figure("read_s", "SECONDS", "time to read a checkpoint",
+                     "its bytes divided by the bandwidth; with --checkpoint-s the same", options.read_s,
+                     kAny));
   command.add(switch_option({.key = "checkpoint_async",
-                             .help = "training stops only while devices copy their state to host memory"},
+                             .help = "write checkpoints in the background: training stops only while devices "
+                                     "copy their state to host memory"},
                             options.checkpoint_async));
-  command.add(figure("snapshot_s", "SECONDS", "that copy", "the fullest device's state over its PCIe rate",
-                     options.snapshot_s, kAny));
+  command.add(figure("snapshot_s", "SECONDS", "time of that copy",
+                     "the fullest device's state divided by its PCIe rate", options.snapshot_s, kAny));
 }
 
 void add_node_options(Command& command, Options& options) {
   command.add(count_option({.key = "spares",
                             .unit = "N",
-                            .help = "nodes beside the plan's that replace failed ones",
+                            .help = "number of spare nodes, which replace failed ones",
                             .fallback = "0"},
                            options.spares, {0, 1'000'000}));
-  command.add(figure("repair_hours", "HOURS", "until a failed node is back, on average (exponential)",
-                     "0, back or replaced at once", options.repair_hours, kAny));
+  command.add(figure("repair_hours", "HOURS",
+                     "mean time until a failed node is repaired (exponentially distributed)",
+                     "0, repaired or replaced at once", options.repair_hours, kAny));
   command.add(switch_option({.key = "elastic",
-                             .help = "without a spare go on with fewer data-parallel replicas and the same "
-                                     "global batch, until the first "
-                                     "checkpoint after the repair"},
+                             .help = "without a spare, continue with fewer data-parallel replicas and the "
+                                     "same global batch until the first checkpoint after the repair"},
                             options.elastic));
 }
 
 void add_simulation_options(Command& command, Options& options) {
-  command.add(count_option({.key = "runs", .unit = "N", .help = "whole runs to simulate", .fallback = "200"},
-                           options.runs, {1, 1'000'000}));
   command.add(count_option(
-      {.key = "seed", .unit = "N", .help = "of the random failures and repairs", .fallback = "1"},
+      {.key = "runs", .unit = "N", .help = "number of whole runs to simulate", .fallback = "200"},
+      options.runs, {1, 1'000'000}));
+  command.add(count_option(
+      {.key = "seed", .unit = "N", .help = "seed of the random failures and repairs", .fallback = "1"},
       options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
-  command.add(
-      count_option({.key = "jobs",
-                    .unit = "J",
-                    .help = "processes that simulate an elastic run's plans; the answer is the same whatever "
-                            "it is",
-                    .fallback = "0, one a processor"},
-                   options.jobs, {0, kMostJobs}));
+  command.add(count_option(
+      {.key = "jobs",
+       .unit = "J",
+       .help = "number of processes that simulate an elastic run's plans; the answer does not depend on it",
+       .fallback = "0, one per processor core"},
+      options.jobs, {0, kMostJobs}));
 }
 
 }  // namespace
@@ -288,7 +297,7 @@ void add_simulation_options(Command& command, Options& options) {
 Command goodput_command() {
   const auto options = std::make_shared<Options>();
   Command command{"goodput",
-                  "says how long a whole run takes on devices that fail, and what to do about it",
+                  "predicts how long a whole run takes when devices fail, and what would shorten it",
                   {plan_option(options->plan)},
                   [options] { return run(*options); }};
   add_run_options(command, *options);

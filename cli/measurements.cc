@@ -28,7 +28,7 @@ int run(const Options& options) {
   std::vector<std::vector<std::string>> rows;
   for (const measurements::Kind& kind : measurements::kinds())
     rows.push_back({std::string(kind.name), std::string(kind.taken)});
-  options.output.print(table({"what", "what is taken from it"}, rows, {.text = true}));
+  options.output.print(table({"file", "what is learned from it"}, rows, {.text = true}));
   options.output.write(to_json(measurements::kinds()));
   return 0;
 }
@@ -65,7 +65,7 @@ int run_diff(const DiffOptions& options) {
   output.print("\n" + table({"stream", "kind", "A", "B", "difference", "change", "times"}, rows));
   output.print(measurements::explain(diff) + "\n");
   if (diff.aligned != "streams by name") output.print(fmt::format("Aligned {}.\n", diff.aligned));
-  for (const std::string& why : diff.left_out) output.print(fmt::format("not compared: {}\n", why));
+  for (const std::string& why : diff.left_out) output.print(fmt::format("Not compared: {}.\n", why));
   output.write(to_json(diff));
   if (options.tolerance && std::abs(diff.relative_difference()) > *options.tolerance)
     throw NoAnswer(fmt::format("a step of B takes {:+.1f}% of A's, outside the tolerance of {:.1f}%",
@@ -77,35 +77,38 @@ int run_diff(const DiffOptions& options) {
 
 Command measurements_command() {
   const auto options = std::make_shared<Options>();
-  Command command{"measurements",
-                  "lists the files that `calibrate --from` reads, or prints a table of steps to fill in",
-                  {switch_option({.key = "template", .help = "prints a table of measured steps to fill in"},
-                                 options->print_template)},
-                  [options] { return run(*options); }};
+  Command command{
+      "measurements",
+      "lists the kinds of files that `calibrate --from` reads, or prints a table of steps to fill in",
+      {switch_option({.key = "template", .help = "print a table of measured steps to fill in"},
+                     options->print_template)},
+      [options] { return run(*options); }};
   command.add(options->output.setting());
   return command;
 }
 
 Command trace_diff_command() {
   const auto options = std::make_shared<DiffOptions>();
-  Command command{
-      "trace-diff",
-      "compares two traces, of Orrery or of a profiler, by step, stream and kind",
-      {text_option({.key = "a",
-                    .unit = "FILE|FOLDER",
-                    .help = "a trace, or a folder with the traces of one job's ranks",
-                    .positional = true,
-                    .required = true},
-                   options->a),
-       text_option(
-           {.key = "b", .unit = "FILE|FOLDER", .help = "another", .positional = true, .required = true},
-           options->b),
-       number_option({.key = "tolerance",
-                      .unit = "R",
-                      .help = "exit with 3 where steps differ by more, as a fraction",
-                      .fallback = "none"},
-                     options->tolerance)},
-      [options] { return run_diff(*options); }};
+  Command command{"trace-diff",
+                  "compares two traces, by Orrery or a profiler, by step, stream and kind",
+                  {text_option({.key = "a",
+                                .unit = "FILE|FOLDER",
+                                .help = "a trace, or a folder with the traces of one job's ranks",
+                                .positional = true,
+                                .required = true},
+                               options->a),
+                   text_option({.key = "b",
+                                .unit = "FILE|FOLDER",
+                                .help = "the other trace, or its folder",
+                                .positional = true,
+                                .required = true},
+                               options->b),
+                   number_option({.key = "tolerance",
+                                  .unit = "R",
+                                  .help = "exit with code 3 if the steps differ by more than this fraction",
+                                  .fallback = "none"},
+                                 options->tolerance)},
+                  [options] { return run_diff(*options); }};
   command.add(options->output.setting());
   return command;
 }

@@ -59,13 +59,12 @@ void end_answer(const std::string& json, std::string_view why_not) {
 }
 
 Setting Output::setting() {
-  return text_option(
-      {.key = "json",
-       .unit = "FILE|-",
-       .help = "write the result as one JSON object to FILE; - for stdout, which then holds nothing else; "
-               "`orrery schema` says what is in it",
-       .group = std::string(kOutputGroup)},
-      json_);
+  return text_option({.key = "json",
+                      .unit = "FILE|-",
+                      .help = "write the result as one JSON object to FILE; - for stdout, which then holds "
+                              "nothing else; `orrery schema` explains its fields",
+                      .group = std::string(kOutputGroup)},
+                     json_);
 }
 
 void Output::print(std::string_view text) const {
@@ -111,13 +110,13 @@ void check_writable(const std::string& file) {
 
 std::vector<Setting> layout_settings() {
   return {switch_option({.key = "wide",
-                         .help = "all columns of tables, and lines as long as they come",
+                         .help = "show all columns of tables, and do not wrap lines",
                          .fallback = "80 columns, or the terminal's",
                          .group = std::string(kOutputGroup)},
                         layout().wide),
           switch_option({.key = "verbose",
-                         .help = "the long explanations, too",
-                         .fallback = "the answer alone",
+                         .help = "show the long explanations, too",
+                         .fallback = "only the answer",
                          .group = std::string(kOutputGroup)},
                         layout().verbose)};
 }

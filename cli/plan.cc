@@ -24,34 +24,27 @@ struct Options {
 };
 
 std::string headline(const Job& job) {
-  const Training& training = job.training;
-  std::string text = fmt::format(
-      "{} ({} parameters) on {}: {} devices, {} node{}; global batch {}", job.workload.name,
-      human_count(static_cast<double>(job.workload.parameters())), job.cluster.name, job.cluster.devices(),
-      job.cluster.nodes(), job.cluster.nodes() == 1 ? "" : "s", training.global_batch);
-  if (const std::string sequences = sequences_text(training); !sequences.empty()) text += ", " + sequences;
-  text += fmt::format(", {}, {}, runtime {}\n", name_of(training.precision), name_of(training.optimizer),
-                      job.runtime.name);
+  std::string text = job_line(job);
   if (const auto& calibration = job.cluster.calibration) {
     const bool other = calibration->steps > 0 && calibration->runtime != job.runtime.name;
-    text +=
-        fmt::format("calibrated by {}{}\n", calibration->source,
-                    other ? fmt::format("; its steps are of runtime {}, whose kernels say nothing of {}'s",
-                                        calibration->runtime, job.runtime.name)
-                          : "");
+    text += fmt::format(
+        "Calibrated by {}{}.\n", calibration->source,
+        other ? fmt::format("; its steps were measured with runtime {}, whose kernels say nothing of "
+                            "{}'s",
+                            calibration->runtime, job.runtime.name)
+              : "");
   }
   return text;
 }
 
 std::string verdict(const planner::SearchResult& result) {
-  const std::string counts =
-      fmt::format("{} plans in all; {} of the plans checked fit in memory; {} simulated; {}",
-                  with_commas(result.candidates), with_commas(result.feasible), result.simulated,
-                  human_seconds(result.search_s));
+  const std::string plans = with_commas(result.candidates);
   return (result.proven
-              ? fmt::format("Proven best of {} plans under this model", with_commas(result.candidates))
-              : fmt::format("Best found, within {:.1f}% of the bound", result.gap * 100)) +
-         fmt::format(" ({}).\n", counts);
+              ? fmt::format("Proven best of {} plans under this model", plans)
+              : fmt::format("Best found of {} plans, within {:.1f}% of the bound", plans, result.gap * 100)) +
+         fmt::format(" ({} of the plans checked fit in memory; {} simulated; {}).\n",
+                     with_commas(result.feasible), with_commas(result.simulated),
+                     human_seconds(result.search_s));
 }
 
 // The front, and what it covers.
@@ -74,16 +67,18 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
     rows.push_back(std::move(row));
   }
   std::string text = fmt::format(
-      "Pareto front of {}, exact among the {} plans simulated: the search's best and {} of the {} on the "
-      "closed form's front over {} plans that fit{}\n",
+      "Pareto front of {}, exact for the {} simulated plans. They are the best plans of the search and {} of "
+      "the "
+      "{} plans on the front that the closed form draws over {} plans that fit{}.\n",
       priced && powered ? "step time, cost, energy and memory"
       : priced          ? "step time, cost and memory"
       : powered         ? "step time, energy and memory"
                         : "step time and memory",
-      result.simulated, result.pareto_simulated, result.pareto_front, result.pareto_looked_into,
+      with_commas(result.simulated), with_commas(result.pareto_simulated), with_commas(result.pareto_front),
+      with_commas(result.pareto_looked_into),
       std::isfinite(result.pareto_beyond_s)
           ? fmt::format("; all other layouts take at least {} a step", human_seconds(result.pareto_beyond_s))
-          : std::string(", all layouts"));
+          : std::string(" in all layouts"));
   return text + table(head, rows, {.text = true}) + "\n";
 }
 
@@ -113,7 +108,7 @@ int run(const Options& options) {
   options.output.print(plan_table(result.plans) + "\n");
   if (options.pareto) options.output.print(pareto_table(*job, result));
   if (options.load)
-    options.output.print("what the best plan's stages and replicas do in a step:\n" + load_table(load) +
+    options.output.print("Load of the best plan's stages and replicas in a step:\n" + load_table(load) +
                          "\n");
   // Why, sentence by sentence: the first one stands above.
   std::string_view rest = why;
@@ -124,8 +119,9 @@ int run(const Options& options) {
     if (!sentence.empty()) more += sentences(sentence, columns());
   options.output.print_more(more);
   options.output.print(verdict(result));
-  if (!layout().verbose) options.output.print("(--verbose says what would change it and what others do)\n");
-  if (!options.out.empty()) options.output.print(fmt::format("best plan written to {}\n", options.out));
+  if (!layout().verbose)
+    options.output.print("(--verbose adds the runner-up, what would help and what others run)\n");
+  if (!options.out.empty()) options.output.print(fmt::format("Best plan written to {}.\n", options.out));
   return 0;
 }
 
@@ -133,30 +129,27 @@ int run(const Options& options) {
 
 Command plan_command() {
   const auto options = std::make_shared<Options>();
-  Command command{"plan", "searches for the best way to train WORKLOAD on CLUSTER",
+  Command command{"plan", "finds the best plan to train WORKLOAD on CLUSTER",
                   request_options(options->request), [options] { return run(*options); }};
   command.add(text_option({.key = "out",
                            .unit = "PLAN",
-                           .help = "write the best plan, self-contained",
+                           .help = "write the best plan to this file, with workload and cluster in it",
                            .fallback = "none written"},
                           options->out));
   command.add(count_option({.key = "jobs",
                             .unit = "J",
-                            .help = "simulating processes; the answer is the same whatever it is",
-                            .fallback = "0, one a processor"},
+                            .help = "number of simulating processes; the answer does not depend on it",
+                            .fallback = "0, one per processor core"},
                            options->jobs, {0, kMostJobs}));
-  command.add(switch_option(
-      {.key = "pareto",
-       .help =
-           "look for the whole front of step time, cost, energy and memory headroom and print it (the JSON "
-           "has the front of what was simulated anyway)"},
-      options->pareto));
-  command.add(switch_option(
-      {.key = "load",
-       .help =
-           "print what each pipeline stage and each replica of the best plan computes and holds (always in "
-           "the JSON)"},
-      options->load));
+  command.add(
+      switch_option({.key = "pareto",
+                     .help = "search the whole Pareto front of step time, cost, energy and memory headroom "
+                             "and print it (the JSON always has the front of the plans that were simulated)"},
+                    options->pareto));
+  command.add(switch_option({.key = "load",
+                             .help = "print the computation and memory of each pipeline stage and replica of "
+                                     "the best plan (the JSON always has them)"},
+                            options->load));
   command.add(options->output.setting());
   return command;
 }

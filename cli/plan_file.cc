@@ -15,8 +15,7 @@
 namespace orrery::cli {
 
 void say_what_is_ignored(const std::vector<std::string>& ignored) {
-  if (!ignored.empty())
-    fmt::print(stderr, "orrery: ignored, each with its reason: {}\n", fmt::join(ignored, "; "));
+  if (!ignored.empty()) fmt::print(stderr, "orrery: ignored: {}\n", fmt::join(ignored, "; "));
 }
 
 void say_notes(const Workload& workload) {
@@ -35,13 +34,12 @@ Setting plan_option(std::string& plan) {
 }
 
 Setting detail_option(std::string& detail) {
-  return text_option(
-      {.key = "detail",
-       .unit = "flows|messages",
-       .help = "flows: a collective is one flow an edge; messages: each step's messages one by one, "
-               "for small groups",
-       .fallback = "flows"},
-      detail);
+  return text_option({.key = "detail",
+                      .unit = "flows|messages",
+                      .help = "flows: a collective is one flow per edge; messages: every message of each of "
+                              "its steps, for small groups",
+                      .fallback = "flows"},
+                     detail);
 }
 
 bool parse_fold(const std::string& name) {
@@ -50,13 +48,29 @@ bool parse_fold(const std::string& name) {
   throw UserError(fmt::format("`fold` {} is unknown", name), "expected on or off");
 }
 
+std::string job_line(const Job& job) {
+  const Training& training = job.training;
+  const auto counted = [](int number, std::string_view what) {
+    return fmt::format("{} {}{}", with_commas(number), what, number == 1 ? "" : "s");
+  };
+  std::string text = fmt::format("{} ({} parameters) on {}: {}, {}; global batch {}", job.workload.name,
+                                 human_count(static_cast<double>(job.workload.parameters())),
+                                 job.cluster.name, counted(job.cluster.devices(), "device"),
+                                 counted(job.cluster.nodes(), "node"), with_commas(training.global_batch));
+  if (const std::string sequences = sequences_text(training); !sequences.empty()) text += ", " + sequences;
+  return text + fmt::format(", {}, {}, runtime {}\n", name_of(training.precision),
+                            name_of(training.optimizer), job.runtime.name);
+}
+
 std::string breakdown_text(const Breakdown& breakdown) {
   const double total = breakdown.total();
   if (total <= 0) return {};
-  std::string text = "of the step:";
+  std::string text;
   for (const auto& [name, seconds] : planner::parts_of(breakdown))
-    if (seconds >= total * 0.0005) text += fmt::format("  {} {:.1f}%", name, 100 * seconds / total);
-  return text + "\n";
+    if (seconds >= total * 0.0005)
+      text += fmt::format("{}{} {:.1f}%", text.empty() ? "Parts of the step: " : ", ",
+                          planner::spoken_part(name), 100 * seconds / total);
+  return text + ".\n";
 }
 
 namespace {
@@ -155,11 +169,11 @@ std::vector<Column> dimension_columns(const std::vector<planner::Evaluation>& pl
 }
 
 // By how much a plan is slower than the best, and which part of the step grew most.
-std::string loss_cell(const planner::Evaluation& best, const planner::Evaluation& other) {
-  const planner::Loss loss = planner::loss_against(best, other);
-  const double share = loss.seconds / best.step_time_s();
+std::string slowdown_cell(const planner::Evaluation& best, const planner::Evaluation& other) {
+  const planner::StepSlowdown slowdown = planner::slowdown_against(best, other);
+  const double share = slowdown.seconds / best.step_time_s();
   if (std::abs(share) < 5e-4) return "-";
-  return fmt::format("{:.1f}%: {}", 100 * share, loss.part);
+  return fmt::format("{:.1f}%: {}", 100 * share, slowdown.part);
 }
 
 std::vector<Column> figure_columns(bool tokens) {
@@ -169,7 +183,7 @@ std::vector<Column> figure_columns(bool tokens) {
        [tokens](const planner::Evaluation& e) {
          const planner::Throughput rate = planner::throughput(e);
          const double per_s = tokens ? rate.tokens_per_s : rate.samples_per_s;
-         return fmt::format("{:.{}f}", per_s, per_s < 100 ? 1 : 0);
+         return per_s < 100 ? fmt::format("{:.1f}", per_s) : with_commas(std::llround(per_s));
        }},
       {"TFLOP/s/device",
        [](const planner::Evaluation& e) {
@@ -198,10 +212,11 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
                        }});
   }
   if (plans.size() > 1)
-    columns.push_back({"slower by", [&](const planner::Evaluation& e) { return loss_cell(plans.front(), e); },
+    columns.push_back({"slower by",
+                       [&](const planner::Evaluation& e) { return slowdown_cell(plans.front(), e); },
                        "slower by",
                        [&](const planner::Evaluation& e) {
-                         const std::string cell = loss_cell(plans.front(), e);
+                         const std::string cell = slowdown_cell(plans.front(), e);
                          return cell.substr(0, cell.find(':'));
                        }});
   const auto laid_out = [&](bool narrow, std::vector<std::string>& head) {
@@ -224,8 +239,8 @@ std::string plan_table(const std::vector<planner::Evaluation>& plans) {
 }
 
 std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string& narrowed_by) {
-  std::string text = fmt::format("this rests on: {}.", planner::what_it_rests_on(rests_on));
-  if (layout().verbose) text += fmt::format(" Narrowed most by {}.", narrowed_by);
+  std::string text = fmt::format("This rests on: {}.", planner::what_it_rests_on(rests_on));
+  if (layout().verbose) text += fmt::format(" What would narrow the interval most: {}.", narrowed_by);
   return text;
 }
 
@@ -237,10 +252,9 @@ std::string sequences_text(const Training& training) {
 std::string interval_line(const planner::Evaluation& evaluation) {
   if (!evaluation.interval) return "";
   const planner::Interval& interval = *evaluation.interval;
-  return fmt::format("90% of such steps take {} to {} and {} to {} of {}; {}\n",
+  return fmt::format("90% interval: {} to {} a step, {} to {} of memory. {}\n",
                      human_seconds(interval.step_time_s.low), human_seconds(interval.step_time_s.high),
                      human_bytes(interval.memory_bytes.low), human_bytes(interval.memory_bytes.high),
-                     human_bytes(evaluation.memory.capacity),
                      what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
 
@@ -251,13 +265,13 @@ std::string load_table(const planner::Load& load) {
                       human_seconds(stage.compute_s), human_bytes(stage.memory_bytes),
                       human_bytes(stage.capacity_bytes)});
   stages.push_back(
-      {"std", "", human_seconds(load.stage_compute_std_s), human_bytes(load.stage_memory_std_bytes), ""});
+      {"std dev", "", human_seconds(load.stage_compute_std_s), human_bytes(load.stage_memory_std_bytes), ""});
   for (const planner::ReplicaLoad& group : load.replicas)
     replicas.push_back({group.count == 1 ? std::to_string(group.first)
                                          : fmt::format("{}-{}", group.first, group.first + group.count - 1),
                         std::to_string(group.samples), human_seconds(group.compute_s)});
-  replicas.push_back({"std", "", human_seconds(load.replica_compute_std_s)});
-  return table({"stage", "layers", "computes", "memory", "of"}, stages) +
+  replicas.push_back({"std dev", "", human_seconds(load.replica_compute_std_s)});
+  return table({"stage", "layers", "computes", "memory", "capacity"}, stages) +
          table({"replica", "samples", "computes"}, replicas);
 }
 

@@ -25,7 +25,9 @@ Setting plan_option(std::string& plan);
 Setting detail_option(std::string& detail);
 bool parse_fold(const std::string& name);
 
-// "of the step:  compute 81.2%  bubble 9.0% …", parts from 0.05% on.
+// One line: what is trained on what, how, and by which runtime.
+std::string job_line(const Job& job);
+// "Parts of the step: compute 81.2%, pipeline bubble 9.0%, …", parts from 0.05% on.
 std::string breakdown_text(const Breakdown& breakdown);
 
 // Ranked plans, one a line, with the dimensions that any of them uses.
@@ -35,7 +37,7 @@ std::string sequences_text(const Training& training);
 // One line: the interval of a plan's step and memory, what it rests on and what would narrow it; empty where
 // there is none.
 std::string interval_line(const planner::Evaluation& evaluation);
-// Its end: "this rests on: …. Narrowed most by …."
+// Its end: "This rests on: …. What would narrow the interval most: …."
 std::string what_it_rests_on(const planner::RestsOn& rests_on, const std::string& narrowed_by);
 // What each stage and each replica of a plan has to do, one a line.
 std::string load_table(const planner::Load& load);

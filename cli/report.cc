@@ -24,7 +24,7 @@ struct Options {
 
 int run(const Options& options) {
   if (options.out.empty() && !options.markdown && options.output.file().empty())
-    throw UserError("a page goes into a file", "expected `out`, `markdown` or `json`");
+    throw UserError("no output was asked for", "expected `out`, `markdown` or `json`");
   if (options.search != "on" && options.search != "off")
     throw UserError(fmt::format("`search` {} is unknown", options.search), "expected on or off");
   check_writable(options.out);
@@ -33,7 +33,8 @@ int run(const Options& options) {
   if (!options.out.empty()) {
     const std::string text = options.markdown ? report_markdown(made) : report_page(made);
     write_file_atomically(options.out, text);
-    options.output.print(fmt::format("{} written to {}\n", made.at("title").get<std::string>(), options.out));
+    options.output.print(
+        fmt::format("{}: written to {}\n", made.at("title").get<std::string>(), options.out));
   } else if (options.markdown) {
     options.output.print_as_is(report_markdown(made));
   }

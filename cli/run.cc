@@ -110,33 +110,34 @@ Setting word_passed_on(Option option, std::string& value, std::vector<std::strin
 }
 
 void add_rate_options(Command& command, Options& options) {
-  command.add(passed_on(
-      {.key = "learning_rate", .unit = "RATE", .help = "of the optimizer", .fallback = "the plan's"},
-      options.learning_rate, kPositive));
+  command.add(passed_on({.key = "learning_rate",
+                         .unit = "RATE",
+                         .help = "learning rate of the optimizer",
+                         .fallback = "the plan's"},
+                        options.learning_rate, kPositive));
   command.add(passed_on({.key = "base_batch",
                          .unit = "SAMPLES",
-                         .help = "linear scaling rule: the rate times global batch / SAMPLES",
+                         .help = "scale the learning rate linearly: rate times global batch / SAMPLES",
                          .fallback = "not scaled"},
                         options.base_batch, kPositive));
   command.add(passed_on({.key = "warmup_steps",
                          .unit = "N",
-                         .help = "the rate rises linearly over so many steps",
+                         .help = "steps over which the learning rate rises linearly from 0",
                          .fallback = "0"},
                         options.warmup_steps, {}));
-  command.add(
-      word_passed_on({.key = "rate_schedule",
-                      .help = "how the rate goes down from the warm-up to the last step; wsd: over the "
-                              "last steps alone",
-                      .fallback = "constant"},
-                     options.rate_schedule, {"constant", "linear", "cosine", "wsd"}));
+  command.add(word_passed_on(
+      {.key = "rate_schedule",
+       .help = "how the learning rate falls from the warm-up to the last step; wsd: over the last steps only",
+       .fallback = "constant"},
+      options.rate_schedule, {"constant", "linear", "cosine", "wsd"}));
   command.add(passed_on({.key = "decay_steps",
                          .unit = "N",
-                         .help = "wsd: steps at the end over which the rate goes down",
-                         .fallback = "a tenth"},
+                         .help = "with wsd: last steps, over which the learning rate falls",
+                         .fallback = "a tenth of all"},
                         options.decay_steps, {}));
   command.add(passed_on({.key = "least_rate",
                          .unit = "SHARE",
-                         .help = "the schedule's end, as a share of the rate",
+                         .help = "learning rate at the end of the schedule, as a share of the whole",
                          .fallback = "0"},
                         options.least_rate, kShare));
 }
@@ -146,19 +147,20 @@ void add_optimizer_options(Command& command, Options& options) {
                           std::string& value, const Numbers& numbers) {
     command.add(passed_on({.key = key, .unit = unit, .help = help, .fallback = fallback}, value, numbers));
   };
-  number("weight_decay", "D", "of adam (added to the gradient) and adamw (taken off the weight)",
+  number("weight_decay", "D",
+         "weight decay of adam (added to the gradient) and adamw (subtracted from the weight)",
          "0; adamw: 0.01", options.weight_decay, {});
-  command.add(switch_option({.key = "decay_matrices_only", .help = "biases and norms do not decay"},
+  command.add(switch_option({.key = "decay_matrices_only", .help = "do not decay biases and norms"},
                             options.decay_matrices_only));
-  number("momentum", "M", "of the optimizer momentum", "0.9", options.momentum, kShare);
-  number("beta1", "B", "of adam and adamw: what the first moment keeps", "0.9", options.beta1, kShare);
-  number("beta2", "B", "likewise, of the second", "0.999", options.beta2, kShare);
-  number("epsilon", "E", "of adam and adamw", "1e-8", options.epsilon, kPositive);
-  number("clip_norm", "N", "largest norm of all gradients, where the plan's runtime clips", "1",
+  number("momentum", "M", "momentum of the optimizer `momentum`", "0.9", options.momentum, kShare);
+  number("beta1", "B", "decay of the first moment of adam and adamw", "0.9", options.beta1, kShare);
+  number("beta2", "B", "decay of their second moment", "0.999", options.beta2, kShare);
+  number("epsilon", "E", "epsilon of adam and adamw", "1e-8", options.epsilon, kPositive);
+  number("clip_norm", "N", "largest norm of all gradients together, where the plan's runtime clips", "1",
          options.clip_norm, kPositive);
   command.add(count_option({.key = "seed",
                             .unit = "N",
-                            .help = "of the first weights and the order of the data",
+                            .help = "seed of the first weights and of the order of the data",
                             .fallback = "the plan's"},
                            options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
 }
@@ -167,24 +169,23 @@ void add_data_options(Command& command, Options& options) {
   command.add(text_option(
       {.key = "data",
        .unit = "PATH",
-       .help = "text to train on, a token a byte, or tokens (.bin of Megatron, llm.c or nanoGPT); "
-               "for networks on images CIFAR-10's "
-               "binary files or a folder of JPEG, PNG or PPM "
-               "pictures for each class",
-       .fallback = "the GPL that every Debian carries, synthetic images"},
+       .help =
+           "what to train on: text (a byte is a token) or tokens (.bin of Megatron, llm.c or nanoGPT); for "
+           "image networks CIFAR-10's binary files or a folder of JPEG, PNG or PPM pictures per class",
+       .fallback = "the text of the GPL, or synthetic images"},
       options.data));
-  command.add(
-      text_option({.key = "vocab",
-                   .unit = "FOLDER",
-                   .help = "a tokenizer.json, or the folder of one or of GPT-2's vocab.json and merges.txt",
-                   .fallback = "a token is a byte"},
-                  options.vocabulary));
+  command.add(text_option(
+      {.key = "vocab",
+       .unit = "FOLDER",
+       .help = "a tokenizer.json, or a folder that holds one or GPT-2's vocab.json and merges.txt",
+       .fallback = "a token is a byte"},
+      options.vocabulary));
 }
 
 void add_checkpoint_options(Command& command, Options& options) {
   command.add(text_option({.key = "checkpoint_dir",
                            .unit = "FOLDER",
-                           .help = "folder for checkpoints, which every rank must see",
+                           .help = "folder for checkpoints, visible to every rank",
                            .fallback = "none are written"},
                           options.checkpoint_folder));
   command.add(count_option({.key = "checkpoint_every",
@@ -192,20 +193,18 @@ void add_checkpoint_options(Command& command, Options& options) {
                             .help = "steps between checkpoints",
                             .fallback = "none are written"},
                            options.checkpoint_every, {1, kMostSteps}));
-  command.add(
-      switch_option({.key = "restart",
-                     .help = "go on from the folder's newest checkpoint, under this plan or another; --steps "
-                             "counts from the beginning"},
-                    options.restart));
+  command.add(switch_option({.key = "restart",
+                             .help = "continue from the folder's newest checkpoint, whatever plan wrote it; "
+                                     "--steps counts from the beginning"},
+                            options.restart));
   command.add(count_option({.key = "restart_from",
                             .unit = "STEP",
-                            .help = "go on from the folder's checkpoint after so many steps, and no other",
-                            .fallback = "the newest that is whole, with --restart"},
+                            .help = "continue from the folder's checkpoint of this step",
+                            .fallback = "with --restart the newest complete one"},
                            options.restart_from, {0, kMostSteps}));
   command.add(
       word_passed_on({.key = "on_nan",
-                      .help = "where the loss is not finite: end the run, or leave the update out and "
-                              "count it",
+                      .help = "when the loss is not finite: stop the run, or skip the update and count it",
                       .fallback = "stop"},
                      options.on_nan, {"stop", "skip"}));
   command.add(
@@ -216,54 +215,53 @@ void add_checkpoint_options(Command& command, Options& options) {
                   options.init));
   command.add(text_option({.key = "save",
                            .unit = "FILE",
-                           .help = "write the weights at the end as safetensors under Hugging Face's names",
+                           .help = "write the final weights as safetensors under Hugging Face's names",
                            .fallback = "not written"},
                           options.save));
 }
 
 void add_watching_options(Command& command, Options& options) {
-  command.add(
-      text_option({.key = "eval_data",
-                   .unit = "PATH",
-                   .help = "held-out text: its loss and perplexity at the end, and every --eval-every steps",
-                   .fallback = "none is evaluated"},
-                  options.eval_data));
+  command.add(text_option(
+      {.key = "eval_data",
+       .unit = "PATH",
+       .help = "held-out text: report its loss and perplexity at the end, and every --eval-every steps",
+       .fallback = "none is evaluated"},
+      options.eval_data));
   command.add(count_option(
-      {.key = "eval_every", .unit = "N", .help = "steps between evaluations", .fallback = "at the end alone"},
+      {.key = "eval_every", .unit = "N", .help = "steps between evaluations", .fallback = "only at the end"},
       options.eval_every, {1, kMostSteps}));
   command.add(count_option(
-      {.key = "eval_batches", .unit = "N", .help = "batches of an evaluation", .fallback = "all of the text"},
+      {.key = "eval_batches", .unit = "N", .help = "batches per evaluation", .fallback = "all of the text"},
       options.eval_batches, {1, kMostSteps}));
   command.add(count_option({.key = "patience",
                             .unit = "N",
-                            .help = "end after so many evaluations without a new least loss",
+                            .help = "stop after N evaluations without a lower loss",
                             .fallback = "never"},
                            options.patience, {1, kMostSteps}));
-  command.add(
-      text_option({.key = "log",
-                   .unit = "FILE",
-                   .help = "write a JSON object for each step, evaluation and checkpoint, a line each",
-                   .fallback = "none written"},
-                  options.log));
+  command.add(text_option({.key = "log",
+                           .unit = "FILE",
+                           .help = "write one JSON object per line for each step, evaluation and checkpoint",
+                           .fallback = "none written"},
+                          options.log));
   command.add(text_option({.key = "tensorboard",
                            .unit = "FOLDER",
-                           .help = "write TensorBoard's event files there: losses, rates, evaluations",
+                           .help = "write TensorBoard event files: losses, learning rates, evaluations",
                            .fallback = "none written"},
                           options.tensorboard));
   command.add(word_passed_on({.key = "augment",
-                              .help = "pictures mirrored or not, or a part of each, mirrored or not, as the "
-                                      "seed draws it (docs/executor.md)",
+                              .help = "change pictures at random by the seed. flip: mirror half of them; "
+                                      "crop-flip: cut out a part and mirror half of them (docs/executor.md)",
                               .fallback = "none"},
                              options.augment, {"none", "flip", "crop-flip"}));
-  command.add(switch_option({.key = "progress",
-                             .help = "say on stderr every two seconds how far it is, and the pace beside the "
-                                     "predicted one"},
-                            options.progress));
   command.add(switch_option(
-      {.key = "print_batches",
-       .help = "print where each sample of each step begins in the data (of images: which picture, "
-               "and the part of it), a JSON object a step, and train nothing"},
-      options.print_batches));
+      {.key = "progress",
+       .help =
+           "report on stderr every two seconds how far training is and its pace beside the predicted one"},
+      options.progress));
+  command.add(switch_option({.key = "print_batches",
+                             .help = "train nothing; print one JSON object per step with where each sample "
+                                     "begins in the data (for images: which picture, and which part)"},
+                            options.print_batches));
 }
 
 }  // namespace
@@ -271,7 +269,7 @@ void add_watching_options(Command& command, Options& options) {
 Command run_command() {
   const auto options = std::make_shared<Options>();
   Command command{"run",
-                  "executes a plan: trains for real",
+                  "trains by a plan, for real",
                   {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
                   [options] { return run(*options); }};
   command.add(launch_options(options->launch));

@@ -40,14 +40,19 @@ int run(const Options& options) {
   }
 
   options.output.write(to_json(simulated));
-  options.output.print(plan_table({simulated.evaluation}) + interval_line(simulated.evaluation));
-  options.output.print(fmt::format("{} of {} ranks simulated, {} activities in {}\n", result.simulated_ranks,
-                                   result.ranks, result.events, human_seconds(simulated.wall_s)));
+  options.output.print(job_line(*simulated.evaluation.plan.job));
+  options.output.print(planner::what_bounds(simulated.evaluation) + "\n");
+  options.output.print(interval_line(simulated.evaluation) + "\n");
+  options.output.print(plan_table({simulated.evaluation}) + "\n");
   options.output.print(breakdown_text(result.breakdown));
+  options.output.print(fmt::format("Simulated {} of {} ranks, {} activities, in {}.\n",
+                                   with_commas(result.simulated_ranks), with_commas(result.ranks),
+                                   with_commas(static_cast<std::int64_t>(result.events)),
+                                   human_seconds(simulated.wall_s)));
   if (!rows.empty()) options.output.print("\n" + table({"busiest links", "utilization", "bytes"}, rows));
   if (!options.trace.empty())
     options.output.print(
-        fmt::format("trace written to {}: open it in https://ui.perfetto.dev\n", options.trace));
+        fmt::format("Trace written to {}: open it in https://ui.perfetto.dev\n", options.trace));
   return 0;
 }
 
@@ -56,11 +61,11 @@ int run(const Options& options) {
 Command simulate_command() {
   const auto options = std::make_shared<Options>();
   return {"simulate",
-          "runs a plan in virtual time",
+          "predicts a plan's step by simulating it",
           {plan_option(options->plan),
            text_option({.key = "fold",
                         .unit = "on|off",
-                        .help = "on: one rank of each class of like ranks; off: every rank",
+                        .help = "on: simulate one rank of each class of equal ranks; off: every rank",
                         .fallback = "on"},
                        options->fold),
            detail_option(options->detail),
@@ -71,8 +76,8 @@ Command simulate_command() {
                        options->trace),
            count_option({.key = "steps",
                          .unit = "N",
-                         .help = "steps to simulate",
-                         .fallback = "what the steady state needs"},
+                         .help = "number of steps to simulate",
+                         .fallback = "as many as the steady state needs"},
                         options->steps, {1, 10000}),
            options->output.setting()},
           [options] { return run(*options); }};

@@ -83,7 +83,7 @@ int validate_plan(const Options& options) {
   if (const std::string why = remember(history_entry(predicted, validation, options.steps)); !why.empty())
     fmt::print(stderr, "orrery: {}: this validation is not remembered\n", why);
   if (options.tolerance && std::abs(validation.relative_error()) > *options.tolerance)
-    throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
+    throw NoAnswer(fmt::format("the predicted step is {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * validation.relative_error(), 100 * *options.tolerance));
   return 0;
 }
@@ -94,16 +94,16 @@ void print_kinds(const Against& result, const Output& output) {
   for (const auto& kind : result.by_kind)
     rows.push_back({"  " + kind.kind, human_seconds(kind.predicted_s), human_seconds(kind.measured_s),
                     error_text(kind.predicted_s, kind.measured_s)});
-  output.print("\n" + table({fmt::format("of a step, mean of {} {}", result.traced_ranks,
+  output.print("\n" + table({fmt::format("part of a step, mean of {} {}", result.traced_ranks,
                                          result.traced_ranks == 1 ? "rank" : "ranks"),
                              "predicted", "measured", "error"},
                             rows));
   output.print(result.explanation + "\n");
   if (result.waited_s > 0)
-    output.print(fmt::format("Collectives waited {} for peers, which counts as idle where nothing hid it.\n",
+    output.print(fmt::format("Collectives waited {} for peers; where nothing hid that, it counts as idle.\n",
                              human_seconds(result.waited_s)));
   if (result.traced_ranks == 1 && result.predicted.plan.choices.world() > 1)
-    output.print("Of one rank alone: its collectives' times hold what it waited for others.\n");
+    output.print("Only one rank was traced: its collectives' times include waiting for others.\n");
 }
 
 // Steps that somebody measured with other software.
@@ -121,12 +121,12 @@ int validate_against(const Options& options) {
   output.print(interval_line(result.predicted));
   if (result.traced_ranks > 0) print_kinds(result, output);
   for (const measurements::Ignored& one : result.ignored)
-    output.print(fmt::format("not compared: {}{}: {}{}\n", one.file,
+    output.print(fmt::format("Not compared: {}{}: {}{}\n", one.file,
                              one.line > 0 ? fmt::format(":{}", one.line) : "", one.why,
                              one.rows > 1 ? fmt::format(" ({} times)", one.rows) : ""));
   output.write(to_json(result));
   if (options.tolerance && std::abs(result.relative_error()) > *options.tolerance)
-    throw NoAnswer(fmt::format("the step was predicted {:+.1f}% off, outside the tolerance of {:.1f}%",
+    throw NoAnswer(fmt::format("the predicted step is {:+.1f}% off, outside the tolerance of {:.1f}%",
                                100 * result.relative_error(), 100 * *options.tolerance));
   return 0;
 }
@@ -136,7 +136,7 @@ int validate_against(const Options& options) {
 int show_history(const Output& output) {
   const History history = read_history();
   if (history.entries.empty())
-    throw NoAnswer(fmt::format("nothing was validated yet: {} is empty", history_file().string()));
+    throw NoAnswer(fmt::format("no plan was validated yet: {} is empty", history_file().string()));
   std::vector<std::vector<std::string>> rows;
   for (const Json& entry : history.entries) {
     const auto predicted = entry.at("predicted_step_time_s").get<double>();
@@ -148,11 +148,11 @@ int show_history(const Output& output) {
   output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows,
                      {.optional = {"plan"}}));
   const std::size_t count = history.entries.size();
-  output.print(fmt::format("{} validations: median error {:.1f}%; of the latest {}: {:.1f}%\n", count,
+  output.print(fmt::format("Median error of {} validations {:.1f}%, of the latest {} {:.1f}%.\n", count,
                            100 * median_error(history, count), std::min(kLatest, count),
                            100 * median_error(history, kLatest)));
   if (history.damaged > 0)
-    fmt::print(stderr, "orrery: {} lines of {} are no validations and were left out\n", history.damaged,
+    fmt::print(stderr, "orrery: {} lines of {} are not validations and were left out\n", history.damaged,
                history_file().string());
   output.write(to_json(history));
   return 0;
@@ -245,20 +245,22 @@ void print_sources(const std::string& title, const evidence::Summary& summary, c
 // Of tables of steps: what share of the rows is predicted, and of how many our memory model is wrong.
 void print_answered(const evidence::Figures& all, const Output& output) {
   if (!all.asked || all.asked->rows == 0) return;
-  output.print(fmt::format(
-      "{:.1f}% of {} rows with a time or a rate are predicted; {} of them ran and are predicted not to fit\n",
-      100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
+  output.print(
+      fmt::format("{:.1f}% of {} rows with a time or a rate are predicted; {} of the others ran, but are "
+                  "predicted not to fit.\n",
+                  100.0 * all.rows / all.asked->rows, all.asked->rows, all.asked->refused_by_memory));
   if (all.coverage)
-    output.print(fmt::format("{:.1f}% of them lie in their 90% intervals\n", 100 * *all.coverage));
+    output.print(fmt::format("{:.1f}% of them lie in their 90% intervals.\n", 100 * *all.coverage));
   if (const auto& cells = all.by_cell)
-    output.print(
-        fmt::format("each source's model on a device in a precision counted once ({}): mean {:.1f}%, median "
-                    "{:.1f}%, bias {:.1f}%\n",
-                    cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
+    output.print(fmt::format(
+        "By cell (each model of a source on a device in a precision counts once; {} cells): mean error "
+        "{:.1f}%, median {:.1f}%, bias {:.1f}%.\n",
+        cells->cells, 100 * cells->mape, 100 * cells->median_ape, 100 * cells->bias));
   if (const auto& jobs = all.any_software)
     output.print(fmt::format(
-        "of one model, batch and machine, whatever software ran it ({} groups): {:.1f}% of pairs in order, "
-        "regret {:.1f}% in the mean, {:.1f}% at worst\n",
+        "Ranking of plans of one model, batch and machine, whatever software ran them ({} groups): {:.1f}% "
+        "of "
+        "pairs in order, mean regret {:.1f}%, worst {:.1f}%.\n",
         jobs->groups, 100 * jobs->pairs_in_order, 100 * jobs->regret_mean, 100 * jobs->regret_max));
 }
 
@@ -277,7 +279,7 @@ std::string first_reason(const std::vector<Row>& rows) {
 void check_compared(bool compared, const std::vector<std::string>& files, const std::string& why) {
   if (!compared)
     throw UserError(fmt::format("nothing could be compared in {}: {}", files.front(), why),
-                    "rows that are predicted");
+                    "expected rows that can be predicted");
 }
 
 int validate_published(const Options& options) {
@@ -298,7 +300,7 @@ int validate_published(const Options& options) {
     output.print("\n");
     print_sources("memory", memory->figures, output);
     output.print(fmt::format(
-        "{} rows ran, {} of them predicted not to fit; {} ran out of memory, {} of them predicted to fit\n",
+        "{} rows ran, {} of them predicted not to fit; {} ran out of memory, {} of them predicted to fit.\n",
         memory->ran, memory->said_not_to_fit.size(), memory->out_of_memory, memory->said_to_fit.size()));
   }
   if (result.throughput) {
@@ -345,38 +347,37 @@ int run(const Options& options) {
 
 void add_published_options(Command& command, Options& options) {
   command.add(texts_option({.key = "published",
-                            .unit = "CSV…",
-                            .help = "judge predictions by tables of published steps and memory",
+                            .unit = "CSV",
+                            .help = "compare predictions with tables of published steps and memory",
                             .many = true},
                            options.published));
   command.add(texts_option({.key = "published_collectives",
-                            .unit = "CSV…",
-                            .help = "judge the collective model by tables of published nccl-tests runs",
+                            .unit = "CSV",
+                            .help = "compare the collective model with tables of published nccl-tests runs",
                             .many = true},
                            options.published_collectives));
   command.add(switch_option(
-      {.key = "history", .help = "show every plan that was validated here, and its error over time"},
+      {.key = "history", .help = "show every plan that was validated here and how its error developed"},
       options.history));
   command.add(text_option(
-      {.key = "markdown", .unit = "FILE", .help = "with --published: writes the figures as Markdown"},
+      {.key = "markdown", .unit = "FILE", .help = "with --published: write the figures as Markdown"},
       options.markdown));
-  command.add(
-      text_option({.key = "rows",
-                   .unit = "FOLDER",
-                   .help = "with --published: writes each row that is predicted as a plan, with what was "
-                           "taken to hold of it and why"},
-                  options.rows));
+  command.add(text_option(
+      {.key = "rows",
+       .unit = "FOLDER",
+       .help =
+           "with --published: write each predicted row as a plan, with what was assumed about it and why"},
+      options.rows));
   command.add(text_option({.key = "runtime",
                            .unit = "NAME|FILE|default",
-                           .help = "with --published: predicts rows of steps as if this runtime had run them",
+                           .help = "with --published: predict steps as if this runtime had run them",
                            .fallback = "the rows' own"},
                           options.runtime));
-  command.add(
-      text_option({.key = "cluster",
-                   .unit = "CLUSTER",
-                   .help = "with --published: predicts rows of steps on as many devices of this cluster",
-                   .fallback = "the rows' own"},
-                  options.cluster));
+  command.add(text_option({.key = "cluster",
+                           .unit = "CLUSTER",
+                           .help = "with --published: predict steps on as many devices of this cluster",
+                           .fallback = "the rows' own"},
+                          options.cluster));
 }
 
 }  // namespace
@@ -384,31 +385,32 @@ void add_published_options(Command& command, Options& options) {
 Command validate_command() {
   const auto options = std::make_shared<Options>();
   Command command{"validate",
-                  "predicts, runs, and sets predicted beside measured",
+                  "predicts a plan, runs it and compares predicted with measured",
                   {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
                   [options] { return run(*options); }};
   command.option("plan").required = false;
   command.add(launch_options(options->launch));
   command.add(count_option({.key = "steps",
                             .unit = "N",
-                            .help = "training steps to measure",
+                            .help = "number of training steps to measure",
                             .fallback = std::to_string(kDefaultSteps)},
                            options->steps, {1, 1'000'000}));
-  command.add(number_option({.key = "tolerance",
-                             .unit = "R",
-                             .help = "exit with 3 where the step's relative error is larger, as a fraction",
-                             .fallback = "none"},
-                            options->tolerance));
   command.add(
-      text_option({.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as `orrery run`"},
-                  options->data));
-  command.add(
-      texts_option({.key = "against",
-                    .unit = "FILE…",
-                    .help = "with PLAN: run nothing, compare with steps of this plan that were measured "
-                            "(docs/measurements.md)",
-                    .many = true},
-                   options->against));
+      number_option({.key = "tolerance",
+                     .unit = "R",
+                     .help = "exit with code 3 if the step's relative error is larger than this fraction",
+                     .fallback = "none"},
+                    options->tolerance));
+  command.add(text_option(
+      {.key = "data", .unit = "FILE", .help = "text to train on", .fallback = "as in `orrery run`"},
+      options->data));
+  command.add(texts_option(
+      {.key = "against",
+       .unit = "FILE",
+       .help =
+           "with PLAN: run nothing; compare with files of this plan's measured steps (docs/measurements.md)",
+       .many = true},
+      options->against));
   add_published_options(command, *options);
   command.add(options->output.setting());
   return command;

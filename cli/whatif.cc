@@ -32,7 +32,7 @@ struct Options {
 
 int run(const Options& options) {
   if (!options.tokens && !options.samples && (options.deadline_days || options.budget_usd))
-    throw UserError("`deadline_days` and `budget_usd` are of a whole training",
+    throw UserError("`deadline_days` and `budget_usd` limit a whole training",
                     "expected `tokens` or `samples` beside them");
   std::vector<whatif::Varied> varied;
   for (const std::string& text : options.vary) varied.push_back(parse_varied(text));
@@ -55,22 +55,21 @@ int run(const Options& options) {
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
   options.output.write(to_json(result));
   options.output.print(in_flags(text_of(result, all.shared_batch)));
-  if (!options.out.empty()) options.output.print(fmt::format("points written to {}\n", options.out));
+  if (!options.out.empty()) options.output.print(fmt::format("Points written to {}.\n", options.out));
   check_answered(result);
   return 0;
 }
 
 std::string vary_help() {
   std::string text =
-      "plan with each of these values, of any option above by its name (nodes=64,128), of cluster or "
-      "workload, or of "
-      "the hardware:";
+      "plan with each of these values. KEY is any option above (nodes=64,128), cluster, workload, or "
+      "hardware:";
   for (const planner::HardwareKey& key : planner::hardware_keys())
     text += fmt::format(" {} ({}),", key.key, key.help);
   text.pop_back();
   return text + fmt::format(
-                    "; takes the place of that option. Several --vary multiply, up to {} plans. A ; "
-                    "separates values that hold commas",
+                    ". It replaces that option. Several --vary are combined, up to {} plans. Separate values "
+                    "that hold commas by ;",
                     whatif::kMostPoints);
 }
 
@@ -79,28 +78,26 @@ std::vector<Setting> questions(Options& options) {
   std::vector<Setting> all = {
       texts_option({.key = "vary", .unit = "KEY=V1,V2,…", .help = vary_help(), .repeated = true},
                    options.vary),
-      amount_option(
-          {.key = "tokens",
-           .unit = "T",
-           .help = "tokens to train on, in steps that neither fail nor wait for checkpoints; k, M, B, T are "
-                   "SI",
-           .fallback = "figures per 1e9 tokens"},
-          options.tokens),
+      amount_option({.key = "tokens",
+                     .unit = "T",
+                     .help = "tokens to train on, without failures and checkpoints; k, M, B, T are SI",
+                     .fallback = "figures are per 1e9 tokens"},
+                    options.tokens),
       amount_option({.key = "samples",
                      .unit = "S",
                      .help = "samples (sequences) to train on; k, M, B, T are SI",
-                     .fallback = "figures per 1e9",
+                     .fallback = "figures are per 1e9 samples",
                      .excludes = "tokens"},
                     options.samples),
-      number_option(
-          {.key = "deadline_days",
-           .unit = "DAYS",
-           .help = "days that the training may take; what takes longer is neither cheapest nor fastest",
-           .fallback = "any"},
-          options.deadline_days, kPositive),
+      number_option({.key = "deadline_days",
+                     .unit = "DAYS",
+                     .help = "most days that the training may take; plans that take longer are never called "
+                             "cheapest or fastest",
+                     .fallback = "any"},
+                    options.deadline_days, kPositive),
       number_option({.key = "budget_usd",
                      .unit = "USD",
-                     .help = "USD that the training may cost, by the device hours' price",
+                     .help = "most USD that the training may cost, at the price of a device hour",
                      .fallback = "any"},
                     options.budget_usd, kPositive),
       text_option(
@@ -108,8 +105,8 @@ std::vector<Setting> questions(Options& options) {
           options.out),
       count_option({.key = "jobs",
                     .unit = "J",
-                    .help = "plans at a time; the answer is the same whatever it is",
-                    .fallback = "0, one a processor"},
+                    .help = "number of plans computed at a time; the answer does not depend on it",
+                    .fallback = "0, one per processor core"},
                    options.jobs, {0, kMostJobs})};
   for (Setting& setting : all) setting.option.group = "What if";
   return all;
@@ -120,7 +117,7 @@ std::vector<Setting> questions(Options& options) {
 Command whatif_command() {
   const auto options = std::make_shared<Options>();
   Command command{"whatif",
-                  "plans every combination of varied options: time to train, cost, energy, the best of them",
+                  "plans every combination of varied options and compares time to train, cost and energy",
                   request_options(options->request), [options] { return run(*options); }};
   command.option("cluster").required = false;  // it may be varied
   command.add(questions(*options));

@@ -30,14 +30,17 @@ std::string headline(const whatif::Result& result) {
   };
   add_common([](const Job& job) { return job.workload.name; });
   add_common([](const Job& job) { return job.cluster.name; });
-  add_common([](const Job& job) { return fmt::format("{} devices", job.cluster.devices()); });
+  add_common([](const Job& job) {
+    return fmt::format("{} device{}", with_commas(job.cluster.devices()),
+                       job.cluster.devices() == 1 ? "" : "s");
+  });
   add_common([](const Job& job) { return fmt::format("global batch {}", job.training.global_batch); });
   add_common([](const Job& job) { return sequences_text(job.training); });
   add_common([](const Job& job) { return std::string(name_of(job.training.precision)); });
   add_common([](const Job& job) { return std::string(name_of(job.training.optimizer)); });
   add_common([](const Job& job) { return "runtime " + job.runtime.name; });
   if (result.goal.asked)
-    text += fmt::format("; to train on {} {}", human_count(result.goal.amount), result.goal.unit());
+    text += fmt::format(", to train on {} {}", human_count(result.goal.amount), result.goal.unit());
   return text + "\n";
 }
 
@@ -49,11 +52,11 @@ std::string marks_of(const whatif::Result& result, std::size_t i) {
   if (selection.on_front(i)) marks.emplace_back("front");
   const bool limited = result.limits.deadline_s || result.limits.budget_usd;
   if (limited && result.totals[i] && !whatif::meets(*result.totals[i], result.limits))
-    marks.emplace_back("misses");
+    marks.emplace_back("over the limit");
   return fmt::format("{}", fmt::join(marks, " "));
 }
 
-// "31.2 to 36.9": in which 90% of such trainings lie.
+// "31.2 to 36.9": the 90% interval.
 std::string range_text(double value, const whatif::Total& total) {
   return fmt::format("{} to {}", whatif::readable(value * total.of_total.low),
                      whatif::readable(value * total.of_total.high));
@@ -101,7 +104,7 @@ std::vector<Column> columns_of(const whatif::Result& result) {
   add_total(
       goal.asked ? "days" : "hours", [](const auto& total) { return std::optional(total.time_s); },
       goal.asked ? kSecondsPerDay : kSecondsPerHour);
-  columns.push_back({"90% of such", [&](std::size_t i) {
+  columns.push_back({"90% interval", [&](std::size_t i) {
                        const whatif::Total& total = *result.totals[i];
                        return range_text(total.time_s / (goal.asked ? kSecondsPerDay : kSecondsPerHour),
                                          total);
@@ -137,7 +140,7 @@ std::string points_table(const whatif::Result& result) {
   // In a narrow place first without what the sentences say of those that stand out.
   std::vector<std::string> optional = {"memory", "scaling"};
   optional.push_back(result.goal.in_tokens ? "tokens/s" : "samples/s");
-  for (const char* name : {"MWh", "90% of such", "MFU"}) optional.emplace_back(name);
+  for (const char* name : {"MWh", "90% interval", "MFU"}) optional.emplace_back(name);
   return table(head, rows, {.optional = std::move(optional), .text = true});
 }
 
@@ -153,9 +156,9 @@ std::string sentence(const whatif::Result& result, const char* what, std::size_t
     text += fmt::format(", {} MWh", whatif::readable(*total.energy_j / kJoulesPerMegawattHour));
   if (!result.goal.asked) text += fmt::format(" for 1e9 {}", result.goal.unit());
   const double unit_s = result.goal.asked ? kSecondsPerDay : kSecondsPerHour;
-  text += fmt::format("; 90% of such trainings take {} {}", range_text(total.time_s / unit_s, total),
+  text += fmt::format("; 90% interval {} {}", range_text(total.time_s / unit_s, total),
                       result.goal.asked ? "days" : "hours");
-  if (total.cost_usd) text += fmt::format(" and {} USD", range_text(*total.cost_usd, total));
+  if (total.cost_usd) text += fmt::format(", {} USD", range_text(*total.cost_usd, total));
   return text + ".\n";
 }
 
@@ -170,9 +173,9 @@ std::string foundations(const whatif::Result& result) {
     if (std::none_of(lines.begin(), lines.end(), [&](const auto& line) { return line.first == what; }))
       lines.emplace_back(what, whatif::describe(result.points[i].vary));
   }
-  if (lines.size() == 1) return "All of " + lines.front().first + "\n";
+  if (lines.size() == 1) return lines.front().first + "\n";
   std::string text;
-  for (const auto& [what, where] : lines) text += fmt::format("From {}: {}\n", where, what);
+  for (const auto& [what, where] : lines) text += fmt::format("{}: {}\n", where, what);
   return text;
 }
 
@@ -190,11 +193,11 @@ std::string unknowns(const whatif::Result& result) {
   std::string text;
   if (!unpriced.empty())
     text += fmt::format(
-        "No price is stated of {}: no cost (price_usd_per_device_hour in the cluster file, or "
+        "No cost: {} states no price (price_usd_per_device_hour in the cluster file, or "
         "--vary price=USD).\n",
         fmt::join(unpriced, ", "));
   if (!unpowered.empty())
-    text += fmt::format("No power is stated of {}: no energy (peak_power_w in the device profile).\n",
+    text += fmt::format("No energy: {} states no power (peak_power_w in the device profile).\n",
                         fmt::join(unpowered, ", "));
   return text;
 }
@@ -208,9 +211,9 @@ std::string how_sure(const whatif::Result& result) {
     proven += answer.best->proven ? 1 : 0;
     widest = std::max(widest, answer.best->gap);
   }
-  std::string text = fmt::format("{} of {} points planned in {}; {} proven best under this model", planned,
+  std::string text = fmt::format("Planned {} of {} points in {}; {} proven best under this model", planned,
                                  result.points.size(), human_seconds(result.search_s), proven);
-  if (proven < planned) text += fmt::format(", others within {:.1f}% of their bounds", 100 * widest);
+  if (proven < planned) text += fmt::format(", the others within {:.1f}% of their bounds", 100 * widest);
   return text + ".\n";
 }
 
@@ -230,7 +233,8 @@ std::string text_of(const whatif::Result& result, bool shared_batch) {
   if (!whatif::nearest(result.totals, {}))  // no plan at all; a lone refusal is the error's to say
     return result.points.size() == 1 ? std::string() : refusals(result);
   std::string text = headline(result);
-  if (shared_batch) text += "Without --global-batch every point has the default of the most devices.\n";
+  if (shared_batch)
+    text += "Without --global-batch every point has the default batch of the point with most devices.\n";
   const auto& [cheapest, fastest, front] = result.selection;
   if (fastest && fastest == cheapest)
     text += sentence(result, "Fastest and cheapest", *fastest);

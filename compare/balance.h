@@ -1,4 +1,5 @@
-// A step's samples dealt among workers of unlike and changing speed: who is busy for how long, step by step.
+// A step's samples dealt among workers of different and changing speeds: who is busy for how long, step by
+// step.
 #pragma once
 
 #include <array>

@@ -86,9 +86,9 @@ UnderTrouble asked_under(const Base& base, const Strategy& strategy, const std::
     return any ? simulations->ask(strategy, troubled_job(base, some, false)) : healthy;
   };
   // Who waits for all waits for slow devices too, and hides its communication behind theirs.
-  const std::vector<Trouble>& felt = strategy.meeting == Meeting::all ? troubles : links;
+  const std::vector<Trouble>& felt = strategy.rendezvous == Rendezvous::all ? troubles : links;
   under.still = with(felt);
-  under.all = strategy.meeting == Meeting::all ? under.still : with(troubles);
+  under.all = strategy.rendezvous == Rendezvous::all ? under.still : with(troubles);
   under.busy = has_neighbour_by_turns(links) ? simulations->ask(strategy, troubled_job(base, felt, true))
                                              : under.still;
   const Cluster& cluster = base.job->cluster;
@@ -115,7 +115,7 @@ Field field_of(const Question& question, const Strategy& strategy, const Simulat
   const int workers = healthy.devices;
   field.exchange = [&strategy, &simulations, &under, &healthy, workers](int size) {
     const auto of = [&](const Way& way) {
-      return strategy.meeting == Meeting::periodic ? 0.0 : way.exchange_s();
+      return strategy.rendezvous == Rendezvous::periodic ? 0.0 : way.exchange_s();
     };
     Field::Exchange exchange;
     const auto other = under.sizes.find(size);
@@ -148,7 +148,7 @@ std::string part_that_grew(const Way& best, const Way& other) {
       name = part;
     }
   }
-  return most > 0 ? fmt::format("{} more of {}", human_seconds(most), name) : std::string();
+  return most > 0 ? fmt::format("{} more {}", human_seconds(most), name) : std::string();
 }
 
 std::string rate_text(double rate) {
@@ -157,7 +157,7 @@ std::string rate_text(double rate) {
 
 std::string verdict_of(const Comparison& comparison) {
   if (!comparison.best) {
-    std::string text = "None that computes what one device would runs and fits";
+    std::string text = "No way that computes what one device would runs and fits";
     for (const Row& row : comparison.rows)
       if (!row.whole().possible())
         text += fmt::format("; {}: {}", row.strategy.name, row.whole().refusal);
@@ -168,23 +168,23 @@ std::string verdict_of(const Comparison& comparison) {
   }
   const Row& best = comparison.rows[*comparison.best];
   const Way& way = best.whole();
-  std::string text = fmt::format("{} suits: {} samples/s on {} devices", best.strategy.name,
+  std::string text = fmt::format("Best way: {}, {} samples/s on {} devices", best.strategy.name,
                                  rate_text(best.rate()), way.devices);
   if (best.ordeal)
     text += fmt::format(", {:.0f}% of the {} without trouble", 100 * best.rate() / way.samples_per_s,
                         rate_text(way.samples_per_s));
   text += fmt::format(
-      "; healthy it is {:.0f}% of so many devices alone, with {} of a step of {} exposed and {} on each "
-      "device.",
-      100 * way.efficiency, human_seconds(way.mean_of(&RankTimes::exposed_s)), human_seconds(way.step_s),
-      human_bytes(way.memory.total));
+      ". {} has {:.0f}% scaling efficiency: a step takes {}, {} of it exposed communication. Each device "
+      "holds {}.",
+      best.ordeal ? "Without trouble it" : "It", 100 * way.efficiency, human_seconds(way.step_s),
+      human_seconds(way.mean_of(&RankTimes::exposed_s)), human_bytes(way.memory.total));
   const Row* next = nullptr;
   for (const Row& row : comparison.rows)
     if (&row != &best && row.fits() && row.strategy.exact() && (next == nullptr || row.rate() > next->rate()))
       next = &row;
   if (next != nullptr) {
     const std::string why = best.ordeal ? std::string() : part_that_grew(way, next->whole());
-    text += fmt::format(" Next is {}, {:.1f}% fewer samples/s{}{}.", next->strategy.name,
+    text += fmt::format(" The next best, {}, has {:.1f}% fewer samples/s{}{}.", next->strategy.name,
                         100 * (1 - next->rate() / best.rate()), why.empty() ? "" : ": ", why);
   }
   const Row* smallest = nullptr;
@@ -193,14 +193,15 @@ std::string verdict_of(const Comparison& comparison) {
         (smallest == nullptr || row.whole().memory.total < smallest->whole().memory.total))
       smallest = &row;
   if (smallest != nullptr && smallest != &best && smallest->whole().memory.total < 0.95 * way.memory.total)
-    text += fmt::format(" {} takes the least memory, {} a device, for {:.1f}% of the samples/s.",
+    text += fmt::format(" {} needs the least memory, {} per device, at {:.1f}% of the samples/s.",
                         smallest->strategy.name, human_bytes(smallest->whole().memory.total),
                         100 * smallest->rate() / best.rate());
   if (comparison.fastest) {
     const Row& fast = comparison.rows[*comparison.fastest];
     text += fmt::format(
-        " {} passes {} samples/s, {:.1f}% more, but its workers step apart: how many more steps that takes "
-        "is not in it.",
+        " {} reaches {} samples/s, {:.1f}% more, but its workers do not step together: it may need more "
+        "steps, "
+        "which are not counted.",
         fast.strategy.name, rate_text(fast.rate()), 100 * (fast.rate() / best.rate() - 1));
   }
   return text;

@@ -45,7 +45,7 @@ struct Comparison {
   // Indexes of rows: the fastest that computes what one device would, and the fastest of all where that is
   // another. Those that fit; none where none does.
   std::optional<std::size_t> best, fastest;
-  std::string verdict;  // which suits, and why, in numbers
+  std::string verdict;  // the best way, and why, in numbers
 };
 
 // 1, 2, 4, … devices: those that are devices of a node or whole nodes, and all of them.

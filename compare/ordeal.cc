@@ -86,7 +86,7 @@ class Course {
   void train(double end_s) {
     if (end_s <= now_) return;
     Race race;
-    race.meeting = strategy_.meeting;
+    race.rendezvous = strategy_.rendezvous;
     race.backups = std::max(0, strategy_.mechanics.backups - missing_);
     race.staleness = strategy_.mechanics.staleness;
     race.local_steps = strategy_.mechanics.local_steps;
@@ -191,7 +191,7 @@ class Course {
         stand_until(back_s);
         break;
       case Reaction::go_on:
-        if (strategy_.meeting == Meeting::first && ++missing_ > strategy_.mechanics.backups) {
+        if (strategy_.rendezvous == Rendezvous::first && ++missing_ > strategy_.mechanics.backups) {
           stand_until(back_s);  // as many gradients as the servers want never come
           --missing_;
           break;
@@ -199,7 +199,7 @@ class Course {
         remove({rank});
         if (ids_.empty()) stand_until(again ? back_s : result_.horizon_s);
         // Until it is known to be dead it is only slow: they go as far ahead of it as they may.
-        if (strategy_.meeting == Meeting::bounded && !ids_.empty()) {
+        if (strategy_.rendezvous == Rendezvous::bounded && !ids_.empty()) {
           const double ahead_s = std::min(answer.notice_s, strategy_.mechanics.staleness * field_.step_s);
           train_until(std::min(when_s + ahead_s, result_.horizon_s));
           stand_until(when_s + answer.notice_s);
@@ -239,7 +239,7 @@ class Course {
   void come_back(const Event& event, double when_s) {
     for (const int id : event.ids) ids_.push_back(id);
     std::sort(ids_.begin(), ids_.end());
-    if (strategy_.meeting == Meeting::first) --missing_;
+    if (strategy_.rendezvous == Rendezvous::first) --missing_;
     if (strategy_.worker.reaction == Reaction::shrink) meet_again(when_s);
     say(when_s, fmt::format("replaced: {} workers", ids_.size()));
   }
@@ -287,7 +287,7 @@ class Course {
   Disturbance disturbance_;
   std::vector<Event> events_;
   std::vector<int> ids_;
-  int missing_ = 0;  // Meeting::first: workers that are gone
+  int missing_ = 0;  // Rendezvous::first: workers that are gone
   static constexpr int kTogether = -1;
   std::map<int, int> restarts_;  // by worker; kTogether: of all
   double now_ = 0, stretch_s_ = 0, trained_s_ = 0, raced_s_ = 0;

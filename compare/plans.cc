@@ -32,7 +32,7 @@ Choices choices_of(const Strategy& strategy, const Job& job) {
   choices.sync = m.sync;
   if (choices.has_servers()) {
     choices.servers = m.servers > 0 ? m.servers : choices.dp;
-    if (strategy.meeting == Meeting::bounded) choices.staleness = m.staleness;
+    if (strategy.rendezvous == Rendezvous::bounded) choices.staleness = m.staleness;
   }
   choices.grad_compression = m.compression;
   choices.topk_ratio = m.topk_ratio;
@@ -118,9 +118,9 @@ Plan PlanMaker::plan_as(const Strategy& strategy, const Mechanics& m, const Job&
   RuntimeProfile& runtime = own->runtime;
   runtime.overlap_grad_reduce = m.overlap_reduce;
   runtime.overlap_param_gather = m.overlap_gather;
-  Plan plan{own, strategy.meeting == Meeting::periodic ? Choices{} : choices_of(strategy, *own)};
+  Plan plan{own, strategy.rendezvous == Rendezvous::periodic ? Choices{} : choices_of(strategy, *own)};
   if (group > 0) plan.choices.shard_group = group;
-  if (strategy.meeting == Meeting::periodic) {
+  if (strategy.rendezvous == Rendezvous::periodic) {
     // One worker by itself: what it holds and computes.
     own->cluster.overrides.clear();
     own->cluster = with_devices(own->cluster, 1);
@@ -143,7 +143,8 @@ Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job
   const Mechanics& m = strategy.mechanics;
   if (m.one_node && job->cluster.nodes() > 1)
     throw UserError(fmt::format("{} nodes", job->cluster.nodes()), "the devices of one node");
-  if (strategy.meeting == Meeting::first && m.backups >= job->cluster.devices() && job->cluster.devices() > 1)
+  if (strategy.rendezvous == Rendezvous::first && m.backups >= job->cluster.devices() &&
+      job->cluster.devices() > 1)
     throw UserError(fmt::format("`backups` {} of {} workers", m.backups, job->cluster.devices()),
                     "fewer than there are workers");
   check_library(m.library, job->cluster);

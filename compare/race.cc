@@ -27,20 +27,20 @@ class Run {
 
   Raced run() {
     if (workers_ == 0 || end_s_ <= begin_s_) return result_;
-    switch (race_.meeting) {
-      case Meeting::all:
+    switch (race_.rendezvous) {
+      case Rendezvous::all:
         together(1, 0);
         break;
-      case Meeting::periodic:
+      case Rendezvous::periodic:
         together(race_.local_steps, race_.average_s);
         break;
-      case Meeting::first:
+      case Rendezvous::first:
         first();
         break;
-      case Meeting::nobody:
+      case Rendezvous::nobody:
         apart(std::numeric_limits<std::int64_t>::max());
         break;
-      case Meeting::bounded:
+      case Rendezvous::bounded:
         apart(race_.staleness);
         break;
     }

@@ -11,13 +11,13 @@
 namespace orrery::comparison {
 
 struct Race {
-  Meeting meeting = Meeting::all;
+  Rendezvous rendezvous = Rendezvous::all;
   int backups = 0, staleness = 0, local_steps = 1;
   std::vector<double> compute_s;  // of a step, by worker; the first `ids` name them to the disturbance
   std::vector<int> ids;           // empty: 0, 1, …
   double exchange_s = 0;  // that a step takes beyond the slowest computation; asynchronous: of each worker
   double busy_exchange_s = 0;  // the same while a neighbour is at it
-  double average_s = 0;        // Meeting::periodic: of one average
+  double average_s = 0;        // Rendezvous::periodic: of one average
   double dispatch_s = 0;       // that the master, who has one queue, takes to hand out a step
 };
 

@@ -16,7 +16,8 @@
 namespace orrery::comparison {
 namespace {
 
-constexpr std::array<std::string_view, 5> kMeetings = {"all", "first", "nobody", "bounded", "periodic"};
+constexpr std::array<std::string_view, 5> kRendezvousNames = {"all", "first", "nobody", "bounded",
+                                                              "periodic"};
 constexpr std::array<std::string_view, 5> kReactions = {"restart", "shrink", "wait", "go-on", "absent"};
 constexpr std::array<std::string_view, 4> kLibraries = {"auto", "nccl", "mpi", "gloo"};
 
@@ -97,11 +98,12 @@ Strategy torch(std::string name, std::string_view what) {
   return s;
 }
 
-Strategy servers(std::string name, std::string_view what, Meeting meeting) {
+Strategy servers(std::string name, std::string_view what, Rendezvous rendezvous) {
   Strategy s = made(std::move(name), what);
-  s.meeting = meeting;
-  s.mechanics.sync = meeting == Meeting::all || meeting == Meeting::first ? Sync::parameter_server
-                                                                          : Sync::async_parameter_server;
+  s.rendezvous = rendezvous;
+  s.mechanics.sync = rendezvous == Rendezvous::all || rendezvous == Rendezvous::first
+                         ? Sync::parameter_server
+                         : Sync::async_parameter_server;
   s.worker = {
       Reaction::go_on, kHeartbeat_s,
       "the others go on; the coordinator deals its step, and the rest of its shard, to whoever is free",
@@ -193,21 +195,21 @@ void add_tensorflow(std::vector<Strategy>& all) {
 }
 
 void add_servers(std::vector<Strategy>& all) {
-  all.push_back(servers("ps-sync", "parameter servers that wait for every worker", Meeting::all));
+  all.push_back(servers("ps-sync", "parameter servers that wait for every worker", Rendezvous::all));
   all.back().worker = {Reaction::wait, kHeartbeat_s,
                        "the servers wait for its gradient: all stand until it is back, then it takes its "
                        "shard up again",
                        kHeartbeat};
   all.back().elastic = false;
-  all.push_back(servers("ps-backup", "the same, without waiting for the slowest", Meeting::first));
+  all.push_back(servers("ps-backup", "the same, without waiting for the slowest", Rendezvous::first));
   all.back().mechanics.backups = 1;
   all.back().settings.push_back("backups");
-  all.push_back(servers("ps-async", "parameter servers that wait for nobody", Meeting::nobody));
-  all.push_back(servers("ps-bounded", "the same, nobody far ahead of the slowest", Meeting::bounded));
+  all.push_back(servers("ps-async", "parameter servers that wait for nobody", Rendezvous::nobody));
+  all.push_back(servers("ps-bounded", "the same, nobody far ahead of the slowest", Rendezvous::bounded));
   all.back().mechanics.staleness = 3;
   all.back().settings.push_back("staleness");
   all.push_back(servers("ray-ps", "Ray: workers and one server as actors, steps as tasks that are ready",
-                        Meeting::nobody));
+                        Rendezvous::nobody));
   all.back().mechanics.servers = 1;
   all.back().worker.notice_s = all.back().chief.notice_s = all.back().server.notice_s = kRayHealth_s;
   all.back().worker.notice_from = all.back().chief.notice_from = all.back().server.notice_from = kRayHealth;
@@ -245,12 +247,12 @@ void add_ray_train(std::vector<Strategy>& all) {
 
 void add_local(std::vector<Strategy>& all) {
   all.push_back(made("local-sgd", "steps alone, parameters averaged every so often"));
-  all.back().meeting = Meeting::periodic;
+  all.back().rendezvous = Rendezvous::periodic;
   all.back().mechanics.local_steps = 8;
   all.back().worker = all.back().chief = kAllRestart;
   all.back().settings = {"local_steps", "library"};
   all.push_back(made("diloco", "hundreds of steps alone, an outer optimizer on what they moved"));
-  all.back().meeting = Meeting::periodic;
+  all.back().rendezvous = Rendezvous::periodic;
   all.back().mechanics.local_steps = 500;
   all.back().mechanics.outer_bytes = 8;  // where the last average stood, and its momentum, in fp32
   all.back().worker = {Reaction::go_on, 600,
@@ -359,8 +361,8 @@ void apply(Strategy& strategy, const std::string& setting) {
 
 }  // namespace
 
-std::string_view name_of(Meeting meeting) {
-  return name_in(kMeetings, meeting);
+std::string_view name_of(Rendezvous rendezvous) {
+  return name_in(kRendezvousNames, rendezvous);
 }
 
 std::string_view name_of(Reaction reaction) {

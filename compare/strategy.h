@@ -14,14 +14,14 @@
 namespace orrery::comparison {
 
 // When a worker begins its next step.
-enum class Meeting : std::uint8_t {
+enum class Rendezvous : std::uint8_t {
   all,       // all workers' gradients are summed
   first,     // the gradients of all but `backups` workers are there; what comes later is dropped
   nobody,    // at once
   bounded,   // at once, while it is at most `staleness` steps ahead of the slowest
   periodic,  // at once; every `local_steps` steps all average what they have
 };
-std::string_view name_of(Meeting meeting);
+std::string_view name_of(Rendezvous rendezvous);
 
 // What becomes of training when somebody is gone.
 enum class Reaction : std::uint8_t {
@@ -78,9 +78,9 @@ struct Mechanics {
   double call_s = 0;
   // That the master takes to hand a worker its step: it has one queue. 0: nobody hands out steps.
   double dispatch_s = 0;
-  int staleness = 0;    // Meeting::bounded
-  int backups = 0;      // Meeting::first
-  int local_steps = 1;  // Meeting::periodic
+  int staleness = 0;    // Rendezvous::bounded
+  int backups = 0;      // Rendezvous::first
+  int local_steps = 1;  // Rendezvous::periodic
   // Of each parameter, beside a worker's own state: what the average is made with (an outer optimizer's).
   double outer_bytes = 0;
   int commit_steps = 0;  // Reaction::shrink: of its last commit; 0: its last checkpoint
@@ -92,13 +92,13 @@ struct Mechanics {
 struct Strategy {
   std::string name;
   std::string_view what;  // in a line
-  Meeting meeting = Meeting::all;
+  Rendezvous rendezvous = Rendezvous::all;
   Mechanics mechanics;
   Answer worker, chief, server;            // when one of these is gone
   bool elastic = false;                    // workers may come and go without a restart of the job
   std::vector<std::string_view> settings;  // keys that it takes
   // Whether a step of all workers computes what one device would with the whole batch.
-  bool exact() const { return meeting == Meeting::all; }
+  bool exact() const { return rendezvous == Rendezvous::all; }
 };
 
 const std::vector<Strategy>& known_strategies();

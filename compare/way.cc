@@ -156,9 +156,9 @@ double later_end_s(const sim::Simulation& simulation, double longer) {
 
 void finish(const Strategy& strategy, const Job& job, Way* way) {
   const auto samples = static_cast<double>(job.training.global_batch);
-  way->step_s = handed_step_s(strategy.meeting, way->step_s, way->devices, strategy.mechanics.dispatch_s);
+  way->step_s = handed_step_s(strategy.rendezvous, way->step_s, way->devices, strategy.mechanics.dispatch_s);
   way->samples_per_s = way->step_s > 0 ? samples / way->step_s : 0;
-  if (strategy.meeting == Meeting::first && way->devices > strategy.mechanics.backups)
+  if (strategy.rendezvous == Rendezvous::first && way->devices > strategy.mechanics.backups)
     way->samples_per_s *= 1.0 - static_cast<double>(strategy.mechanics.backups) / way->devices;
 }
 
@@ -247,9 +247,9 @@ double joined_bytes(double gradient_bytes, double backward_s, double cycle_s, do
   return std::max(least, threshold_bytes > 0 ? std::min(ready, threshold_bytes) : least);
 }
 
-double handed_step_s(Meeting meeting, double step_s, int workers, double dispatch_s) {
+double handed_step_s(Rendezvous rendezvous, double step_s, int workers, double dispatch_s) {
   if (dispatch_s <= 0 || workers < 2) return step_s;
-  if (meeting == Meeting::all || meeting == Meeting::first) return step_s + workers * dispatch_s;
+  if (rendezvous == Rendezvous::all || rendezvous == Rendezvous::first) return step_s + workers * dispatch_s;
   return std::max(step_s + dispatch_s, workers * dispatch_s);
 }
 
@@ -288,7 +288,7 @@ std::vector<Way> ways_of(const Base& base, const std::vector<Asked>& asked) {
       continue;
     }
     way.memory = planner::predict_memory(*way.plan);
-    const bool alone = asked[i].strategy->meeting == Meeting::periodic;
+    const bool alone = asked[i].strategy->rendezvous == Rendezvous::periodic;
     if (!alone && !is_simulated(*way.plan)) {
       way.found_by = FoundBy::closed_form;
       way.step_s = planner::estimate_step_seconds(*way.plan);
@@ -314,7 +314,7 @@ std::vector<Way> ways_of(const Base& base, const std::vector<Asked>& asked) {
     Way& way = ways[i];
     if (!way.possible()) continue;
     const Strategy& strategy = *asked[i].strategy;
-    if (strategy.meeting == Meeting::periodic) {
+    if (strategy.rendezvous == Rendezvous::periodic) {
       compose_local(strategy, *asked[i].job, maker.alone(), &way);
     } else {
       // A worker's own step computes what one device alone does, at its own speed.

@@ -48,7 +48,7 @@ struct Way {
   double efficiency = 0;          // of so many times one device alone
   std::vector<RankTimes> ranks;   // by rank
   std::vector<double> compute_s;  // by rank: of a step of its own
-  double average_s = 0;           // Meeting::periodic: of one average
+  double average_s = 0;           // Rendezvous::periodic: of one average
   double wire_bytes = 0;          // that a device sends in a step, mean
 
   bool possible() const { return refusal.empty(); }
@@ -71,7 +71,7 @@ std::vector<Way> ways_of(const Base& base, const std::vector<Asked>& asked);
 double sent_bytes(CollectiveKind kind, double bytes, int members);
 // A step whose work a master hands to the workers, one after another: those who wait for all begin with the
 // last of them; the others are held back by the queue alone.
-double handed_step_s(Meeting meeting, double step_s, int workers, double dispatch_s);
+double handed_step_s(Rendezvous rendezvous, double step_s, int workers, double dispatch_s);
 // What is ready when a cycle ends goes in one message, up to the threshold: its bytes, in the mean.
 double joined_bytes(double gradient_bytes, double backward_s, double cycle_s, double threshold_bytes);
 

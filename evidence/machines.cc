@@ -107,8 +107,8 @@ std::vector<std::string> parts_of(const std::string& text, std::string_view betw
 
 // So many nodes of each kind as its words say, else as evenly as can be, first kinds first. The fabric is the
 // first kind's; of networks with a rate for each (a / b) every kind has its own.
-Cluster unlike_nodes(const std::vector<std::string>& kinds, const StepMachine& stated,
-                     std::vector<Assumed>* assumed) {
+Cluster heterogeneous_nodes(const std::vector<std::string>& kinds, const StepMachine& stated,
+                            std::vector<Assumed>* assumed) {
   const auto count = static_cast<int>(kinds.size());
   if (stated.per_node <= 0 || stated.devices % stated.per_node != 0)
     throw Unreadable{fmt::format("{} devices of several kinds are no whole nodes", stated.devices)};
@@ -193,7 +193,7 @@ Cluster as_many(Cluster cluster, int devices, std::vector<Assumed>* assumed) {
 Cluster step_machine(const StepMachine& stated, std::vector<Assumed>* assumed) {
   if (stated.device.empty()) throw Unreadable{"the device is not named"};
   if (const std::vector<std::string> kinds = parts_of(stated.device, " + "); kinds.size() > 1)
-    return unlike_nodes(kinds, stated, assumed);
+    return heterogeneous_nodes(kinds, stated, assumed);
   const proto::PublishedDevice& known = device_or_nearest(stated.device, assumed);
   Cluster cluster = cluster_of(known);
   NodeType& node = cluster.groups.front().node;

@@ -60,7 +60,7 @@ planner::Evaluation predict(const Plan& plan) {
   const planner::Pins pins = planner::pins_of(plan);
   const std::shared_ptr<const Job> job = planner::with_order(planner::with_splits(plan.job, pins), pins);
   std::vector<Choices> plans = planner::enumerate(job, pins);
-  // Unlike devices may share a batch unevenly, which no pin says.
+  // Heterogeneous devices may share a batch unevenly, which no pin says.
   std::erase_if(plans, [&](const Choices& c) { return c.replica_batches != plan.choices.replica_batches; });
   ORRERY_CHECK(plans.size() == 1, fmt::format("{} plans under the pins of one", plans.size()));
   return planner::evaluate({job, plans.front()});

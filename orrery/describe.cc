@@ -110,12 +110,12 @@ std::vector<std::string> assumptions(const Description& described, bool own_leng
                                 own_length ? ", the workload's own length" : ""));
   const bool causal = std::any_of(workload.operators.begin(), workload.operators.end(),
                                   [](const Operator& op) { return op.attention && op.attention->causal; });
-  if (causal) texts.emplace_back("A query of causal attention meets half of the keys.");
+  if (causal) texts.emplace_back("Causal attention computes half of all pairs of queries and keys.");
   if (described.active_parameters != described.parameters)
-    texts.emplace_back("Tokens are shared out evenly to the experts.");
+    texts.emplace_back("Experts receive equally many tokens.");
   if (workload.published_parameters > 0)
     texts.push_back(fmt::format(
-        "Its publisher counts {} parameters, {:+.2f}% beside the graph's.", workload.published_parameters,
+        "Its publisher counts {} parameters, {:+.2f}% relative to this count.", workload.published_parameters,
         100 *
             (static_cast<double>(workload.published_parameters) / static_cast<double>(described.parameters) -
              1)));
@@ -131,7 +131,7 @@ Description describe(const Workload& workload, int seq_len, DType precision) {
   const bool sequences = workload.default_seq_len > 0 || workload.transformer;
   if (!sequences && seq_len > 0)
     throw UserError(fmt::format("`seq_len` does not apply to {}", workload.name),
-                    "the model has no sequences");
+                    "expected none: the model has no sequences");
   Description described;
   described.seq_len = seq_len > 0 ? seq_len : workload.default_seq_len;
   if (sequences && described.seq_len == 0)

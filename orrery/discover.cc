@@ -13,7 +13,7 @@ Cluster discover(const DiscoverRequest& request) {
   if (of_nccl + of_nvidia + request.gpus > 1)
     throw UserError("several machines to describe", "one of `nccl_topology`, `nvidia_smi` and `gpus`");
   if (!of_nvidia && (!request.device.empty() || request.port_bytes_per_s > 0))
-    throw UserError("`device` and `port_rate` say what nvidia-smi's matrix does not", "with `nvidia_smi`");
+    throw UserError("`device` or `port_rate` without `nvidia_smi`", "expected `nvidia_smi` beside them");
   if (of_nccl) return cluster_from_nccl_topology(read_file(request.nccl_topology), request.nccl_topology);
   if (!of_nvidia) return request.gpus ? load_cluster("localhost-gpu") : discover_localhost();
   if (request.device.empty())

@@ -193,7 +193,8 @@ const Record<Row>& row_record() {
           .value("name", "with settings", [](const R& r) { return r.strategy.name; })
           .value("strategy", "the same", [](const R& r) { return r.strategy.name; })
           .value("what", "it is, in a line", [](const R& r) { return r.strategy.what; })
-          .value("meeting", "when workers meet", [](const R& r) { return name_of(r.strategy.meeting); })
+          .value("meeting", "when workers wait for each other (their rendezvous)",
+                 [](const R& r) { return name_of(r.strategy.rendezvous); })
           .value("exact", "a step computes what one device would",
                  [](const R& r) { return r.strategy.exact(); })
           .value("elastic", "workers may come and go", [](const R& r) { return r.strategy.elastic; })
@@ -347,7 +348,7 @@ const Record<CompareAnswer>& compare_record() {
                   [](const A& a) { return a.comparison.recuts.empty() ? nullptr : &a; })
           .value("best", "the fastest that computes what one device would", named(&Comparison::best))
           .value("fastest", "of all, where that is another", named(&Comparison::fastest))
-          .value("verdict", "which suits, and why", [](const A& a) { return a.comparison.verdict; });
+          .value("verdict", "the best way, and why", [](const A& a) { return a.comparison.verdict; });
   return record;
 }
 

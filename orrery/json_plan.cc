@@ -84,22 +84,23 @@ const Record<Job>& training_record() {
   return record;
 }
 
-struct Lost {
+struct Compared {
   const Evaluation& best;
   const Evaluation& other;
-  Loss loss = loss_against(best, other);
+  StepSlowdown slowdown = slowdown_against(best, other);
 };
 
 // What a simulated plan takes more than the answer, and the part of the step that grew most.
-const Record<Lost>& loses_record() {
+const Record<Compared>& loses_record() {
   static const auto record =
-      Record<Lost>("loses", "s")
+      Record<Compared>("loses", "s")
           .value("seconds", "that a step takes more than the best plan's",
-                 [](const Lost& l) { return l.loss.seconds; })
+                 [](const Compared& l) { return l.slowdown.seconds; })
           .value("share", "the same as a fraction of the best plan's step",
-                 [](const Lost& l) { return l.loss.seconds / l.best.step_time_s(); })
-          .value("part", "the part of the step that grew most", [](const Lost& l) { return l.loss.part; })
-          .value("part_s", "by how much that part grew", [](const Lost& l) { return l.loss.part_s; });
+                 [](const Compared& l) { return l.slowdown.seconds / l.best.step_time_s(); })
+          .value("part", "the part of the step that grew most",
+                 [](const Compared& l) { return l.slowdown.part; })
+          .value("part_s", "by how much that part grew", [](const Compared& l) { return l.slowdown.part_s; });
   return record;
 }
 
@@ -178,7 +179,7 @@ const Record<Ranked>& ranked_record() {
           .with(
               evaluation_record(), [](const Ranked& r) -> const auto& { return r.plan; })
           .object("loses", "to the first plan", loses_record(), [](const Ranked& r) {
-            return r.best ? std::optional<Lost>(Lost{*r.best, r.plan}) : std::nullopt;
+            return r.best ? std::optional<Compared>(Compared{*r.best, r.plan}) : std::nullopt;
           });
   return record;
 }
@@ -198,7 +199,7 @@ const Record<Known>& known_record() {
           .value("fits", "in memory", [](const Known& k) { return k.recipe.evaluation.memory.fits(); })
           .object("loses", "to the first plan", loses_record(),
                   [](const Known& k) {
-                    return Lost{k.best, k.recipe.evaluation};
+                    return Compared{k.best, k.recipe.evaluation};
                   })
           .value("why", "it is slower or quicker", [](const Known& k) { return k.recipe.why; });
   return record;

@@ -153,7 +153,7 @@ void check_answered(const planner::whatif::Result& result) {
   }
   const std::string miss = whatif::miss_of(*result.totals[*nearest], result.limits);
   if (count == 1) throw NoAnswer("the training " + miss);
-  throw NoAnswer(fmt::format("none of {} points meets what was asked: the nearest, {}, {}", count,
+  throw NoAnswer(fmt::format("none of {} points stays within the limits: the nearest, {}, {}", count,
                              whatif::describe(result.points[*nearest].vary), miss));
 }
 

@@ -55,7 +55,7 @@ std::string answer(const Json& plan) {
   const Json& memory = plan.at("memory_bytes");
   std::string text =
       fmt::format("{} takes **{}** a step", words(plan, "words"), human_seconds(number(plan, "step_time_s")));
-  if (plan.contains("step_time_low_s")) text += fmt::format(" (90% of such steps: {})", range(plan));
+  if (plan.contains("step_time_low_s")) text += fmt::format(" (90% interval {})", range(plan));
   text += fmt::format(", {:.1f}% MFU; its fullest device holds {} of {}.", 100 * number(plan, "mfu"),
                       human_bytes(number(memory, "total")), human_bytes(number(memory, "capacity")));
   const Json& cost = plan.at("cost");
@@ -78,7 +78,7 @@ std::string breakdown_table(const Json& plan) {
   };
   add("plan", [](const Json& one) { return words(one, "words"); });
   add("step", [](const Json& one) { return human_seconds(number(one, "step_time_s")); });
-  add("90% of such", range);
+  add("90% interval", range);
   add("memory", [](const Json& one) { return human_bytes(number(one.at("memory_bytes"), "total")); });
   for (const auto& [part, seconds] : plan.at("breakdown_s").items()) {
     bool any = false;

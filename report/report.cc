@@ -59,7 +59,7 @@ Json cost_json(const planner::Evaluation& evaluation) {
 
 // Of a plan that the search did not choose.
 std::string beside_answer(const planner::Evaluation& answer, const planner::Evaluation& plan) {
-  const double more_s = planner::loss_against(answer, plan).seconds;
+  const double more_s = planner::slowdown_against(answer, plan).seconds;
   const double share = more_s / answer.step_time_s();
   return fmt::format(
       "The search's answer is another plan, {}, which takes {} a step: this one takes {} ({:.1f}%) {}.",
@@ -112,7 +112,7 @@ Kind kind_of_answer(const Json& json, const std::string& file) {
     if (has("by_kind") && has("measured_step_time_s")) return Kind::validation;
     if (has("rows") && has("all") && json["rows"].is_array()) return Kind::published;
   }
-  throw UserError(file, 0, "is no answer that a report shows",
+  throw UserError(file, 0, "is not an answer that a report can show",
                   "expected a plan, or what whatif or validate wrote as JSON");
 }
 
@@ -163,7 +163,7 @@ void add_answer(const std::string& file, Json& report) {
         break;
     }
   } catch (const Json::exception& error) {
-    throw UserError(file, 0, fmt::format("lacks what such an answer has: {}", error.what()),
+    throw UserError(file, 0, fmt::format("lacks a field of such an answer: {}", error.what()),
                     "expected what whatif or validate wrote as JSON");
   }
 }
@@ -202,9 +202,9 @@ Json report_on(const planner::Evaluation& evaluation) {
   json["words"] = planner::describe(evaluation.plan);
   json["cost"] = cost_json(evaluation);
   if (evaluation.interval)
-    json["rests_on_words"] =
-        fmt::format("{}; narrowed most by {}", planner::what_it_rests_on(evaluation.interval->rests_on),
-                    evaluation.interval->narrowed_by);
+    json["rests_on_words"] = fmt::format("{}; what would narrow the interval most: {}",
+                                         planner::what_it_rests_on(evaluation.interval->rests_on),
+                                         evaluation.interval->narrowed_by);
   return json;
 }
 
@@ -256,9 +256,9 @@ Json of_file(const std::string& file, const ReportRequest& request) {
 }  // namespace
 
 Json report(const ReportRequest& request) {
-  if (request.files.empty()) throw UserError("a report is of something", "expected plans or answers as JSON");
+  if (request.files.empty()) throw UserError("no file to report on", "expected plans or answers as JSON");
   if (request.files.size() > kMostReportFiles)
-    throw UserError(fmt::format("a report is of at most {} files", kMostReportFiles), "expected fewer");
+    throw UserError(fmt::format("more than {} files to report on", kMostReportFiles), "expected fewer");
   Json report = {{"title", ""},
                  {"version", version()},
                  {"plans", Json::array()},

@@ -72,7 +72,7 @@ struct Row {
   int like = 1;
   double begin_s = 0, end_s = 0;  // of its step
   std::vector<Piece> stretches;
-  std::map<int, std::vector<Span>> lanes;  // by stream, in order of time
+  std::map<int, std::vector<Span>> streams;  // by stream, in order of time
 };
 
 // Stretches below `resolution_s` are taken together until they are as long; each kind then stands once, as
@@ -181,7 +181,7 @@ Row row_of(const Program& program, const sim::Simulation& simulation, int step, 
     row.end_s = std::max(row.end_s, event.end_s);
     const Instruction& instruction = program.instructions[event.instruction];
     if (event.end_s > event.start_s)
-      row.lanes[static_cast<int>(instruction.stream)].push_back(
+      row.streams[static_cast<int>(instruction.stream)].push_back(
           {event.start_s, event.end_s, kind_of(instruction), instruction.micro_batch, event.instruction, 1});
   }
   if (row.end_s == 0) return row;
@@ -191,7 +191,7 @@ Row row_of(const Program& program, const sim::Simulation& simulation, int step, 
   for (const BreakdownStretch& stretch :
        breakdown_stretches(program, simulation.timeline, step, row.begin_s, row.end_s))
     row.stretches.push_back({stretch.begin_s, stretch.end_s, part_index(stretch.part)});
-  for (auto& [stream, spans] : row.lanes)
+  for (auto& [stream, spans] : row.streams)
     std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin_s < b.begin_s; });
   return row;
 }
@@ -214,7 +214,7 @@ class Writer {
 
   Json write(int critical) {
     Json rows = Json::array();
-    const std::vector<bool> with_lanes = rows_with_lanes(critical);
+    const std::vector<bool> with_streams = rows_with_streams(critical);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row& row = rows_[i];
       Json json = {{"rank", row.program->rank},
@@ -224,7 +224,7 @@ class Writer {
                    {"like", row.like},
                    {"critical", row.program->rank == critical},
                    {"stretches", stretches(row)},
-                   {"lanes", with_lanes[i] ? lanes(row) : Json::array()}};
+                   {"lanes", with_streams[i] ? streams(row) : Json::array()}};
       rows.push_back(std::move(json));
     }
     Json part_names = Json::array();
@@ -237,13 +237,13 @@ class Writer {
  private:
   static std::size_t spans_of(const Row& row, double resolution_s) {
     std::size_t count = 0;
-    for (const auto& [stream, spans] : row.lanes) count += joined(spans, resolution_s).size();
+    for (const auto& [stream, spans] : row.streams) count += joined(spans, resolution_s).size();
     return count;
   }
 
   // Where all are too many even so, those of the rank with most compute, then of one rank of each stage, then
   // of the others.
-  std::vector<bool> rows_with_lanes(int critical) const {
+  std::vector<bool> rows_with_streams(int critical) const {
     std::vector<std::pair<int, std::size_t>> by_turn;
     std::map<int, int> seen;
     for (std::size_t i = 0; i < rows_.size(); ++i)
@@ -291,9 +291,9 @@ class Writer {
     return label;
   }
 
-  Json lanes(const Row& row) {
+  Json streams(const Row& row) {
     Json all = Json::array();
-    for (const auto& [stream, spans] : row.lanes) {
+    for (const auto& [stream, spans] : row.streams) {
       Json numbers = Json::array();
       std::int64_t last = 0;
       for (const Span& span : joined(spans, span_s_)) {

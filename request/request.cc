@@ -98,7 +98,7 @@ int sequence_length(const Request& request, const planner::Imported& imports, co
   if (!workload.transformer) {
     if (request.seq_len)
       throw UserError(fmt::format("`seq_len` does not apply to {}", request.workload),
-                      "the model has no sequences");
+                      "expected none: the model has no sequences");
     return 0;
   }
   const int tokens = request.seq_len.value_or(imports.seq_len.value_or(workload.default_seq_len));
@@ -167,7 +167,7 @@ Question question_of(const Request& request) {
   if (!request.lengths.empty()) {
     if (training.seq_len == 0)
       throw UserError(fmt::format("`lengths` does not apply to {}", request.workload),
-                      "the model has no sequences");
+                      "expected none: the model has no sequences");
     training.lengths = sequence_lengths_from(request.lengths, training.seq_len);
   }
   training.lengths.packed = request.packed;

@@ -68,53 +68,53 @@ void add_training(Request& request, std::vector<Setting>& all) {
   all.push_back(text_option(
       training(
           "runtime", "NAME|FILE",
-          "framework generation that is modelled; `orrery catalog` lists them, or a .textproto with one",
+          "the training software to model, by its name in `orrery catalog`, or a .textproto that describes "
+          "it",
           fmt::format(
               "{} on GPUs, {} for networks without sequences or tables, {} on localhost and other processors",
               default_runtime(RuntimeUse::gpu).name, default_runtime(RuntimeUse::gpu_images).name,
               default_runtime(RuntimeUse::cpu).name)),
       request.runtime));
-  all.push_back(count_option(training("global_batch", "N", "sequences (or samples) a step; 2k is 2,048",
-                                      "1 sequence, or 32 samples, a device"),
+  all.push_back(count_option(training("global_batch", "N", "sequences (or samples) per step; 2k is 2,048",
+                                      "1 sequence, or 32 samples, per device"),
                              request.global_batch, {1, kMostSamples, 1024}));
-  all.push_back(count_option(training("seq_len", "N", "tokens a sequence; 8k is 8,192",
-                                      "the workload's own; unused by models without sequences"),
+  all.push_back(count_option(training("seq_len", "N", "tokens per sequence; 8k is 8,192",
+                                      "the workload's own; models without sequences ignore it"),
                              request.seq_len, {1, 1 << 24, 1024}));
-  all.push_back(
-      text_option(training("lengths", "lognormal:MEAN,SD|FILE",
-                           "sequences of unequal length, in tokens, none longer than seq_len; a FILE has one "
-                           "length on each line",
-                           "all sequences are seq_len long"),
-                  request.lengths));
+  all.push_back(text_option(
+      training("lengths", "lognormal:MEAN,SD|FILE",
+               "lengths of unequal sequences in tokens, none above seq_len; a FILE has one length per line",
+               "all sequences are seq_len long"),
+      request.lengths));
   all.push_back(switch_option(
       training("packed", "",
-               "sequences of these lengths stand one behind another in rows of seq_len, and see no "
-               "further than themselves; else each micro-batch is padded to its longest"),
+               "pack sequences of these lengths into rows of seq_len, with attention inside each sequence "
+               "only; otherwise each micro-batch is padded to its longest sequence"),
       request.packed));
+  all.push_back(switch_option(
+      training(
+          "balanced", "",
+          "deal sequences out by length, so that micro-batches computed at the same time take equally long"),
+      request.balanced));
+  all.push_back(bytes_option(
+      training("sample_bytes", "B",
+               "bytes of one sample on the nodes' storage, read one step ahead; K, M, G are binary",
+               "samples are in host memory"),
+      request.sample_bytes));
   all.push_back(
-      switch_option(training("balanced", "",
-                             "sequences are dealt out by length, so that what is computed at once is alike"),
-                    request.balanced));
-  all.push_back(
-      bytes_option(training("sample_bytes", "B",
-                            "bytes of a sample on the nodes' storage, read a step ahead; K, M, G are binary",
-                            "samples are in the hosts' memory"),
-                   request.sample_bytes));
-  all.push_back(
-      name_option(training("precision", "fp32|tf32|fp16|bf16|fp8|fp4", "arithmetic of the products",
+      name_option(training("precision", "fp32|tf32|fp16|bf16|fp8|fp4", "number format of matrix products",
                            "bf16 where every device has it, fp16 on older GPUs, fp32 on processors"),
                   request.precision, precision_from_name));
-  all.push_back(name_option(training("optimizer", "sgd|momentum|adam|adamw", "optimizer",
+  all.push_back(name_option(training("optimizer", "sgd|momentum|adam|adamw", "the optimizer",
                                      "adam; momentum for networks without sequences or layer norms on GPUs"),
                             request.optimizer, optimizer_from_name));
-  all.push_back(name_option(training("attention", "fused|unfused", "attention kernel", "the runtime's"),
+  all.push_back(name_option(training("attention", "fused|unfused", "the attention kernel", "the runtime's"),
                             request.fused_attention, fused_from_name));
-  all.push_back(name_option(
-      training("offload", "none|optimizer|all",
-               "what waits in the hosts' memory: the optimizer's states and gradients, updated by the hosts' "
-               "processors; or the weights too",
-               "the runtime's: nothing"),
-      request.offload, planner::offload_from_name));
+  all.push_back(name_option(training("offload", "none|optimizer|all",
+                                     "what is kept in host memory. optimizer: its states and the gradients, "
+                                     "which the host processors update; all: the weights too",
+                                     "what the runtime keeps there, usually none"),
+                            request.offload, planner::offload_from_name));
 }
 
 Option tuning(std::string key, std::string unit, std::string help, std::string fallback = {}) {
@@ -124,84 +124,83 @@ Option tuning(std::string key, std::string unit, std::string help, std::string f
 }
 
 void add_fine_tuning(Request& request, std::vector<Setting>& all) {
-  all.push_back(count_option(tuning("lora_rank", "R", "low-rank adapters of this rank beside frozen weights",
-                                    "all weights are trained"),
-                             request.lora_rank, {0, kLargestAdapterRank}));
+  all.push_back(count_option(
+      tuning("lora_rank", "R", "rank of the low-rank adapters that are trained beside frozen weights",
+             "all weights are trained"),
+      request.lora_rank, {0, kLargestAdapterRank}));
   all.push_back(name_option(tuning("lora_targets", "LIST",
-                                   "projections with adapters, of q,k,v,o,gate,up,down; qkv; all; or as PEFT "
-                                   "and Megatron call them",
+                                   "projections that get adapters: some of q,k,v,o,gate,up,down; qkv; all; "
+                                   "or names that PEFT or Megatron use",
                                    "all"),
                             request.lora_targets, projections_from));
+  all.push_back(number_option(
+      tuning("lora_alpha", "A", "scales the adapters' outputs by A / R; does not change the time", "R"),
+      request.lora_alpha, kPositive));
   all.push_back(
-      number_option(tuning("lora_alpha", "A", "adapters' outputs are scaled by A / R; costs nothing", "R"),
-                    request.lora_alpha, kPositive));
+      switch_option(tuning("dora", "", "train magnitudes beside the adapters (DoRA)"), request.dora));
+  all.push_back(name_option(tuning("quantize_base", "none|int8|nf4|nf4-dq",
+                                   "how frozen projections are stored; they are dequantized before each "
+                                   "product; nf4-dq: with scales in 8 bits",
+                                   "none: in the training precision"),
+                            request.quantize_base, base_type_from_name));
+  all.push_back(count_option(tuning("freeze", "LAYERS",
+                                    "number of first layers that are not trained and get no adapters; the "
+                                    "embedding is frozen with them",
+                                    "0"),
+                             request.freeze, {0, kMostFrozenLayers}));
   all.push_back(
-      switch_option(tuning("dora", "", "trained magnitudes beside the adapters (DoRA)"), request.dora));
-  all.push_back(name_option(
-      tuning(
-          "quantize_base", "none|int8|nf4|nf4-dq",
-          "what frozen projections are stored in, turned back before each product; nf4-dq: scales in 8 bits",
-          "none: the precision's own"),
-      request.quantize_base, base_type_from_name));
-  all.push_back(
-      count_option(tuning("freeze", "LAYERS",
-                          "the embedding and the first so many layers are not trained, nor adapted", "0"),
-                   request.freeze, {0, kMostFrozenLayers}));
-  all.push_back(text_option(tuning("from_peft", "FILE", "PEFT's adapter_config.json; options beside it win"),
-                            request.from_peft));
+      text_option(tuning("from_peft", "FILE",
+                         "take the adapters from PEFT's adapter_config.json; options given beside it win"),
+                  request.from_peft));
 }
 
 void add_search(Request& request, std::vector<Setting>& all) {
   all.push_back(name_option(
-      training("objective", "step-time|cost|energy|memory",
-               "what the best plan has least of: seconds, USD or joules a step, bytes of the fullest device",
-               "step-time"),
+      training(
+          "objective", "step-time|cost|energy|memory",
+          "what the best plan minimises: seconds, USD or joules per step, or bytes on the fullest device",
+          "step-time"),
       request.search.objective, objective_from_name));
   all.push_back(name_option(
-      training(
-          "rank", "robust|nominal",
-          "what the best plan has least of: expected regret over what is not known of runtime, device and "
-          "network, or the objective as predicted (energy and memory always are)",
-          "robust"),
+      training("rank", "robust|nominal",
+               "how plans are ranked. robust: by expected regret over what is uncertain about runtime, "
+               "device and network; nominal: by the predicted objective (energy and memory always are)",
+               "robust"),
       request.search.rank, rank_from_name));
-  all.push_back(number_option(
-      training(
-          "fit_probability", "P",
-          "probability with which a plan must fit in memory to be proposed; where none does, those that are "
-          "predicted to fit are",
-          fmt::format("{}", planner::SearchOptions{}.fit_probability)),
-      request.search.fit_probability, kProbability));
-  Option top = training("top", "K", "plans to report", std::to_string(request.search.top));
+  all.push_back(number_option(training("fit_probability", "P",
+                                       "least probability with which a proposed plan fits in memory; if no "
+                                       "plan reaches it, plans that are predicted to fit are proposed",
+                                       fmt::format("{}", planner::SearchOptions{}.fit_probability)),
+                              request.search.fit_probability, kProbability));
+  Option top = training("top", "K", "number of plans to report", std::to_string(request.search.top));
   top.varied = false;  // it changes what is told, not what is planned
   all.push_back(count_option(std::move(top), request.search.top, {1, kMostReported}));
-  all.push_back(number_option(
-      training("budget", "SECONDS",
-               "simulated work after which no further plan is simulated, in seconds of a nominal processor "
-               "core, so that the answer does not depend on the machine",
-               fmt::format("{}", planner::SearchOptions{}.budget_s)),
-      request.search.budget_s, kPositive));
-  all.push_back(switch_option(
-      training(
-          "prove", "",
-          "go on simulating what has the least bounds, until nothing can be better or a few seconds more "
-          "are spent; the answer says how far from the bound it is"),
-      request.search.prove));
+  all.push_back(
+      number_option(training("budget", "SECONDS",
+                             "simulate no further plan after this much work, in seconds of a nominal "
+                             "processor core, so that the answer does not depend on the machine",
+                             fmt::format("{}", planner::SearchOptions{}.budget_s)),
+                    request.search.budget_s, kPositive));
+  all.push_back(
+      switch_option(training("prove", "",
+                             "continue to simulate plans, least lower bound first, until none can be better "
+                             "or a few more seconds are spent; the answer says how far it is from the bound"),
+                    request.search.prove));
   all.push_back(text_option(
       training("from_megatron", "FLAGS",
-               "pins what a shell-quoted list of Megatron-LM's arguments says; options beside it win"),
+               "pin what Megatron-LM's arguments say, quoted as for a shell; options given beside it win"),
       request.from_megatron));
   Option deepspeed =
-      training("from_deepspeed", "FILE", "pins what a DeepSpeed JSON says; options beside it win");
+      training("from_deepspeed", "FILE", "pin what a DeepSpeed JSON says; options given beside it win");
   deepspeed.excludes = "from_megatron";
   all.push_back(text_option(std::move(deepspeed), request.from_deepspeed));
   Option torchtitan = training("from_torchtitan", "FILE",
-                               "pins what a TOML of torchtitan's (v0.2.2) says; options beside it win");
+                               "pin what a torchtitan TOML (v0.2.2) says; options given beside it win");
   torchtitan.excludes = "from_megatron";
   all.push_back(text_option(std::move(torchtitan), request.from_torchtitan));
-  Option nemo =
-      training("from_nemo", "FILE",
-               "pins what a YAML of NeMo's (2 or 1) or Megatron Bridge's says, adapters too; options "
-               "beside it win");
+  Option nemo = training(
+      "from_nemo", "FILE",
+      "pin what a YAML of NeMo (2 or 1) or Megatron Bridge says, adapters too; options given beside it win");
   nemo.excludes = "from_megatron";
   all.push_back(text_option(std::move(nemo), request.from_nemo));
 }
@@ -209,13 +208,16 @@ void add_search(Request& request, std::vector<Setting>& all) {
 }  // namespace
 
 std::vector<Setting> size_options(std::optional<int>& nodes, std::optional<int>& gpus) {
-  Option by_node = {
-      .key = "nodes", .unit = "N", .help = "nodes of a cluster with one node type", .fallback = "all"};
-  Option by_device = {.key = "gpus",
-                      .unit = "N",
-                      .help = "devices: whole nodes, or the first N of one node; on localhost, ranks",
-                      .fallback = "all",
-                      .excludes = "nodes"};
+  Option by_node = {.key = "nodes",
+                    .unit = "N",
+                    .help = "number of nodes, of a cluster with one node type",
+                    .fallback = "all"};
+  Option by_device = {
+      .key = "gpus",
+      .unit = "N",
+      .help = "number of devices: whole nodes, or the first N of one node; on localhost, ranks",
+      .fallback = "all",
+      .excludes = "nodes"};
   by_node.varied = by_device.varied = true;
   return {count_option(std::move(by_node), nodes), count_option(std::move(by_device), gpus)};
 }
@@ -231,7 +233,7 @@ std::vector<Setting> request_options(Request& request) {
   Option device = {.key = "device",
                    .unit = "NAME",
                    .help =
-                       "another device of the catalog, of the same make, in the place of every node's own; "
+                       "replace every node's devices with this device of the catalog, from the same vendor; "
                        "the nodes' links stay",
                    .fallback = "the cluster's"};
   device.varied = true;

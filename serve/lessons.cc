@@ -280,18 +280,18 @@ Asked read(const Query& query) {
     if (key == "lesson")
       for (const Lesson& one : lessons())
         if (one.name == value) asked.lesson = &one;
-  if (asked.lesson == nullptr) throw UserError("there is no such lesson");
+  if (asked.lesson == nullptr) throw UserError("unknown lesson");
   for (const auto& [key, range] : asked.lesson->numbers) asked.numbers[key] = range.usual;
   for (const auto& [key, value] : query) {
     if (key == "lesson") continue;
     if (key == "schedule" && asked.lesson->told == bubbles) {
       if (value != "gpipe" && value != "1f1b" && value != "interleaved" && value != "zero-bubble")
-        throw UserError("there is no such schedule");
+        throw UserError("unknown schedule");
       asked.schedule = value;
       continue;
     }
     const auto range = asked.lesson->numbers.find(key);
-    if (range == asked.lesson->numbers.end()) throw UserError("the lesson has a key that there is not");
+    if (range == asked.lesson->numbers.end()) throw UserError("unknown key of the lesson");
     const auto number = parse_number(value);
     if (!number || !(*number >= range->second.least && *number <= range->second.most))
       throw UserError(

@@ -64,7 +64,7 @@ const Names& names() {
 
 void check_name(std::string_view key, const std::string& name, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), name) == known.end())
-    throw UserError(fmt::format("`{}` {}: no catalog has it", key, name), suggestion(name, known));
+    throw UserError(fmt::format("`{}` {} is not in the catalog", key, name), suggestion(name, known));
 }
 
 double number_of(std::string_view key, const std::string& text, double least, double most) {
@@ -114,7 +114,7 @@ void check_keys(const Query& query) {
   std::map<std::string_view, int> seen;
   for (const auto& [key, value] : query) {
     if (std::find(known.begin(), known.end(), key) == known.end())
-      throw UserError("the question has a key that there is not", suggestion(key.substr(0, 32), known));
+      throw UserError("unknown key in the question", suggestion(key.substr(0, 32), known));
     if (++seen[key] > 1) throw UserError(fmt::format("`{}` twice", key));
     if (value.size() > kLongestValue)
       throw UserError(fmt::format("`{}` is too long", key), fmt::format("at most {} bytes", kLongestValue));

@@ -245,8 +245,7 @@ void fine_tune(Workload& workload, const FineTuning& tuning) {
     throw UserError(wrong, "expected adapters of some rank beside it");
   if (!workload.transformer) {
     if (tuning.rank > 0)
-      throw UserError(fmt::format("{} is no transformer", workload.name),
-                      "adapters are those of transformers");
+      throw UserError(fmt::format("{} is not a transformer", workload.name), "expected one, for adapters");
     internal::freeze_layers(tuning.frozen_layers, &workload);
     return;
   }

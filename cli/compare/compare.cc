@@ -44,7 +44,8 @@ std::string strategies_help() {
   std::vector<std::string> names;
   for (const comparison::Strategy& strategy : comparison::known_strategies()) names.push_back(strategy.name);
   return fmt::format(
-      "by commas, each with settings behind colons (horovod:cycle=5ms:bucket=64M); all, or of {}",
+      "ways to compare, separated by commas, each with settings behind colons "
+      "(horovod:cycle=5ms:bucket=64M): all, or some of {}",
       fmt::join(names, ", "));
 }
 
@@ -65,37 +66,38 @@ std::vector<Setting> questions(Options& options) {
       text_option(
           {.key = "strategies", .unit = "LIST", .help = strategies_help(), .fallback = default_names()},
           options.compare.strategies),
-      texts_option({.key = "trouble",
-                    .unit = "WHAT",
-                    .help = "that is met on all devices, one or several parted by commas: "
-                            "slow-device=RANK:SPEED, slow-link=NODE:SPEED, "
-                            "neighbour=NODE:SHARE[:ON_S:OFF_S], lognormal=SIGMA, "
-                            "on-off=RANK:SPEED:ON_S:OFF_S, dies=worker:RANK@S, dies=chief@S, "
-                            "dies=server:RANK@S, leaves=DEVICES@S, joins=DEVICES@S",
-                    .fallback = "none",
-                    .repeated = true},
-                   options.compare.troubles),
-      number_option(
-          seconds("horizon", "of training under trouble",
-                  "an hour, or twice as long as until the last event; without events and turns 400 steps"),
-          ordeal.horizon_s, kPositive),
-      number_option(seconds("checkpoint_every", "between checkpoints", "600"), ordeal.checkpoint_every_s,
+      texts_option(
+          {.key = "trouble",
+           .unit = "WHAT",
+           .help = "trouble to train through on all devices, several separated by commas: "
+                   "slow-device=RANK:SPEED, slow-link=NODE:SPEED, neighbour=NODE:SHARE[:ON_S:OFF_S], "
+                   "lognormal=SIGMA, on-off=RANK:SPEED:ON_S:OFF_S, dies=worker:RANK@S, dies=chief@S, "
+                   "dies=server:RANK@S, leaves=DEVICES@S, joins=DEVICES@S",
+           .fallback = "none",
+           .repeated = true},
+          options.compare.troubles),
+      number_option(seconds("horizon", "time of training under trouble",
+                            "one hour, or twice the time until the last event; 400 steps when nothing "
+                            "changes during training"),
+                    ordeal.horizon_s, kPositive),
+      number_option(seconds("checkpoint_every", "time between checkpoints", "600"), ordeal.checkpoint_every_s,
                     kPositive),
-      number_option(seconds("restart_s", "until a job has started, or a group met, again", "60"),
+      number_option(seconds("restart_s", "time to start a job again, or to form a group again", "60"),
                     ordeal.restart_s),
-      number_option(seconds("replace_s", "until what died is replaced", "300"), ordeal.replace_s),
-      count_option(
-          {.key = "stages",
-           .unit = "P",
-           .help = "of a pipeline over all devices: how its layers are cut while speeds differ or change",
-           .fallback = "none"},
-          options.compare.stages, {2, 1 << 20}),
-      count_option({.key = "seed", .unit = "N", .help = "of what is drawn", .fallback = "1"}, ordeal.seed,
-                   {0, std::numeric_limits<std::int64_t>::max()}),
+      number_option(seconds("replace_s", "time until a dead worker or server is replaced", "300"),
+                    ordeal.replace_s),
+      count_option({.key = "stages",
+                    .unit = "P",
+                    .help = "stages of a pipeline over all devices: also show how to cut its layers while "
+                            "speeds differ or change",
+                    .fallback = "none"},
+                   options.compare.stages, {2, 1 << 20}),
+      count_option({.key = "seed", .unit = "N", .help = "seed of all random draws", .fallback = "1"},
+                   ordeal.seed, {0, std::numeric_limits<std::int64_t>::max()}),
       count_option({.key = "jobs",
                     .unit = "J",
-                    .help = "simulations at a time; the answer is the same whatever it is",
-                    .fallback = "0, one a processor"},
+                    .help = "number of simulations at a time; the answer does not depend on it",
+                    .fallback = "0, one per processor core"},
                    options.compare.jobs, {0, kMostJobs})};
   for (Setting& setting : all) setting.option.group = "Comparison";
   return all;
@@ -105,10 +107,9 @@ std::vector<Setting> questions(Options& options) {
 
 Command compare_command() {
   const auto options = std::make_shared<Options>();
-  Command command{
-      "compare", "sets ways of data-parallel training side by side, also under trouble", {}, [options] {
-        return run(*options);
-      }};
+  Command command{"compare", "compares ways of data-parallel training, also under trouble", {}, [options] {
+                    return run(*options);
+                  }};
   for (Setting& setting : request_options(options->request))
     if (std::find(kShared.begin(), kShared.end(), setting.option.key) != kShared.end())
       command.add(std::move(setting));

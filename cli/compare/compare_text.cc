@@ -26,7 +26,7 @@ std::string percent(double share) {
 
 std::string headline(const CompareRequest& request) {
   const Job& job = *request.question.job;
-  return fmt::format("{} on {}: {} samples a device and step, {}, {}, runtime {}\n", job.workload.name,
+  return fmt::format("{} on {}: {} samples per device and step, {}, {}, runtime {}\n", job.workload.name,
                      job.cluster.name, job.training.global_batch / job.cluster.devices(),
                      name_of(job.training.precision), name_of(job.training.optimizer), job.runtime.name);
 }
@@ -50,12 +50,12 @@ std::string scaling_tables(const Comparison& comparison) {
     return [part](const Way& way) { return human_seconds(way.mean_of(part)); };
   };
   const std::vector<std::pair<std::string, std::function<std::string(const Way&)>>> figures = {
-      {"samples/s on devices", [](const Way& way) { return rate(way.samples_per_s); }},
+      {"samples/s by devices", [](const Way& way) { return rate(way.samples_per_s); }},
       {"scaling efficiency", [](const Way& way) { return percent(way.efficiency); }},
       {"exposed, mean of ranks", seconds(&RankTimes::exposed_s)},
       {"waiting, mean of ranks", seconds(&RankTimes::waiting_s)},
-      {"sent a device", [](const Way& way) { return human_bytes(way.wire_bytes); }},
-      {"memory a device", [](const Way& way) { return human_bytes(way.memory.total); }}};
+      {"sent per device", [](const Way& way) { return human_bytes(way.wire_bytes); }},
+      {"memory per device", [](const Way& way) { return human_bytes(way.memory.total); }}};
   std::string text;
   const auto runs = [](const Row& row) {
     return std::any_of(row.ways.begin(), row.ways.end(), [](const Way& way) { return way.possible(); });
@@ -89,7 +89,8 @@ std::string waiting_of(const Way& way) {
     }
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", fmt::join(stretches, ", "), shown);
   }
-  if (groups.size() > kMostGroups) text += fmt::format("; {} others in --json", groups.size() - kMostGroups);
+  if (groups.size() > kMostGroups)
+    text += fmt::format("; {} more groups in --json", groups.size() - kMostGroups);
   return text;
 }
 
@@ -104,15 +105,15 @@ std::string waiting_list(const Comparison& comparison) {
     widest = std::max(widest, row.strategy.name.size());
   }
   if (lines.empty()) return {};
-  std::string text = "\nEvery rank's waiting in a step:\n";
+  std::string text = "\nTime that each rank waits in a step:\n";
   for (const auto& [name, waiting] : lines) text += fmt::format("{:<{}}  ranks {}\n", name, widest, waiting);
   return text;
 }
 
 std::string step_table(const Comparison& comparison) {
-  const std::vector<std::string> head = {"a step on all", "step",          "compute",
-                                         "exposed",       "waiting, mean", "worst",
-                                         "sent a device", "memory",        "by"};
+  const std::vector<std::string> head = {"on all devices",  "step",          "compute",
+                                         "exposed",         "waiting, mean", "waiting, worst",
+                                         "sent per device", "memory",        "found by"};
   std::vector<std::vector<std::string>> rows;
   for (const Row& row : comparison.rows) {
     const Way& way = row.whole();
@@ -125,14 +126,14 @@ std::string step_table(const Comparison& comparison) {
          human_bytes(way.wire_bytes), human_bytes(way.memory.total) + (row.fits() ? "" : " too much"),
          std::string(comparison::name_of(way.found_by))});
   }
-  return rows.empty() ? std::string() : table(head, rows, {.optional = {"by", "sent a device"}});
+  return rows.empty() ? std::string() : table(head, rows, {.optional = {"found by", "sent per device"}});
 }
 
 std::string refusals(const Comparison& comparison) {
   std::string text;
   for (const Row& row : comparison.rows)
     if (!row.whole().possible())
-      text += fmt::format("{} does not run on all: {}\n", row.strategy.name, row.whole().refusal);
+      text += fmt::format("{} does not run on all devices: {}\n", row.strategy.name, row.whole().refusal);
   return text;
 }
 
@@ -157,7 +158,7 @@ std::string trouble_table(const CompareRequest& request, const Comparison& compa
   if (any == comparison.rows.end()) return {};
   const OrdealOptions& options = request.options;
   std::string text = fmt::format(
-      "\nUnder {}, over {} (seed {}; a checkpoint every {}, {} to start again, what died is replaced after "
+      "\nUnder {}, over {} (seed {}; a checkpoint every {}; a restart takes {}; a replacement comes after "
       "{}):\n",
       fmt::join(request.troubles, ", "), human_seconds(any->ordeal->horizon_s), options.seed,
       human_seconds(options.checkpoint_every_s), human_seconds(options.restart_s),
@@ -171,8 +172,8 @@ std::string trouble_table(const CompareRequest& request, const Comparison& compa
                     percent(o.worst_waiting), human_seconds(o.stood_s), fmt::format("{:.0f}", o.lost_samples),
                     fmt::format("{:.0f}", o.dropped), std::to_string(o.workers)});
   }
-  text += table({"under trouble", "samples/s", "of healthy", "waiting, mean", "worst", "stood", "lost",
-                 "dropped", "workers"},
+  text += table({"under trouble", "samples/s", "of untroubled", "waiting, mean", "waiting, worst", "stopped",
+                 "lost samples", "dropped", "workers"},
                 rows);
   text += alone_table(request, comparison);
   for (const Row& row : comparison.rows)
@@ -195,12 +196,13 @@ std::string balance_table(const Comparison& comparison) {
                                 *std::max_element(last.samples.begin(), last.samples.end()))});
   }
   return fmt::format(
-             "\nBusy times of a step's samples, dealt in these ways (first step, then the mean of the {} "
-             "after it):\n",
+             "\nBusy time of the workers in a step, by how its samples are dealt (first step, then the mean "
+             "of "
+             "the {} after it):\n",
              comparison.balances.front().steps.size() - 1) +
-         table(
-             {"shares", "std, first", "max/mean", "std, then", "max/mean", "longest", "samples in the last"},
-             rows);
+         table({"shares", "std dev, first", "max/mean", "std dev, then", "max/mean", "longest",
+                "samples in the last step"},
+               rows);
 }
 
 std::string cut_table(const Comparison& comparison) {
@@ -217,22 +219,23 @@ std::string cut_table(const Comparison& comparison) {
                     std::to_string(moved), fmt::format("{}", fmt::join(r.steps.back().layers, ","))});
   }
   return fmt::format(
-             "\nBusy times of a pipeline's {} stages, cut in these ways (first step, then the mean of the {} "
-             "after it; simulated: the last cut):\n",
+             "\nBusy time of a pipeline's {} stages in a step, by how its layers are cut (first step, then "
+             "the "
+             "mean of the {} after it; simulated: the last cut):\n",
              comparison.recuts.front().steps.front().layers.size(),
              comparison.recuts.front().steps.size() - 1) +
-         table({"cuts", "std, first", "max/mean", "std, then", "max/mean", "longest", "step", "simulated",
-                "moved", "layers in the last"},
+         table({"cuts", "std dev, first", "max/mean", "std dev, then", "max/mean", "longest", "step",
+                "simulated", "layers moved", "layers in the last step"},
                rows);
 }
 
-// Of the one that suits, else of the first that runs.
+// Of the best way, else of the first that runs.
 std::string sureness(const Comparison& comparison) {
   const Row* of = comparison.best ? &comparison.rows[*comparison.best] : nullptr;
   for (const Row& row : comparison.rows)
     if (of == nullptr && row.interval) of = &row;
   if (of == nullptr || !of->interval) return {};
-  return fmt::format("90% of steps of {} on all take {} to {}; {}\n", of->strategy.name,
+  return fmt::format("90% interval of {} on all devices: {} to {} a step. {}\n", of->strategy.name,
                      human_seconds(of->interval->step_time_s.low),
                      human_seconds(of->interval->step_time_s.high),
                      what_it_rests_on(of->interval->rests_on, of->interval->narrowed_by));

@@ -159,18 +159,19 @@ PaceOfRun pace_of_run(std::vector<double> times, const std::vector<double>& pace
 void print_summary(const RunAnswer& run) {
   std::string text;
   text +=
-      fmt::format("trained {} steps on {} ranks ({}, {})\n", run.steps, run.ranks, run.library, run.device);
+      fmt::format("Trained {} steps on {} ranks ({}, {}).\n", run.steps, run.ranks, run.library, run.device);
   const std::string rate = run.tokens_per_s > 0 ? fmt::format("{:.0f} tokens/s", run.tokens_per_s)
                                                 : fmt::format("{:.1f} samples/s", run.samples_per_s);
   text += fmt::format("  step   {} (median; {} to {}), {}\n", human_seconds(run.step_time.median_s),
                       human_seconds(run.step_time.least_s), human_seconds(run.step_time.most_s), rate);
   if (run.tokens_per_s == 0) text += fmt::format("  data   {}\n", run.data);
   text += fmt::format("  loss   {:.4f} -> {:.4f}\n", run.loss.front(), run.loss.back());
-  text += fmt::format("  memory {} on the fullest rank, {} of them the process itself\n",
+  text += fmt::format("  memory {} on the fullest rank, {} of it the process itself\n",
                       human_bytes(run.memory_bytes), human_bytes(run.context_bytes));
   if (run.asynchronous)
     text += fmt::format(
-        "  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
+        "  stale  {:.1f} updates by other workers between pull and push (mean; at most {:.0f}); batches by "
+        "rank {}\n",
         run.asynchronous->mean_stale, run.asynchronous->most_stale,
         Json(run.asynchronous->batches_of_ranks).dump());
   text += fmt::format("  busy   rank {}:", run.critical_rank);

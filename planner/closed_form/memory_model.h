@@ -1,5 +1,5 @@
-// predict_memory for many plans of one job: what depends on the layers alone is computed once for each
-// (tp, cp, ep, micro-batch, …) and added up by stage.
+// Bytes that a plan's devices hold, for many plans of one job; what depends on layers alone is kept by
+// (tp, cp, ep, micro-batch, …). Nothing is thrown; one model serves one thread. figures.h names parts.
 #pragma once
 
 #include <array>

@@ -9,8 +9,8 @@
 namespace orrery::planner {
 namespace {
 
-// A loss is worth naming as the bound from this share of the step on.
-constexpr double kNotableLoss = 0.2;
+// A part of the step is named as the bound from this share of the step on.
+constexpr double kNotablePart = 0.2;
 
 }  // namespace
 
@@ -75,9 +75,9 @@ std::string bound_by(const Evaluation& evaluation) {
   if (total <= 0) return "";
   const auto parts = parts_of(breakdown);
   // The first is useful compute; the largest of the others is what is lost to most.
-  const auto loss = std::max_element(parts.begin() + 1, parts.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto& shown = loss->second >= kNotableLoss * total ? *loss : parts.front();
+  const auto largest = std::max_element(parts.begin() + 1, parts.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& shown = largest->second >= kNotablePart * total ? *largest : parts.front();
   return fmt::format("{} {:.0f}%", shown.first, 100 * shown.second / total);
 }
 
@@ -93,7 +93,8 @@ std::string describe(const Plan& plan) {
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
   if (c.interleave > 1) text += fmt::format(" {}", c.interleave);
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
-    text += fmt::format(", full recomputation of {} layers a stage", c.recompute_layers);
+    text += fmt::format(", full recomputation of {} layer{} a stage", c.recompute_layers,
+                        c.recompute_layers == 1 ? "" : "s");
   else if (c.recompute != Recompute::none)
     text += fmt::format(", {} recomputation", name_of(c.recompute));
   if (c.zero > 0) text += fmt::format(", ZeRO-{}", c.zero);

@@ -72,7 +72,7 @@ std::vector<Choices> choices_with_replicas(const Plan& plan, int replicas) {
 std::vector<Plan> forms_with_replicas(const Plan& plan, int replicas, std::string& refusal) {
   const int nodes = nodes_of_replicas(plan, replicas);
   if (nodes == 0) {
-    refusal = fmt::format("{} of its {} replicas fill no whole number of nodes", replicas, plan.choices.dp);
+    refusal = fmt::format("{} of its {} replicas do not fill whole nodes", replicas, plan.choices.dp);
     return {};
   }
   auto job = std::make_shared<Job>(*plan.job);
@@ -132,7 +132,7 @@ std::vector<RunningPlan> smaller_plans(const Plan& plan, int least_nodes, int jo
   }
   if (forms.empty())
     throw NoAnswer(
-        fmt::format("`elastic`: {} cannot go on with fewer replicas: {}", describe(plan), refusal));
+        fmt::format("`elastic`: {} cannot continue with fewer replicas: {}", describe(plan), refusal));
   sim::SimulationOptions options;
   options.keep_timeline = false;
   const std::vector<sim::Simulation> simulations = sim::simulate_all(forms, options, jobs);

@@ -37,10 +37,11 @@ void check_it_ends(const TrainingRun& run, std::int64_t every, double expected_s
   if (expected_s <= kHopeless * run.ideal_s()) return;
   const double between_s = static_cast<double>(every) * run.plan().step_s + run.checkpoint.stall_s;
   throw NoAnswer(fmt::format(
-      "the run does not end: it is interrupted every {} on average, and from one checkpoint to the next it "
-      "takes {}, the way back after an interruption {}{}",
+      "the run does not end: it is interrupted every {} on average, but takes {} from one checkpoint to the "
+      "next and {} to recover from an interruption{}",
       human_duration(1 / run.failures_per_s), human_duration(between_s), human_duration(run.down_s()),
-      waiting_share(run) > 0.5 ? fmt::format(", a node's repair {}", human_duration(run.repair_s)) : ""));
+      waiting_share(run) > 0.5 ? fmt::format("; the repair of a node takes {}", human_duration(run.repair_s))
+                               : ""));
 }
 
 GoodputFigures figures_of(const GoodputQuestion& question) {
@@ -163,7 +164,7 @@ GoodputAnswer answer(const GoodputQuestion& question) {
   if (question.run.plans.size() > 1) {
     other = question;
     other.run.plans.resize(1);
-    add(result.alternatives, "not_elastic", "waiting instead of going on with fewer replicas", other);
+    add(result.alternatives, "not_elastic", "waiting instead of continuing with fewer replicas", other);
   }
   return result;
 }

@@ -222,11 +222,10 @@ Distribution distribution_of(std::vector<double> values) {
 RunStatistics simulate_runs(const TrainingRun& run, std::int64_t every, int runs, std::uint64_t seed) {
   const double expected = expected_active_s(run, every) * run.failures_per_s * runs;
   if (!(expected <= static_cast<double>(kMostInterruptions)))
-    throw NoAnswer(
-        fmt::format("{} runs that are interrupted {:.3g} times each are more than are simulated (at most {} "
-                    "interruptions "
-                    "in all): fewer runs, or a longer mean time between failures",
-                    runs, expected / runs, kMostInterruptions));
+    throw NoAnswer(fmt::format(
+        "{} runs with {:.3g} interruptions each are too many to simulate (at most {} interruptions in "
+        "all): ask for fewer runs, or a longer mean time between failures",
+        runs, expected / runs, kMostInterruptions));
   RunStatistics statistics;
   statistics.working_s.resize(run.plans.size());
   std::vector<double> times, interruptions;

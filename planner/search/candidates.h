@@ -1,4 +1,4 @@
-// The plans of a space with their cheap figures: memory, closed form, lower bound.
+// The plans of a space with their cheap figures: memory (bytes), closed form and lower bound (s, or as said).
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ struct Candidate {
   Choices choices;
   double memory_bytes = 0;  // of the fullest device
   StepTimes times;          // by the closed form
-  double expected = 0;      // the objective (objective_value) by the estimate
-  double bound = 0;         // by the lower bound: no simulation finds less
+  double expected = 0;      // the objective by the estimate: s, USD, J or bytes (objective_value)
+  double bound = 0;         // the same by the lower bound: no simulation finds less
 };
 
 struct Candidates {

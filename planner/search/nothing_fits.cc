@@ -47,8 +47,8 @@ std::string fastest(const JobPtr& job, const Pins& pins) {
     return {};
   }
   if (!best) return {};
-  return fmt::format("({} then takes {} and {} a step)", describe(Plan{job, best->choices}),
-                     human_bytes(best->bytes), human_seconds(best->step_s));
+  return fmt::format("{}, {} and {} a step", describe(Plan{job, best->choices}), human_bytes(best->bytes),
+                     human_seconds(best->step_s));
 }
 
 // The plan that takes least memory, in words; empty where none fits.
@@ -65,7 +65,7 @@ std::string roomiest(const JobPtr& job, const Pins& pins) {
     // answer.
   }
   if (!best) return {};
-  return fmt::format("({} then takes {})", describe(Plan{job, best->first}), human_bytes(best->second));
+  return fmt::format("{}, {}", describe(Plan{job, best->first}), human_bytes(best->second));
 }
 
 bool fits(const JobPtr& job, const Pins& pins) {
@@ -109,7 +109,7 @@ std::vector<std::string> without_a_pin(const JobPtr& job, const Pins& pins) {
     Pins free = pins;
     change.unpin(free);
     if (const std::string plan = roomiest(job, free); !plan.empty())
-      found.push_back(fmt::format("without {} it fits {}", change.name, plan));
+      found.push_back(fmt::format("It fits without {}: {}", change.name, plan));
   }
   return found;
 }
@@ -139,7 +139,7 @@ std::string with_more_nodes(const JobPtr& job, const Pins& pins) {
         enough = std::move(fewer);
         break;
       }
-      return fmt::format("with {} nodes ({} devices) it fits {}", enough->cluster.nodes(),
+      return fmt::format("It fits with {} nodes ({} devices): {}", enough->cluster.nodes(),
                          enough->cluster.devices(), fastest(enough, free));
     }
   } catch (const UserError&) {
@@ -153,7 +153,7 @@ std::string with_shorter_sequences(const JobPtr& job, const Pins& pins) {
     auto shorter = std::make_shared<Job>(*job);
     shorter->training.seq_len = seq_len;
     if (fits(shorter, pins))
-      return fmt::format("with sequences of {} tokens it fits {}", seq_len, fastest(shorter, pins));
+      return fmt::format("It fits with sequences of {} tokens: {}", seq_len, fastest(shorter, pins));
   }
   return {};
 }
@@ -170,7 +170,7 @@ std::string with_adapters(const JobPtr& job, const Pins& pins, BaseType base) {
   const std::string plan = fastest(adapted, pins);
   if (plan.empty()) return {};
   const std::string in = base == BaseType::none ? "" : fmt::format(" and `quantize_base` {}", name_of(base));
-  return fmt::format("with adapters beside frozen weights (`lora_rank` {}{}) it fits {}", tuning.rank, in,
+  return fmt::format("It fits with adapters beside frozen weights (`lora_rank` {}{}): {}", tuning.rank, in,
                      plan);
 }
 
@@ -186,9 +186,9 @@ std::string with_offload(const JobPtr& job, const Pins& pins, Offload offload) {
     return {};  // the hosts are too small
   }
   const std::string plan = fastest(moved, pins);
-  return plan.empty() ? plan
-                      : fmt::format("with states in the hosts' memory (`offload` {}) it fits {}",
-                                    name_of(offload), plan);
+  return plan.empty()
+             ? plan
+             : fmt::format("It fits with states in host memory (`offload` {}): {}", name_of(offload), plan);
 }
 
 }  // namespace
@@ -198,8 +198,9 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
   std::string text = fmt::format(
       "none of {} plans fits in memory: the smallest, {}, needs {} on the devices of stage {}, {} more "
       "than their {}",
-      candidates.count, describe(Plan{job, candidates.smallest->choices}), human_bytes(memory.total),
-      memory.stage, human_bytes(memory.needed - memory.capacity), human_bytes(memory.capacity));
+      with_commas(candidates.count), describe(Plan{job, candidates.smallest->choices}),
+      human_bytes(memory.total), memory.stage, human_bytes(memory.needed - memory.capacity),
+      human_bytes(memory.capacity));
   std::vector<std::string> changes = without_a_pin(job, pins);
   // A pin that stands in the way is the nearest; whoever has none chooses among the others by their costs.
   if (changes.empty()) {
@@ -211,9 +212,10 @@ std::string nothing_fits(const JobPtr& job, const Pins& pins, const Candidates& 
   }
   if (changes.empty())
     return text +
-           "; no change of a pin, of the number of nodes, of the sequence length, of what waits in the "
-           "hosts' memory or of what is trained helps";
-  for (const std::string& change : changes) text += "; " + change;
+           ". No change of a pin, the number of nodes, the sequence length, what is kept in host memory or "
+           "what "
+           "is trained would make it fit";
+  for (const std::string& change : changes) text += ". " + change;
   return text;
 }
 

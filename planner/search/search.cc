@@ -260,7 +260,7 @@ class Search {
     result_.warnings = warnings_about(best, options_.fit_probability, pins_.any_runtime);
     if (best.plan.choices.asynchronous()) {
       result_.why +=
-          " A step counts as many samples as a synchronous one; how many more steps stale gradients "
+          " A step has as many samples as a synchronous one. How many more steps stale gradients "
           "need is not predicted.";
       if (const std::string few = few_workers(load_of(best)); !few.empty()) result_.why += " " + few;
     }
@@ -388,16 +388,17 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
       best = &subset;
   }
   const int devices = all.plan.job->cluster.devices();
-  if (best == nullptr) return fmt::format("No alike part of the machine can do it alone ({}).", text);
+  if (best == nullptr) return fmt::format("No group of equal nodes can train it alone ({}).", text);
   const double whole = objective_value(objective, all);
   const double alone = objective_value(objective, *best->best);
   if (whole < alone)
     return fmt::format(
-        "All {} devices together beat the best alike part by {:.1f}% of {} (the best plans: {}).", devices,
-        100 * (1 - whole / alone), name_of(objective), text);
+        "All {} devices together need {:.1f}% less {} than the best group of equal nodes (the best plans: "
+        "{}).",
+        devices, 100 * (1 - whole / alone), name_of(objective), text);
   return fmt::format(
-      "Nothing found that uses all {} devices beats {} alone by {} (the best plans: {}): leave the others "
-      "out.",
+      "No plan on all {} devices was found that beats {} alone by {} (the best plans: {}): leave the other "
+      "devices out.",
       devices, best->cluster.name, name_of(objective), text);
 }
 

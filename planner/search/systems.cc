@@ -267,7 +267,7 @@ std::string which_suits(const std::vector<System>& systems, const Evaluation& be
     if (!system.step_time_s && system.bound_s == 0) {
       lacking += lacking.empty() ? "" : "; ";
       if (system.short_bytes > 0)
-        lacking += fmt::format("{} would need {} more on a device", spoken(system.kind),
+        lacking += fmt::format("{} would need {} more memory per device", spoken(system.kind),
                                human_bytes(system.short_bytes));
       else
         lacking += fmt::format("no {}: {}", spoken(system.kind), short_refusal(system.refusal));

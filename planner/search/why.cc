@@ -17,7 +17,9 @@ namespace {
 
 constexpr double kWorthSaying = 0.005;  // of the step: what is smaller is not worth a sentence
 
-std::string_view spoken(std::string_view part) {
+}  // namespace
+
+std::string_view spoken_part(std::string_view part) {
   if (part == "compute") return "compute";
   if (part == "recompute") return "recomputation";
   if (part == "tensor_comm") return "tensor-parallel communication";
@@ -26,10 +28,12 @@ std::string_view spoken(std::string_view part) {
   if (part == "expert_comm") return "expert all-to-all";
   if (part == "context_comm") return "context-parallel communication";
   if (part == "bubble") return "pipeline bubble";
-  if (part == "optimizer") return "the optimizer";
+  if (part == "optimizer") return "optimizer";
   if (part == "input") return "input";
   return "other work";
 }
+
+namespace {
 
 std::vector<std::pair<std::string, double>> parts_by_size(const Breakdown& breakdown) {
   auto parts = parts_of(breakdown);
@@ -50,6 +54,8 @@ std::string margin(const Evaluation& best) {
                                                            : "");
 }
 
+}  // namespace
+
 std::string what_bounds(const Evaluation& best) {
   const Breakdown& breakdown = best.simulation->breakdown;
   const double total = breakdown.total();
@@ -57,13 +63,15 @@ std::string what_bounds(const Evaluation& best) {
   int named = 0;
   for (const auto& [name, seconds] : parts_by_size(breakdown)) {
     if (named == 3 || seconds < 0.01 * total) break;
-    shares += fmt::format("{}{:.0f}% {}", named == 0 ? "" : ", ", 100 * seconds / total, spoken(name));
+    shares += fmt::format("{}{:.0f}% {}", named == 0 ? "" : ", ", 100 * seconds / total, spoken_part(name));
     ++named;
   }
   return fmt::format("{} takes {} a step: {}; its fullest device (stage {}) holds {} of {}{}.",
                      describe(best.plan), human_seconds(best.step_time_s()), shares, best.memory.stage,
                      human_bytes(best.memory.total), human_bytes(best.memory.capacity), margin(best));
 }
+
+namespace {
 
 // In what two plans differ that `describe` says the same of.
 std::string difference(const Choices& best, const Choices& other) {
@@ -78,8 +86,8 @@ std::string difference(const Choices& best, const Choices& other) {
   return text;
 }
 
-std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other) {
-  const Loss loss = loss_against(best, other);
+std::string how_runner_up_differs(const Evaluation& best, const Evaluation& other) {
+  const StepSlowdown slowdown = slowdown_against(best, other);
   const auto before = parts_of(best.simulation->breakdown);
   const auto after = parts_of(other.simulation->breakdown);
   std::size_t better = 0;
@@ -90,18 +98,20 @@ std::string what_runner_up_loses(const Evaluation& best, const Evaluation& other
                                  name != describe(best.plan)
                                      ? name
                                      : "the same with " + difference(best.plan.choices, other.plan.choices));
-  if (std::abs(loss.seconds) < 1e-4 * best.step_time_s()) return text + "takes as long.";
-  text += loss.seconds > 0 ? fmt::format("is {} ({:.1f}%) slower", human_seconds(loss.seconds),
-                                         100 * loss.seconds / best.step_time_s())
-          : best.odds && other.odds
-              ? fmt::format("is {} faster as predicted, but slower where the prediction errs",
-                            human_seconds(-loss.seconds))
-              : fmt::format("is {} faster, but not better by the objective", human_seconds(-loss.seconds));
+  if (std::abs(slowdown.seconds) < 1e-4 * best.step_time_s()) return text + "takes the same time.";
+  text +=
+      slowdown.seconds > 0 ? fmt::format("is {} ({:.1f}%) slower", human_seconds(slowdown.seconds),
+                                         100 * slowdown.seconds / best.step_time_s())
+      : best.odds && other.odds
+          ? fmt::format("is {} faster as predicted, but slower where the prediction errs",
+                        human_seconds(-slowdown.seconds))
+          : fmt::format("is {} faster, but not better by the objective", human_seconds(-slowdown.seconds));
   const double less = before[better].second - after[better].second;
-  if (loss.part_s > 0) text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
+  if (slowdown.part_s > 0)
+    text += fmt::format(": {} more {}", human_seconds(slowdown.part_s), spoken_part(slowdown.part));
   if (less > kWorthSaying * best.step_time_s())
-    text += fmt::format("{} {} less {}", loss.part_s > 0 ? "," : ":", human_seconds(less),
-                        spoken(before[better].first));
+    text += fmt::format("{} {} less {}", slowdown.part_s > 0 ? "," : ":", human_seconds(less),
+                        spoken_part(before[better].first));
   return text + ".";
 }
 
@@ -133,17 +143,17 @@ std::string what_would_help(const std::vector<Sensitivity>& changes) {
 
 }  // namespace
 
-Loss loss_against(const Evaluation& best, const Evaluation& other) {
+StepSlowdown slowdown_against(const Evaluation& best, const Evaluation& other) {
   const auto before = parts_of(best.simulation->breakdown);
   const auto after = parts_of(other.simulation->breakdown);
-  Loss loss{other.step_time_s() - best.step_time_s(), before.front().first, 0};
+  StepSlowdown slowdown{other.step_time_s() - best.step_time_s(), before.front().first, 0};
   for (std::size_t i = 0; i < before.size(); ++i) {
     const double more = after[i].second - before[i].second;
-    if (more <= loss.part_s) continue;
-    loss.part = before[i].first;
-    loss.part_s = more;
+    if (more <= slowdown.part_s) continue;
+    slowdown.part = before[i].first;
+    slowdown.part_s = more;
   }
-  return loss;
+  return slowdown;
 }
 
 std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator) {
@@ -185,7 +195,7 @@ std::string explain(const std::vector<Evaluation>& ranked, const std::vector<Sen
   });
   const Evaluation* runner_up = other != ranked.end() ? &*other : ranked.size() > 1 ? &ranked[1] : nullptr;
   std::string text = what_bounds(ranked.front());
-  text += runner_up != nullptr ? " " + what_runner_up_loses(ranked[0], *runner_up)
+  text += runner_up != nullptr ? " " + how_runner_up_differs(ranked[0], *runner_up)
                                : " No other plan was simulated.";
   return text + " " + what_would_help(changes);
 }
@@ -196,8 +206,9 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
                                  human_seconds(saves), 100 * saves / best.step_time_s());
   if (best.odds && nominal.odds)
     text += fmt::format(
-        ", but over what is not known it is expected to lose {} to the fastest of the {} choices compared, "
-        "the answer {}",
+        ", but over what is uncertain it is expected to be {} slower than the fastest of the {} choices "
+        "compared, "
+        "the answer only {}",
         human_seconds(nominal.odds->regret_s), compared, human_seconds(best.odds->regret_s));
   return text + ".";
 }
@@ -205,19 +216,19 @@ std::string why_not_nominal(const Evaluation& best, const Evaluation& nominal, i
 std::string beside_recipe(const Evaluation& best, const Evaluation& recipe, const std::string& name) {
   if (best.plan.choices == recipe.plan.choices)
     return fmt::format("It is a plan that people run ({}).", name);
-  const Loss loss = loss_against(best, recipe);
+  const StepSlowdown slowdown = slowdown_against(best, recipe);
   std::string text = fmt::format("The nearest plan that people run ({}), {}, ", name, describe(recipe.plan));
-  if (std::abs(loss.seconds) < kWorthSaying * best.step_time_s())
-    text += "takes as long";
+  if (std::abs(slowdown.seconds) < kWorthSaying * best.step_time_s())
+    text += "takes the same time";
   else
-    text +=
-        fmt::format("takes {} ({:.1f}%) {}", human_seconds(std::abs(loss.seconds)),
-                    100 * std::abs(loss.seconds) / best.step_time_s(), loss.seconds > 0 ? "more" : "less");
-  if (loss.seconds > 0 && loss.part_s > 0)
-    text += fmt::format(": {} more {}", human_seconds(loss.part_s), spoken(loss.part));
+    text += fmt::format("takes {} ({:.1f}%) {}", human_seconds(std::abs(slowdown.seconds)),
+                        100 * std::abs(slowdown.seconds) / best.step_time_s(),
+                        slowdown.seconds > 0 ? "more" : "less");
+  if (slowdown.seconds > 0 && slowdown.part_s > 0)
+    text += fmt::format(": {} more {}", human_seconds(slowdown.part_s), spoken_part(slowdown.part));
   if (!recipe.memory.fits())
-    text +=
-        fmt::format("; it lacks {} on a device", human_bytes(recipe.memory.needed - recipe.memory.capacity));
+    text += fmt::format("; a device is {} too small for it",
+                        human_bytes(recipe.memory.needed - recipe.memory.capacity));
   else if (recipe.interval)
     text += fmt::format("; it fits with {:.0f}% probability", 100 * recipe.interval->fit_probability);
   return text + ".";
@@ -228,12 +239,12 @@ std::vector<std::string> warnings_about(const Evaluation& best, double fit_proba
   if (best.interval && best.interval->fit_probability < fit_probability * (1 - 1e-9))
     found.push_back(
         fmt::format("{} fits in memory with {:.0f}% probability, not {:.0f}%: it takes {} of {}, and "
-                    "nothing that the question leaves fits so surely",
+                    "no plan of this question is more likely to fit",
                     describe(best.plan), 100 * best.interval->fit_probability, 100 * fit_probability,
                     human_bytes(best.memory.total), human_bytes(best.memory.capacity)));
   const auto unable = why_cannot_run(best.plan.job->runtime, best.plan.choices);
   if (unable && !any_runtime)
-    found.push_back(fmt::format("{}: the answer is a plan that this runtime cannot run", *unable));
+    found.push_back(fmt::format("{}, so this runtime cannot run the plan of the answer", *unable));
   return found;
 }
 

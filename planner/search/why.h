@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/closed_form/estimator.h"
@@ -10,13 +11,18 @@
 
 namespace orrery::planner {
 
+// A part of `breakdown_s` in words: "pipeline bubble".
+std::string_view spoken_part(std::string_view part);
+// What a simulated plan takes, of what its step consists and how full its fullest device is: one sentence.
+std::string what_bounds(const Evaluation& best);
+
 // Of two simulated plans: what the second takes longer, and the part of the step that grew most.
-struct Loss {
+struct StepSlowdown {
   double seconds = 0;
   std::string part;  // of `breakdown_s`
   double part_s = 0;
 };
-Loss loss_against(const Evaluation& best, const Evaluation& other);
+StepSlowdown slowdown_against(const Evaluation& best, const Evaluation& other);
 
 // The changes of hardware that people can buy, the most useful first.
 std::vector<Sensitivity> sensitivities(const Plan& best, const Candidates& candidates, Estimator& estimator);

@@ -57,7 +57,7 @@ void set_offload(Offload offload, Job* job, double share_of_states) {
   for (const DeviceProfile& device : job->cluster.profiles)
     if (device.kind == DeviceKind::cpu)
       throw UserError(fmt::format("`offload` {} on processors", name_of(offload)),
-                      "their memory is the host's already");
+                      "expected none: their memory is the host's");
   double least = 0;
   for (const NodeGroup& group : job->cluster.groups)
     if (group.node.host_memory_bytes > 0 && (least == 0 || group.node.host_memory_bytes < least))

@@ -108,7 +108,7 @@ PinOption search_switch(Option option, bool Pins::*wanted) {
 }
 
 PinOption micro_batch() {
-  PinOption pin = count(dimension("micro_batch", "N", "samples of one micro-batch on one replica"),
+  PinOption pin = count(dimension("micro_batch", "N", "samples in a micro-batch of one replica"),
                         &Pins::micro_batch, &Choices::micro_batch);
   pin.fields.push_back({"micro_batches", [](const Plan& plan) { return FieldValue(plan.micro_batches()); },
                         "of a replica in a step"});
@@ -117,7 +117,7 @@ PinOption micro_batch() {
 
 PinOption interleave() {
   PinOption pin =
-      count(dimension("interleave", "V", "model chunks a stage"), &Pins::interleave, &Choices::interleave);
+      count(dimension("interleave", "V", "model chunks per stage"), &Pins::interleave, &Choices::interleave);
   // Another schedule than the other's has its own.
   pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
     if (!own.schedule && !own.interleave) merged.interleave = other.interleave;
@@ -140,10 +140,10 @@ bool read_recompute(Pins& pins, const std::string& text) {
 }
 
 PinOption recompute() {
-  PinOption pin = name(dimension("recompute", "none|selective|full|full:K",
-                                 "activations computed again in the backward pass; full:K in the first K "
-                                 "layers of a stage"),
-                       &Pins::recompute, &Choices::recompute, recompute_from_name);
+  PinOption pin = name(
+      dimension("recompute", "none|selective|full|full:K",
+                "activations recomputed in the backward pass; full:K: in the first K layers of each stage"),
+      &Pins::recompute, &Choices::recompute, recompute_from_name);
   pin.option.range = "none, selective, full or full:K with a number of layers from 1";
   pin.read = read_recompute;
   pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
@@ -186,9 +186,9 @@ std::vector<Count> layers_of_stages(const Plan& plan) {
 }
 
 PinOption stage_layers() {
-  Option option = dimension("stage_layers", "A,B,…",
-                            "layers of each pipeline stage, of each chunk when interleaved", "even");
-  option.range = "whole numbers of layers from 0, parted by commas";
+  Option option = dimension("stage_layers", "A,B,...",
+                            "layers of each pipeline stage; when interleaved, of each chunk", "even");
+  option.range = "whole numbers of layers from 0, separated by commas";
   const auto held = [](Pins& pins, const Plan& plan) {
     if (plan.choices.pp > 1) pins.stage_layers = layers_of_stages<int>(plan);
   };
@@ -211,7 +211,8 @@ bool read_order(Pins& pins, const std::string& text) {
 
 PinOption order() {
   Option option =
-      dimension("order", "tp,cp,ep,dp,pp", "dimensions on the machine, innermost first", "as shown");
+      dimension("order", "tp,cp,ep,dp,pp",
+                "order in which the dimensions are laid over the devices, innermost first", "as shown");
   option.range = "tp, cp, ep, dp and pp, each once, innermost first";
   const auto names = [](const Plan& plan) {
     std::vector<std::string> names;
@@ -227,8 +228,8 @@ PinOption order() {
 }
 
 PinOption bucket_bytes() {
-  Option option = dimension("bucket_bytes", "B", "bytes of gradients reduced together; K, M, G are binary",
-                            "the runtime's");
+  Option option = dimension("bucket_bytes", "B",
+                            "gradient bytes that are reduced together; K, M, G are binary", "the runtime's");
   option.range = "at least 1 byte: a number with an optional K, M, G or T (binary)";
   const auto read = [](Pins& pins, const std::string& text) {
     const auto bytes = parse_bytes(text);
@@ -259,10 +260,10 @@ bool read_compression(Pins& pins, const std::string& text) {
 }
 
 PinOption grad_compression() {
-  PinOption pin = name(
-      dimension("grad_compression", "none|fp16|int8|topk:RATIO",
-                "compression of gradients before their reduction; lossy, so never chosen unasked", "none"),
-      &Pins::grad_compression, &Choices::grad_compression, compression_from_name);
+  PinOption pin =
+      name(dimension("grad_compression", "none|fp16|int8|topk:RATIO",
+                     "compress gradients before their reduction; lossy, so never chosen unasked", "none"),
+           &Pins::grad_compression, &Choices::grad_compression, compression_from_name);
   pin.option.range = "none, fp16, int8 or topk:RATIO with a ratio above 0, at most 1";
   pin.read = read_compression;
   pin.fill = [](Pins& merged, const Pins& own, const Pins& other) {
@@ -281,7 +282,7 @@ PinOption grad_compression() {
 
 PinOption capacity_factor() {
   Option option = dimension("capacity_factor", "F",
-                            "tokens that an expert takes, as a multiple of its even share; 0: all", "0");
+                            "tokens that an expert accepts, as a multiple of its even share; 0: all", "0");
   option.range = range_of(Numbers{});
   const auto read = [](Pins& pins, const std::string& text) {
     const auto factor = read_number(text, {});
@@ -297,7 +298,7 @@ PinOption capacity_factor() {
 PinOption shard_group() {
   PinOption pin =
       count(dimension("shard_group", "N",
-                      "ranks over which ZeRO shards; with zero 0, in which gradients are summed first",
+                      "ranks that ZeRO shards over; with zero 0, ranks that sum their gradients first",
                       "all of dp*cp"),
             &Pins::shard_group, &Choices::shard_group);
   pin.hold = [](Pins& pins, const Plan& plan) {
@@ -313,7 +314,7 @@ void add_layout(std::vector<PinOption>& all) {
   all.push_back(count(dimension("dp", "N", "data-parallel replicas"), &Pins::dp, &Choices::dp));
   all.push_back(count(dimension("cp", "N", "context-parallel ranks"), &Pins::cp, &Choices::cp));
   all.push_back(count(
-      dimension("ep", "N", "expert-parallel ranks; divides dp*cp, with sequence parallelism tp/etp*dp*cp"),
+      dimension("ep", "N", "expert-parallel ranks; divides dp*cp; with sequence parallelism, tp/etp*dp*cp"),
       &Pins::ep, &Choices::ep));
   all.push_back(count(
       dimension("etp", "N", "tensor-parallel ranks that share each expert; divides tp", "1, not searched"),
@@ -327,7 +328,7 @@ void add_stages_and_shards(std::vector<PinOption>& all) {
   all.push_back(interleave());
   all.push_back(
       count(dimension("zero", "0|1|2|3",
-                      "what ZeRO shards: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too"),
+                      "what ZeRO shards: 0 nothing, 1 optimizer states, 2 gradients too, 3 weights too"),
             &Pins::zero, &Choices::zero, {0, 3}));
   all.push_back(shard_group());
   all.push_back(recompute());
@@ -335,43 +336,43 @@ void add_stages_and_shards(std::vector<PinOption>& all) {
   all.push_back(order());
   all.push_back(search_switch(
       dimension("any_runtime", "",
-                "search what the runtime cannot run, too (its schedules, ZeRO stages, dimensions)"),
+                "also search plans that the runtime cannot run (schedules, ZeRO stages, dimensions)"),
       &Pins::any_runtime));
 }
 
 void add_gradients(std::vector<PinOption>& all) {
   all.push_back(on_off(dimension("overlap_experts", "on|off",
-                                 "experts' traffic of a micro-batch beside what is computed of another",
+                                 "overlap one micro-batch's expert traffic with another's computation",
                                  "searched where the runtime can"),
                        &Pins::overlap_experts, &Choices::overlap_experts));
   all.push_back(on_off(
-      dimension("sequence_parallel", "on|off", "norms and residuals sharded over the tensor-parallel ranks"),
+      dimension("sequence_parallel", "on|off", "shard norms and residuals over the tensor-parallel ranks"),
       &Pins::sequence_parallel, &Choices::sequence_parallel, [](const Choices& c) { return c.tp > 1; }));
   all.push_back(
-      on_off(dimension("overlap_grad_reduce", "on|off", "gradient reduction beside the backward pass"),
+      on_off(dimension("overlap_grad_reduce", "on|off", "overlap gradient reduction with the backward pass"),
              &Pins::overlap_grad_reduce, &Choices::overlap_grad_reduce));
   all.push_back(bucket_bytes());
   all.push_back(grad_compression());
   all.push_back(
       search_switch(dimension("search_compression", "",
-                              "search gradient compression too (lossy: the same steps train otherwise)"),
+                              "also search gradient compression (lossy: it changes what a step learns)"),
                     &Pins::search_compression));
 }
 
 void add_synchronisation(std::vector<PinOption>& all) {
   all.push_back(name(
       dimension("sync", "all-reduce|parameter-server|async-parameter-server|data-parallel-single-process",
-                "how replicas agree", "all-reduce"),
+                "how replicas are synchronised", "all-reduce"),
       &Pins::sync, &Choices::sync, sync_from_name));
-  all.push_back(search_switch(
-      dimension("search_sync", "",
-                "search parameter servers (1, one a node, one a device) and one process too; each is "
-                "simulated rank by rank"),
-      &Pins::search_sync));
+  all.push_back(search_switch(dimension("search_sync", "",
+                                        "also search parameter servers (1, one per node, one per device) and "
+                                        "a single process; each is simulated rank by rank"),
+                              &Pins::search_sync));
   const auto served = [](const Choices& c) { return c.has_servers(); };
-  all.push_back(count(dimension("servers", "N", "parameter servers", "one beside every worker"),
+  all.push_back(count(dimension("servers", "N", "number of parameter servers", "one beside every worker"),
                       &Pins::servers, &Choices::servers, {}, served));
-  all.push_back(count(dimension("staleness", "K", "steps that a replica may run ahead (parameter servers)"),
+  all.push_back(count(dimension("staleness", "K",
+                                "steps that a replica may run ahead of the slowest, with parameter servers"),
                       &Pins::staleness, &Choices::staleness, {.least = 0}, served));
   all.push_back(capacity_factor());
 }

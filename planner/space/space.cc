@@ -50,7 +50,7 @@ class Enumerator {
         parts_(layer_parts(job_->workload)),
         geometries_(job_),
         cuts_(job_, parts_, geometries_.uniform()),
-        unlike_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
+        heterogeneous_(!geometries_.uniform() && pins.sync.value_or(Sync::all_reduce) == Sync::all_reduce),
         weights_(layer_weights(job_)),
         admission_(job_, pins, fixed()),
         lists_(job_, pins, parts_, geometries_, cuts_, admission_) {}
@@ -122,7 +122,7 @@ class Enumerator {
               admission_.shares_samples(choices) && pins_.sequence_parallel.value_or(true);
           if (pins_.dp && *pins_.dp != choices.dp) continue;
           if (job_->training.global_batch < choices.dp) continue;
-          if (!unlike_ && !job_->training.divides_over(choices.dp)) continue;
+          if (!heterogeneous_ && !job_->training.divides_over(choices.dp)) continue;
           if (!admission_.plausible(choices)) continue;
           for_experts(choices);
         }
@@ -156,7 +156,7 @@ class Enumerator {
           "expected a layout of all devices; `nodes` or `gpus` say how many there are");
     const std::int64_t batch = job_->training.global_batch;
     const std::int64_t replicas = pins_.dp.value_or(1), micro_batch = pins_.micro_batch.value_or(1);
-    if (!job_->training.divides_over(replicas, micro_batch) && !unlike_)
+    if (!job_->training.divides_over(replicas, micro_batch) && !heterogeneous_)
       throw UserError(fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch,
                                   replicas * micro_batch),
                       "expected `global_batch` to be dp * micro-batch * micro-batches");
@@ -298,7 +298,7 @@ class Enumerator {
   // On heterogeneous devices the cut that their speed asks for, beside those that do not know of it.
   void for_cut_by_speed(Choices choices) {
     // Those of heterogeneous layers heed devices' speeds already.
-    if (!unlike_ || graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
+    if (!heterogeneous_ || graph_cuts_ || pins_.stage_layers || choices.pp == 1) return;
     choices.stage_layers.clear();
     std::vector<int> cut = estimator().cut_by_speed(choices);
     if (cut.empty() || cut == even_cut(*job_, choices.pp)) return;
@@ -309,7 +309,7 @@ class Enumerator {
   }
 
   // Even; balanced by FLOPs; embedding and head counted as a layer each, or, of models whose layers are
-  // unlike, the optimal one.
+  // different, the optimal one.
   const std::vector<std::vector<int>>& cuts(const Choices& c) {
     CutKey key{c.pp, c.interleave};
     if (graph_cuts_) {
@@ -386,7 +386,7 @@ class Enumerator {
   // On heterogeneous devices also with the shares of the batch that their speed asks for.
   void add_families(Choices choices) {
     if (job_->training.divides_over(choices.dp, choices.micro_batch)) add_family(choices);
-    if (!unlike_ || choices.dp == 1 || choices.ep > 1) return;
+    if (!heterogeneous_ || choices.dp == 1 || choices.ep > 1) return;
     choices.replica_batches = estimator().shares_by_speed(choices);
     if (!choices.replica_batches.empty()) add_family(choices);
   }
@@ -428,7 +428,7 @@ class Enumerator {
   LayerParts parts_;
   Geometries geometries_;
   Cuts cuts_;
-  bool unlike_ = false;                 // devices: shares of the batch and cuts may heed their speed
+  bool heterogeneous_ = false;          // devices: shares of the batch and cuts may heed their speed
   std::optional<Estimator> estimator_;  // of what they take
   std::vector<double> weights_;         // of the layers, for balanced cuts
   Admission admission_;

@@ -96,7 +96,7 @@ class Plan(Answer):
     step_time_s, tokens_per_s, samples_per_s, model_flops (of a step), model_tflops_per_gpu, mfu and hfu (shares of
     the peak), memory_bytes (total, weights, gradients, optimizer, activations, buffers, capacity of the fullest
     device), breakdown_s (of the step of the busiest rank), busy_s (by kind), step_time_low_s and step_time_high_s
-    (90% of such steps lie between), estimate_s (closed form). Before it is simulated step_time_s is the estimate.
+    (their 90% interval), estimate_s (closed form). Before it is simulated step_time_s is the estimate.
     """
 
     _shown = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "schedule", "zero", "recompute", "step_time_s", "mfu")
@@ -149,7 +149,7 @@ class Plan(Answer):
         memory = self.memory_bytes
         rows: list[tuple[Any, ...]] = [("step", f"{self.step_time_s:.4g} s")]
         if "step_time_low_s" in self:
-            rows.append(("90% of such steps", f"{self.step_time_low_s:.4g} to {self.step_time_high_s:.4g} s"))
+            rows.append(("90% interval", f"{self.step_time_low_s:.4g} to {self.step_time_high_s:.4g} s"))
         rows += [("model FLOPs utilisation", f"{self.mfu:.1%}"),
                  ("memory", f"{memory['total'] / 2**30:.1f} of {memory['capacity'] / 2**30:.1f} GiB")]
         rows += [(f"of the step: {part}", f"{seconds / self.step_time_s:.1%}")

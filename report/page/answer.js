@@ -20,7 +20,7 @@ function memoryTile(plan) {
 function stepTile(plan) {
   const step = plan.step_time_s, low = plan.step_time_low_s, high = plan.step_time_high_s;
   if (low === undefined) return tile('One step takes', seconds(step), 'as simulated');
-  return tile('One step takes', seconds(step), `90% of such steps: ${seconds(low)} to ${seconds(high)}`,
+  return tile('One step takes', seconds(step), `90% interval ${seconds(low)} to ${seconds(high)}`,
     gauge(low, step, high, high * 1.1, `from ${seconds(low)} to ${seconds(high)}`));
 }
 
@@ -36,8 +36,8 @@ function costTile(plan) {
 function answerSection(plan) {
   const training = plan.training;
   const rateTile = plan.tokens_per_s > 0
-    ? tile('It trains', `${count(plan.tokens_per_s)} tokens/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s a device, ${percent(plan.mfu)} MFU`)
-    : tile('It trains', `${count(plan.samples_per_s)} samples/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s a device, ${percent(plan.mfu)} MFU`);
+    ? tile('It trains', `${count(plan.tokens_per_s)} tokens/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`)
+    : tile('It trains', `${count(plan.samples_per_s)} samples/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`);
   const facts = [
     `${count(plan.parameters)} parameters`, `${plan.devices} devices, ${plan.nodes} node${plan.nodes === 1 ? '' : 's'}`,
     `global batch ${training.global_batch}`, training.seq_len > 0 && `sequences of ${training.seq_len}`, training.precision,
@@ -96,7 +96,7 @@ function besideTable(plan) {
   const sure = (one) => (one.step_time_low_s === undefined ? '' : `${seconds(one.step_time_low_s)} to ${seconds(one.step_time_high_s)}`);
   const rows = plan.beside.map((one) => [one.label, seconds(one.step_time_s), sure(one), percent(one.mfu), bytes(one.memory_bytes.total),
     one.fit_probability === undefined ? '' : percent(one.fit_probability, 0), one.words, one.name ? `${one.name}: ${one.source}` : '']);
-  return tableOf(['plan', 'step', '90% of such', 'MFU', 'memory', 'fits with', '~what', '~from'], rows, { chosen: 0, label: 'The plan beside others' });
+  return tableOf(['plan', 'step', '90% interval', 'MFU', 'memory', 'fits with', '~what', '~from'], rows, { chosen: 0, label: 'The plan beside others' });
 }
 
 function choicesChart(plan) {
@@ -127,6 +127,6 @@ function choicesChart(plan) {
         },
       ],
     }),
-    table: [['~plan', 'step', '90% of such', 'memory'], choices.map((one) => [one.words, seconds(one.step_time_s), `${seconds(one.step_time_low_s ?? one.step_time_s)} to ${seconds(one.step_time_high_s ?? one.step_time_s)}`, bytes(one.memory_bytes.total)])],
+    table: [['~plan', 'step', '90% interval', 'memory'], choices.map((one) => [one.words, seconds(one.step_time_s), `${seconds(one.step_time_low_s ?? one.step_time_s)} to ${seconds(one.step_time_high_s ?? one.step_time_s)}`, bytes(one.memory_bytes.total)])],
   }).figure;
 }

@@ -37,7 +37,7 @@ function scalingChart(scaling) {
           ...scaling.fits.map((fit, i) => ({ name: lawNames[fit.law], type: 'line', symbol: 'none', color: palette().series[i + 1], data: along((n) => lawRate(fit, n)), lineStyle: { type: ['solid', 'dashed', [8, 3, 2, 3]][i] } })),
         ],
       }),
-      table: [['devices', `${unit}/s`, '90% of such'], points.map((point) => [count(point[0]), count(point[1]), `${count(point[2])} to ${count(point[3])}`])],
+      table: [['devices', `${unit}/s`, '90% interval'], points.map((point) => [count(point[0]), count(point[1]), `${count(point[2])} to ${count(point[3])}`])],
     }).figure,
     scaling.fits.length > 0 && el('ul', {}, scaling.fits.map((fit) => el('li', {}, fitText(fit)))),
   ];
@@ -91,8 +91,8 @@ function whatifSection(whatif) {
   const cheapest = best(whatif.cheapest), fastest = best(whatif.fastest);
   const range = (one) => `${seconds(one.low)} to ${seconds(one.high)}`;
   const tiles = el('dl', { class: 'tiles' },
-    fastest && tile('Fastest', seconds(fastest.time), `${variedText(fastest.point)}; 90%: ${range(fastest)}`),
-    cheapest && cheapest.usd !== undefined && tile('Cheapest', usd(cheapest.usd), `${variedText(cheapest.point)}; 90%: ${usd(cheapest.usdLow)} to ${usd(cheapest.usdHigh)}`));
+    fastest && tile('Fastest', seconds(fastest.time), `${variedText(fastest.point)}; 90% interval ${range(fastest)}`),
+    cheapest && cheapest.usd !== undefined && tile('Cheapest', usd(cheapest.usd), `${variedText(cheapest.point)}; 90% interval ${usd(cheapest.usdLow)} to ${usd(cheapest.usdHigh)}`));
   const rows = whatif.points.map((point, at) => {
     const one = best(at);
     if (!one) return [variedText(point), '', '', '', '', '', point.refusal || ''];

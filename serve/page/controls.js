@@ -7,7 +7,7 @@ const powers = (from, to) => {
   return list;
 };
 const times = ['0.1', '0.25', '0.5', '1', '2', '4', '10'];
-const hours = (value) => (value === '' ? 'never' : `every ${seconds(Number(value) * 3600)} a device`);
+const hours = (value) => (value === '' ? 'never' : `every ${seconds(Number(value) * 3600)} per device`);
 const amounts = ['1e9', '1e10', '1e11', '3e11', '1e12', '2e12', '5e12', '15e12'];
 
 let choices = null, asked = {};

@@ -66,7 +66,7 @@ const bubblesSeen = new Map();
 const lessonList = [
   {
     name: 'amdahl', title: 'Amdahl: why sixty-four servers are not sixty-four times as fast',
-    text: 'A share s of the work cannot be split over n servers. BERT-large is trained on servers of one V100 with 256 sequences a step, however many they are (strong scaling); gradients travel while the backward pass still runs.',
+    text: 'A share s of the work cannot be split over n servers. BERT-large is trained on servers of one V100 with 256 sequences per step, whatever their number (strong scaling). Gradients travel while the backward pass still runs.',
     formula: 'S(n) = 1 / (s + (1 − s) / n)',
     controls: [
       { key: 'serial', name: 'Serial share s', values: ['0', '0.001', '0.002', '0.005', '0.01', '0.02', '0.05', '0.1', '0.2', '0.5'], value: '0.02', text: (value) => percent(Number(value)), local: true },
@@ -90,7 +90,7 @@ const lessonList = [
   {
     name: 'bubbles', title: 'Pipelines: bubbles',
     text: 'A model of 22 billion parameters, cut into p stages of equal layers. A stage works for m micro-batches and idles while the pipeline fills and drains. The drawn step is simulated.',
-    formula: 'idle / work = (p − 1) / m;  with v chunks a stage (p − 1) / (v m)',
+    formula: 'idle / work = (p − 1) / m;  with v chunks per stage (p − 1) / (v m)',
     controls: [
       { key: 'stages', name: 'Stages p', values: ['2', '4', '8'], value: '4', text: whole },
       { key: 'micro_batches', name: 'Micro-batches m', values: ['4', '8', '16', '32', '64'], value: '8', text: whole },
@@ -114,7 +114,7 @@ const lessonList = [
   },
   {
     name: 'ring', title: 'Rings, step by step',
-    text: 'n ranks add up S bytes. Each cuts them into n chunks; a chunk travels round and grows, then its sum travels round once more. Below, the same all-reduce simulated over servers with one port of 100 Gb/s each.',
+    text: 'n ranks add up S bytes. Each rank cuts its bytes into n chunks. A chunk travels round the ring and collects its sum, which then travels round once more. Below, the same all-reduce is simulated over servers with one port of 100 Gb/s each.',
     formula: 'T = 2 (n − 1) α + 2 (n − 1) / n · S / B',
     controls: [
       { key: 'ranks', name: 'Ranks in the picture', values: ['2', '3', '4', '5', '6', '8'], value: '4', text: whole, local: true },
@@ -139,7 +139,7 @@ const lessonList = [
   },
   {
     name: 'servers', title: 'Parameter servers',
-    text: 'W workers send their gradients (G bytes) to M servers, which add them up and send parameters back, half as many bytes. Each server stands on a worker’s machine and shares its port of P bytes a second. ResNet-50, 32 images a worker; nothing is hidden behind the backward pass.',
+    text: 'W workers send their gradients (G bytes) to M servers, which add them up and send parameters back, half as many bytes. Each server stands on a worker’s machine and shares its port of P bytes a second. ResNet-50, 32 images per worker; no traffic is hidden behind the backward pass.',
     formula: 'T = T₁ + 1.5 (W − 1) / M · G / P;  ring: T = T₁ + 2 (W − 1) / W · G / P',
     controls: [{ key: 'workers', name: 'Workers W', values: ['2', '4', '8', '16'], value: '8', text: whole }],
     show: (told, values) => {
@@ -158,7 +158,7 @@ const lessonList = [
   },
   {
     name: 'zero', title: 'Where ZeRO saves memory',
-    text: 'Mixed precision with Adam keeps 2 bytes of weights, 4 of gradients and 12 of optimizer state for each of Ψ parameters. ZeRO-1 shards the optimizer over N devices, ZeRO-2 gradients too, ZeRO-3 weights too. Llama 2 7B, one sequence of 4,096 tokens a device, everything recomputed.',
+    text: 'Mixed precision with Adam keeps 2 bytes of weights, 4 of gradients and 12 of optimizer state for each of Ψ parameters. ZeRO-1 shards the optimizer over N devices, ZeRO-2 gradients too, ZeRO-3 weights too. Llama 2 7B, one sequence of 4,096 tokens per device, all activations recomputed.',
     formula: '18 Ψ;  ZeRO-1: 6 Ψ + 12 Ψ / N;  ZeRO-2: 2 Ψ + 16 Ψ / N;  ZeRO-3: 18 Ψ / N',
     controls: [{ key: 'devices', name: 'Devices N', values: ['2', '4', '8', '16', '32', '64', '128', '256', '512'], value: '8', text: whole }],
     show: (told, values) => {
@@ -190,7 +190,7 @@ const lessonList = [
   },
   {
     name: 'failures', title: 'When machines fail: how often to save',
-    text: 'Llama 3 70B on 1,024 H100. A checkpoint takes δ, what interrupts comes every M on average, and each time R is lost to noticing, starting and reading. Saving costs δ / τ, a failure half an interval.',
+    text: 'Llama 3 70B on 1,024 H100. Writing a checkpoint takes δ. A failure interrupts the run every M on average; R is then lost to noticing it, restarting and reading the checkpoint. With a checkpoint every τ, saving costs the share δ / τ, and a failure half an interval.',
     formula: 'goodput = 1 / (1 + δ / τ + τ / 2M + R / M);  best τ ≈ √(2 δ M) (Young)',
     controls: [
       { key: 'mtbf_device_hours', name: 'A device fails every', values: ['5000', '10000', '20000', '50000', '100000', '300000', '1000000'], value: '50000', text: (value) => seconds(Number(value) * 3600) },

@@ -74,12 +74,12 @@ function runTiles(plan, run) {
   const amount = Number(valueOf(keyed.find((field) => field.key === 'amount')));
   const times2 = amount / plan.cost.amount, what = plan.cost.per;
   const low = plan.step_time_low_s / plan.step_time_s, high = plan.step_time_high_s / plan.step_time_s;
-  const range = (value, form) => (Number.isFinite(low) ? `90%: ${form(value * low)} to ${form(value * high)}` : '');
+  const range = (value, form) => (Number.isFinite(low) ? `90% interval ${form(value * low)} to ${form(value * high)}` : '');
   const ideal = plan.cost.time_s * times2;
   const list = [tile(`${count(amount)} ${what} take`, seconds(run ? run.time_to_train_s.mean : ideal),
-    run ? `90%: ${seconds(run.days_low * 86400)} to ${seconds(run.days_high * 86400)}` : `if nothing ever fails; ${range(ideal, seconds)}`)];
+    run ? `90% interval ${seconds(run.days_low * 86400)} to ${seconds(run.days_high * 86400)}` : `if nothing ever fails; ${range(ideal, seconds)}`)];
   const cost = run ? run.cost_usd : plan.cost.usd && plan.cost.usd * times2;
-  if (cost) list.push(tile('and cost', usd(cost), run && run.usd_low !== undefined ? `90%: ${usd(run.usd_low)} to ${usd(run.usd_high)}` : range(cost, usd)));
+  if (cost) list.push(tile('and cost', usd(cost), run && run.usd_low !== undefined ? `90% interval ${usd(run.usd_low)} to ${usd(run.usd_high)}` : range(cost, usd)));
   const energy_j = run ? run.energy_j : plan.cost.energy_j && plan.cost.energy_j * times2;
   if (energy_j) list.push(tile('and use', energy(energy_j), 'devices and hosts'));
   if (run) {

@@ -49,7 +49,7 @@ void FlowRequests::raise_bound(int request, double bytes_per_s) {
 // copies through shared memory), the routes' links count less. Ports and fabric always count in full: what a
 // bad placement costs there is the simulator's to find.
 int FlowRequests::pattern_of(PatternRequest& request) {
-  if (!request.fixed.empty()) return flows_.add_pattern(std::move(request.fixed), request.lane);
+  if (!request.fixed.empty()) return flows_.add_pattern(std::move(request.fixed), request.queue);
   double relief = 1;
   for (const LinkWeight& load : request.own.links) {
     const double alone = flows_.capacity(load.link) / load.weight;
@@ -58,7 +58,7 @@ int FlowRequests::pattern_of(PatternRequest& request) {
   if (request.all.links.empty()) request.all = std::move(request.own);
   for (LinkWeight& load : request.all.links)
     if (routes_.inside_node(load.link)) load.weight *= relief;
-  return flows_.add_pattern(std::move(request.all.links), request.lane);
+  return flows_.add_pattern(std::move(request.all.links), request.queue);
 }
 
 void FlowRequests::make_patterns() {

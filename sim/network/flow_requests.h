@@ -22,7 +22,7 @@ struct PatternRequest {
   TransferLoads own;              // one instance
   TransferLoads all;              // of all ranks that are stood for; without links: own
   std::vector<LinkWeight> fixed;  // storage: these links, and no transfer
-  int lane = kNoLane;
+  int queue = kNoQueue;
   double most_bytes_per_s = 0;  // the largest rate bound of its flows
 };
 

@@ -89,8 +89,8 @@ std::pair<int, bool> FlowSystem::add_link(LinkId id) {
   return {static_cast<int>(index), added};
 }
 
-int FlowSystem::add_pattern(std::vector<LinkWeight> loads, int lane) {
-  patterns_.push_back({std::move(loads), lane});
+int FlowSystem::add_pattern(std::vector<LinkWeight> loads, int queue) {
+  patterns_.push_back({std::move(loads), queue});
   return static_cast<int>(patterns_.size()) - 1;
 }
 
@@ -199,18 +199,18 @@ void FlowSystem::reduce(bool keep_all) {
   std::vector<const Load*> binding;
   for (const Load& load : distinct) {
     if (!keep_all) {
-      std::map<int, double> demand;  // by lane: its most demanding flow
+      std::map<int, double> demand;  // by queue: its most demanding flow
       bool unlimited = false;
       for (const Entry& entry : load.weights) {
         const auto p = static_cast<std::size_t>(entry.first);
         if (most[p] == 0) continue;  // no flow of it is ever started
-        unlimited = unlimited || patterns_[p].lane == kNoLane;
-        double& lane = demand[patterns_[p].lane];
-        lane = std::max(lane, entry.second * most[p]);
+        unlimited = unlimited || patterns_[p].queue == kNoQueue;
+        double& queue = demand[patterns_[p].queue];
+        queue = std::max(queue, entry.second * most[p]);
       }
       double total = 0;
-      for (const auto& [lane, rate] : demand) total += rate;
-      // One lane: already in the lone rate of its flows.
+      for (const auto& [queue, rate] : demand) total += rate;
+      // One queue: already in the lone rate of its flows.
       if (!unlimited && (demand.size() <= 1 || total <= load.capacity * (1 + 1e-9))) continue;
     }
     binding.push_back(&load);

@@ -9,12 +9,12 @@
 //
 // Reductions, none of which changes a rate:
 //   - links with equal weights and capacity are one constraint;
-//   - flows of one *lane* never run at the same time (a stream runs one instruction at a time), so a
-//     constraint that only one lane touches is a rate bound of its flows;
+//   - flows of one *queue* never run at the same time (a stream runs one instruction at a time), so a
+//     constraint that only one queue touches is a rate bound of its flows;
 //   - a constraint that loads each pattern no more than another one does, in parts of its capacity, never
 //   binds
 //     before that one;
-//   - a constraint that holds even when every lane runs its most demanding flow at its bound never binds.
+//   - a constraint that holds even when every queue runs its most demanding flow at its bound never binds.
 // A flow with no constraint left has a duration known in advance; SimGrid shares the rest.
 #pragma once
 
@@ -47,12 +47,12 @@ class LoadSum {
   std::vector<int> loaded_;     // links of weight above 0
 };
 
-// A lane that may run any number of its flows at once.
-constexpr int kNoLane = -1;
+// A queue that may run any number of its flows at once.
+constexpr int kNoQueue = -1;
 
 struct Pattern {
   std::vector<LinkWeight> loads;
-  int lane = kNoLane;
+  int queue = kNoQueue;
 };
 
 struct Flow {
@@ -72,7 +72,7 @@ class FlowSystem {
   std::pair<int, bool> add_link(LinkId id);
   void set_capacity(int link, double bytes_per_s) { capacity_[static_cast<std::size_t>(link)] = bytes_per_s; }
   // Loads each link once.
-  int add_pattern(std::vector<LinkWeight> loads, int lane);
+  int add_pattern(std::vector<LinkWeight> loads, int queue);
   // The same flow for the same arguments.
   int add_flow(int pattern, double bound_bytes_per_s);
   // Once, after the last flow. `keep_all`: merge equal links only, so that SimGrid shares everything.

@@ -91,7 +91,7 @@ Platform::Platform(const FlowSystem& flows) : impl_(std::make_unique<Impl>()) {
     const std::string name = "flow" + std::to_string(f);
     sg4::Host* host = zone->create_host(name, 1.0)->seal();
     std::vector<sg4::LinkInRoute> route;
-    // A fat pipe bounds each transfer by itself: a lane-less flow may run several times at once.
+    // A fat pipe bounds each transfer by itself: a flow of no queue may run several times at once.
     route.emplace_back(zone->create_link(name + "_bound", flows.lone_rate(static_cast<int>(f)))
                            ->set_sharing_policy(sg4::Link::SharingPolicy::FATPIPE)
                            ->seal());

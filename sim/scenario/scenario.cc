@@ -258,7 +258,7 @@ class Builder {
     const auto [at, added] = collective_requests_.try_emplace(key, requests_.next());
     if (!added) return at->second;
     PatternRequest request;
-    request.lane = lane(group.simulated.front(), instruction.stream, 0);
+    request.queue = queue(group.simulated.front(), instruction.stream, 0);
     add_edges(shape, root, group.group);
     request.own = requests_.take();
     // The groups of all other ranks that the members stand for.
@@ -371,8 +371,8 @@ class Builder {
       communication.line = at->second;
     }
     if (transfer.bytes < kLeastBytes || plan.bandwidth_bytes_per_s <= 0) return;
-    const int stream_lane = communication.eager ? kNoLane : lane(index, instruction.stream, position);
-    const int request = transfer_request(index, transfer.peer, stream_lane);
+    const int stream_queue = communication.eager ? kNoQueue : queue(index, instruction.stream, position);
+    const int request = transfer_request(index, transfer.peer, stream_queue);
     use(request, communication_payloads_, id, transfer.bytes,
         plan.bandwidth_bytes_per_s * input_.communication_efficiency);
   }
@@ -392,12 +392,12 @@ class Builder {
     return by_hand ? 1 : 1 + cluster_.communication.network_flow_spread * std::log(together);
   }
 
-  int transfer_request(int index, int peer, int stream_lane) {
-    const auto key = std::make_tuple(index, peer, stream_lane);
+  int transfer_request(int index, int peer, int stream_queue) {
+    const auto key = std::make_tuple(index, peer, stream_queue);
     const auto [at, added] = transfer_requests_.try_emplace(key, requests_.next());
     if (!added) return at->second;
     PatternRequest request;
-    request.lane = stream_lane;
+    request.queue = stream_queue;
     const int from = program(index).rank;
     requests_.add_edge(input_.device_of(from), input_.device_of(peer), 1);
     request.own = requests_.take();
@@ -426,7 +426,7 @@ class Builder {
     const auto [at, added] = storage_requests_.try_emplace(index, requests_.next());
     if (added) {
       PatternRequest request;
-      request.lane = lane(index, instruction.stream, 0);
+      request.queue = queue(index, instruction.stream, 0);
       const auto ranks = static_cast<double>(script.on_node);
       const int index = result_.flows.add_link(link).first;
       result_.flows.set_capacity(index, rate);
@@ -453,10 +453,10 @@ class Builder {
     return static_cast<int>(result_.communications.size()) - 1;
   }
 
-  int lane(int index, Stream stream, int position) {
-    return lanes_
+  int queue(int index, Stream stream, int position) {
+    return queues_
         .try_emplace(std::make_tuple(index, static_cast<int>(stream), position),
-                     static_cast<int>(lanes_.size()))
+                     static_cast<int>(queues_.size()))
         .first->second;
   }
 
@@ -537,7 +537,7 @@ class Builder {
   std::vector<double> transfer_bytes_;
   std::vector<int> transfers_at_once_;  // by communication
   std::vector<int> expected_;
-  std::map<std::tuple<int, int, int>, int> lanes_;
+  std::map<std::tuple<int, int, int>, int> queues_;
   std::map<std::pair<int, int>, int> lines_;  // of a simulated rank to a peer
   std::vector<const Program*> programs_;      // of the ranks, then of the services
   std::vector<ServiceOf> services_;

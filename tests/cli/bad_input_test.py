@@ -254,7 +254,7 @@ class NoAnswer(OrreryCase):
     def test_misspelt_words_meet_what_was_meant(self):
         self.refused("paln", "gpt2", "dgx-a100", says="no verb 'paln' (did you mean 'plan'?)")
         self.refused("plan", "gpt2", "dgx-a100", "--nods", "2", says="no option --nods (did you mean '--nodes'")
-        self.refused("plan", "gtp2", "dgx-a100", says="no workload 'gtp2' (did you mean 'gpt2'")
+        self.refused("plan", "gtp2", "dgx-a100", says="unknown workload 'gtp2' (did you mean 'gpt2'")
         self.refused("plan", "gpt2", "dgx-a10", says="did you mean 'dgx-a100'")
         self.refused("plan", "gpt2", "dgx-a100", "--entirely-else", "2", says="see orrery plan --help")
         self.refused("frobnicate", says="no verb 'frobnicate'")

@@ -130,7 +130,7 @@ class CalibrateFrom(OrreryCase):
                                found["predicted_step_time_s"] / found["measured_step_time_s"] - 1, delta=1e-9)
         self.assertEqual(found["by_kind"], [])
         self.assertIn("tp 4 instead of 2", " ".join(one["why"] for one in found["ignored"]))
-        self.assertIn("not compared: steps.csv:3: tp 4 instead of 2", self.done("validate", "plan.textproto", "--against", table))
+        self.assertIn("Not compared: steps.csv:3: tp 4 instead of 2", self.done("validate", "plan.textproto", "--against", table))
         self.done("validate", "plan.textproto", "--against", table, "--tolerance", 0.2)
         result = self.orrery("validate", "plan.textproto", "--against", table, "--tolerance", 0.02)
         self.assertEqual(result.returncode, 3)

@@ -229,7 +229,7 @@ class Checkpoints(TrainingCase):
         plan = self.plan("dp2", *self.PLANS["dp2"])
         self.train(plan, 2, *self.keep, "--seed", 5)
         said = self.train(plan, 4, "--checkpoint-dir", self.kept, "--restart", "--seed", 6, code=2)
-        self.assertIn("was trained with seed 5 (the same, not --seed 6)", said)
+        self.assertIn("was trained with seed 5 (expected the same, not --seed 6)", said)
         self.assertEqual(said.count("was trained with"), 1)
         self.assertEqual(self.train(plan, 4, "--checkpoint-dir", self.kept, "--restart", "--seed", 5)["first_step"], 2)
 

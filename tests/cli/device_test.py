@@ -35,8 +35,8 @@ class Device(OrreryCase):
         for assumed in ("matmul", "attention", "'unknown'", "no cost"):
             self.assertIn(assumed, " ".join(result["assumed"]))
         text = self.done("device", "mine.textproto", "--wide")
-        self.assertRegex(text, r"90% of steps .* this rests on: runtime assumed, device from its datasheet")
-        self.assertIn("What would narrow that", text)
+        self.assertRegex(text, r"with 90% probability. This rests on: runtime assumed, device from its datasheet")
+        self.assertIn("Measurements that would narrow this", text)
         cluster = self.written("one.textproto", f"""name: "one"
 groups {{ count: 1 node {{ device: "my-accelerator" devices: 2 intra {{ kind: PCIE bandwidth_bytes_per_s: 24e9 }} }} }}
 devices {{

@@ -2,6 +2,7 @@
 import ast
 import json
 import os
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -35,6 +36,8 @@ class Export(OrreryCase):
             with self.subTest(target):
                 result = self.json("export", "plan.textproto", "--to", target)
                 self.assertEqual(result["target"], target)
+                said = re.findall(r"^# NOTE: (.*)$", "\n".join(entry["content"] for entry in result["files"]), re.M)
+                self.assertEqual(result["notes"], list(dict.fromkeys(said)))
                 self.assertIn(file, [entry["name"] for entry in result["files"]])
                 text = "".join(f"# ==> {entry['name']} <==\n{entry['content']}" for entry in result["files"])
                 self.assertEqual(self.done("export", "plan.textproto", "--to", target), text)

@@ -102,8 +102,8 @@ class Layout(OrreryCase):
         for width in (60, 132):
             text = self.on_a_terminal(*words, width=width, NO_COLOR="1")
             self.check_width(text, width)
-        self.assertIn("8.03 B parameters, 15.0 GiB of weights in bf16; 141 TFLOP forward and 422 TFLOP trained a sample\n", text)
-        self.assertIn("trained a sample\n", self.on_a_terminal(*words, width=80, COLUMNS="132", NO_COLOR="1"))
+        self.assertIn("8.03 B parameters, 15.0 GiB of weights in bf16; a sample takes 141 TFLOP forward and 422 TFLOP to train\n", text)
+        self.assertIn("TFLOP to train\n", self.on_a_terminal(*words, width=80, COLUMNS="132", NO_COLOR="1"))
         # Where there is no terminal nothing of it counts.
         plain = self.done(*words)
         self.environment = {**self.environment, "COLUMNS": "200", "TERM": "xterm"}

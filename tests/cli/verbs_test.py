@@ -44,7 +44,7 @@ class Verbs(OrreryCase):
         for name in ("mi300x-8", "dgx-h100"):
             timed = self.json("collective", "all_reduce", name, "--bytes", "1M")
             words = {"datasheet": "from its datasheet", "fitted": "fitted"}[timed["rests_on"]["network"]]
-            self.assertIn("rests on: network " + words, self.done("collective", "all_reduce", name, "--bytes", "1M"))
+            self.assertIn("This rests on: network " + words, self.done("collective", "all_reduce", name, "--bytes", "1M"))
         self.assertEqual("fitted", timed["rests_on"]["network"])
         self.assertEqual("assumed", rests_on["links that are not known"])
         for kind in ("clusters", "networks", "devices", "links"):

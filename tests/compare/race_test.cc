@@ -1,4 +1,4 @@
-// Each way of meeting, by numbers that are worked out by hand.
+// Each way of rendezvous, by numbers that are worked out by hand.
 #include "compare/race.h"
 
 #include <catch2/catch.hpp>
@@ -7,9 +7,9 @@
 namespace orrery::comparison {
 namespace {
 
-Race four(Meeting meeting) {
+Race four(Rendezvous rendezvous) {
   Race race;
-  race.meeting = meeting;
+  race.rendezvous = rendezvous;
   race.compute_s = {1, 1, 1, 5};
   race.exchange_s = race.busy_exchange_s = 0.5;
   return race;
@@ -17,7 +17,7 @@ Race four(Meeting meeting) {
 
 TEST_CASE("workers that wait for all are as fast as the slowest") {
   Disturbance quiet({}, 1);
-  const Raced raced = race(four(Meeting::all), quiet, 0, 55);  // ten steps of 5.5 s
+  const Raced raced = race(four(Rendezvous::all), quiet, 0, 55);  // ten steps of 5.5 s
   CHECK(raced.worker_steps == Approx(40));
   CHECK(raced.waiting_s == std::vector<double>{40, 40, 40, 0});
   CHECK(raced.mean_waiting_share() == Approx(30.0 / 55));
@@ -25,7 +25,7 @@ TEST_CASE("workers that wait for all are as fast as the slowest") {
 }
 
 TEST_CASE("a backup worker takes the slowest out of the step") {
-  Race one = four(Meeting::first);
+  Race one = four(Rendezvous::first);
   one.backups = 1;
   Disturbance quiet({}, 1);
   const Raced raced = race(one, quiet, 0, 15);  // ten steps of 1.5 s, three gradients each
@@ -33,18 +33,19 @@ TEST_CASE("a backup worker takes the slowest out of the step") {
   // It ends its first at 5, in the fourth step, its second at 10, its third at 15.
   CHECK(raced.dropped == Approx(3));
   one.backups = 0;
-  CHECK(race(one, quiet, 0, 55).worker_steps == Approx(race(four(Meeting::all), quiet, 0, 55).worker_steps));
+  CHECK(race(one, quiet, 0, 55).worker_steps ==
+        Approx(race(four(Rendezvous::all), quiet, 0, 55).worker_steps));
 }
 
 TEST_CASE("workers that wait for nobody add up their rates") {
   Disturbance quiet({}, 1);
-  const Raced raced = race(four(Meeting::nobody), quiet, 0, 33);
+  const Raced raced = race(four(Rendezvous::nobody), quiet, 0, 33);
   CHECK(raced.worker_steps == Approx(3 * 33 / 1.5 + 33 / 5.5));
   CHECK(raced.mean_waiting_share() == 0);
 }
 
 TEST_CASE("bounded staleness ends as fast as the slowest") {
-  Race bounded = four(Meeting::bounded);
+  Race bounded = four(Rendezvous::bounded);
   bounded.staleness = 2;
   Disturbance quiet({}, 1);
   // All but the head start of two steps and one in hand.
@@ -54,11 +55,11 @@ TEST_CASE("bounded staleness ends as fast as the slowest") {
   // It takes up what comes and goes: a stop of one worker within the bound costs the others nothing.
   bounded.staleness = 1000;
   CHECK(race(bounded, quiet, 0, 33).worker_steps ==
-        Approx(race(four(Meeting::nobody), quiet, 0, 33).worker_steps));
+        Approx(race(four(Rendezvous::nobody), quiet, 0, 33).worker_steps));
 }
 
 TEST_CASE("workers that average every so often wait for the slowest once in so many steps") {
-  Race local = four(Meeting::periodic);
+  Race local = four(Rendezvous::periodic);
   local.compute_s = {1, 1, 1, 2};
   local.exchange_s = local.busy_exchange_s = 0;
   local.local_steps = 4;
@@ -113,7 +114,7 @@ TEST_CASE("an exchange beside a neighbour that takes turns goes on at two rates"
 
 TEST_CASE("a master with one queue hands out steps one after another") {
   Race served;
-  served.meeting = Meeting::all;
+  served.rendezvous = Rendezvous::all;
   served.compute_s = {1, 1, 1, 1};
   served.exchange_s = served.busy_exchange_s = 0.5;
   served.dispatch_s = 0.1;
@@ -124,7 +125,7 @@ TEST_CASE("a master with one queue hands out steps one after another") {
   CHECK(all.worker_steps == Approx(40));
   for (const double waiting_s : all.waiting_s) CHECK(waiting_s == Approx(10 * 0.4));
   // Who waits for nobody asks again when he is done: 1.6 s a step, and the queue is empty by then.
-  served.meeting = Meeting::nobody;
+  served.rendezvous = Rendezvous::nobody;
   CHECK(race(served, quiet, 0, 160).worker_steps == Approx(4 * 160 / 1.6).margin(4));
   // Half a second a step: the master's two steps a second are all that there are.
   served.dispatch_s = 0.5;

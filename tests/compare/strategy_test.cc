@@ -75,10 +75,10 @@ TEST_CASE("the response cache replaces a request a tensor by a bit a tensor") {
 }
 
 TEST_CASE("a master's queue lengthens a step by its workers' turns, or bounds them all") {
-  CHECK(handed_step_s(Meeting::all, 1.5, 4, 0.1) == Approx(1.9));
-  CHECK(handed_step_s(Meeting::nobody, 1.5, 4, 0.1) == Approx(1.6));  // in which four steps are done
-  CHECK(handed_step_s(Meeting::nobody, 1.5, 4, 0.5) == Approx(2.0));
-  CHECK(handed_step_s(Meeting::all, 1.5, 1, 0.5) == 1.5);
+  CHECK(handed_step_s(Rendezvous::all, 1.5, 4, 0.1) == Approx(1.9));
+  CHECK(handed_step_s(Rendezvous::nobody, 1.5, 4, 0.1) == Approx(1.6));  // in which four steps are done
+  CHECK(handed_step_s(Rendezvous::nobody, 1.5, 4, 0.5) == Approx(2.0));
+  CHECK(handed_step_s(Rendezvous::all, 1.5, 1, 0.5) == 1.5);
 }
 
 }  // namespace

@@ -90,9 +90,10 @@ Workload load_workload(const std::string& file_or_name) {
   std::vector<std::string> names;
   for (const WorkloadEntry& entry : catalog_workloads()) names.push_back(entry.name);
   const std::string near = suggestion(file_or_name, names);
-  if (near.starts_with("did you mean")) throw UserError(fmt::format("no workload '{}'", file_or_name), near);
+  if (near.starts_with("did you mean"))
+    throw UserError(fmt::format("unknown workload '{}'", file_or_name), near);
   throw UserError(
-      fmt::format("no workload '{}'", file_or_name),
+      fmt::format("unknown workload '{}'", file_or_name),
       fmt::format("expected a config.json, an .onnx, a .textproto, or one of {}", fmt::join(names, " ")));
 }
 

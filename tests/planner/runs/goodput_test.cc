@@ -248,7 +248,7 @@ TEST_CASE("percentiles lie between the two nearest values") {
   CHECK(distribution_of({7}).p95 == 7);
 }
 
-TEST_CASE("an answer's bill is of all nodes and spares, and its table has the neighbours of what was asked") {
+TEST_CASE("an answer's cost is of all nodes and spares, and its table has the neighbours of what was asked") {
   GoodputQuestion question;
   question.run = hundred_nodes(100'000, 2 * kHour);
   question.run.checkpoint = {10, 0, 10};

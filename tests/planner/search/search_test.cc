@@ -48,7 +48,8 @@ double exhaustive(const Question& question) {
 }
 
 // So many nodes with one V100 and as many with one A100.
-std::shared_ptr<Job> unlike_job(const std::string& workload, int of_each, std::int64_t batch, int seq_len) {
+std::shared_ptr<Job> heterogeneous_job(const std::string& workload, int of_each, std::int64_t batch,
+                                       int seq_len) {
   auto job = make_job(workload, "v100-ib100", of_each, batch, seq_len);
   const Cluster other = load_cluster("dgx-a100");
   job->cluster.profiles.push_back(other.profiles[other.groups.front().node.profile]);
@@ -133,9 +134,9 @@ TEST_CASE("so it is with compression, parameter servers, split operators and het
       {make_job("vgg16", "v100-ib100", 4, 64, 0), split},
       {make_job("vgg16", "v100-ib100", 4, 32, 0), cut},
       {make_job("dlrm", "v100-ib100", 4, 256, 0), split},
-      {unlike_job("gpt2", 1, 12, 128), shared},
-      {unlike_job("gpt2", 2, 12, 128), shared},
-      {unlike_job("resnet50", 1, 48, 0), shared},
+      {heterogeneous_job("gpt2", 1, 12, 128), shared},
+      {heterogeneous_job("gpt2", 2, 12, 128), shared},
+      {heterogeneous_job("resnet50", 1, 48, 0), shared},
   });
 }
 

@@ -85,8 +85,8 @@ TEST_CASE("a constraint that another one implies is left out, and only that") {
   // Link 0 carries what link 1 does at most, with room for twice as much; link 2 carries another flow, too;
   // link 3 is link 2 once more, twice as wide with twice the weights.
   for (const int link : links) flows.set_capacity(link, link == links[1] || link == links[2] ? 100 : 200);
-  const auto flow = [&](std::vector<LinkWeight> loads, int lane) {
-    flows.add_flow(flows.add_pattern(std::move(loads), lane), 1e6);
+  const auto flow = [&](std::vector<LinkWeight> loads, int queue) {
+    flows.add_flow(flows.add_pattern(std::move(loads), queue), 1e6);
   };
   flow({{links[0], 1, 1}, {links[1], 1, 1}, {links[2], 2, 2}, {links[3], 4, 4}}, 0);
   flow({{links[0], 1, 1}, {links[1], 3, 3}, {links[2], 1, 1}, {links[3], 2, 2}}, 1);

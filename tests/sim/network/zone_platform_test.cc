@@ -65,7 +65,7 @@ std::vector<double> in_flows(const Cluster& cluster, const std::vector<ZoneTrans
         flows.set_capacity(index, link.bandwidth_bytes_per_s);
         loads.push_back({index, 1, 1});
       }
-      flow_of.push_back(flows.add_flow(flows.add_pattern(loads, sim::kNoLane), route.bandwidth_bytes_per_s));
+      flow_of.push_back(flows.add_flow(flows.add_pattern(loads, sim::kNoQueue), route.bandwidth_bytes_per_s));
       latency.push_back(route.latency_s);
     }
     flows.reduce(/*keep_all=*/true);
