@@ -176,7 +176,7 @@ void add_data_options(Command& command, Options& options) {
   command.add(
       text_option({.key = "vocab",
                    .unit = "FOLDER",
-                   .help = "a tokenizer.json, or the folder of one or of GPT-2's vocab.json and merges.txt",
+                   .help = "a tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt",
                    .fallback = "a token is a byte"},
                   options.vocabulary));
 }

@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
   run_verb->add_option("--clip-norm", training.clip_norm)->check(CLI::PositiveNumber);
   run_verb->add_option("--seed", training.seed, "Instead of the plan's");
   run_verb->add_option("--vocab", training.vocabulary,
-                       "tokenizer.json, or the folder of one or of GPT-2's vocab.json and merges.txt");
+                       "tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt");
   run_verb->add_option("--json", training.json, kJsonHelp);
   run_verb
       ->add_option("--backend", training.backend,
