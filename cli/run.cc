@@ -215,8 +215,9 @@ void add_checkpoint_options(Command& command, Options& options) {
                    .fallback = "seeded"},
                   options.init));
   command.add(text_option({.key = "save",
-                           .unit = "FILE",
-                           .help = "write the weights at the end as safetensors under Hugging Face's names",
+                           .unit = "FILE|FOLDER",
+                           .help = "write the weights at the end as safetensors under Hugging Face's names; into a FOLDER/ "
+                                   "with the config.json that `transformers` loads them by",
                            .fallback = "not written"},
                           options.save));
 }

@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
   run_verb->add_option("--predicted-step", training.predicted_step_s, "Seconds, for --progress");
   run_verb->add_flag("--print-batches", training.print_batches, "Print what each step trains on, and end");
   run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
-  run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
+  run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end; into a FOLDER/ with their config.json");
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_flag("--pace", training.pace,

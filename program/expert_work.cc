@@ -65,7 +65,9 @@ double fullest_share(int experts, int ranks, int chosen, double spread) {
   // A token's experts are different ones: a rank that has fewer than it chooses cannot have all of them.
   const double most = ranks * std::min<double>(chosen, local) / chosen;
   // Of a symmetric Dirichlet distribution over all experts, from its spread; a rank's share adds its experts'.
-  const double of_expert = ((experts - 1) / (spread * spread) - 1) / experts;
+  const double variance = spread * spread * (static_cast<double>(experts) / chosen - 1);
+  if (variance <= 0) return 1;
+  const double of_expert = ((experts - 1) / variance - 1) / experts;
   const double shape = of_expert * local;
   if (shape < kLeastShape) return most;
   if (shape > kMostShape) return std::min(most, 1 + expected_largest(ranks) / std::sqrt(shape));

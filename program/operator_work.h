@@ -153,9 +153,9 @@ enum class ExpertKernels : std::uint8_t {
 // products; what is clamped before it is gated (GPT-OSS) has a kernel of its own between them.
 ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime);
 
-// The expected share of the fullest of `ranks` that hold `experts` between them, by the mean share, where an
-// expert's part of the tokens has the standard deviation `spread` by its mean (Dirichlet) and each token chooses
-// `chosen` of them. From 1 (no spread) to what one rank can have at most.
+// The expected share of the fullest of `ranks` that hold `experts` between them, by the mean share, where each token
+// chooses `chosen` of them and popularities are a Dirichlet distribution of RuntimeProfile::expert_spread. From 1 (no
+// spread) to what one rank can have at most.
 double fullest_share(int experts, int ranks, int chosen, double spread);
 // How many times as many rows as the mean the fullest of the ranks has that share the experts, for which the
 // others wait at the next all-to-all: rows go to ranks as a multinomial, of equal chances or of those that

@@ -105,7 +105,7 @@ std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
 }
 
 std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs,
-                                           int experts) {
+                                           const MixtureOfExperts& moe) {
   double shares = 0, variances = 0;
   std::int64_t count = 0;
   for (const Program& program : programs) {
@@ -115,16 +115,17 @@ std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vect
       for (const std::int32_t rank : group.ranks)
         dispatches = std::min(dispatches, merged.routed[static_cast<std::size_t>(rank)].size());
       for (std::size_t i = 0; i < dispatches; ++i) {
-        double most = 0, rows = 0, squares = 0;
+        double fullest = 0, rows = 0, squares = 0;
         for (const std::int32_t rank : group.ranks) {
           const RoutedRows& routed = merged.routed[static_cast<std::size_t>(rank)][i];
-          most = std::max(most, routed.rows);
+          fullest = std::max(fullest, routed.rows);
           rows += routed.rows;
           squares += routed.squares;
         }
         if (rows == 0) continue;
-        shares += most * static_cast<double>(group.ranks.size()) / rows;
-        variances += experts * squares / (rows * rows) - 1;
+        shares += fullest * static_cast<double>(group.ranks.size()) / rows;
+        const double most = static_cast<double>(moe.experts) / moe.experts_per_token - 1;
+        if (most > 0) variances += (moe.experts * squares / (rows * rows) - 1) / most;
         ++count;
       }
     }
@@ -174,7 +175,7 @@ RunAnswer report(const Plan& plan, const Merged& merged, const std::vector<Progr
   answer.by_kind_s = answer.by_kind_of_ranks_s[critical];
   if (plan.choices.asynchronous()) answer.asynchronous = asynchronous_of(merged);
   if (const auto& transformer = plan.job->workload.transformer; transformer && transformer->moe)
-    answer.routing = routing_of_run(merged, programs, transformer->moe->experts);
+    answer.routing = routing_of_run(merged, programs, *transformer->moe);
   for (const auto& [name, tensor] : digest)
     answer.parameters_digest[name] = {tensor.norm, {tensor.projections.begin(), tensor.projections.end()}};
   return answer;
@@ -207,6 +208,14 @@ void print_summary(const RunAnswer& run) {
         "  stale  {:.1f} updates of others between pull and push (mean; at most {:.0f}), batches {}\n",
         run.asynchronous->mean_stale, run.asynchronous->most_stale,
         Json(run.asynchronous->batches_of_ranks).dump());
+  if (run.skipped_steps > 0)
+    text += fmt::format("  skipped {} {} whose gradients were not finite\n", run.skipped_steps,
+                        run.skipped_steps == 1 ? "step" : "steps");
+  if (run.evaluations && !run.evaluations->empty()) {
+    const EvaluationDone& last = run.evaluations->back();
+    text += fmt::format("  held out: loss {:.4f}, perplexity {:.4g} after step {}{}\n", last.loss, last.perplexity, last.step,
+                        run.stopped_after ? "; the run ended there, as the loss no longer fell" : "");
+  }
   if (run.routing)
     text += fmt::format("  experts: the fullest rank had {:.2f} times its share of tokens (mean over layers)\n",
                         run.routing->fullest_share);

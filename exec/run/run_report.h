@@ -39,7 +39,8 @@ std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
 
 // How evenly routers loaded the ranks that share experts, mean over layers, micro-batches and steps; nothing where no
 // tokens travel to experts.
-std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs, int experts);
+std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs,
+                                           const MixtureOfExperts& moe);
 
 // How it was run.
 struct RunFacts {

@@ -69,7 +69,7 @@ TEST_CASE("a router that favours experts makes a step longer by the fullest rank
   c.ep = 4;
   c.zero = 1;
   const double even_s = sim::simulate({job, c}).step_time_s;
-  job->runtime.expert_spread = 0.8;
+  job->runtime.expert_spread = 0.4;
   const sim::Simulation uneven = sim::simulate({job, c});
   CHECK(uneven.step_time_s > 1.2 * even_s);
   CHECK(uneven.step_time_s < 2 * even_s);
