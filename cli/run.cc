@@ -173,12 +173,13 @@ void add_data_options(Command& command, Options& options) {
                "pictures for each class",
        .fallback = "the GPL that every Debian carries, synthetic images"},
       options.data));
-  command.add(
-      text_option({.key = "vocab",
-                   .unit = "FOLDER",
-                   .help = "a tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt",
-                   .fallback = "a token is a byte"},
-                  options.vocabulary));
+  command.add(text_option(
+      {.key = "vocab",
+       .unit = "FOLDER",
+       .help =
+           "a tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt",
+       .fallback = "a token is a byte"},
+      options.vocabulary));
 }
 
 void add_checkpoint_options(Command& command, Options& options) {
@@ -214,12 +215,13 @@ void add_checkpoint_options(Command& command, Options& options) {
                    .help = "start from a model's weights: a .safetensors file or a Hugging Face folder",
                    .fallback = "seeded"},
                   options.init));
-  command.add(text_option({.key = "save",
-                           .unit = "FILE|FOLDER",
-                           .help = "write the weights at the end as safetensors under Hugging Face's names; into a FOLDER/ "
-                                   "with the config.json that `transformers` loads them by",
-                           .fallback = "not written"},
-                          options.save));
+  command.add(text_option(
+      {.key = "save",
+       .unit = "FILE|FOLDER",
+       .help = "write the weights at the end as safetensors under Hugging Face's names; into a FOLDER/ "
+               "with the config.json that `transformers` loads them by",
+       .fallback = "not written"},
+      options.save));
 }
 
 void add_watching_options(Command& command, Options& options) {

@@ -147,8 +147,9 @@ const Record<Validation>& validation_record() {
           .object(
               "memory", "of the fullest rank", two_memories_record(),
               [](const V& v) -> const auto& { return v; })
-          .object("experts", "tokens of the fullest rank that shares experts, by the mean", fullest_record(),
-                  [](const V& v) -> const auto& { return v.experts; })
+          .object(
+              "experts", "tokens of the fullest rank that shares experts, by the mean", fullest_record(),
+              [](const V& v) -> const auto& { return v.experts; })
           .object("machine_pace", "how fast the machine was beside the day of its calibration", pace_record(),
                   [](const V& v) { return v.pace ? &v : nullptr; });
   return record;

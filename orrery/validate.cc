@@ -108,7 +108,8 @@ planner::Validation validate(const planner::Evaluation& predicted, const Measure
   planner::Validation validation;
   validation.predicted_step_time_s = predicted.step_time_s();
   validation.measured_step_time_s = measured.step_median_s;
-  validation.by_kind = planner::join(predicted.plan, simulation.programs, simulation.timeline, measured.timeline);
+  validation.by_kind =
+      planner::join(predicted.plan, simulation.programs, simulation.timeline, measured.timeline);
   validation.predicted_bytes = predicted.memory.total;
   validation.measured_bytes = measured.memory_bytes;
   validation.pace = measured.pace;

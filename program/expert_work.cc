@@ -64,7 +64,8 @@ double fullest_share(int experts, int ranks, int chosen, double spread) {
   const double local = std::max(1.0, static_cast<double>(experts) / ranks);
   // A token's experts are different ones: a rank that has fewer than it chooses cannot have all of them.
   const double most = ranks * std::min<double>(chosen, local) / chosen;
-  // Of a symmetric Dirichlet distribution over all experts, from its spread; a rank's share adds its experts'.
+  // Of a symmetric Dirichlet distribution over all experts, from its spread; a rank's share adds its
+  // experts'.
   const double variance = spread * spread * (static_cast<double>(experts) / chosen - 1);
   if (variance <= 0) return 1;
   const double of_expert = ((experts - 1) / variance - 1) / experts;

@@ -12,7 +12,8 @@
 namespace orrery::exec {
 namespace {
 
-// A tokenizer.json says more than the vocab.json and merges.txt, or the vocab.txt, that may lie beside it. Empty: GPT-2's.
+// A tokenizer.json says more than the vocab.json and merges.txt, or the vocab.txt, that may lie beside it.
+// Empty: GPT-2's.
 std::string tokenizer_file(const std::string& vocabulary) {
   std::error_code code;
   if (!std::filesystem::is_directory(vocabulary, code)) return vocabulary;

@@ -18,8 +18,8 @@ const LargeJson* member(const LargeJson& json, const char* key) {
   return at == json.end() || at->is_null() ? nullptr : &*at;
 }
 
-// What transformers' BertTokenizerFast makes of a vocab.txt, a token a line, and of the `do_lower_case`, `strip_accents`
-// and `tokenize_chinese_chars` of a tokenizer_config.json beside it.
+// What transformers' BertTokenizerFast makes of a vocab.txt, a token a line, and of the `do_lower_case`,
+// `strip_accents` and `tokenize_chinese_chars` of a tokenizer_config.json beside it.
 LargeJson of_vocabulary(const std::string& file) {
   LargeJson vocabulary = LargeJson::object();
   LargeJson added = LargeJson::array();
@@ -42,11 +42,13 @@ LargeJson of_vocabulary(const std::string& file) {
   if (std::filesystem::exists(beside, code)) {
     const LargeJson config = parse_large_json(read_file(beside.string()), beside.string());
     if (!config.is_object()) throw UserError(beside.string(), 0, "is no object", "a tokenizer's settings");
-    for (const auto& [from, to] : {std::pair{"do_lower_case", "lowercase"}, {"strip_accents", "strip_accents"},
+    for (const auto& [from, to] : {std::pair{"do_lower_case", "lowercase"},
+                                   {"strip_accents", "strip_accents"},
                                    {"tokenize_chinese_chars", "handle_chinese_chars"}}) {
       const LargeJson* value = member(config, from);
       if (value == nullptr) continue;
-      if (!value->is_boolean()) throw UserError(beside.string(), 0, fmt::format("`{}` is {}", from, value->dump()), "true or false");
+      if (!value->is_boolean())
+        throw UserError(beside.string(), 0, fmt::format("`{}` is {}", from, value->dump()), "true or false");
       normaliser[to] = *value;
     }
   }
@@ -59,7 +61,8 @@ LargeJson of_vocabulary(const std::string& file) {
 }  // namespace
 
 Tokenizer::Tokenizer(const std::string& file) : file_(file) {
-  const LargeJson json = file.ends_with(".txt") ? of_vocabulary(file) : parse_large_json(read_file(file), file);
+  const LargeJson json =
+      file.ends_with(".txt") ? of_vocabulary(file) : parse_large_json(read_file(file), file);
   const LargeJson* model = json.is_object() ? member(json, "model") : nullptr;
   if (model == nullptr || !model->is_object())
     throw UserError(file, 0, "has no model", "Hugging Face's tokenizer.json");

@@ -73,7 +73,8 @@ const Record<RoutingOfRun>& routing_record() {
                  [](const R& r) { return r.dispatches; })
           .value("fullest_share", "tokens of the fullest rank that shares the experts, by the mean",
                  [](const R& r) { return r.fullest_share; })
-          .value("expert_spread", "of an expert's tokens the deviation by the mean, of the most that it can be",
+          .value("expert_spread",
+                 "of an expert's tokens the deviation by the mean, of the most that it can be",
                  [](const R& r) { return r.spread; });
   return record;
 }

@@ -97,7 +97,7 @@ class Experts final : public FormMathematics {
   int etp_;
   std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come
   std::vector<RoutedRows> routed_;
-  double balance_;             // auxiliary loss's coefficient by the global batch's tokens
+  double balance_;  // auxiliary loss's coefficient by the global batch's tokens
 };
 
 }  // namespace orrery::exec

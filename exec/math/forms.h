@@ -34,8 +34,8 @@ class FormMathematics {
   // world's communicator. `uses` gets the values that it holds.
   virtual Start communicate(const Instruction& instruction, Communicator& communicator,
                             std::vector<Values::Id>& uses) = 0;
-  // What routers gave this rank's experts, in the order of the Program's dispatches, the first 65,536 of them;
-  // of a form without experts, and where none travel, none.
+  // What routers gave this rank's experts, in the order of the Program's dispatches, the first 65,536 of
+  // them; of a form without experts, and where none travel, none.
   virtual std::vector<RoutedRows> routed() const { return {}; }
   // Whether each step asks the device for the same, so that it may be recorded.
   virtual bool repeats() const { return true; }

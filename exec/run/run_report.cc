@@ -213,12 +213,14 @@ void print_summary(const RunAnswer& run) {
                         run.skipped_steps == 1 ? "step" : "steps");
   if (run.evaluations && !run.evaluations->empty()) {
     const EvaluationDone& last = run.evaluations->back();
-    text += fmt::format("  held out: loss {:.4f}, perplexity {:.4g} after step {}{}\n", last.loss, last.perplexity, last.step,
+    text += fmt::format("  held out: loss {:.4f}, perplexity {:.4g} after step {}{}\n", last.loss,
+                        last.perplexity, last.step,
                         run.stopped_after ? "; the run ended there, as the loss no longer fell" : "");
   }
   if (run.routing)
-    text += fmt::format("  experts: the fullest rank had {:.2f} times its share of tokens (mean over layers)\n",
-                        run.routing->fullest_share);
+    text +=
+        fmt::format("  experts: the fullest rank had {:.2f} times its share of tokens (mean over layers)\n",
+                    run.routing->fullest_share);
   text += fmt::format("  busy   rank {}:", run.critical_rank);
   for (const auto& [kind, seconds] : run.by_kind_s)
     text += fmt::format(" {} {}", kind, human_seconds(seconds));

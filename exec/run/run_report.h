@@ -24,7 +24,7 @@ struct Merged {
   std::vector<double> step_ends_s;    // by step, of the last rank
   std::vector<double> step_begins_s;  // where something (a checkpoint) came before it; else 0
   std::vector<std::vector<RoutedRows>> routed;  // by rank
-  Timeline timeline;                  // of the last KeptSteps::kMost steps
+  Timeline timeline;                            // of the last KeptSteps::kMost steps
 };
 
 // `notes`: of every rank, in their order.
@@ -37,8 +37,8 @@ std::vector<double> step_times(const Merged& merged);
 std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
                                                         const std::vector<Program>& programs);
 
-// How evenly routers loaded the ranks that share experts, mean over layers, micro-batches and steps; nothing where no
-// tokens travel to experts.
+// How evenly routers loaded the ranks that share experts, mean over layers, micro-batches and steps; nothing
+// where no tokens travel to experts.
 std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs,
                                            const MixtureOfExperts& moe);
 

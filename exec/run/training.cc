@@ -178,7 +178,8 @@ void check_place_to_save(const std::string& path) {
       is_folder(path) ? std::filesystem::path(path) : std::filesystem::absolute(path, code).parent_path();
   if (is_folder(path)) std::filesystem::create_directories(folder, code);
   if (::access(folder.c_str(), W_OK) != 0)
-    throw UserError(path, 0, fmt::format("cannot be written: {}", std::strerror(errno)), "a folder that is there, and may be written");
+    throw UserError(path, 0, fmt::format("cannot be written: {}", std::strerror(errno)),
+                    "a folder that is there, and may be written");
 }
 
 void save(const std::string& path, const Plan& plan, const Parameters& parameters,
@@ -192,7 +193,8 @@ void save(const std::string& path, const Plan& plan, const Parameters& parameter
   if (const auto config = whole ? huggingface_config(*transformer) : std::nullopt)
     write_file_atomically((folder / "config.json").string(), *config);
   else
-    fmt::print(stderr, "{}{}: no config.json: that of {} is not written here\n", kNote, path, plan.job->workload.name);
+    fmt::print(stderr, "{}{}: no config.json: that of {} is not written here\n", kNote, path,
+               plan.job->workload.name);
 }
 
 // What `train` does once its interpreter is made.

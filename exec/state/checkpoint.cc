@@ -370,7 +370,8 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
   try {
     write_checkpoint(folder, counts, plan, state, device, control);
   } catch (...) {
-    // A full disk would stay so: whoever comes upon it takes all ranks' pieces along, for the others are ended.
+    // A full disk would stay so: whoever comes upon it takes all ranks' pieces along, for the others are
+    // ended.
     std::error_code code;
     fs::remove_all(path_of(folder, counts.steps).string() + kPartial, code);
     throw;

@@ -67,8 +67,8 @@ std::optional<double> fullest_share(const Plan& plan) {
   return std::nullopt;
 }
 
-std::vector<KindComparison> join(const Plan& plan, const std::vector<Program>& programs, const Timeline& predicted,
-                                 const Timeline& measured) {
+std::vector<KindComparison> join(const Plan& plan, const std::vector<Program>& programs,
+                                 const Timeline& predicted, const Timeline& measured) {
   const auto left = durations(programs, predicted, /*warm_up=*/false);
   const auto right = durations(programs, measured, /*warm_up=*/true);
   std::map<std::string, KindComparison, std::less<>> kinds;
@@ -114,8 +114,10 @@ std::string explain(const Validation& validation) {
   }
   text += ".";
   if (const auto& experts = validation.experts)
-    text += fmt::format("\nOf the ranks that share experts the fullest had {:.2f} times the mean's tokens; {:.2f} "
-                        "predicted.", experts->measured, experts->predicted);
+    text += fmt::format(
+        "\nOf the ranks that share experts the fullest had {:.2f} times the mean's tokens; {:.2f} "
+        "predicted.",
+        experts->measured, experts->predicted);
   if (const auto& pace = validation.pace)
     text += fmt::format(
         "\nThis machine ran at {:.0f}% to {:.0f}% of its calibrated pace: "

@@ -51,10 +51,10 @@ struct Validation {
 
 // Instruction by instruction over the ranks of `programs`. The first measured step warms up caches and is
 // left out where there is another. What a rank computes of experts is predicted for the fullest rank
-// (OperatorWork::fullest): the share of it that the mean rank waits counts to `expert_comm`, where the clock of a run sees it.
-// Throws InternalError where the two are not of the same Programs.
-std::vector<KindComparison> join(const Plan& plan, const std::vector<Program>& programs, const Timeline& predicted,
-                                 const Timeline& measured);
+// (OperatorWork::fullest): the share of it that the mean rank waits counts to `expert_comm`, where the clock
+// of a run sees it. Throws InternalError where the two are not of the same Programs.
+std::vector<KindComparison> join(const Plan& plan, const std::vector<Program>& programs,
+                                 const Timeline& predicted, const Timeline& measured);
 // As predicted; nothing where no tokens travel to experts.
 std::optional<double> fullest_share(const Plan& plan);
 

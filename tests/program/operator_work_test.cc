@@ -331,7 +331,8 @@ TEST_CASE("unequal experts: the fullest rank's share is that of drawn populariti
     for (const double spread : {0.05, 0.2, 0.4, 0.6}) {
       CAPTURE(experts, ranks, spread);
       const double law = internal::fullest_share(experts, ranks, 1, spread);
-      CHECK(law == Approx(drawn_share(experts, ranks, spread * std::sqrt(experts - 1), random)).epsilon(0.01));
+      CHECK(law ==
+            Approx(drawn_share(experts, ranks, spread * std::sqrt(experts - 1), random)).epsilon(0.01));
       CHECK(law > internal::fullest_share(experts, ranks, 1, spread / 2));
       // With more a token they are loaded more evenly, and a rank of one expert has one of them at most.
       const double of_two = internal::fullest_share(experts, ranks, 2, spread);
@@ -344,7 +345,9 @@ TEST_CASE("unequal experts: the fullest rank's share is that of drawn populariti
   CHECK(internal::fullest_share(256, 8, 8, 1e-4) == Approx(1).epsilon(1e-3));
 }
 
-TEST_CASE("unequal experts: what is between dispatch and combine takes the fullest rank's time, nothing else does") {
+TEST_CASE(
+    "unequal experts: what is between dispatch and combine takes the fullest rank's time, nothing else "
+    "does") {
   Operator up = test::make(OperatorKind::expert_linear, TensorSplit::column, "experts_up", 0, 2 * 1024, 0);
   up.matmuls = {{1, 1024, 512, 1}};
   up.experts = 8;

@@ -263,7 +263,8 @@ TEST_CASE("WordPiece takes the longest beginning each time, and knows no word th
 }
 
 TEST_CASE("BERT's tokens of mixed texts are those of its own algorithm, by tokenizer.json and by vocab.txt") {
-  const Json given = read_json(std::string(ORRERY_SOURCE_DIR) + "/tests/exec/data/wordpiece.json");  // by wordpiece.py
+  const Json given =
+      read_json(std::string(ORRERY_SOURCE_DIR) + "/tests/exec/data/wordpiece.json");  // by wordpiece.py
   REQUIRE(given.at("cases").size() > 1000);
   std::string lines;
   for (const Json& token : given.at("vocabulary")) lines += token.get<std::string>() + "\n";
@@ -274,14 +275,15 @@ TEST_CASE("BERT's tokens of mixed texts are those of its own algorithm, by token
   write_file_atomically(vocabulary, lines);
   std::map<bool, std::vector<Tokenizer>> tokenizers;
   for (const bool lowers : {true, false}) {
-    const TokenizerFile file({{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowers}, {"strip_accents", nullptr}}},
-                              {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                              {"model",
-                               {{"type", "WordPiece"},
-                                {"unk_token", "[UNK]"},
-                                {"continuing_subword_prefix", "##"},
-                                {"max_input_chars_per_word", 100},
-                                {"vocab", vocabulary_of(given.at("vocabulary").get<Pieces>())}}}});
+    const TokenizerFile file(
+        {{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowers}, {"strip_accents", nullptr}}},
+         {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+         {"model",
+          {{"type", "WordPiece"},
+           {"unk_token", "[UNK]"},
+           {"continuing_subword_prefix", "##"},
+           {"max_input_chars_per_word", 100},
+           {"vocab", vocabulary_of(given.at("vocabulary").get<Pieces>())}}}});
     tokenizers[lowers].emplace_back(file.path());
     if (!lowers)
       write_file_atomically((folder / "tokenizer_config.json").string(), R"({"do_lower_case": false})");

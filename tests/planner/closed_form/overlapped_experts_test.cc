@@ -62,7 +62,8 @@ TEST_CASE("experts' tokens travel while another micro-batch computes, and take m
   }
 }
 
-TEST_CASE("a router that favours experts makes a step longer by the fullest rank's rows, in both clocks alike") {
+TEST_CASE(
+    "a router that favours experts makes a step longer by the fullest rank's rows, in both clocks alike") {
   const auto job = make_job("mixtral-8x7b", "dgx-h100", 8, 64, 2048);
   Choices c;
   c.dp = 8;

@@ -35,7 +35,8 @@ TEST_CASE("timelines are joined by instruction, without the step that warms up")
   CHECK(kinds[1].measured_s == Approx(1));
 }
 
-TEST_CASE("what the mean rank waits for fuller ones' experts is expert communication, as a run's clock has it") {
+TEST_CASE(
+    "what the mean rank waits for fuller ones' experts is expert communication, as a run's clock has it") {
   auto job = test::make_job("mixtral-8x7b", "dgx-h100", 2, 2, 64);
   job->runtime.expert_spread = 0.4;
   Choices c;
@@ -46,7 +47,8 @@ TEST_CASE("what the mean rank waits for fuller ones' experts is expert communica
   Program program;
   Instruction experts;
   const auto& operators = job->workload.operators;
-  while (operators[static_cast<std::size_t>(experts.op_begin)].kind != OperatorKind::expert_linear) ++experts.op_begin;
+  while (operators[static_cast<std::size_t>(experts.op_begin)].kind != OperatorKind::expert_linear)
+    ++experts.op_begin;
   experts.op_end = experts.op_begin + 1;
   Instruction attention;
   attention.op_begin = 1;

@@ -270,12 +270,13 @@ TEST_CASE("families: a configuration that is written is read as the model that i
     const Json wrote = parse_json(*config, "config.json");
     written.insert(wrote.at("model_type").get<std::string>());
     // A class and a type that transformers knows the weights by.
-    if (given.value("model_type", "") == wrote.at("model_type").get<std::string>() && given.contains("architectures") &&
+    if (given.value("model_type", "") == wrote.at("model_type").get<std::string>() &&
+        given.contains("architectures") &&
         given.at("architectures").front().get<std::string>().find("ForCausalLM") != std::string::npos)
       CHECK(wrote.at("architectures") == given.at("architectures"));
   }
-  for (const char* type : {"gpt2", "bert", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmo2",
-                           "olmoe", "gemma", "gemma2", "stablelm", "starcoder2"})
+  for (const char* type : {"gpt2", "bert", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3",
+                           "qwen3_moe", "olmo2", "olmoe", "gemma", "gemma2", "stablelm", "starcoder2"})
     CHECK(written.contains(type));
   Transformer more = *load_workload("llama3-8b").transformer;
   more.unexecuted = {"clip_qkv 8"};
