@@ -177,7 +177,8 @@ void add_data_options(Command& command, Options& options) {
   command.add(text_option(
       {.key = "vocab",
        .unit = "FOLDER",
-       .help = "a tokenizer.json, or a folder that holds one or GPT-2's vocab.json and merges.txt",
+       .help =
+           "a tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt",
        .fallback = "a token is a byte"},
       options.vocabulary));
 }
@@ -213,11 +214,13 @@ void add_checkpoint_options(Command& command, Options& options) {
                    .help = "start from a model's weights: a .safetensors file or a Hugging Face folder",
                    .fallback = "seeded"},
                   options.init));
-  command.add(text_option({.key = "save",
-                           .unit = "FILE",
-                           .help = "write the final weights as safetensors under Hugging Face's names",
-                           .fallback = "not written"},
-                          options.save));
+  command.add(text_option(
+      {.key = "save",
+       .unit = "FILE|FOLDER",
+       .help = "write the final weights as safetensors under Hugging Face's names; into a FOLDER/ "
+               "with the config.json that `transformers` loads them by",
+       .fallback = "not written"},
+      options.save));
 }
 
 void add_watching_options(Command& command, Options& options) {

@@ -160,8 +160,9 @@ int main(int argc, char** argv) {
   run_verb->add_option("--epsilon", optimizer.epsilon)->check(CLI::PositiveNumber);
   run_verb->add_option("--clip-norm", training.clip_norm)->check(CLI::PositiveNumber);
   run_verb->add_option("--seed", training.seed, "Instead of the plan's");
-  run_verb->add_option("--vocab", training.vocabulary,
-                       "tokenizer.json, or the folder of one or of GPT-2's vocab.json and merges.txt");
+  run_verb->add_option(
+      "--vocab", training.vocabulary,
+      "tokenizer.json, BERT's vocab.txt, or the folder of one or of GPT-2's vocab.json and merges.txt");
   run_verb->add_option("--json", training.json, kJsonHelp);
   run_verb
       ->add_option("--backend", training.backend,
@@ -204,7 +205,8 @@ int main(int argc, char** argv) {
   run_verb->add_option("--predicted-step", training.predicted_step_s, "Seconds, for --progress");
   run_verb->add_flag("--print-batches", training.print_batches, "Print what each step trains on, and end");
   run_verb->add_option("--init", training.init, "Start from these safetensors (a file, or a model's folder)");
-  run_verb->add_option("--save", training.save, "Write the weights as safetensors at the end");
+  run_verb->add_option("--save", training.save,
+                       "Write the weights as safetensors at the end; into a FOLDER/ with their config.json");
   run_verb->add_option("--timeline", training.timeline,
                        "Write when each instruction ran, as proto::Timeline");
   run_verb->add_flag("--pace", training.pace,

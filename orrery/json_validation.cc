@@ -31,6 +31,16 @@ const Record<Validation>& two_memories_record() {
   return record;
 }
 
+const Record<planner::FullestShare>& fullest_record() {
+  using F = planner::FullestShare;
+  static const auto record = Record<F>()
+                                 .value("predicted_share", "by the runtime's `expert_spread`",
+                                        [](const F& f) { return f.predicted; })
+                                 .value("measured_share", "mean over layers, micro-batches and steps",
+                                        [](const F& f) { return f.measured; });
+  return record;
+}
+
 const Record<Validation>& pace_record() {
   using V = Validation;
   static const auto record =
@@ -137,6 +147,9 @@ const Record<Validation>& validation_record() {
           .object(
               "memory", "of the fullest rank", two_memories_record(),
               [](const V& v) -> const auto& { return v; })
+          .object(
+              "experts", "tokens of the fullest rank that shares experts, by the mean", fullest_record(),
+              [](const V& v) -> const auto& { return v.experts; })
           .object("machine_pace", "how fast the machine was beside the day of its calibration", pace_record(),
                   [](const V& v) { return v.pace ? &v : nullptr; });
   return record;

@@ -40,6 +40,7 @@ Measurement read_measurement(const std::string& folder) {
         planner::MachinePace{number(pace, "before"), number(pace, "after"), number(pace, "least"),
                              number(pace, "most"), number(pace, "step_time_s")};
   }
+  if (run.contains("routing")) measurement.fullest_share = number(run.at("routing"), "fullest_share");
   measurement.timeline = read_timeline(folder + "/timeline");
   return measurement;
 }
@@ -107,10 +108,13 @@ planner::Validation validate(const planner::Evaluation& predicted, const Measure
   planner::Validation validation;
   validation.predicted_step_time_s = predicted.step_time_s();
   validation.measured_step_time_s = measured.step_median_s;
-  validation.by_kind = planner::join(simulation.programs, simulation.timeline, measured.timeline);
+  validation.by_kind =
+      planner::join(predicted.plan, simulation.programs, simulation.timeline, measured.timeline);
   validation.predicted_bytes = predicted.memory.total;
   validation.measured_bytes = measured.memory_bytes;
   validation.pace = measured.pace;
+  if (const auto share = planner::fullest_share(predicted.plan); share && measured.fullest_share > 0)
+    validation.experts = planner::FullestShare{*share, measured.fullest_share};
   return validation;
 }
 

@@ -24,7 +24,8 @@ planner::Evaluation predict(const Plan& plan);
 // What an executor's run of a plan says.
 struct Measurement {
   double step_median_s = 0, step_least_s = 0, step_most_s = 0;
-  double memory_bytes = 0;  // of the fullest rank
+  double memory_bytes = 0;   // of the fullest rank
+  double fullest_share = 0;  // of the ranks that share experts, by the mean; 0: none travelled
   std::optional<planner::MachinePace> pace;
   Timeline timeline;
 };

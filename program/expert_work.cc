@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <boost/math/special_functions/gamma.hpp>
 #include <cmath>
 
 #include "base/statistics.h"
@@ -24,6 +25,11 @@ constexpr double kEagerGeluForward = 16 + 8 + 36 + 14, kEagerGeluBackward = 20 +
 // Squared ReLU instead (fusions/fused_weighted_squared_relu.py): relu, power, product with the weight, cast;
 // back the same again, the gradient of the activation and that of the weight.
 constexpr double kEagerPlainForward = 20, kEagerPlainBackward = 58;
+
+// Of the integral over the largest of gamma variables: deviations beyond the mean, slices; shapes below and
+// above which one rank has all, or variables are nearly normal.
+constexpr double kTail = 12, kLeastShape = 1e-3, kMostShape = 1e4;
+constexpr int kSlices = 200;
 
 void add_biases(const Operator& op, bool forward, double elements, const Shard& shard, OperatorWork* work) {
   if (op.kind != OperatorKind::expert_linear || op.split != TensorSplit::row || op.parameters.size() < 2)
@@ -53,11 +59,44 @@ void add_padding(const Operator& op, double outputs, const Shard& shard, Operato
 
 }  // namespace
 
+double fullest_share(int experts, int ranks, int chosen, double spread) {
+  if (ranks <= 1 || experts <= 1 || spread <= 0) return 1;
+  const double local = std::max(1.0, static_cast<double>(experts) / ranks);
+  // A token's experts are different ones: a rank that has fewer than it chooses cannot have all of them.
+  const double most = ranks * std::min<double>(chosen, local) / chosen;
+  // Of a symmetric Dirichlet distribution over all experts, from its spread; a rank's share adds its
+  // experts'.
+  const double variance = spread * spread * (static_cast<double>(experts) / chosen - 1);
+  if (variance <= 0) return 1;
+  const double of_expert = ((experts - 1) / variance - 1) / experts;
+  const double shape = of_expert * local;
+  if (shape < kLeastShape) return most;
+  if (shape > kMostShape) return std::min(most, 1 + expected_largest(ranks) / std::sqrt(shape));
+  // Shares are gamma variables by their sum, and independent of it: the largest's mean is that of the largest
+  // gamma variable by the sum's, the integral of P(the largest > x).
+  const double end = shape + kTail * (std::sqrt(shape) + 1);
+  double sum = 0;
+  for (int i = 0; i < kSlices; ++i) {
+    // Squares, for near 0 the distribution of a small shape is steep.
+    const double root = (i + 0.5) / kSlices;
+    const double slice = end * 2 * root / kSlices;
+    sum += slice * (1 - std::pow(boost::math::gamma_p(shape, end * root * root), ranks));
+  }
+  return std::min(most, sum / shape);
+}
+
 double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {
   if (shard.ep <= 1 || !of_experts(op) || shard.capacity_factor > 0 || runtime.experts_in_turn) return 1;
-  const double rows = local_rows(op, shard) * std::max(1, op.active_experts);
+  const int chosen = std::max(1, op.active_experts);
+  const double rows = local_rows(op, shard) * chosen;
   const double ranks = shard.ep;
-  return rows < 1 ? 1 : 1 + expected_largest(ranks) * std::sqrt((1 - 1 / ranks) / rows);
+  if (rows < 1) return 1;
+  const double by_chance = expected_largest(ranks) * std::sqrt((1 - 1 / ranks) / rows);
+  // Tokens leave and come back to where they belong: every rank has as many of them.
+  const bool inside = op.kind == OperatorKind::expert_linear || op.kind == OperatorKind::activation;
+  if (runtime.expert_spread <= 0 || !inside) return 1 + by_chance;
+  const double by_router = fullest_share(op.experts, shard.ep, chosen, runtime.expert_spread) - 1;
+  return 1 + std::hypot(by_chance, by_router);  // variances add up
 }
 
 ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime) {

@@ -153,9 +153,14 @@ enum class ExpertKernels : std::uint8_t {
 // products; what is clamped before it is gated (GPT-OSS) has a kernel of its own between them.
 ExpertKernels expert_kernels(const Shard& shard, const RuntimeProfile& runtime);
 
+// The expected share of the fullest of `ranks` that hold `experts` between them, by the mean share, where
+// each token chooses `chosen` of them and popularities are a Dirichlet distribution of
+// RuntimeProfile::expert_spread. From 1 (no spread) to what one rank can have at most.
+double fullest_share(int experts, int ranks, int chosen, double spread);
 // How many times as many rows as the mean the fullest of the ranks has that share the experts, for which the
-// others wait at the next all-to-all: rows go to ranks as a multinomial of equal chances. 1 for what is not
-// between dispatch and combine, and where experts take a fixed number of tokens or are dealt in turn.
+// others wait at the next all-to-all: rows go to ranks as a multinomial, of equal chances or of those that
+// RuntimeProfile::expert_spread says. 1 for what is not between dispatch and combine, and where experts take
+// a fixed number of tokens or are dealt in turn.
 double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile& runtime);
 
 // Of the router and of what stands between dispatch and combine: what `eager` kernels move and launch beyond

@@ -93,6 +93,7 @@ class FieldCheck;
   FIELD(bool, fused_experts, false, any) \
   FIELD(double, expert_exposed, 1, factor) \
   FIELD(double, shared_expert_traffic, 1, factor) \
+  FIELD(double, expert_spread, 0, fraction) \
   FIELD(bool, portable_attention, false, any) \
   FIELD(int, fused_softmax_multiple, 0, count) \
   FIELD(bool, recompute_keeps_projections, false, any) \

@@ -6,8 +6,10 @@ and prints both losses of every step.
                             [--learning-rate 1e-3] [--plan "--gpus 2 --tp 2"] [--data TEXT] [--json]
 
 CONFIG is a Hugging Face configuration of gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, stablelm, starcoder2, gemma2,
-olmo2, olmoe, gpt_neox, bert or vit, small enough to train twice. Images are random ones of 32 x 32, in CIFAR-10's format. The
-model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
+olmo2, olmoe, gpt_neox, bert or vit, small enough to train twice, or a network of the catalog by its name: resnet20, resnet50,
+resnet101, resnet152 (their batch norms by the plan's micro-batches). Images are random: of 32 x 32 in CIFAR-10's format, of
+224 x 224 as PPM files in a folder a class. In single precision a ReLU near zero goes either way, and deep networks make more of
+that with every step: their losses agree to 1e-4 or so. The model below is written from those architectures' papers, apart from the executor: what both agree on is the mathematics.
 Exit code 0 where every loss agrees within --tolerance, 3 where one does not. Wants Debian's python3-torch.
 """
 import argparse
@@ -145,12 +147,41 @@ def gpt2(c, w, tokens, drop):
     return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
 
 
-def rotary(x, theta, share):
+def turning(theta, dim, length, c):
+    """Radians a position of each pair, and by what the turned values are multiplied (`rope_scaling`)."""
+    how = c.get("rope_scaling") or {}
+    kind, factor = how.get("rope_type", how.get("type", "default")), how.get("factor", 1.0)
+    trained = how.get("original_max_position_embeddings", c.get("max_position_embeddings"))
+    if kind == "dynamic":
+        theta *= (factor * max(length, trained) / trained - factor + 1) ** (dim / (dim - 2))
+    speed = theta ** (-torch.arange(0, dim, 2).double() / dim)
+    if kind in ("default", "dynamic"):
+        return speed, 1
+    if kind == "linear":
+        return speed / factor, 1
+    turns = trained * speed / (2 * math.pi)  # within the positions that were trained first
+    if kind == "llama3":
+        low, high = how["low_freq_factor"], how["high_freq_factor"]
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return speed * (kept + (1 - kept) / factor), 1
+    if kind == "yarn":
+        def pair(turned):
+            return dim * math.log(trained / (turned * 2 * math.pi)) / (2 * math.log(theta))
+
+        low = max(math.floor(pair(how.get("beta_fast", 32))), 0)
+        high = min(math.ceil(pair(how.get("beta_slow", 1))), dim - 1)
+        stretched = ((torch.arange(dim // 2).double() - low) / (high - low if high > low else 1e-3)).clamp(0, 1)
+        return speed * (1 - stretched + stretched / factor), how.get("attention_factor") or 0.1 * math.log(factor) + 1
+    sys.exit(f"compare_with_pytorch.py: rope_scaling of the type '{kind}' is not in the model here")
+
+
+def rotary(x, theta, share, c):
     """The first `share` of each head's elements turn; the others stay."""
     length, dim = x.shape[-2], int(x.shape[-1] * share)
     x, still = x[..., :dim], x[..., dim:]
-    angle = torch.arange(length).double()[:, None] * theta ** (-torch.arange(0, dim, 2).double() / dim)
-    cosine, sine = angle.cos(), angle.sin()
+    speed, amplitude = turning(theta, dim, length, c)
+    angle = torch.arange(length).double()[:, None] * speed
+    cosine, sine = amplitude * angle.cos(), amplitude * angle.sin()
     a, b = x.chunk(2, -1)
     return torch.cat([a * cosine - b * sine, b * cosine + a * sine, still], -1)
 
@@ -208,7 +239,7 @@ def llama(c, w, tokens, drop):
             q = rms_norm(q, w[p + "self_attn.q_norm.weight"], epsilon)
             k = rms_norm(k, w[p + "self_attn.k_norm.weight"], epsilon)
         seen = window if i >= c.get("max_window_layers", 0) or c["model_type"] not in ("qwen2", "qwen3", "qwen3_moe") else 0
-        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, seen, scores).transpose(1, 2).flatten(2)
+        mixed = attention(rotary(q, theta, share, c), rotary(k, theta, share, c), v, seen, scores).transpose(1, 2).flatten(2)
         x = x + drop.rows(linear(mixed, p + "self_attn.o_proj"), after_attention, first + 4)
         h = norm(x, p + "post_attention_layernorm")
         if sparse:
@@ -236,7 +267,7 @@ def gemma2(c, w, tokens, drop):
         q, k, v = (heads_of(h @ w[f"{p}self_attn.{part}_proj.weight"].T, n)
                    for part, n in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]), ("v", c["num_key_value_heads"])))
         dropped = lambda s: drop.probabilities(s, c.get("attention_dropout", 0), 1 + 12 * i + 2)
-        mixed = attention(rotary(q, theta, 1), rotary(k, theta, 1), v, c.get("sliding_window", 4096) if i % 2 == 0 else 0,
+        mixed = attention(rotary(q, theta, 1, c), rotary(k, theta, 1, c), v, c.get("sliding_window", 4096) if i % 2 == 0 else 0,
                           dropped, scale, capped)
         x = x + norm(mixed.transpose(1, 2).flatten(2) @ w[p + "self_attn.o_proj.weight"].T, p + "post_attention_layernorm")
         h = norm(x, p + "pre_feedforward_layernorm")
@@ -257,7 +288,7 @@ def olmo2(c, w, tokens, drop):
         q, k, v = (x @ w[f"{p}self_attn.{part}_proj.weight"].T for part in "qkv")
         q, k = norm(q, p + "self_attn.q_norm"), norm(k, p + "self_attn.k_norm")
         q, k, v = heads_of(q, c["num_attention_heads"]), heads_of(k, c["num_key_value_heads"]), heads_of(v, c["num_key_value_heads"])
-        mixed = attention(rotary(q, theta, 1), rotary(k, theta, 1), v, 0).transpose(1, 2).flatten(2)
+        mixed = attention(rotary(q, theta, 1, c), rotary(k, theta, 1, c), v, 0).transpose(1, 2).flatten(2)
         x = x + norm(mixed @ w[p + "self_attn.o_proj.weight"].T, p + "post_attention_layernorm")
         y = F.silu(x @ w[p + "mlp.gate_proj.weight"].T) * (x @ w[p + "mlp.up_proj.weight"].T)
         x = x + norm(y @ w[p + "mlp.down_proj.weight"].T, p + "post_feedforward_layernorm")
@@ -281,7 +312,7 @@ def gpt_neox(c, w, tokens, drop):
         first = 1 + (9 if parallel else 10) * i
         q, k, v = heads_of(linear(norm(x, p + "input_layernorm"), p + "attention.query_key_value"),
                            c["num_attention_heads"]).chunk(3, -1)
-        mixed = attention(rotary(q, theta, share), rotary(k, theta, share), v, 0,
+        mixed = attention(rotary(q, theta, share, c), rotary(k, theta, share, c), v, 0,
                           lambda s: drop.probabilities(s, c.get("attention_dropout", 0), first + 2))
         y = linear(mixed.transpose(1, 2).flatten(2), p + "attention.dense")
         y = drop.rows(y, rate, first + 8) if parallel else drop.rows(y, rate, first + 4)
@@ -350,7 +381,31 @@ def vit(c, w, images, drop):
     return linear(norm(x, "vit.layernorm")[:, 0], "classifier")
 
 
-MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox,
+def resnet(c, w, images, drop):
+    """Torchvision's names: blocks of three convolutions or of two; a large first convolution has a pool behind it."""
+    def norm(x, name):
+        return F.batch_norm(x, None, None, w[name + ".weight"], w[name + ".bias"], True, 0.1, 1e-5)
+
+    large = w["conv1.weight"].shape[-1] == 7
+    x = F.relu(norm(F.conv2d(images, w["conv1.weight"], stride=2 if large else 1, padding=3 if large else 1), "bn1"))
+    if large:
+        x = F.max_pool2d(x, 3, 2, 1)
+    for p in dict.fromkeys(re.match(r"layer\d+\.\d+\.", name)[0] for name in sorted(w, key=lambda n: [int(d) for d in re.findall(
+            r"\d+", n)]) if name.startswith("layer")):
+        stride = 2 if p.endswith(".0.") and not p.startswith("layer1.") else 1
+        three = p + "conv3.weight" in w
+        y = F.relu(norm(F.conv2d(x, w[p + "conv1.weight"], stride=1 if three else stride, padding=0 if three else 1), p + "bn1"))
+        y = norm(F.conv2d(y, w[p + "conv2.weight"], stride=stride if three else 1, padding=1), p + "bn2")
+        if three:
+            y = norm(F.conv2d(F.relu(y), w[p + "conv3.weight"]), p + "bn3")
+        if p + "downsample.0.weight" in w:
+            x = norm(F.conv2d(x, w[p + "downsample.0.weight"], stride=stride), p + "downsample.1")
+        x = F.relu(x + y)
+    return F.linear(x.mean((2, 3)), w["fc.weight"], w["fc.bias"])
+
+
+RESNETS = {"resnet20": 32, "resnet50": 224, "resnet101": 224, "resnet152": 224}  # images' side
+MODELS = {"resnet": resnet, "bert": bert, "vit": vit, "gpt2": gpt2, "gemma2": gemma2, "olmo2": olmo2, "gpt_neox": gpt_neox,
           **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmoe", "stablelm", "starcoder2"), llama)}
 
 
@@ -378,17 +433,47 @@ def text_batch(config, text, batch, drop, weights, arguments):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def pixels(raw, side):
+    return torch.from_numpy((raw.reshape(3, side, side).astype(np.float64) / 255 - 0.5) / 0.25)
+
+
 def image_batch(config, batch, weights):
-    """CIFAR-10's records: a label, then 32 x 32 bytes of red, green, blue."""
+    """CIFAR-10's records: a label, then 32 x 32 bytes of red, green, blue; or PPM files, whose folder is their class."""
     images, labels = [], []
     for picture in batch["pictures"]:
-        record = np.fromfile(picture["file"], np.uint8, 3073, offset=3073 * picture["record"])
-        labels.append(int(record[0]))
-        images.append(torch.from_numpy((record[1:].reshape(3, 32, 32).astype(np.float64) / 255 - 0.5) / 0.25))
-    return F.cross_entropy(MODELS[config["model_type"]](config, weights, torch.stack(images), None), torch.tensor(labels))
+        file = pathlib.Path(picture["file"])
+        if file.suffix == ".ppm":
+            raw = np.frombuffer(file.read_bytes()[-3 * 224 * 224:], np.uint8).reshape(224, 224, 3).transpose(2, 0, 1)
+            labels.append(int(file.parent.name))
+            images.append(pixels(raw.copy(), 224))
+        else:
+            record = np.fromfile(file, np.uint8, 3073, offset=3073 * picture["record"])
+            labels.append(int(record[0]))
+            images.append(pixels(record[1:], 32))
+    # Batch norms go by the samples of one micro-batch.
+    model = MODELS[config["model_type"]]
+    parts = torch.stack(images).split(config.get("micro_batch", len(images)))
+    return F.cross_entropy(torch.cat([model(config, weights, part, None) for part in parts]), torch.tensor(labels))
+
+
+def random_pictures(folder, side):
+    """What --data reads."""
+    draw = np.random.default_rng(1)
+    if side == 32:
+        records = draw.integers(0, 256, (64, 3073), np.uint8)
+        records[:, 0] %= 10
+        (folder / "data_batch_1.bin").write_bytes(records.tobytes())
+        return folder / "data_batch_1.bin"
+    for label in range(16):
+        of_class = folder / "pictures" / f"{label:03}"
+        of_class.mkdir(parents=True)
+        (of_class / "picture.ppm").write_bytes(b"P6\n224 224\n255\n" + draw.integers(0, 256, (224, 224, 3), np.uint8).tobytes())
+    return folder / "pictures"
 
 
 def train(config, weights, text, batches, seed, arguments):
+    # Running statistics are for inference alone.
+    weights = {name: tensor for name, tensor in weights.items() if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))}
     for tensor in weights.values():
         tensor.requires_grad_(True)
     optimizer = optimizer_of(arguments.optimizer, list(weights.values()), arguments.learning_rate)
@@ -422,15 +507,16 @@ def main():
     parser.add_argument("--tolerance", type=float, default=1e-5, help="of each loss, relative")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    config = json.loads(arguments.config.read_text())
+    network = str(arguments.config) in RESNETS
+    config = {"model_type": "resnet"} if network else json.loads(arguments.config.read_text())
     if config.get("model_type") not in MODELS:
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: no model of type {config.get('model_type')} here "
                  f"(expected one of {', '.join(MODELS)})")
     if config.get("router_aux_loss_coef", 0.001) != 0 and config["model_type"] in ("mixtral", "qwen3_moe", "olmoe"):
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: the balancing loss is not in the model here "
                  "(expected router_aux_loss_coef 0)")
-    pictured = config["model_type"] == "vit"
-    if pictured and (config.get("image_size", 224), config.get("num_channels", 3)) != (32, 3):
+    pictured = network or config["model_type"] == "vit"
+    if pictured and not network and (config.get("image_size", 224), config.get("num_channels", 3)) != (32, 3):
         sys.exit(f"compare_with_pytorch.py: {arguments.config}: images of another size (expected image_size 32, 3 channels)")
     orrery = os.environ.get("ORRERY", "orrery")
 
@@ -445,11 +531,10 @@ def main():
         plan, weights, result = folder / "plan", folder / "weights.safetensors", folder / "run.json"
         data, length = arguments.data, ["--seq-len", arguments.seq_len]
         if pictured:
-            data, length = folder / "data_batch_1.bin", []
-            records = np.random.default_rng(1).integers(0, 256, (64, 3073), np.uint8)
-            records[:, 0] %= 10
-            data.write_bytes(records.tobytes())
+            data, length = random_pictures(folder, RESNETS.get(str(arguments.config), 32)), []
         call("plan", arguments.config, "localhost", "--global-batch", arguments.global_batch, *length, "--precision", "fp32", "--optimizer", arguments.optimizer, "--out", plan, *shlex.split(arguments.plan))
+        if network:
+            config["micro_batch"] = int(re.search(r"^\s*micro_batch: (\d+)", plan.read_text(), re.M)[1])
         seed = int(next(re.finditer(r"^\s*seed: (\d+)", plan.read_text(), re.M), [0, 0])[1])
         run = ["run", plan, "--data", data, "--steps"]
         batches = [json.loads(line) for line in call(*run, arguments.steps, "--print-batches").splitlines()]

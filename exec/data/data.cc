@@ -12,12 +12,15 @@
 namespace orrery::exec {
 namespace {
 
-// A tokenizer.json says more than the vocab.json and merges.txt that may lie beside it. Empty: there is none.
+// A tokenizer.json says more than the vocab.json and merges.txt, or the vocab.txt, that may lie beside it.
+// Empty: GPT-2's.
 std::string tokenizer_file(const std::string& vocabulary) {
   std::error_code code;
   if (!std::filesystem::is_directory(vocabulary, code)) return vocabulary;
-  const std::string file = vocabulary + "/tokenizer.json";
-  return std::filesystem::exists(file, code) ? file : std::string();
+  for (const char* name : {"/tokenizer.json", "/vocab.json", "/vocab.txt"})
+    if (std::filesystem::exists(vocabulary + name, code))
+      return std::string_view(name) == "/vocab.json" ? std::string() : vocabulary + name;
+  return {};
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,10 +18,51 @@ const LargeJson* member(const LargeJson& json, const char* key) {
   return at == json.end() || at->is_null() ? nullptr : &*at;
 }
 
+// What transformers' BertTokenizerFast makes of a vocab.txt, a token a line, and of the `do_lower_case`,
+// `strip_accents` and `tokenize_chinese_chars` of a tokenizer_config.json beside it.
+LargeJson of_vocabulary(const std::string& file) {
+  LargeJson vocabulary = LargeJson::object();
+  LargeJson added = LargeJson::array();
+  std::int32_t number = 0;
+  const std::string text = read_file(file);
+  for (std::size_t at = 0; at < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string token = text.substr(at, end - at);
+    if (token.ends_with('\r')) token.pop_back();
+    at = end + 1;
+    for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
+      if (token == special) added.push_back({{"id", number}, {"content", token}});
+    vocabulary[token] = number;
+  }
+  if (!vocabulary.contains("[UNK]"))
+    throw UserError(file, 0, "has no line '[UNK]'", "BERT's vocab.txt, a token a line");
+  LargeJson normaliser = {{"type", "BertNormalizer"}};
+  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / "tokenizer_config.json";
+  std::error_code code;
+  if (std::filesystem::exists(beside, code)) {
+    const LargeJson config = parse_large_json(read_file(beside.string()), beside.string());
+    if (!config.is_object()) throw UserError(beside.string(), 0, "is no object", "a tokenizer's settings");
+    for (const auto& [from, to] : {std::pair{"do_lower_case", "lowercase"},
+                                   {"strip_accents", "strip_accents"},
+                                   {"tokenize_chinese_chars", "handle_chinese_chars"}}) {
+      const LargeJson* value = member(config, from);
+      if (value == nullptr) continue;
+      if (!value->is_boolean())
+        throw UserError(beside.string(), 0, fmt::format("`{}` is {}", from, value->dump()), "true or false");
+      normaliser[to] = *value;
+    }
+  }
+  return {{"normalizer", normaliser},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", std::move(vocabulary)}}},
+          {"added_tokens", added}};
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(const std::string& file) : file_(file) {
-  const LargeJson json = parse_large_json(read_file(file), file);
+  const LargeJson json =
+      file.ends_with(".txt") ? of_vocabulary(file) : parse_large_json(read_file(file), file);
   const LargeJson* model = json.is_object() ? member(json, "model") : nullptr;
   if (model == nullptr || !model->is_object())
     throw UserError(file, 0, "has no model", "Hugging Face's tokenizer.json");

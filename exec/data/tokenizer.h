@@ -50,6 +50,8 @@ class Tokenizer {
   // pre-tokenizers ByteLevel, Split, Metaspace, BertPreTokenizer, Whitespace, WhitespaceSplit, Digits,
   // Punctuation; sequences of these; models BPE, WordPiece, Unigram. Throws UserError with the file for
   // anything else, and for what is damaged.
+  // A file whose name ends in .txt is BERT's vocabulary, a token a line; a tokenizer_config.json beside it
+  // says whether letters are lowered.
   explicit Tokenizer(const std::string& file);
 
   // Added tokens that the text holds are these tokens. What a post-processor puts around a text (beginning

@@ -65,6 +65,20 @@ const Record<AsynchronousRun>& asynchronous_record() {
   return record;
 }
 
+const Record<RoutingOfRun>& routing_record() {
+  using R = RoutingOfRun;
+  static const auto record =
+      Record<R>()
+          .value("dispatches", "of a layer and micro-batch, that were counted",
+                 [](const R& r) { return r.dispatches; })
+          .value("fullest_share", "tokens of the fullest rank that shares the experts, by the mean",
+                 [](const R& r) { return r.fullest_share; })
+          .value("expert_spread",
+                 "of an expert's tokens the deviation by the mean, of the most that it can be",
+                 [](const R& r) { return r.spread; });
+  return record;
+}
+
 const Record<MachineAnswer>& errors_record() {
   using M = MachineAnswer;
   static const auto record =
@@ -140,6 +154,9 @@ const Record<RunAnswer>& run_record() {
           .object(
               "asynchronous", "of asynchronous servers", asynchronous_record(),
               [](const R& r) -> const auto& { return r.asynchronous; })
+          .object(
+              "routing", "how evenly tokens came to ranks' experts, where they travel", routing_record(),
+              [](const R& r) -> const auto& { return r.routing; })
           .map(
               "parameters_digest", "of each tensor of the model, by name", digest_record(),
               [](const R& r) -> const auto& { return r.parameters_digest; })

@@ -33,6 +33,11 @@ struct AsynchronousRun {
   double most_steps_ahead = 0;
 };
 
+struct RoutingOfRun {
+  std::int64_t dispatches = 0;
+  double fullest_share = 0, spread = 0;
+};
+
 // Of `run`, by rank 0.
 struct RunAnswer {
   std::string workload, cluster, runtime;
@@ -47,6 +52,7 @@ struct RunAnswer {
   std::map<std::string, double> by_kind_s;
   std::vector<std::map<std::string, double>> by_kind_of_ranks_s;
   std::optional<AsynchronousRun> asynchronous;
+  std::optional<RoutingOfRun> routing;
   std::map<std::string, DigestOfTensor> parameters_digest;
   std::optional<std::vector<EvaluationDone>> evaluations;
   std::optional<std::int64_t> stopped_after;

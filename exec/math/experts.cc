@@ -8,6 +8,11 @@
 #include "program/operator_shard.h"
 
 namespace orrery::exec {
+namespace {
+
+constexpr std::size_t kMostNoted = 65536;
+
+}  // namespace
 
 Experts::Experts(const FormParts& parts)
     : operators_(parts.plan.job->workload.operators),
@@ -405,6 +410,7 @@ std::unique_ptr<Request> Experts::all_gather(const Routed& routed, Values::Id fr
 Experts::Start Experts::count_received(Routed* routed, const Start& move, Communicator& communicator) {
   const auto lay_out = [=, this] {
     lay_out_received(ep_, &routed->host);
+    if (capacity_ == 0 && routed_.size() < kMostNoted) routed_.push_back(rows_of(routed->host));
     return move();
   };
   const auto experts = static_cast<std::size_t>(model_.moe->experts);

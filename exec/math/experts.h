@@ -28,6 +28,7 @@ class Experts final : public FormMathematics {
   // What ranks say to each other about an operator's rows.
   Start communicate(const Instruction& instruction, Communicator& communicator,
                     std::vector<Values::Id>& uses) override;
+  std::vector<RoutedRows> routed() const override { return routed_; }
   bool repeats() const override { return false; }  // the host decides in each step anew where tokens go
 
  private:
@@ -95,7 +96,8 @@ class Experts final : public FormMathematics {
   int ep_;
   int etp_;
   std::int64_t capacity_ = 0;  // rows an expert and sender; 0: as many as come
-  double balance_;             // auxiliary loss's coefficient by the global batch's tokens
+  std::vector<RoutedRows> routed_;
+  double balance_;  // auxiliary loss's coefficient by the global batch's tokens
 };
 
 }  // namespace orrery::exec

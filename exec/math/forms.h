@@ -10,6 +10,7 @@
 
 #include "exec/communicators/communicator.h"
 #include "exec/math/layers.h"
+#include "exec/math/routing.h"
 #include "exec/state/parameters.h"
 #include "program/program.h"
 
@@ -33,6 +34,9 @@ class FormMathematics {
   // world's communicator. `uses` gets the values that it holds.
   virtual Start communicate(const Instruction& instruction, Communicator& communicator,
                             std::vector<Values::Id>& uses) = 0;
+  // What routers gave this rank's experts, in the order of the Program's dispatches, the first 65,536 of
+  // them; of a form without experts, and where none travel, none.
+  virtual std::vector<RoutedRows> routed() const { return {}; }
   // Whether each step asks the device for the same, so that it may be recorded.
   virtual bool repeats() const { return true; }
 };

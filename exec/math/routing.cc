@@ -73,6 +73,20 @@ void route(const float* scores, std::int64_t rows, int experts, int per_token, s
     for (std::size_t token = 0; token < tokens; ++token) place(token, j);
 }
 
+RoutedRows rows_of(const Routing& r) {
+  std::vector<double> of_expert;
+  for (const ExpertRows& segment : r.segments) {
+    of_expert.resize(std::max(of_expert.size(), static_cast<std::size_t>(segment.expert) + 1));
+    of_expert[static_cast<std::size_t>(segment.expert)] += static_cast<double>(segment.rows);
+  }
+  RoutedRows sums;
+  for (const double rows : of_expert) {
+    sums.rows += rows;
+    sums.squares += rows * rows;
+  }
+  return sums;
+}
+
 void lay_out_received(int senders, Routing* r) {
   lay_out_gathered(r->received, 1, senders, r);
 }

@@ -37,6 +37,13 @@ struct Routing {
   std::int64_t member_rows = 0;  // of them, of each rank that shares the experts, with what is unused
 };
 
+// What the router of one layer gave this rank's experts of one micro-batch.
+struct RoutedRows {
+  double rows = 0;
+  double squares = 0;  // sum over its experts of the squares of their rows
+};
+RoutedRows rows_of(const Routing& routing);  // once `received` is known
+
 // From the router's scores (rows x experts). `capacity` 0: no token is dropped; else every expert gets so
 // many rows, first choices before second ones, earlier tokens before later ones.
 void route(const float* scores, std::int64_t rows, int experts, int per_token, std::int64_t capacity,

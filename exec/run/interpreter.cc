@@ -232,4 +232,10 @@ void Interpreter::run_step(std::int64_t step) {
   if (program_.at.tp != 0 && images_ == nullptr) loss_sum_ = 0;
 }
 
+std::vector<RoutedRows> Interpreter::routed() const {
+  for (const auto& form : forms_)
+    if (std::vector<RoutedRows> rows = form->routed(); !rows.empty()) return rows;
+  return {};
+}
+
 }  // namespace orrery::exec

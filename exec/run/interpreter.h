@@ -61,6 +61,7 @@ class Interpreter {
   // With asynchronous servers, instead: one batch, of one replica; `batch` counts them over all steps.
   void run_batch(std::int64_t batch);
   AsynchronousServers& servers() { return *servers_; }
+  std::vector<RoutedRows> routed() const;  // of the form that has experts
 
   // Of the last step: the sum of the losses of the rows whose loss this rank computed (0 on other stages).
   double loss_sum() const { return loss_sum_; }

@@ -52,8 +52,10 @@ double Progress::elapsed_s() const {
 
 void Progress::write(const Json& line) {
   if (log_ == nullptr) return;
-  fmt::print(log_, "{}\n", line.dump());
-  std::fflush(log_);
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), log_) != text.size() || std::fflush(log_) != 0)
+    throw UserError(options_.log, 0, std::string("cannot be written: ") + std::strerror(errno),
+                    "a place with room");
 }
 
 void Progress::trained(const RankRun& run, std::int64_t done) {

@@ -45,6 +45,7 @@ std::string packed(const RankNotes& notes) {
   append(bytes, notes.begins_s);
   append(bytes, notes.ends_s);
   append(bytes, notes.events);
+  append(bytes, notes.routed);
   return bytes;
 }
 
@@ -55,6 +56,7 @@ RankNotes unpacked(std::string_view bytes) {
   notes.begins_s = taken<double>(bytes);
   notes.ends_s = taken<double>(bytes);
   notes.events = taken<TimelineEvent>(bytes);
+  notes.routed = taken<RoutedRows>(bytes);
   return notes;
 }
 
@@ -143,7 +145,7 @@ void RankRun::end_at(std::int64_t step) {
 }
 
 RankNotes RankRun::notes(const RankReport& report) const {
-  RankNotes notes{report, loss_, begins_s_, ends_s_, {}};
+  RankNotes notes{report, loss_, begins_s_, ends_s_, {}, interpreter_.routed()};
   auto step = static_cast<std::int32_t>(kept_.first());
   for (const std::vector<Interval>& intervals : kept_.steps()) {
     for (std::uint32_t i = 0; i < intervals.size(); ++i)

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exec/math/routing.h"
 #include "exec/run/asynchronous_servers.h"
 #include "exec/run/interpreter.h"
 #include "exec/run/recorder.h"
@@ -35,6 +36,7 @@ struct RankNotes {
   std::vector<double> begins_s;       // by step, where something else than training came before it; else 0
   std::vector<double> ends_s;         // of what it trained: steps, or an asynchronous worker's batches
   std::vector<TimelineEvent> events;  // of the last KeptSteps::kMost of these
+  std::vector<RoutedRows> routed;     // FormMathematics::routed()
 };
 std::string packed(const RankNotes& notes);
 RankNotes unpacked(std::string_view bytes);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/answer/lines.h"
@@ -60,6 +61,7 @@ Merged merge(const Plan& plan, const std::vector<RankNotes>& notes) {
   std::vector<double> batch_ends_s;
   for (const RankNotes& rank : notes) {
     merged.ranks.push_back(rank.report);
+    merged.routed.push_back(rank.routed);
     merged.batches.push_back(static_cast<std::int64_t>(rank.ends_s.size()));
     for (std::size_t s = 0; s < steps; ++s) {
       merged.loss[s] += rank.loss[s];
@@ -102,6 +104,37 @@ std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
   return busy;
 }
 
+std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs,
+                                           const MixtureOfExperts& moe) {
+  double shares = 0, variances = 0;
+  std::int64_t count = 0;
+  for (const Program& program : programs) {
+    for (const Group& group : program.groups) {
+      if (group.kind != GroupKind::expert || group.ranks.front() != program.rank) continue;
+      std::size_t dispatches = merged.routed[static_cast<std::size_t>(program.rank)].size();
+      for (const std::int32_t rank : group.ranks)
+        dispatches = std::min(dispatches, merged.routed[static_cast<std::size_t>(rank)].size());
+      for (std::size_t i = 0; i < dispatches; ++i) {
+        double fullest = 0, rows = 0, squares = 0;
+        for (const std::int32_t rank : group.ranks) {
+          const RoutedRows& routed = merged.routed[static_cast<std::size_t>(rank)][i];
+          fullest = std::max(fullest, routed.rows);
+          rows += routed.rows;
+          squares += routed.squares;
+        }
+        if (rows == 0) continue;
+        shares += fullest * static_cast<double>(group.ranks.size()) / rows;
+        const double most = static_cast<double>(moe.experts) / moe.experts_per_token - 1;
+        if (most > 0) variances += (moe.experts * squares / (rows * rows) - 1) / most;
+        ++count;
+      }
+    }
+  }
+  if (count == 0) return std::nullopt;
+  const auto all = static_cast<double>(count);
+  return RoutingOfRun{count, shares / all, std::sqrt(std::max(0.0, variances / all))};
+}
+
 RunAnswer report(const Plan& plan, const Merged& merged, const std::vector<Program>& programs,
                  const std::map<std::string, TensorDigest>& digest, const RunFacts& facts) {
   const std::vector<double> times = step_times(merged);
@@ -141,6 +174,8 @@ RunAnswer report(const Plan& plan, const Merged& merged, const std::vector<Progr
   answer.by_kind_of_ranks_s = busy_by_kind(merged, programs);
   answer.by_kind_s = answer.by_kind_of_ranks_s[critical];
   if (plan.choices.asynchronous()) answer.asynchronous = asynchronous_of(merged);
+  if (const auto& transformer = plan.job->workload.transformer; transformer && transformer->moe)
+    answer.routing = routing_of_run(merged, programs, *transformer->moe);
   for (const auto& [name, tensor] : digest)
     answer.parameters_digest[name] = {tensor.norm, {tensor.projections.begin(), tensor.projections.end()}};
   return answer;
@@ -174,6 +209,19 @@ void print_summary(const RunAnswer& run) {
         "rank {}\n",
         run.asynchronous->mean_stale, run.asynchronous->most_stale,
         Json(run.asynchronous->batches_of_ranks).dump());
+  if (run.skipped_steps > 0)
+    text += fmt::format("  skipped {} {} whose gradients were not finite\n", run.skipped_steps,
+                        run.skipped_steps == 1 ? "step" : "steps");
+  if (run.evaluations && !run.evaluations->empty()) {
+    const EvaluationDone& last = run.evaluations->back();
+    text += fmt::format("  held out: loss {:.4f}, perplexity {:.4g} after step {}{}\n", last.loss,
+                        last.perplexity, last.step,
+                        run.stopped_after ? "; the run ended there, as the loss no longer fell" : "");
+  }
+  if (run.routing)
+    text +=
+        fmt::format("  experts: the fullest rank had {:.2f} times its share of tokens (mean over layers)\n",
+                    run.routing->fullest_share);
   text += fmt::format("  busy   rank {}:", run.critical_rank);
   for (const auto& [kind, seconds] : run.by_kind_s)
     text += fmt::format(" {} {}", kind, human_seconds(seconds));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct Merged {
   std::vector<double> loss;           // by step
   std::vector<double> step_ends_s;    // by step, of the last rank
   std::vector<double> step_begins_s;  // where something (a checkpoint) came before it; else 0
-  Timeline timeline;                  // of the last KeptSteps::kMost steps
+  std::vector<std::vector<RoutedRows>> routed;  // by rank
+  Timeline timeline;                            // of the last KeptSteps::kMost steps
 };
 
 // `notes`: of every rank, in their order.
@@ -34,6 +36,11 @@ std::vector<double> step_times(const Merged& merged);
 // Mean busy seconds of one step, by kind, of each rank.
 std::vector<std::map<std::string, double>> busy_by_kind(const Merged& merged,
                                                         const std::vector<Program>& programs);
+
+// How evenly routers loaded the ranks that share experts, mean over layers, micro-batches and steps; nothing
+// where no tokens travel to experts.
+std::optional<RoutingOfRun> routing_of_run(const Merged& merged, const std::vector<Program>& programs,
+                                           const MixtureOfExperts& moe);
 
 // How it was run.
 struct RunFacts {

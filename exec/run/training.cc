@@ -1,8 +1,12 @@
 #include "exec/run/training.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -28,6 +32,7 @@
 #include "program/executable.h"
 #include "program/lower/lowering.h"
 #include "program/timeline.h"
+#include "workloads/huggingface_config.h"
 #include "workloads/image_operator.h"
 
 namespace orrery::exec {
@@ -160,6 +165,38 @@ void print_batches(const Plan& plan, const ImageData& images, std::int64_t steps
   }
 }
 
+// `--save` names a folder by a slash at its end, or one that is there.
+bool is_folder(const std::string& path) {
+  std::error_code code;
+  return path.ends_with('/') || std::filesystem::is_directory(path, code);
+}
+
+// Before anything is trained for it. The folder itself is made.
+void check_place_to_save(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path folder =
+      is_folder(path) ? std::filesystem::path(path) : std::filesystem::absolute(path, code).parent_path();
+  if (is_folder(path)) std::filesystem::create_directories(folder, code);
+  if (::access(folder.c_str(), W_OK) != 0)
+    throw UserError(path, 0, fmt::format("cannot be written: {}", std::strerror(errno)),
+                    "a folder that is there, and may be written");
+}
+
+void save(const std::string& path, const Plan& plan, const Parameters& parameters,
+          const RunningStatistics& statistics, Device& device, Communicator& control) {
+  if (!is_folder(path)) return save_weights(path, plan, parameters, statistics, device, control);
+  const std::filesystem::path folder(path);
+  save_weights((folder / "model.safetensors").string(), plan, parameters, statistics, device, control);
+  if (control.rank() != 0) return;
+  const auto& transformer = plan.job->workload.transformer;
+  const bool whole = transformer && transformer->fine_tuning.rank == 0;
+  if (const auto config = whole ? huggingface_config(*transformer) : std::nullopt)
+    write_file_atomically((folder / "config.json").string(), *config);
+  else
+    fmt::print(stderr, "{}{}: no config.json: that of {} is not written here\n", kNote, path,
+               plan.job->workload.name);
+}
+
 // What `train` does once its interpreter is made.
 void train_with(Interpreter& interpreter, const Plan& plan, const Program& program, Device& device,
                 Communicator& world, Communicator& control, const TrainingOptions& options, RankReport mine) {
@@ -204,8 +241,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
     progress.checkpointed(step);
   }
   if (step < options.steps) run.end_at(step);
-  if (!options.save.empty())
-    save_weights(options.save, plan, parameters, interpreter.statistics(), device, control);
+  if (!options.save.empty()) save(options.save, plan, parameters, interpreter.statistics(), device, control);
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.skipped_steps = plan.choices.asynchronous() ? 0 : step - interpreter.updates();
@@ -261,6 +297,7 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
     throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
   if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
+  if (!options.save.empty() && world.rank() == 0) check_place_to_save(options.save);
   const Optimizer optimizer = plan.job->training.optimizer;
   const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
   for (const auto& [name, beta] :

@@ -48,7 +48,7 @@ struct TrainingOptions {
   double predicted_step_s = 0;  // for it; 0: unknown
   bool print_batches = false;   // which samples each step trains on, instead of training
   std::string init;             // safetensors to start from; empty: seeded
-  std::string save;             // safetensors to write at the end; empty: none
+  std::string save;   // safetensors to write at the end, or the folder of these and config.json; empty: none
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
   // Of an error on this rank, while what other ranks read from it or write to it is still there; to end the
   // job. Where it returns, or is not set, the error goes on.

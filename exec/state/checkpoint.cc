@@ -318,10 +318,8 @@ void remove_partial(const std::string& folder) {
   for (const fs::path& path : partial) fs::remove_all(path, code);
 }
 
-}  // namespace
-
-void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
-                     const KeptState& state, Device& device, Communicator& control) {
+void write_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
+                      const KeptState& state, Device& device, Communicator& control) {
   const fs::path finished = path_of(folder, counts.steps);
   const fs::path partial = finished.string() + kPartial;
   std::error_code code;
@@ -363,6 +361,21 @@ void save_checkpoint(const std::string& folder, const TrainingCounts& counts, co
     for (std::size_t i = 0; i + kKept < old.size(); ++i) fs::remove_all(old[i].second, code);
   }
   control.barrier();
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& folder, const TrainingCounts& counts, const Plan& plan,
+                     const KeptState& state, Device& device, Communicator& control) {
+  try {
+    write_checkpoint(folder, counts, plan, state, device, control);
+  } catch (...) {
+    // A full disk would stay so: whoever comes upon it takes all ranks' pieces along, for the others are
+    // ended.
+    std::error_code code;
+    fs::remove_all(path_of(folder, counts.steps).string() + kPartial, code);
+    throw;
+  }
 }
 
 std::optional<CheckpointFound> newest_checkpoint(const std::string& folder, Communicator& control) {

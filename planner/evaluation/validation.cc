@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "program/operator_work.h"
 
 namespace orrery::planner {
 namespace {
@@ -40,10 +41,34 @@ std::unordered_map<int, std::vector<Step>> durations(const std::vector<Program>&
   return steps;
 }
 
+// Of an instruction's predicted seconds, what the mean rank waits for the fullest one's experts.
+double waiting_share(const Plan& plan, const Instruction& instruction) {
+  if (instruction.op != Op::compute || instruction.compute == ComputeKind::optimizer || plan.choices.ep <= 1)
+    return 0;
+  const Shard shard = shard_of(plan);
+  double flops = 0, waiting = 0;
+  for (std::int32_t i = instruction.op_begin; i < instruction.op_end; ++i) {
+    const OperatorWork work = operator_work(plan.job->workload.operators[static_cast<std::size_t>(i)],
+                                            instruction.compute, shard, plan.job->runtime);
+    flops += work.flops;
+    waiting += work.flops * (1 - 1 / work.fullest);
+  }
+  return flops > 0 ? waiting / flops : 0;
+}
+
 }  // namespace
 
-std::vector<KindComparison> join(const std::vector<Program>& programs, const Timeline& predicted,
-                                 const Timeline& measured) {
+std::optional<double> fullest_share(const Plan& plan) {
+  if (plan.choices.ep <= 1) return std::nullopt;
+  const Shard shard = shard_of(plan);
+  for (const Operator& op : plan.job->workload.operators)
+    if (op.kind == OperatorKind::expert_linear)
+      return operator_work(op, ComputeKind::forward, shard, plan.job->runtime).fullest;
+  return std::nullopt;
+}
+
+std::vector<KindComparison> join(const Plan& plan, const std::vector<Program>& programs,
+                                 const Timeline& predicted, const Timeline& measured) {
   const auto left = durations(programs, predicted, /*warm_up=*/false);
   const auto right = durations(programs, measured, /*warm_up=*/true);
   std::map<std::string, KindComparison, std::less<>> kinds;
@@ -55,7 +80,10 @@ std::vector<KindComparison> join(const std::vector<Program>& programs, const Tim
       if (i >= program.instructions.size() && instruction_at(program, i).op != Op::compute) continue;
       if (a.count == 0 || b.count == 0) continue;  // costs nothing and is not recorded on one of the clocks
       KindComparison& kind = kinds[std::string(kind_of(instruction_at(program, i)))];
-      kind.predicted_s += a.seconds / a.count / static_cast<double>(programs.size());
+      const double predicted_s = a.seconds / a.count / static_cast<double>(programs.size());
+      const double waits_s = predicted_s * waiting_share(plan, instruction_at(program, i));
+      kind.predicted_s += predicted_s - waits_s;
+      if (waits_s > 0) kinds["expert_comm"].predicted_s += waits_s;
       kind.measured_s += b.seconds / b.count / static_cast<double>(programs.size());
     }
   }
@@ -85,6 +113,11 @@ std::string explain(const Validation& validation) {
                         difference >= 0 ? "too long" : "too short");
   }
   text += ".";
+  if (const auto& experts = validation.experts)
+    text += fmt::format(
+        "\nOf the ranks that share experts the fullest had {:.2f} times the mean's tokens; {:.2f} "
+        "predicted.",
+        experts->measured, experts->predicted);
   if (const auto& pace = validation.pace)
     text += fmt::format(
         "\nThis machine ran at {:.0f}% to {:.0f}% of its calibrated pace: "

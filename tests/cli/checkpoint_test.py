@@ -194,6 +194,22 @@ class Checkpoints(TrainingCase):
         self.train(plan, 2, *self.keep)
         self.assertEqual(sorted(path.name for path in self.kept.iterdir()), ["mine", "step-00000002"])
 
+    def test_a_full_disk_ends_the_run_and_leaves_nothing_half_written(self):
+        plan = self.plan("dp2", *self.PLANS["dp2"])
+        self.assertIn("/dev/full: cannot be written: No space left", self.train(plan, 3, "--log", "/dev/full", code=2))
+        self.kept.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", self.kept], capture_output=True).returncode != 0:
+            self.skipTest("no file system may be mounted here")
+        try:
+            inside = self.kept / "checkpoints"
+            said = self.train(plan, 4, "--checkpoint-dir", inside, "--checkpoint-every", 2, code=2)
+            self.assertRegex(said, "rank-0000[01].bin: cannot be written: No space left on device")
+            self.assertEqual(list(inside.iterdir()), [])
+            self.assertIn("No space left on device", self.train(plan, 1, "--save", self.kept / "weights.safetensors", code=2))
+            self.assertEqual([path.name for path in self.kept.iterdir()], ["checkpoints"])
+        finally:
+            subprocess.run(["umount", self.kept], check=True)
+
     def test_a_loss_that_is_no_number_ends_the_run_or_is_left_out_and_counted(self):
         plan = self.plan("sgd", *self.PLANS["dp2"], optimizer="sgd")
         wild = ["--learning-rate", "1e20"]
@@ -202,6 +218,8 @@ class Checkpoints(TrainingCase):
         self.assertIn("--on-nan skip", said)
         kept = self.train(plan, 8, *wild, "--on-nan", "skip")
         self.assertGreater(kept["skipped_steps"], 0)
+        said = self.orrery("run", plan, "--steps", 8, *wild, "--on-nan", "skip").stdout
+        self.assertRegex(said, rf"skipped {kept['skipped_steps']} steps? whose gradients were not finite")
         self.assertEqual(self.train(plan, 3)["skipped_steps"], 0)
 
     def test_no_checkpoint_and_no_weights_are_made_of_what_is_no_number(self):

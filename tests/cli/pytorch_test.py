@@ -16,6 +16,14 @@ GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positi
 NEOX = {name: value for name, value in SHAPE.items() if name != "num_key_value_heads"}
 HALF = {"sliding_window": 9}
 MODELS = [("gpt2 tp2", GPT2, "--gpus 2 --tp 2", "adamw"), ("llama pp2", {"model_type": "llama", **SHAPE}, "--gpus 2 --pp 2", "sgd"),
+          ("llama, linear", {"model_type": "llama", **SHAPE, "rope_scaling": {"type": "linear", "factor": 4.0}}, "--gpus 2 --tp 2", "sgd"),
+          ("llama, dynamic", {"model_type": "llama", **SHAPE, "max_position_embeddings": 16,
+                              "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "--gpus 1", "adamw"),
+          ("llama, llama3", {"model_type": "llama", **SHAPE, "rope_scaling": {
+              "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 32}}, "--gpus 2 --cp 2", "adamw"),
+          ("llama, yarn", {"model_type": "llama", **SHAPE, "rope_scaling": {
+              "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}}, "--gpus 2 --pp 2", "adamw"),
           ("mistral zero3", {"model_type": "mistral", **SHAPE, **HALF}, "--gpus 2 --dp 2 --zero 3", "momentum"),
           ("qwen2", {"model_type": "qwen2", **SHAPE, **HALF, "use_sliding_window": True, "max_window_layers": 1}, "--gpus 1",
            "adam"),
@@ -59,6 +67,16 @@ MODELS += [("bert tp2, dropout", BERT, "--gpus 2 --tp 2", "adamw"),
 
 
 class PyTorch(OrreryCase):
+    def test_a_networks_losses_are_pytorchs_with_batch_norms_of_the_same_micro_batches(self):
+        if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
+            self.skipTest("there is no PyTorch (Debian: python3-torch)")
+        for plan in ("--gpus 1 --micro-batch 8", "--gpus 1 --micro-batch 2", "--gpus 2 --dp 2 --micro-batch 4", "--gpus 2 --pp 2"):
+            with self.subTest(plan):
+                done = subprocess.run([PYTHON, SOURCE / "scripts/compare_with_pytorch.py", "resnet20", "--global-batch", "8", "--plan", plan,
+                                       "--optimizer", "momentum", "--steps", "3", "--learning-rate", "1e-4", "--tolerance", "1e-5",
+                                       "--json"], capture_output=True, text=True, env={**self.environment, "ORRERY": ORRERY})
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_losses_are_pytorchs_of_the_same_weights_on_the_same_batches(self):
         if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
             self.skipTest("there is no PyTorch (Debian: python3-torch)")

@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checkpoint_test import GPT2, TrainingCase
+from orrery_case import SOURCE
 
 LLAMA = {"model_type": "llama", "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 32, "vocab_size": 259,
@@ -69,6 +70,45 @@ class Safetensors(TrainingCase):
                 self.assertEqual(tensors["transformer.h.0.attn.c_attn.weight"][0] if model is GPT2 else
                                  tensors["model.layers.0.self_attn.k_proj.weight"][0],
                                  [48, 144] if model is GPT2 else [24, 48])
+
+    def test_a_folder_holds_what_transformers_loads(self):
+        """Weights by a checked-in list of names and shapes; config.json is the model's own again."""
+        known = json.loads((SOURCE / "tests/data/huggingface_tensors.json").read_text())
+        bert = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 32, "intermediate_size": 48,
+                "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 259, "max_position_embeddings": 64}
+        models = {"GPT2LMHeadModel": (GPT2, ["--gpus", "2", "--tp", "2"]), "LlamaForCausalLM": (LLAMA, ["--gpus", "2", "--pp", "2"]),
+                  "Qwen3ForCausalLM": ({**LLAMA, "model_type": "qwen3", "head_dim": 16}, ["--gpus", "2", "--dp", "2", "--zero", "3"]),
+                  "MixtralForCausalLM": ({**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+                                         ["--gpus", "2", "--dp", "2", "--ep", "2"]),
+                  "BertForMaskedLM": (bert, ["--gpus", "2", "--tp", "2"])}
+        for name, (model, options) in models.items():
+            with self.subTest(name):
+                folder = self.folder / name / "made"
+                plan = self.plan(f"plan-{name}", *options, model=model, optimizer="sgd")
+                self.train(plan, 1, "--learning-rate", "1e-30", "--save", f"{folder}/")
+                self.assertEqual(sorted(path.name for path in folder.iterdir()), ["config.json", "model.safetensors"])
+                config = json.loads((folder / "config.json").read_text())
+                self.assertEqual(config["architectures"], [name])
+                hidden = config.get("hidden_size", config.get("n_embd"))
+                heads = config.get("num_attention_heads", config.get("n_head"))
+                dim = config.get("head_dim", hidden // heads)
+                sizes = {"v": 259, "h": hidden, "d": dim, "q": heads * dim, "k": config.get("num_key_value_heads", heads) * dim,
+                         "p": config.get("max_position_embeddings", config.get("n_positions")), "e": config.get("num_local_experts", 1),
+                         "f": config.get("intermediate_size", config.get("n_inner")), "t": 2, "3h": 3 * hidden}
+                expected = {}
+                for pattern, shape in known[name].items():
+                    if pattern == "lm_head.weight" and config["tie_word_embeddings"]:
+                        continue
+                    shape = [sizes[part] for part in (shape.split() if "3" in shape else shape)]
+                    for layer in range(config.get("num_hidden_layers", config.get("n_layer"))) if ".N." in pattern else [0]:
+                        for expert in range(sizes["e"]) if ".X." in pattern else [0]:
+                            expected[pattern.replace(".N.", f".{layer}.").replace(".X.", f".{expert}.")] = shape
+                self.assertEqual({key: shape for key, (shape, _) in read(folder / "model.safetensors").items()}, expected)
+                # Read again, it is the same model: the same losses from the same weights.
+                again = self.plan(f"again-{name}", *options, model=config, optimizer="sgd")
+                self.assertEqual(self.train(again, 2, "--init", folder)["loss"], self.train(plan, 2, "--init", folder)["loss"])
+        said = self.train(plan, 1, "--save", self.folder / "nowhere" / "x.safetensors", code=2)
+        self.assertIn("x.safetensors: cannot be written: No such file", said)
 
     def test_every_plan_starts_from_the_same_file_alike(self):
         plan, file, result = self.saved("dp", "--gpus", "2", "--dp", "2")

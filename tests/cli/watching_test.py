@@ -110,6 +110,8 @@ class Watching(TrainingCase):
         self.assertEqual(run["stopped_after"], 8)
         self.assertEqual(len(run["loss"]), 8)
         self.assertEqual(len(run["evaluations"]), 4)
+        said = self.orrery("run", plan, "--steps", 50, "--eval-data", self.text, "--eval-every", 2, "--patience", 3, *STILL).stdout
+        self.assertRegex(" ".join(said.split()), r"held out: loss \d\.\d+, perplexity \S+ after step 8; the run ended there")
         self.assertNotIn("stopped_after", self.train(plan, 6, "--eval-data", self.text, "--eval-every", 2, "--patience", 3))
         for options in (["--patience", 2], ["--eval-every", 2], ["--eval-data", self.text, "--patience", 2],
                         ["--eval-data", self.folder / "none"]):

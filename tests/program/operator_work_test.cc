@@ -1,7 +1,11 @@
 #include "program/operator_work.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "program/operator_shard.h"
@@ -301,6 +305,79 @@ TEST_CASE("experts: each rank computes its tokens' share on its own experts") {
   s.capacity_factor = 1.25;
   CHECK(operator_work(up, ComputeKind::forward, s, runtime).flops ==
         Approx(1.25 * 2.0 * 8192 * 28672 * 4096));
+}
+
+// Mean share of the fullest of `ranks` over draws of experts' popularity, by the mean share.
+double drawn_share(int experts, int ranks, double deviation, std::mt19937& random) {
+  constexpr int kDraws = 40000;
+  std::gamma_distribution<double> gamma(((experts - 1) / (deviation * deviation) - 1) / experts, 1);
+  double shares = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    std::vector<double> of_rank(static_cast<std::size_t>(ranks));
+    double all = 0;
+    for (int e = 0; e < experts; ++e) {
+      const double popularity = gamma(random);
+      of_rank[static_cast<std::size_t>(e * ranks / experts)] += popularity;
+      all += popularity;
+    }
+    shares += *std::max_element(of_rank.begin(), of_rank.end()) / all * ranks / kDraws;
+  }
+  return shares;
+}
+
+TEST_CASE("unequal experts: the fullest rank's share is that of drawn popularities") {
+  std::mt19937 random(7);
+  for (const auto& [experts, ranks] : {std::pair{8, 2}, {8, 4}, {8, 8}, {64, 8}, {4, 2}})
+    for (const double spread : {0.05, 0.2, 0.4, 0.6}) {
+      CAPTURE(experts, ranks, spread);
+      const double law = internal::fullest_share(experts, ranks, 1, spread);
+      CHECK(law ==
+            Approx(drawn_share(experts, ranks, spread * std::sqrt(experts - 1), random)).epsilon(0.01));
+      CHECK(law > internal::fullest_share(experts, ranks, 1, spread / 2));
+      // With more a token they are loaded more evenly, and a rank of one expert has one of them at most.
+      const double of_two = internal::fullest_share(experts, ranks, 2, spread);
+      CHECK(of_two < law);
+      CHECK(of_two <= ranks * std::min(2.0, static_cast<double>(experts) / ranks) / 2);
+    }
+  CHECK(internal::fullest_share(8, 2, 2, 0) == 1);
+  CHECK(internal::fullest_share(8, 2, 1, 1) == Approx(2).epsilon(0.01));  // one expert has all
+  CHECK(internal::fullest_share(8, 2, 8, 1) == 1);                        // every token goes to every expert
+  CHECK(internal::fullest_share(256, 8, 8, 1e-4) == Approx(1).epsilon(1e-3));
+}
+
+TEST_CASE(
+    "unequal experts: what is between dispatch and combine takes the fullest rank's time, nothing else "
+    "does") {
+  Operator up = test::make(OperatorKind::expert_linear, TensorSplit::column, "experts_up", 0, 2 * 1024, 0);
+  up.matmuls = {{1, 1024, 512, 1}};
+  up.experts = 8;
+  up.active_experts = 2;
+  Operator dispatch = up;
+  dispatch.kind = OperatorKind::dispatch;
+  Shard s;
+  s.rows = 100000;
+  s.ep = 2;
+  RuntimeProfile runtime = catalog_runtime("typical");
+  REQUIRE(runtime.expert_spread == 0);
+  const auto fullest = [&](const Operator& op) {
+    return operator_work(op, ComputeKind::forward, s, runtime).fullest;
+  };
+  const double even = fullest(up);
+  CHECK(even == Approx(1).epsilon(0.01));
+  runtime.expert_spread = 0.4;
+  CHECK(fullest(up) == Approx(internal::fullest_share(8, 2, 2, 0.4)).epsilon(1e-3));
+  CHECK(fullest(dispatch) == even);
+  // Chance and the router together, of few rows.
+  s.rows = 20;
+  runtime.expert_spread = 0;
+  const double by_chance = fullest(up) - 1;
+  runtime.expert_spread = 0.4;
+  CHECK(fullest(up) - 1 == Approx(std::hypot(by_chance, internal::fullest_share(8, 2, 2, 0.4) - 1)));
+  s.capacity_factor = 1;
+  CHECK(fullest(up) == 1);
+  s.capacity_factor = 0;
+  s.ep = 1;
+  CHECK(fullest(up) == 1);
 }
 
 TEST_CASE("experts that tensor ranks share: each has all their tokens and a part of the features") {

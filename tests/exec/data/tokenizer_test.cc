@@ -262,6 +262,45 @@ TEST_CASE("WordPiece takes the longest beginning each time, and knows no word th
   CHECK(Tokenizer(file.path()).mask() == 10);
 }
 
+TEST_CASE("BERT's tokens of mixed texts are those of its own algorithm, by tokenizer.json and by vocab.txt") {
+  const Json given =
+      read_json(std::string(ORRERY_SOURCE_DIR) + "/tests/exec/data/wordpiece.json");  // by wordpiece.py
+  REQUIRE(given.at("cases").size() > 1000);
+  std::string lines;
+  for (const Json& token : given.at("vocabulary")) lines += token.get<std::string>() + "\n";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("orrery-wordpiece-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string vocabulary = (folder / "vocab.txt").string();
+  write_file_atomically(vocabulary, lines);
+  std::map<bool, std::vector<Tokenizer>> tokenizers;
+  for (const bool lowers : {true, false}) {
+    const TokenizerFile file(
+        {{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowers}, {"strip_accents", nullptr}}},
+         {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+         {"model",
+          {{"type", "WordPiece"},
+           {"unk_token", "[UNK]"},
+           {"continuing_subword_prefix", "##"},
+           {"max_input_chars_per_word", 100},
+           {"vocab", vocabulary_of(given.at("vocabulary").get<Pieces>())}}}});
+    tokenizers[lowers].emplace_back(file.path());
+    if (!lowers)
+      write_file_atomically((folder / "tokenizer_config.json").string(), R"({"do_lower_case": false})");
+    tokenizers[lowers].emplace_back(vocabulary);
+    CHECK(tokenizers[lowers].back().mask() == 5);
+  }
+  for (const Json& one : given.at("cases")) {
+    const auto text = one.at("text").get<std::string>();
+    CAPTURE(one.dump());
+    for (const Tokenizer& tokenizer : tokenizers[one.at("lowercase").get<bool>()])
+      CHECK(tokenizer.encode(text) == one.at("tokens").get<Tokens>());
+  }
+  write_file_atomically(vocabulary, "a\nb\n");
+  CHECK_THROWS_WITH(Tokenizer(vocabulary), Catch::Contains("has no line '[UNK]'"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("Unigram finds the most likely tokens of all ways to cut a word") {
   const Pieces tokens = {"<unk>", "a", "b", "c", "ab", "bc", "abc", "ca", "\u00e9", "b\u00e9", "cab", "aa"};
   const CounterRandom random(11, 2);

@@ -62,6 +62,22 @@ TEST_CASE("experts' tokens travel while another micro-batch computes, and take m
   }
 }
 
+TEST_CASE(
+    "a router that favours experts makes a step longer by the fullest rank's rows, in both clocks alike") {
+  const auto job = make_job("mixtral-8x7b", "dgx-h100", 8, 64, 2048);
+  Choices c;
+  c.dp = 8;
+  c.ep = 4;
+  c.zero = 1;
+  const double even_s = sim::simulate({job, c}).step_time_s;
+  job->runtime.expert_spread = 0.4;
+  const sim::Simulation uneven = sim::simulate({job, c});
+  CHECK(uneven.step_time_s > 1.2 * even_s);
+  CHECK(uneven.step_time_s < 2 * even_s);
+  CHECK(Estimator(job).times(c).estimate_s == Approx(uneven.step_time_s).epsilon(0.03));
+  test::check_closed_form({{job, c}});
+}
+
 TEST_CASE("experts' overlap is searched where the runtime can, without recomputing whole layers") {
   const auto job = make_job("mixtral-8x7b", "dgx-h100", 16, 64, 2048);
   REQUIRE(job->runtime.overlaps_experts);

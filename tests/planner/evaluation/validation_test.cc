@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/jobs.h"
+
 namespace orrery::planner {
 namespace {
 
@@ -24,13 +26,40 @@ TEST_CASE("timelines are joined by instruction, without the step that warms up")
                               {0, 1, 0, 20.0, 21.0},
                               {0, 1, 1, 21.0, 25.0},
                               {1, 1, 0, 0.0, 50.0}}};  // of a rank that another stands for
-  const auto kinds = join(programs, predicted, measured);
+  const auto kinds = join({}, programs, predicted, measured);
   REQUIRE(kinds.size() == 2);
   CHECK(kinds[0].kind == "backward");  // the larger difference first
   CHECK(kinds[0].predicted_s == Approx(2));
   CHECK(kinds[0].measured_s == Approx(4));
   CHECK(kinds[1].predicted_s == Approx(1));
   CHECK(kinds[1].measured_s == Approx(1));
+}
+
+TEST_CASE(
+    "what the mean rank waits for fuller ones' experts is expert communication, as a run's clock has it") {
+  auto job = test::make_job("mixtral-8x7b", "dgx-h100", 2, 2, 64);
+  job->runtime.expert_spread = 0.4;
+  Choices c;
+  c.dp = c.ep = 2;
+  const Plan plan{job, c};
+  const double fullest = fullest_share(plan).value();
+  CHECK(fullest > 1.2);
+  Program program;
+  Instruction experts;
+  const auto& operators = job->workload.operators;
+  while (operators[static_cast<std::size_t>(experts.op_begin)].kind != OperatorKind::expert_linear)
+    ++experts.op_begin;
+  experts.op_end = experts.op_begin + 1;
+  Instruction attention;
+  attention.op_begin = 1;
+  attention.op_end = 2;
+  program.instructions = {experts, attention};
+  const Timeline timeline = {{{0, 0, 0, 0.0, fullest}, {0, 0, 1, fullest, fullest + 3}}};
+  for (const KindComparison& kind : join(plan, {program}, timeline, timeline))
+    CHECK(kind.predicted_s == Approx(kind.kind == "expert_comm" ? fullest - 1 : 4));
+  c.ep = 1;
+  CHECK_FALSE(fullest_share({job, c}));
+  CHECK(join({job, c}, {program}, timeline, timeline).size() == 1);
 }
 
 TEST_CASE("the error in words") {

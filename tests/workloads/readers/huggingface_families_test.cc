@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "proto/workload.pb.h"
 #include "tests/workloads/readers/huggingface_files.h"
+#include "workloads/huggingface_config.h"
 #include "workloads/readers/catalog.h"
 #include "workloads/readers/huggingface.h"
 
@@ -241,6 +245,42 @@ TEST_CASE("families: state spaces' FLOPs, by hand") {
   CHECK(flops_of(load("qwen3-next-80b-a3b"), OperatorKind::scan, 1) ==
         36 * (32 * (4.0 * 128 * 128 + 64 * 128) + 2.0 * 16 * 64 * 128 + 2 * 4 * 8192 + 32 * 64 * 384.0 +
               2.0 * 32 * 128 * 128));
+}
+
+std::string transformer_of(const Workload& workload) {
+  proto::Workload message;
+  to_proto(workload, &message);
+  return message.transformer().ShortDebugString();
+}
+
+TEST_CASE("families: a configuration that is written is read as the model that it was written of") {
+  std::set<std::string> written;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ORRERY_TEST_DATA) + "/huggingface")) {
+    const Workload workload = load_workload(entry.path().string());
+    if (!workload.transformer) continue;
+    INFO(entry.path().string());
+    const std::optional<std::string> config = huggingface_config(*workload.transformer);
+    if (!config) continue;
+    INFO(*config);
+    const Workload again = parse(*config);
+    CHECK(transformer_of(again) == transformer_of(workload));
+    CHECK(again.ignored_keys.empty());
+    const Json given = parse_json(read_file(entry.path()), "config.json");
+    const Json wrote = parse_json(*config, "config.json");
+    written.insert(wrote.at("model_type").get<std::string>());
+    // A class and a type that transformers knows the weights by.
+    if (given.value("model_type", "") == wrote.at("model_type").get<std::string>() &&
+        given.contains("architectures") &&
+        given.at("architectures").front().get<std::string>().find("ForCausalLM") != std::string::npos)
+      CHECK(wrote.at("architectures") == given.at("architectures"));
+  }
+  for (const char* type : {"gpt2", "bert", "gpt_neox", "llama", "mistral", "mixtral", "qwen2", "qwen3",
+                           "qwen3_moe", "olmo2", "olmoe", "gemma", "gemma2", "stablelm", "starcoder2"})
+    CHECK(written.contains(type));
+  Transformer more = *load_workload("llama3-8b").transformer;
+  more.unexecuted = {"clip_qkv 8"};
+  CHECK_FALSE(huggingface_config(more));
 }
 
 TEST_CASE("families: products cost two FLOPs a weight that a token meets") {
