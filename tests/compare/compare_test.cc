@@ -317,6 +317,18 @@ TEST_CASE("a slow link and a neighbour on it cost those who communicate") {
   CHECK(turns.rows[0].ordeal->samples_per_s() < comparison.rows[0].whole().samples_per_s);
 }
 
+TEST_CASE("workers that leave and join need not be whole nodes") {
+  // Of sixteen four leave after 1,000 of 3,600 s, or join: nobody waits for anybody.
+  for (const auto& [trouble, workers] : {std::pair{"leaves=4@1000", 12}, {"joins=4@1000", 20}}) {
+    const Comparison comparison = compare(asked("dgx-v100-32g", 16, 64, "ps-async", {trouble}));
+    const Row& row = comparison.rows.front();
+    REQUIRE(row.ordeal);
+    CHECK(row.ordeal->workers == workers);
+    CHECK(row.ordeal->samples_per_s() / row.whole().samples_per_s ==
+          Approx((1000 + 2600 * workers / 16.0) / 3600).epsilon(0.02));
+  }
+}
+
 TEST_CASE("several troubles are met together and one by one") {
   const Comparison both = compare(
       asked("v100-ib100", 8, 64, "ddp,ps-async,local-sgd", {"slow-device=3:0.5", "dies=worker:1@1000"}));
