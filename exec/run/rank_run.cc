@@ -40,8 +40,10 @@ std::vector<T> taken(std::string_view& bytes) {
 }  // namespace
 
 void spread_losses(std::vector<double>& losses, const std::vector<double>& batches, int workers) {
-  for (std::size_t step = 0; step < std::min(losses.size(), batches.size()); ++step)
+  for (std::size_t step = 0; step < std::min(losses.size(), batches.size()); ++step) {
     if (batches[step] > 0 && batches[step] != workers) losses[step] *= workers / batches[step];
+    if (batches[step] == 0 && step > 0) losses[step] = losses[step - 1];
+  }
 }
 
 std::string packed(const RankNotes& notes) {

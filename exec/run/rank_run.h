@@ -78,7 +78,8 @@ class RankRun {
   KeptSteps kept_;
 };
 
-// A step's loss by the batches that are known: of those that a lost worker trained nobody knows any.
+// A step's loss by the batches that are known: of those that a lost worker trained nobody knows any. Where
+// none is, that of the step before.
 void spread_losses(std::vector<double>& losses, const std::vector<double>& batches, int workers);
 
 }  // namespace orrery::exec
