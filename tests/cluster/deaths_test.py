@@ -6,6 +6,9 @@ Predicted by `orrery compare --trouble dies=…`, of the strategy that does what
 What it is told: how long a step takes and a start, both measured in the same run before the death; when who dies; and after
 how long the launcher notices (exec/launch/launcher.cc: a host is asked after a second of silence, and once a second for
 three more). Compared: the samples that are trained and kept when the run is over, and those that are lost.
+
+Asynchronous servers go on in the same job (`run --silence`): compared are the samples of the stretch between two checkpoints in
+which a worker dies, of the rate that the stretch before it had.
 """
 import json
 import os
@@ -31,7 +34,8 @@ DIES_AFTER = 35
 # a daemon's death, which is noticed at once, to the end of the job).
 NOTICE_S = 4 - 0.5 + 1
 SILENCE_S = 1.5  # of an asynchronous worker, until it is left behind
-STRETCH = 25  # of its steps, from one checkpoint to the next
+STRETCH = 10  # of its steps, from one checkpoint to the next
+LONG_EACH, LONG_SEQ = 32, 128  # of a step that takes a worker longer than its pushes take the server's port
 LIMIT = 0.10
 ATTEMPTS = 3
 CPU = 0.3  # of a core: what hosts have whatever else this machine does
@@ -73,11 +77,11 @@ class Deaths(ClusterCase):
         # Each by itself, so that the cluster's file says it too.
         self.hosts = self.cluster([HOSTS], cpu_of={host: CPU for host in range(HOSTS)}, mbit=400)
 
-    def predicted(self, strategy, trouble, healthy_per_s, **settings):
+    def predicted(self, strategy, trouble, healthy_per_s, each=EACH, seq=32, **settings):
         """Samples that are kept, and lost, in the measured seconds; what was said of the trouble, and a step by workers."""
         out = self.folder / "compare.json"
         words = [ORRERY, "compare", self.folder / "config.json", self.folder / "cluster.textproto", "--global-batch",
-                 EACH * HOSTS, "--seq-len", 32, "--precision", "fp32", "--optimizer", "sgd", "--strategies", strategy,
+                 each * HOSTS, "--seq-len", seq, "--precision", "fp32", "--optimizer", "sgd", "--strategies", strategy,
                  "--trouble", trouble, "--json", out]
         for name, value in settings.items():
             words += ["--" + name.replace("_", "-"), f"{value:.6f}"]
@@ -197,8 +201,8 @@ class Deaths(ClusterCase):
         """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept."""
         folder = self.folder / f"left-{time.monotonic_ns()}"
         out = self.folder / "went-on.json"
-        plan = self.plan("--sync", "async-parameter-server", "--servers", 1, "--dp", HOSTS, "--micro-batch", 1,
-                         batch=EACH * HOSTS)
+        plan = self.plan("--sync", "async-parameter-server", "--servers", 1, "--dp", HOSTS, "--micro-batch", LONG_EACH,
+                         batch=LONG_EACH * HOSTS, seq=LONG_SEQ)
         run = Run(self, self.hosts, plan, 4 * STRETCH, "--checkpoint-dir", folder, "--checkpoint-every", STRETCH,
                   "--silence", SILENCE_S, "--json", out)
         self.assertIsNotNone(run.until(2 * STRETCH), run.errors.read_text())
@@ -212,7 +216,7 @@ class Deaths(ClusterCase):
         self.assertIsNotNone(run.until(4 * STRETCH), run.errors.read_text())
         run.job.wait(timeout=30)
         self.assertEqual(run.job.returncode, 0, run.errors.read_text())
-        # What it was silent for, the others trained: none of them stood.
+        # It is known before the stretch is over: nobody has stood.
         self.assertGreater(over - died, SILENCE_S)
         answer = self.json(out)
         self.assertEqual(answer["asynchronous"]["lost_ranks"], [HOSTS - 1])
@@ -226,8 +230,8 @@ class Deaths(ClusterCase):
         self.assertTrue((folder / f"step-{4 * STRETCH:08d}" / "manifest.json").exists())
         expected, lost, under, _ = self.predicted(
             f"ps-async:servers=1:notice={SILENCE_S}s", f"dies=worker:{HOSTS - 1}@{died - began:.3f}",
-            EACH * HOSTS * STRETCH / healthy_s, horizon=over - began, replace_s=1e6)
-        kept = EACH * HOSTS * STRETCH
+            LONG_EACH * HOSTS * STRETCH / healthy_s, each=LONG_EACH, seq=LONG_SEQ, horizon=over - began, replace_s=1e6)
+        kept = LONG_EACH * HOSTS * STRETCH
         print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s; died after {died - began:.2f} s; "
               f"{kept} samples in {over - began:.2f} s ({expected:.1f}, {expected / kept - 1:+.1%}); load "
               f"{os.getloadavg()[0]:.0f}", flush=True)
