@@ -212,9 +212,9 @@ void add_checkpoint_options(Command& command, Options& options) {
   command.add(
       passed_on({.key = "silence",
                  .unit = "SECONDS",
-                 .help = "asynchronous servers: a worker that says nothing for so long is left behind; the "
-                         "others go on, and one of them trains its batch",
-                 .fallback = "all end with it"},
+                 .help = "with asynchronous servers: continue without a worker that has been silent for so "
+                         "long; another worker trains its batch",
+                 .fallback = "the job ends"},
                 options.silence, kPositive));
   command.add(
       text_option({.key = "init",
