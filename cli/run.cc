@@ -26,7 +26,7 @@ struct Options {
   bool restart = false;
   // As given: the executor reads them.
   std::string learning_rate, base_batch, warmup_steps, rate_schedule, decay_steps, least_rate;
-  std::string weight_decay, momentum, beta1, beta2, epsilon, clip_norm;
+  std::string weight_decay, momentum, beta1, beta2, epsilon, clip_norm, silence;
   std::optional<std::uint64_t> seed;
   bool decay_matrices_only = false;
   std::string mpi;
@@ -60,7 +60,8 @@ int run(const Options& options) {
            {"--beta1", options.beta1},
            {"--beta2", options.beta2},
            {"--epsilon", options.epsilon},
-           {"--clip-norm", options.clip_norm}})
+           {"--clip-norm", options.clip_norm},
+           {"--silence", options.silence}})
     pass(name, value);
   if (options.seed) pass("--seed", std::to_string(*options.seed));
   if (options.decay_matrices_only) arguments.emplace_back("--decay-matrices-only");
@@ -82,8 +83,9 @@ int run(const Options& options) {
   pass("--init", options.init);
   pass("--save", options.save);
   const int ranks = plan.choices.world();
-  return launch_executor(parse_mpi(options.mpi), ranks, arguments,
-                         placement_of(plan.job->cluster, ranks, options.launch));
+  Placement placement = placement_of(plan.job->cluster, ranks, options.launch);
+  placement.outlives_ranks = !options.silence.empty();
+  return launch_executor(parse_mpi(options.mpi), ranks, arguments, placement);
 }
 
 constexpr int kMostSteps = 1'000'000'000;
@@ -208,6 +210,13 @@ void add_checkpoint_options(Command& command, Options& options) {
                       .help = "when the loss is not finite: stop the run, or skip the update and count it",
                       .fallback = "stop"},
                      options.on_nan, {"stop", "skip"}));
+  command.add(
+      passed_on({.key = "silence",
+                 .unit = "SECONDS",
+                 .help = "with asynchronous servers: continue without a worker that has been silent for so "
+                         "long; another worker trains its batch",
+                 .fallback = "the job ends"},
+                options.silence, kPositive));
   command.add(
       text_option({.key = "init",
                    .unit = "FILE|FOLDER",

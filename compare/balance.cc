@@ -92,13 +92,9 @@ Balance balance(Shares shares, const std::vector<double>& sample_s, std::int64_t
     now += result.steps.back().longest_s;
     if (known.empty() || shares == Shares::dynamic) known = seen;
   }
-  const auto behind = static_cast<double>(std::max(1, steps - 1));
-  for (int step = std::min(1, steps - 1); step < steps; ++step) {
-    const BalanceStep& one = result.steps[static_cast<std::size_t>(step)];
-    result.std_s += one.std_s / behind;
-    result.max_over_mean += one.max_over_mean / behind;
-    result.longest_s += one.longest_s / behind;
-  }
+  result.std_s = mean_behind_first(result.steps, &BalanceStep::std_s);
+  result.max_over_mean = mean_behind_first(result.steps, &BalanceStep::max_over_mean);
+  result.longest_s = mean_behind_first(result.steps, &BalanceStep::longest_s);
   return result;
 }
 

@@ -27,6 +27,15 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& busy_s);
 
+// The mean of a figure over the steps behind the first, in which nothing is known yet; of one step, of that.
+template <typename Step>
+double mean_behind_first(const std::vector<Step>& steps, double Step::*figure) {
+  const std::size_t first = steps.size() > 1 ? 1 : 0;
+  double sum = 0;
+  for (std::size_t step = first; step < steps.size(); ++step) sum += steps[step].*figure;
+  return steps.empty() ? 0 : sum / static_cast<double>(steps.size() - first);
+}
+
 struct BalanceStep {
   std::vector<std::int64_t> samples;  // of each worker
   std::vector<double> busy_s;

@@ -95,8 +95,13 @@ UnderTrouble asked_under(const Base& base, const Strategy& strategy, const std::
   for (const int size :
        sizes_of(strategy, troubles, cluster.devices(), cluster.devices() / cluster.nodes())) {
     const auto known = sizes->find(size);
-    under.sizes[size] =
-        known != sizes->end() ? known->second : simulations->ask(strategy, job_of_size(base, size));
+    std::shared_ptr<Job> job;
+    try {
+      if (known == sizes->end()) job = job_of_size(base, size);
+    } catch (const UserError&) {  // no whole nodes: what is left exchanges as all did
+      continue;
+    }
+    under.sizes[size] = job == nullptr ? known->second : simulations->ask(strategy, job);
     sizes->emplace(size, under.sizes[size]);
   }
   return under;

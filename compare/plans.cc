@@ -55,10 +55,23 @@ int tensors_of(const Workload& workload) {
   return static_cast<int>(tensors);
 }
 
-// What is tuned beside the hierarchy: Horovod's parameter manager tries buckets up to 64 MB and cycles from 1
-// to 100 ms.
+// Horovod's parameter manager (horovod/common/parameter_manager.cc, 2626dc8). What is tuned beside the
+// hierarchy: buckets up to 64 MB and cycles from 1 to 100 ms.
 constexpr std::array<double, 4> kTunedBuckets = {1 << 20, 8 << 20, 32 << 20, 64 << 20};
 constexpr std::array<double, 4> kTunedCycles = {1e-3, 2.5e-3, 5e-3, 10e-3};
+// A score is the median of 5 samples of 10 steps each. The first three are not looked at. Then follow rounds
+// of 21 of bucket and cycle, one for each setting of four switches: hierarchical all-reduce, hierarchical
+// all-gather, torus all-reduce, cache.
+constexpr int kStepsOfScore = 5 * 10;
+constexpr int kWarmUpScores = 3;
+constexpr int kScoresOfRound = 21;
+constexpr int kTuningRounds = 2 * 2 * 2 * 2;
+// Each round begins with these; the others are drawn near where it was fast.
+struct TriedFirst {
+  double bucket_bytes, cycle_s;
+};
+constexpr std::array<TriedFirst, 4> kTriedFirst = {
+    {{4 << 20, 5e-3}, {32 << 20, 50e-3}, {16 << 20, 25e-3}, {8 << 20, 10e-3}}};
 
 }  // namespace
 
@@ -139,7 +152,52 @@ Plan PlanMaker::plan_as(const Strategy& strategy, const Mechanics& m, const Job&
   return plan;
 }
 
-Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job) {
+// By the closed form, which knows all of these: the first of the shortest. The rounds' first settings take as
+// long as they take; what is drawn behind them is taken to be as short as what it settles on, so that tuning
+// takes at least this. A round in two sums in groups first, where there are any.
+Plan PlanMaker::tuned(const Strategy& strategy, const Job& job, const std::vector<int>& groups,
+                      std::optional<Tuning>* tuning) {
+  struct Tried {
+    Plan plan;
+    Tuning settings;
+    double step_s = 0;
+  };
+  const auto tried = [&](double bucket_bytes, double cycle_s, int group) {
+    Mechanics m = strategy.mechanics;
+    m.bucket_bytes = bucket_bytes;
+    m.cycle_s = cycle_s;
+    Tried one{plan_as(strategy, m, job, group), {bucket_bytes, cycle_s, group, 0, 0}, 0};
+    one.step_s = planner::estimate_step_seconds(one.plan);
+    return one;
+  };
+  Tried best = tried(strategy.mechanics.bucket_bytes, strategy.mechanics.cycle_s, 0);
+  if (best.plan.choices.dp == 1) return best.plan;
+  const auto offer = [&](Tried one) {
+    if (one.step_s < best.step_s) best = std::move(one);
+  };
+  std::vector<int> all_groups = {0};
+  all_groups.insert(all_groups.end(), groups.begin(), groups.end());
+  for (const double bucket_bytes : kTunedBuckets)
+    for (const double cycle_s : kTunedCycles)
+      for (const int group : all_groups) offer(tried(bucket_bytes, cycle_s, group));
+  double first_s = 0, warm_s = 0;
+  for (const TriedFirst& first : kTriedFirst)
+    for (const int group : {0, groups.empty() ? 0 : groups.front()}) {
+      Tried one = tried(first.bucket_bytes, first.cycle_s, group);
+      first_s += one.step_s / 2;
+      if (&first == &kTriedFirst.front() && group == 0) warm_s = one.step_s;
+      offer(std::move(one));
+    }
+  Tuning settled = best.settings;
+  settled.steps = kStepsOfScore * (kWarmUpScores + kTuningRounds * kScoresOfRound);
+  settled.extra_s = kStepsOfScore * (kWarmUpScores * (warm_s - best.step_s) +
+                                     kTuningRounds * (first_s - kTriedFirst.size() * best.step_s));
+  if (tuning != nullptr) *tuning = settled;
+  return best.plan;
+}
+
+Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job,
+                        std::optional<Tuning>* tuning) {
   const Mechanics& m = strategy.mechanics;
   if (m.one_node && job->cluster.nodes() > 1)
     throw UserError(fmt::format("{} nodes", job->cluster.nodes()), "the devices of one node");
@@ -152,32 +210,19 @@ Plan PlanMaker::plan_of(const Strategy& strategy, std::shared_ptr<const Job> job
     throw UserError(fmt::format("`library` {} in groups", name_of(m.library)),
                     "expected nccl, or one all-reduce over all devices");
   const std::vector<int> groups = groups_to_sum_in(job->cluster);
-  // By the closed form, which knows all of these: the first of the shortest.
+  if (m.autotune) return tuned(strategy, *job, groups, tuning);
+  if (!m.in_groups || groups.empty()) return plan_as(strategy, m, *job, 0);
+  if (groups.size() == 1) return plan_as(strategy, m, *job, groups.front());
+  // By the closed form: the first of the shortest.
   std::optional<Plan> best;
   double best_s = 0;
-  const auto offer = [&](const Mechanics& way, int group) {
-    Plan plan = plan_as(strategy, way, *job, group);
+  for (const int group : groups) {
+    Plan plan = plan_as(strategy, m, *job, group);
     const double step_s = planner::estimate_step_seconds(plan);
-    if (best && step_s >= best_s) return;
+    if (best && step_s >= best_s) continue;
     best = std::move(plan);
     best_s = step_s;
-  };
-  if (!m.autotune) {
-    if (!m.in_groups || groups.empty()) return plan_as(strategy, m, *job, 0);
-    if (groups.size() == 1) return plan_as(strategy, m, *job, groups.front());
-    for (const int group : groups) offer(m, group);
-    return *best;
   }
-  offer(m, 0);
-  if (best->choices.dp == 1) return *best;
-  Mechanics tuned = m;
-  for (const double bucket_bytes : kTunedBuckets)
-    for (const double cycle_s : kTunedCycles) {
-      tuned.bucket_bytes = bucket_bytes;
-      tuned.cycle_s = cycle_s;
-      offer(tuned, 0);
-      for (const int group : groups) offer(tuned, group);
-    }
   return *best;
 }
 

@@ -132,14 +132,10 @@ Recut recut(Cutting cutting, const Pipeline& pipeline, int steps, const std::vec
     now += one.step_s;
     if (known.empty() || cutting == Cutting::dynamic) known = seen;
   }
-  const auto behind = static_cast<double>(std::max(1, steps - 1));
-  for (int step = std::min(1, steps - 1); step < steps; ++step) {
-    const CutStep& one = result.steps[static_cast<std::size_t>(step)];
-    result.std_s += one.std_s / behind;
-    result.max_over_mean += one.max_over_mean / behind;
-    result.longest_s += one.longest_s / behind;
-    result.step_s += one.step_s / behind;
-  }
+  result.std_s = mean_behind_first(result.steps, &CutStep::std_s);
+  result.max_over_mean = mean_behind_first(result.steps, &CutStep::max_over_mean);
+  result.longest_s = mean_behind_first(result.steps, &CutStep::longest_s);
+  result.step_s = mean_behind_first(result.steps, &CutStep::step_s);
   return result;
 }
 

@@ -282,7 +282,7 @@ std::vector<Way> ways_of(const Base& base, const std::vector<Asked>& asked) {
     Way& way = ways[i];
     way.devices = asked[i].job->cluster.devices();
     try {
-      way.plan = maker.plan_of(*asked[i].strategy, asked[i].job);
+      way.plan = maker.plan_of(*asked[i].strategy, asked[i].job, &way.tuning);
     } catch (const UserError& error) {
       way.refusal = error.what();
       continue;

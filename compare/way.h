@@ -37,10 +37,20 @@ struct RankTimes {
   double other_s = 0;    // inputs, launches, what the software adds
 };
 
+// What Horovod's autotuning settles on, and what it takes until it has.
+struct Tuning {
+  double bucket_bytes = 0;
+  double cycle_s = 0;
+  int group = 0;           // in which gradients are summed first; 0: in none
+  std::int64_t steps = 0;  // until it has settled
+  double extra_s = 0;      // that these take at least beyond as many settled ones
+};
+
 struct Way {
   int devices = 0;
   std::string refusal;  // why there is none; then the rest says nothing
   std::optional<Plan> plan;
+  std::optional<Tuning> tuning;  // where settings are tuned
   planner::Memory memory;
   FoundBy found_by = FoundBy::simulation;
   double step_s = 0;  // in which the workers train as many samples as the global batch has

@@ -1,5 +1,6 @@
 // orrery-exec-<mpi>: one rank of a training job. Started by mpirun, mpiexec or srun; `orrery run` does that.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -96,6 +97,10 @@ int run(const MpiWorld& world, const Arguments& arguments) {
     Engine engine = make_engine(options.backend, plan, *control);
     options.backend = engine.backend;
     options.failed = [&](const std::exception& error) { end_job(world, arguments, error); };
+    options.done_without_all = [] {
+      std::fflush(nullptr);
+      _exit(0);
+    };
     train(plan, *engine.device, engine.world ? *engine.world : *control, *control, options);
   });
 }
@@ -188,6 +193,10 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   run_verb
       ->add_option("--patience", training.patience, "End after so many evaluations without a new least loss")
+      ->check(CLI::NonNegativeNumber);
+  run_verb
+      ->add_option("--silence", training.silence_s,
+                   "Asynchronous servers: leave a worker behind that says nothing for so many seconds")
       ->check(CLI::NonNegativeNumber);
   run_verb->add_option("--log", training.log, "A line of JSON for each step");
   run_verb->add_option("--tensorboard", training.tensorboard, "Folder of TensorBoard's event files");

@@ -22,6 +22,20 @@ const Record<RankTimes>& rank_times_record() {
   return record;
 }
 
+const Record<Tuning>& tuning_record() {
+  using T = Tuning;
+  static const auto record =
+      Record<T>("tuning")
+          .value("bucket_bytes", "that it settles on", [](const T& t) { return t.bucket_bytes; })
+          .value("cycle_s", "that it settles on", [](const T& t) { return t.cycle_s; })
+          .value("group", "in which gradients are summed first; 0: in none",
+                 [](const T& t) { return t.group; })
+          .value("steps", "until it has settled", [](const T& t) { return t.steps; })
+          .value("extra_s", "that these take at least beyond as many settled ones",
+                 [](const T& t) { return t.extra_s; });
+  return record;
+}
+
 struct ShownWay {
   const Way& way;
   bool with_ranks;
@@ -70,6 +84,8 @@ const Record<ShownWay>& way_record() {
                    for (const RankTimes& rank : w.ranks) waiting.push_back(rank.waiting_s);
                    return waiting;
                  }))
+          .object("tuning", "what autotuning settles on, and takes until it has", tuning_record(),
+                  [](const W& w) { return w.way.tuning ? &*w.way.tuning : nullptr; })
           .list("ranks", "each, on all devices", rank_times_record(),
                 [](const W& w) { return w.with_ranks && w.way.possible() ? &w.way.ranks : nullptr; });
   return record;
@@ -106,13 +122,14 @@ const Record<Way>& whole_record() {
 }
 
 // Against one device alone, which is as efficient as can be.
-const Record<Way>& scaling_record() {
-  using W = Way;
+const Record<ShownWay>& scaling_record() {
+  using W = ShownWay;
   static const auto record =
       Record<W>()
-          .value("devices", "that it runs on", [](const W& w) { return w.devices; })
-          .value("speedup", "over one device", [](const W& w) { return w.efficiency * w.devices; })
-          .value("efficiency", "of so many times one device alone", [](const W& w) { return w.efficiency; });
+          .value("devices", "that it runs on", [](const W& w) { return w.way.devices; })
+          .value("speedup", "over one device", [](const W& w) { return w.way.efficiency * w.way.devices; })
+          .value("efficiency", "of so many times one device alone",
+                 [](const W& w) { return w.way.efficiency; });
   return record;
 }
 
@@ -216,9 +233,9 @@ const Record<Row>& row_record() {
           .with(whole_record(), [](const R& r) { return r.whole().possible() ? &r.whole() : nullptr; })
           .list("scaling", "on 1, 2, 4, … and on all devices, where it runs", scaling_record(),
                 [](const R& r) {
-                  std::vector<Way> ways;
+                  std::vector<ShownWay> ways;
                   for (const Way& way : r.ways)
-                    if (way.possible()) ways.push_back(way);
+                    if (way.possible()) ways.push_back({way, false});
                   return ways;
                 })
           .with(step_range_record(),

@@ -129,6 +129,21 @@ std::string step_table(const Comparison& comparison) {
   return rows.empty() ? std::string() : table(head, rows, {.optional = {"found by", "sent per device"}});
 }
 
+std::string tunings(const Comparison& comparison) {
+  std::string text;
+  for (const Row& row : comparison.rows) {
+    if (!row.whole().possible() || !row.whole().tuning) continue;
+    const Tuning& t = *row.whole().tuning;
+    text += fmt::format(
+        "{} settles on buckets of {}, a cycle of {}{}, after {} steps that take at least {} more "
+        "than as many settled ones.\n",
+        row.strategy.name, human_bytes(t.bucket_bytes), human_seconds(t.cycle_s),
+        t.group > 0 ? fmt::format(", sums of {} devices first", t.group) : "", t.steps,
+        human_seconds(t.extra_s));
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
 std::string refusals(const Comparison& comparison) {
   std::string text;
   for (const Row& row : comparison.rows)
@@ -245,7 +260,7 @@ std::string sureness(const Comparison& comparison) {
 
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
   return headline(request) + comparison.verdict + "\n" + sureness(comparison) + "\n" +
-         scaling_tables(comparison) + step_table(comparison) + refusals(comparison) +
+         scaling_tables(comparison) + step_table(comparison) + refusals(comparison) + tunings(comparison) +
          waiting_list(comparison) + trouble_table(request, comparison) + balance_table(comparison) +
          cut_table(comparison);
 }

@@ -61,7 +61,9 @@ const Record<AsynchronousRun>& asynchronous_record() {
           .object(
               "stale_updates", "how stale weights were", stale_record(),
               [](const A& a) -> const auto& { return a; })
-          .value("most_steps_ahead", "of the slowest worker", [](const A& a) { return a.most_steps_ahead; });
+          .value("most_steps_ahead", "of the slowest worker", [](const A& a) { return a.most_steps_ahead; })
+          .value("lost_ranks", "that fell silent; the others trained on",
+                 [](const A& a) { return a.lost_ranks; });
   return record;
 }
 

@@ -31,6 +31,7 @@ struct AsynchronousRun {
   std::vector<std::int64_t> batches_of_ranks;
   double mean_stale = 0, most_stale = 0;
   double most_steps_ahead = 0;
+  std::vector<int> lost_ranks;
 };
 
 struct RoutingOfRun {

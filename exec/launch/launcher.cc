@@ -10,9 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -154,6 +159,10 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
   const std::filesystem::path mpirun = mpirun_of(options.mpi);
   if (mpirun.empty())
     throw UserError("no mpirun in PATH", "the launcher of " + std::string(name_of(options.mpi)));
+  if (options.placement.outlives_ranks && options.mpi != MpiLibrary::openmpi)
+    throw UserError(
+        "`silence` over " + std::string(name_of(options.mpi)) + ": its mpirun ends all with one rank",
+        "`mpi` openmpi");
   const std::vector<std::string>& hosts = options.placement.hosts;
   ORRERY_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == options.ranks, "a host for each rank");
   // Who passes words of his own to mpirun may have named hosts there.
@@ -170,6 +179,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
     if (options.root) append({"--allow-run-as-root"});
     // Quiet: mpirun would add its own lines to the executor's one.
     append({"--quiet", "--oversubscribe", "--bind-to", "none"});
+    if (options.placement.outlives_ranks) append({"--enable-recovery"});
     if (hosts.empty()) {
       append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
       if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
@@ -196,6 +206,8 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
 
 // Slurm places the ranks. One that dies must take the others with it: they would wait for it.
 std::vector<std::string> srun_command(const LaunchOptions& options) {
+  if (options.placement.outlives_ranks)
+    throw UserError("`silence` under srun, which ends all with one rank", "`launcher` mpirun");
   const std::filesystem::path srun = find_in_path("srun");
   if (srun.empty()) throw UserError("no srun in PATH", "Slurm, or `launcher` mpirun");
   return {srun.string(), "-n", std::to_string(options.ranks),
@@ -226,9 +238,44 @@ Child spawn(std::vector<std::string>& command, Environment& environment, bool ta
   return child;
 }
 
+// Ends a process that does not end by itself in a few seconds.
+class Ending {
+ public:
+  explicit Ending(pid_t process) : process_(process) {}
+  ~Ending() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  void begin() {
+    if (begun_) return;
+    begun_ = true;
+    thread_ = std::thread([this] {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!changed_.wait_for(lock, kTimeToEnd, [this] { return over_; })) kill(process_, SIGKILL);
+    });
+  }
+  bool begun() const { return begun_; }
+
+ private:
+  static constexpr std::chrono::seconds kTimeToEnd{5};
+  pid_t process_;
+  bool begun_ = false, over_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
 // Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. Whether an
-// executor said what was wrong.
-bool pass_on(int error, std::string* kept) {
+// executor said what was wrong. `ending` begins when rank 0 is done without some of the others.
+bool pass_on(int error, std::string* kept, Ending& ending) {
   std::FILE* lines = fdopen(error, "r");
   if (lines == nullptr) return true;
   bool said = false;
@@ -237,6 +284,7 @@ bool pass_on(int error, std::string* kept) {
   while (getline(&line, &room, lines) >= 0) {
     const std::string_view text(line);
     said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
+    if (text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos) ending.begin();
     // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
     if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
     if (kept != nullptr)
@@ -358,13 +406,15 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   const bool elsewhere = !is_rank && !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
   if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
   std::fflush(nullptr);  // what was said before comes before what the job says
-  const bool heard = elsewhere || said != nullptr;
+  const bool heard = elsewhere || said != nullptr || (placement.outlives_ranks && !is_rank);
   Child child = spawn(command, environment, heard, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
-  const bool explained = heard ? pass_on(child.error, said) || !elsewhere : true;
+  Ending ending(child.process);
+  const bool explained = heard ? pass_on(child.error, said, ending) || !elsewhere : true;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
+  if (ending.begun()) return 0;
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);

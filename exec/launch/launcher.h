@@ -41,7 +41,12 @@ struct Placement {
   std::vector<std::string> hosts;        // of each rank, in order; empty: all on this machine
   std::vector<std::string> mpirun_args;  // words for mpirun's command line, before the program
   double network_bytes_per_s = 0;        // of a host's port, over TCP; 0: not known, or no TCP
+  bool outlives_ranks = false;           // the others go on when one dies: Open MPI's mpirun alone
 };
+
+// What rank 0 says last, after kNote, of a job that was done without some of its ranks. mpirun may wait for
+// these for ever: it is given a few seconds.
+inline constexpr std::string_view kLeftBehind = "done; ranks that fell silent were left behind";
 
 struct LaunchOptions {
   MpiLibrary mpi = MpiLibrary::openmpi;

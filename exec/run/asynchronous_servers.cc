@@ -1,5 +1,7 @@
 #include "exec/run/asynchronous_servers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -16,11 +18,21 @@ constexpr std::int64_t kNothingLeft = -1;
 // Of a worker to rank 0: what to train next, or that it wants no more.
 constexpr std::int64_t kWhatNext = 1;
 constexpr std::int64_t kNoMore = 0;
+constexpr std::int64_t kIsThere = 2;
+// Of rank 0, who names a rank that is lost: no more news.
+constexpr std::int64_t kNoNews = -1;
+constexpr double kSaysInPatience =
+    4;  // so often a rank says that it is there, in the time that it has for it
 // Of a worker to a server: the pushes of a batch will come, or none any more.
 constexpr std::int64_t kBatchComes = 1;
 constexpr std::int64_t kLeaves = 0;
 // Messages beside the Program's.
-constexpr int kAsk = 0, kBatch = 1, kAnnounce = 2, kShare = 3;
+constexpr int kAsk = 0, kBatch = 1, kAnnounce = 2, kShare = 3, kNews = 4;
+
+// What nobody will ever send or take: MPI has its memory until the process ends.
+void abandon(std::unique_ptr<Request>& request) {
+  static_cast<void>(request.release());
+}
 
 bool adapts_its_step(Optimizer optimizer) {
   return optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
@@ -65,6 +77,9 @@ AsynchronousServers::AsynchronousServers(const Plan& plan, const Program& progra
   pushes_.assign(buckets, 0);
   left_.assign(workers, 0);
   asking_.resize(workers);
+  handed_.assign(workers, kNothingLeft);
+  heard_s_.assign(workers, 0);
+  lost_.assign(workers, 0);
   std::int64_t largest = 0;
   for (int b = 0; b < parameters.buckets(); ++b) largest = std::max(largest, parameters.shard_elements(b));
   auto first = static_cast<std::uint32_t>(program.instructions.size());
@@ -91,19 +106,29 @@ void AsynchronousServers::begin(std::int64_t first, std::int64_t end,
   end_ = end;
   asked_ = nothing_left_ = false;
   given_.reset();
-  std::fill(left_.begin(), left_.end(), 0);
+  left_ = lost_;
   std::fill(pushes_.begin(), pushes_.end(), 0);
   for (auto* counts : {&applied_, &seen_})
     for (auto& of_bucket : *counts) std::fill(of_bucket.begin(), of_bucket.end(), 0);
-  for (Serving& serving : serving_) receive_word(serving.service->worker, kAnnounce, serving.announced);
-  if (world_.rank() != 0) return;
+  for (Serving& serving : serving_)
+    if (!is_lost(serving.service->worker))
+      receive_word(serving.service->worker, kAnnounce, serving.announced);
+  resigned_ = false;
+  said_s_ = steady_seconds();
+  std::fill(heard_s_.begin(), heard_s_.end(), said_s_);
+  std::fill(handed_.begin(), handed_.end(), kNothingLeft);
+  if (world_.rank() != 0) {
+    if (patience_s_ > 0) receive_word(0, kNews, news_);
+    return;
+  }
   for (int rank = 1; rank < world_.size(); ++rank)
-    receive_word(rank, kAsk, asking_[static_cast<std::size_t>(rank)]);
+    if (!is_lost(rank)) receive_word(rank, kAsk, asking_[static_cast<std::size_t>(rank)]);
 }
 
 void AsynchronousServers::send_word(int peer, int tag, std::int64_t value) {
   Word& word = sent_.emplace_back();
   word.value = value;
+  word.peer = peer;
   const MessageSpec message{peer, &word.value, sizeof(word.value), tags_ + tag, true};
   word.request = world_.on_host().exchange({&message, 1});
 }
@@ -127,6 +152,11 @@ void AsynchronousServers::ask() {
 }
 
 std::int64_t AsynchronousServers::take_batch() {
+  if (!again_.empty()) {
+    const std::int64_t batch = again_.front();
+    again_.pop_front();
+    return batch;
+  }
   return next_ < end_ ? next_++ : kNothingLeft;
 }
 
@@ -137,12 +167,74 @@ bool AsynchronousServers::hand_out() {
     if (!word.request || !word.request->test()) continue;
     word.request.reset();
     done = true;
+    heard_s_[rank] = steady_seconds();
     if (word.value == kNoMore) continue;
-    const std::int64_t batch = take_batch();
-    send_word(static_cast<int>(rank), kBatch, batch);
-    if (batch != kNothingLeft) receive_word(static_cast<int>(rank), kAsk, word);
+    if (word.value == kWhatNext) {
+      handed_[rank] = take_batch();
+      send_word(static_cast<int>(rank), kBatch, handed_[rank]);
+    }
+    if (handed_[rank] != kNothingLeft || patience_s_ > 0) receive_word(static_cast<int>(rank), kAsk, word);
   }
   return done;
+}
+
+bool AsynchronousServers::anyone_may_ask() const {
+  return std::any_of(asking_.begin(), asking_.end(),
+                     [](const Word& word) { return word.request != nullptr; });
+}
+
+// ---- who is there ----
+
+std::vector<int> AsynchronousServers::lost() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < lost_.size(); ++rank)
+    if (lost_[rank] != 0) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+bool AsynchronousServers::watch() {
+  const double now_s = steady_seconds();
+  if (world_.rank() != 0) {
+    if (!resigned_ && now_s - said_s_ > patience_s_ / kSaysInPatience) {
+      said_s_ = now_s;
+      send_word(0, kAsk, kIsThere);
+    }
+    if (!news_.request || !news_.request->test()) return false;
+    news_.request.reset();
+    if (news_.value == kNoNews) return true;
+    lose(static_cast<int>(news_.value));
+    receive_word(0, kNews, news_);
+    return true;
+  }
+  bool any = false;
+  for (int rank = 1; rank < world_.size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (!asking_[r].request || now_s - heard_s_[r] < patience_s_) continue;
+    lose(rank);
+    if (handed_[r] != kNothingLeft) again_.push_back(handed_[r]);
+    for (int other = 1; other < world_.size(); ++other)
+      if (!is_lost(other)) send_word(other, kNews, rank);
+    any = true;
+  }
+  return any;
+}
+
+void AsynchronousServers::lose(int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  if (rank < plan_.choices.servers)
+    throw InternalError(fmt::format("rank {} says nothing: its part of the parameters is lost", rank));
+  lost_[r] = left_[r] = 1;
+  abandon(asking_[r].request);
+  for (Serving& serving : serving_)
+    if (serving.service->worker == rank)
+      for (auto* request : {&serving.announced.request, &serving.receiving, &serving.answering})
+        abandon(*request);
+  for (auto word = sent_.begin(); word != sent_.end();) {
+    const auto here = word++;
+    if (here->peer != rank) continue;
+    abandon(here->request);
+    abandoned_.splice(abandoned_.end(), sent_, here);
+  }
 }
 
 std::optional<std::int64_t> AsynchronousServers::next() {
@@ -150,7 +242,12 @@ std::optional<std::int64_t> AsynchronousServers::next() {
   while (!given_)
     if (!progress()) world_.idle();
   asked_ = false;
-  const std::int64_t batch = *std::exchange(given_, std::nullopt);
+  std::int64_t batch = *std::exchange(given_, std::nullopt);
+  // Someone may yet be lost with the batch that it has: rank 0 is the last to go.
+  while (patience_s_ > 0 && world_.rank() == 0 && batch == kNothingLeft && anyone_may_ask()) {
+    if (!progress()) world_.idle();
+    batch = take_batch();
+  }
   nothing_left_ = batch == kNothingLeft;
   if (nothing_left_) return std::nullopt;
   for (int server = 0; server < plan_.choices.servers; ++server)
@@ -162,17 +259,24 @@ void AsynchronousServers::finish() {
   left_[static_cast<std::size_t>(world_.rank())] = 1;
   for (int server = 0; server < plan_.choices.servers; ++server)
     if (server != world_.rank()) send_word(server, kAnnounce, kLeaves);
-  if (world_.rank() != 0 && !nothing_left_) send_word(0, kAsk, kNoMore);
+  resigned_ = true;
+  if (world_.rank() != 0 && (!nothing_left_ || patience_s_ > 0)) send_word(0, kAsk, kNoMore);
   const auto busy = [this] {
     const auto trains = [this](const Serving& serving) {
       return left_[static_cast<std::size_t>(serving.service->worker)] == 0;
     };
-    const auto asks = [](const Word& word) { return word.request != nullptr; };
-    return !sent_.empty() || std::any_of(serving_.begin(), serving_.end(), trains) ||
-           std::any_of(asking_.begin(), asking_.end(), asks);
+    return !sent_.empty() || std::any_of(serving_.begin(), serving_.end(), trains) || anyone_may_ask() ||
+           news_.request != nullptr;
   };
-  while (busy())
+  bool told = patience_s_ == 0 || world_.rank() != 0;
+  while (busy() || !told) {
+    if (!told && !anyone_may_ask()) {
+      told = true;
+      for (int rank = 1; rank < world_.size(); ++rank)
+        if (!is_lost(rank)) send_word(rank, kNews, kNoNews);
+    }
     if (!progress()) world_.idle();
+  }
   updates_ += (end_ - first_) / plan_.choices.dp;
   share_parameters();
 }
@@ -188,7 +292,7 @@ void AsynchronousServers::share_parameters() {
       float* data = parameters_.weights(b) + slice.begin;
       const std::size_t bytes = static_cast<std::size_t>(slice.elements) * sizeof(float);
       for (int rank = 0; rank < world_.size(); ++rank) {
-        if (rank == server || (here != server && here != rank)) continue;
+        if (rank == server || (here != server && here != rank) || is_lost(rank)) continue;
         messages.push_back({here == server ? rank : server, data, bytes, tags_ + kShare, here == server});
       }
     }
@@ -266,6 +370,7 @@ void AsynchronousServers::record(Serving& serving, std::size_t instruction, doub
 bool AsynchronousServers::serve(Serving& serving) {
   const std::vector<Instruction>& all = serving.service->instructions;
   const int worker = serving.service->worker;
+  if (is_lost(worker)) return false;
   const auto transfer_of = [&](std::size_t i, float* data) {
     const Transfer& transfer = all[i].transfers.front();
     const std::size_t bytes =
@@ -331,6 +436,7 @@ bool AsynchronousServers::progress() {
   bool done = false;
   for (Serving& serving : serving_) done = serve(serving) || done;
   if (world_.rank() == 0) done = hand_out() || done;
+  if (patience_s_ > 0) done = watch() || done;
   if (answer_.request && answer_.request->test()) {
     answer_.request.reset();
     given_ = answer_.value;

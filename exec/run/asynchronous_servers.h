@@ -5,6 +5,10 @@
 // one after another, so that every sample is trained on once whatever the workers' speeds. Rank 0 hands them
 // out. A server's parameters stand apart from those that its rank's own worker computes with: they change
 // while that computes. Servers keep going from poll to poll of a rank that computes or waits.
+//
+// Where patience is limited, every rank says to rank 0 now and then that it is there. Of a rank that says
+// nothing for so long rank 0 tells the others; nobody waits for it any more, and who asks next trains the
+// batch that it had. Rank 0 itself and servers cannot be lost.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +47,11 @@ class AsynchronousServers {
   AsynchronousServers(const AsynchronousServers&) = delete;
   AsynchronousServers& operator=(const AsynchronousServers&) = delete;
 
+  // Once, before the first `begin`, the same on every rank; 0: for ever.
+  void limit_patience(double seconds) { patience_s_ = seconds; }
+  // Ranks that fell silent, ascending. After `finish` all that are left know the same ones.
+  std::vector<int> lost() const;
+
   // Batches [first, end) are to be trained, starting from parameters that are the same on all ranks. On every
   // rank. `rate`: the learning rate of a step. `updates`: steps that the optimizer's state has seen.
   void begin(std::int64_t first, std::int64_t end, std::function<double(std::int64_t)> rate,
@@ -68,6 +77,7 @@ class AsynchronousServers {
  private:
   struct Word {  // a short message under way
     std::int64_t value = 0;
+    int peer = 0;
     std::unique_ptr<Request> request;
   };
   // One Service of the Program.
@@ -89,6 +99,10 @@ class AsynchronousServers {
   bool serve(Serving& serving);
   std::int64_t take_batch();
   bool hand_out();
+  bool anyone_may_ask() const;
+  bool watch();
+  void lose(int rank);
+  bool is_lost(int rank) const { return lost_[static_cast<std::size_t>(rank)] != 0; }
   void send_word(int peer, int tag, std::int64_t value);
   void receive_word(int peer, int tag, Word& word);
   void apply(int bucket, int worker, float* gradient);
@@ -116,11 +130,19 @@ class AsynchronousServers {
   std::int64_t updates_ = 0;                        // steps before `begin`
   Staleness staleness_;
 
-  std::list<Word> sent_;
+  std::list<Word> sent_, abandoned_;  // the latter to those who were lost
   std::int64_t first_ = 0, end_ = 0;
   // Rank 0: the next batch to hand out, and who asks.
   std::int64_t next_ = 0;
-  std::vector<Word> asking_;  // by rank
+  std::vector<Word> asking_;          // by rank
+  std::deque<std::int64_t> again_;    // batches of those who were lost with them
+  std::vector<std::int64_t> handed_;  // by rank, the last one
+  std::vector<double> heard_s_;       // by rank, when last
+  double patience_s_ = 0,
+         said_s_ = 0;       // how long nobody is missed; when this rank last said that it is there
+  std::vector<char> lost_;  // by rank
+  Word news_;               // of rank 0: who is lost, or that nobody is to be heard of any more
+  bool resigned_ = true;    // this rank has said all that it had to say
   // This rank's worker: the answer to its question.
   bool asked_ = false;
   bool nothing_left_ = false;

@@ -26,7 +26,7 @@ Progress::Progress(const Plan& plan, const TrainingOptions& options, std::int64_
                    Communicator& control)
     : plan_(plan),
       options_(options),
-      control_(control),
+      control_(&control),
       wanted_(!options.log.empty() || !options.tensorboard.empty() || options.progress),
       first_step_(first_step),
       logged_(first_step),
@@ -63,8 +63,13 @@ void Progress::trained(const RankRun& run, std::int64_t done) {
   const std::int64_t from = std::exchange(logged_, done);
   const auto begin = static_cast<std::ptrdiff_t>(from - first_step_);
   const auto end = static_cast<std::ptrdiff_t>(done - first_step_);
-  const std::vector<double> losses = sum_at_root(control_, {all.begin() + begin, all.begin() + end});
-  if (control_.rank() != 0) return;
+  std::vector<double> losses = sum_at_root(*control_, {all.begin() + begin, all.begin() + end});
+  if (plan_.choices.asynchronous()) {
+    const std::vector<double>& batches = run.batches();
+    spread_losses(losses, sum_at_root(*control_, {batches.begin() + begin, batches.begin() + end}),
+                  plan_.choices.dp);
+  }
+  if (control_->rank() != 0) return;
   const double now_s = steady_seconds();
   const double step_s = (now_s - logged_s_) / static_cast<double>(done - from);
   const Training& training = plan_.job->training;
@@ -103,7 +108,7 @@ void Progress::say(std::int64_t done, double loss, double step_s, double rate_pe
 }
 
 void Progress::evaluated(std::int64_t done, double loss) {
-  if (control_.rank() != 0) return;
+  if (control_->rank() != 0) return;
   write({{"step", done},
          {"evaluation_loss", loss},
          {"perplexity", std::exp(loss)},
@@ -116,7 +121,7 @@ void Progress::evaluated(std::int64_t done, double loss) {
 }
 
 void Progress::checkpointed(std::int64_t done) {
-  if (control_.rank() != 0) return;
+  if (control_->rank() != 0) return;
   write({{"step", done}, {"checkpoint", options_.checkpoint_folder}, {"elapsed_s", elapsed_s()}});
   logged_s_ = steady_seconds();
 }

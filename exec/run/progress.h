@@ -50,6 +50,8 @@ class Progress {
   // Collective, where wanted: steps up to `done` have been trained.
   void trained(const RankRun& run, std::int64_t done);
   void evaluated(std::int64_t done, double loss);
+  // From now on these take part: of all ranks some are lost.
+  void go_on_with(Communicator& control) { control_ = &control; }
   void checkpointed(std::int64_t done);
 
  private:
@@ -59,7 +61,7 @@ class Progress {
 
   const Plan& plan_;
   const TrainingOptions& options_;
-  Communicator& control_;
+  Communicator* control_;
   bool wanted_;
   std::FILE* log_ = nullptr;
   std::optional<EventFile> events_;

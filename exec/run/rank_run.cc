@@ -39,10 +39,18 @@ std::vector<T> taken(std::string_view& bytes) {
 
 }  // namespace
 
+void spread_losses(std::vector<double>& losses, const std::vector<double>& batches, int workers) {
+  for (std::size_t step = 0; step < std::min(losses.size(), batches.size()); ++step) {
+    if (batches[step] > 0 && batches[step] != workers) losses[step] *= workers / batches[step];
+    if (batches[step] == 0 && step > 0) losses[step] = losses[step - 1];
+  }
+}
+
 std::string packed(const RankNotes& notes) {
   std::string bytes(reinterpret_cast<const char*>(&notes.report), sizeof(notes.report));
   append(bytes, notes.loss);
   append(bytes, notes.begins_s);
+  append(bytes, notes.batches);
   append(bytes, notes.ends_s);
   append(bytes, notes.events);
   append(bytes, notes.routed);
@@ -54,6 +62,7 @@ RankNotes unpacked(std::string_view bytes) {
   take(bytes, &notes.report, sizeof(notes.report));
   notes.loss = taken<double>(bytes);
   notes.begins_s = taken<double>(bytes);
+  notes.batches = taken<double>(bytes);
   notes.ends_s = taken<double>(bytes);
   notes.events = taken<TimelineEvent>(bytes);
   notes.routed = taken<RoutedRows>(bytes);
@@ -69,7 +78,8 @@ RankRun::RankRun(const Plan& plan, Interpreter& interpreter, const LearningRate&
       first_step_(first_step),
       offset_(offset),
       loss_(static_cast<std::size_t>(end_step - first_step)),
-      begins_s_(loss_.size()) {}
+      begins_s_(loss_.size()),
+      batches_(plan.choices.asynchronous() ? loss_.size() : 0) {}
 
 double RankRun::now_s() const {
   return steady_seconds() + offset_;
@@ -129,6 +139,7 @@ void RankRun::train_with_servers(std::int64_t begin, std::int64_t end) {
 }
 
 void RankRun::note(std::int64_t step) {
+  if (!batches_.empty()) batches_[static_cast<std::size_t>(step - first_step_)] += 1;
   loss_[static_cast<std::size_t>(step - first_step_)] +=
       interpreter_.loss_sum() / (static_cast<double>(plan_.job->training.global_batch) *
                                  static_cast<double>(predictions_per_sample(*plan_.job)));
@@ -142,10 +153,11 @@ void RankRun::note(std::int64_t step) {
 void RankRun::end_at(std::int64_t step) {
   loss_.resize(static_cast<std::size_t>(step - first_step_));
   begins_s_.resize(loss_.size());
+  if (!batches_.empty()) batches_.resize(loss_.size());
 }
 
 RankNotes RankRun::notes(const RankReport& report) const {
-  RankNotes notes{report, loss_, begins_s_, ends_s_, {}, interpreter_.routed()};
+  RankNotes notes{report, loss_, begins_s_, batches_, ends_s_, {}, interpreter_.routed()};
   auto step = static_cast<std::int32_t>(kept_.first());
   for (const std::vector<Interval>& intervals : kept_.steps()) {
     for (std::uint32_t i = 0; i < intervals.size(); ++i)

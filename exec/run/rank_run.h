@@ -34,6 +34,7 @@ struct RankNotes {
   RankReport report;
   std::vector<double> loss;           // by step, of this rank's samples
   std::vector<double> begins_s;       // by step, where something else than training came before it; else 0
+  std::vector<double> batches;        // by step, that it trained: of asynchronous workers alone
   std::vector<double> ends_s;         // of what it trained: steps, or an asynchronous worker's batches
   std::vector<TimelineEvent> events;  // of the last KeptSteps::kMost of these
   std::vector<RoutedRows> routed;     // FormMathematics::routed()
@@ -56,6 +57,8 @@ class RankRun {
 
   // Of this rank's samples, by step from the first one.
   const std::vector<double>& losses() const { return loss_; }
+  // How many batches of each step it trained; of asynchronous workers alone.
+  const std::vector<double>& batches() const { return batches_; }
   double rate_of(std::int64_t step) const;
   // Nothing is trained from this step on.
   void end_at(std::int64_t step);
@@ -73,8 +76,12 @@ class RankRun {
   double plain_rate_;
   std::int64_t first_step_;
   double offset_;
-  std::vector<double> loss_, begins_s_, ends_s_;  // as RankNotes has them
+  std::vector<double> loss_, begins_s_, batches_, ends_s_;  // as RankNotes has them
   KeptSteps kept_;
 };
+
+// A step's loss by the batches that are known: of those that a lost worker trained nobody knows any. Where
+// none is, that of the step before.
+void spread_losses(std::vector<double>& losses, const std::vector<double>& batches, int workers);
 
 }  // namespace orrery::exec

@@ -44,8 +44,11 @@ AsynchronousRun asynchronous_of(const Merged& merged) {
     all.most_updates = std::max(all.most_updates, rank.staleness.most_updates);
     all.most_ahead = std::max(all.most_ahead, rank.staleness.most_ahead);
   }
-  return {merged.batches, all.updates / static_cast<double>(std::max<std::int64_t>(1, all.pushes)),
-          all.most_updates, all.most_ahead};
+  return {merged.batches,
+          all.updates / static_cast<double>(std::max<std::int64_t>(1, all.pushes)),
+          all.most_updates,
+          all.most_ahead,
+          {}};
 }
 
 }  // namespace
@@ -58,13 +61,14 @@ Merged merge(const Plan& plan, const std::vector<RankNotes>& notes) {
   merged.step_ends_s.resize(steps);
   double begin_s = 0;
   for (const RankNotes& rank : notes) begin_s = std::max(begin_s, rank.report.begin_s);
-  std::vector<double> batch_ends_s;
+  std::vector<double> batch_ends_s, batches(steps);
   for (const RankNotes& rank : notes) {
     merged.ranks.push_back(rank.report);
     merged.routed.push_back(rank.routed);
     merged.batches.push_back(static_cast<std::int64_t>(rank.ends_s.size()));
     for (std::size_t s = 0; s < steps; ++s) {
       merged.loss[s] += rank.loss[s];
+      if (s < rank.batches.size()) batches[s] += rank.batches[s];
       merged.step_begins_s[s] = std::max(merged.step_begins_s[s], rank.begins_s[s] - begin_s);
       if (!plan.choices.asynchronous())
         merged.step_ends_s[s] = std::max(merged.step_ends_s[s], rank.ends_s[s] - begin_s);
@@ -76,8 +80,10 @@ Merged merge(const Plan& plan, const std::vector<RankNotes>& notes) {
       merged.timeline.events.push_back(event);
     }
   }
-  if (plan.choices.asynchronous())
+  if (plan.choices.asynchronous()) {
+    spread_losses(merged.loss, batches, plan.choices.dp);
     merged.step_ends_s = ends_of_steps(std::move(batch_ends_s), plan.choices.dp);
+  }
   return merged;
 }
 
@@ -222,6 +228,9 @@ void print_summary(const RunAnswer& run) {
     text +=
         fmt::format("  experts: the fullest rank had {:.2f} times its share of tokens (mean over layers)\n",
                     run.routing->fullest_share);
+  if (run.asynchronous && !run.asynchronous->lost_ranks.empty())
+    text += fmt::format("  lost   ranks {}, which fell silent: the others went on\n",
+                        Json(run.asynchronous->lost_ranks).dump());
   text += fmt::format("  busy   rank {}:", run.critical_rank);
   for (const auto& [kind, seconds] : run.by_kind_s)
     text += fmt::format(" {} {}", kind, human_seconds(seconds));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "exec/communicators/clock.h"
 #include "exec/communicators/gather.h"
 #include "exec/data/image_data.h"
+#include "exec/launch/launcher.h"
 #include "exec/math/objective.h"
 #include "exec/run/evaluation.h"
 #include "exec/run/interpreter.h"
@@ -197,6 +199,43 @@ void save(const std::string& path, const Plan& plan, const Parameters& parameter
                plan.job->workload.name);
 }
 
+// The ranks that are left.
+class Company {
+ public:
+  explicit Company(Communicator& all) : all_(all) {}
+  Communicator& control() { return left_ ? *left_ : all_; }
+  const std::vector<int>& lost() const { return lost_; }
+
+  // Of all that were ever lost, ascending. Whether there are more now. Collective over those that are left.
+  bool loses(const std::vector<int>& lost) {
+    if (lost.size() == lost_.size()) return false;
+    lost_ = lost;
+    std::vector<int> left;
+    for (int rank = 0; rank < all_.size(); ++rank)
+      if (!std::binary_search(lost.begin(), lost.end(), rank)) left.push_back(rank);
+    left_ = all_.split(left, kKeyOfTheLeft + static_cast<int>(lost.size()));
+    return true;
+  }
+
+  // On rank 0, by rank: those who are lost have noted nothing.
+  std::vector<RankNotes> gathered(const RankNotes& mine) {
+    std::vector<RankNotes> notes;
+    for (const std::string& bytes : gather_to_root(control(), packed(mine))) notes.push_back(unpacked(bytes));
+    if (notes.empty()) return notes;
+    RankNotes nothing;
+    nothing.loss.resize(mine.loss.size());
+    nothing.begins_s.resize(mine.loss.size());
+    for (const int rank : lost_) notes.insert(notes.begin() + rank, nothing);
+    return notes;
+  }
+
+ private:
+  static constexpr int kKeyOfTheLeft = 1000;  // beyond those of the Program's groups
+  Communicator& all_;
+  std::unique_ptr<Communicator> left_;
+  std::vector<int> lost_;
+};
+
 // What `train` does once its interpreter is made.
 void train_with(Interpreter& interpreter, const Plan& plan, const Program& program, Device& device,
                 Communicator& world, Communicator& control, const TrainingOptions& options, RankReport mine) {
@@ -207,6 +246,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   OptimizerSettings settings = options.optimizer;
   settings.clip_norm = options.clip_norm.value_or(settings.clip_norm);
   interpreter.set_optimizer(settings);
+  if (options.silence_s > 0) interpreter.servers().limit_patience(options.silence_s);
   if (options.skip_not_finite) interpreter.skip_what_is_not_finite();
   if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
@@ -225,35 +265,40 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   control.barrier();
   mine.begin_s = run.now_s();
   Progress progress(plan, options, mine.first_step, control);
+  Company company(control);
   std::int64_t step = mine.first_step;
   while (step < options.steps && !evaluations.patience_is_over()) {
     // Asynchronous workers have no steps to measure between.
     const bool step_by_step = (reference || progress.wanted()) && !plan.choices.asynchronous();
     const std::int64_t until = step_by_step ? step + 1 : next_stop(options, step);
     run.train(step, until);
+    if (plan.choices.asynchronous() && company.loses(interpreter.servers().lost()))
+      progress.go_on_with(company.control());
     note_pace();
     step = until;
     if (progress.wanted()) progress.trained(run, step);
     if (evaluations.due(step)) progress.evaluated(step, evaluations.evaluate(interpreter, step));
     if (options.checkpoint_every == 0 || step % options.checkpoint_every != 0) continue;
     save_checkpoint(options.checkpoint_folder, {step, interpreter.updates(), interpreter.scaler()}, plan,
-                    kept, device, control);
+                    kept, device, company.control());
     progress.checkpointed(step);
   }
   if (step < options.steps) run.end_at(step);
-  if (!options.save.empty()) save(options.save, plan, parameters, interpreter.statistics(), device, control);
+  if (!options.save.empty())
+    save(options.save, plan, parameters, interpreter.statistics(), device, company.control());
   for (const Instruction& instruction : program.instructions)
     if (instruction.op == Op::compute) mine.flops += instruction.flops;
   mine.skipped_steps = plan.choices.asynchronous() ? 0 : step - interpreter.updates();
   mine.allocated_bytes = static_cast<double>(device.peak_bytes());
   mine.resident_bytes = resident_peak_bytes();
-  const auto digest = digest_parameters(plan, interpreter.parameters(), device, control);
+  const auto digest = digest_parameters(plan, interpreter.parameters(), device, company.control());
 
   if (plan.choices.asynchronous()) mine.staleness = interpreter.servers().staleness();
-  std::vector<RankNotes> notes;
-  for (const std::string& bytes : gather_to_root(control, packed(run.notes(mine))))
-    notes.push_back(unpacked(bytes));
-  if (world.rank() != 0) return;
+  const std::vector<RankNotes> notes = company.gathered(run.notes(mine));
+  if (world.rank() != 0) {
+    if (!company.lost().empty() && options.done_without_all) options.done_without_all();
+    return;
+  }
 
   const Merged merged = merge(plan, notes);
   std::vector<Program> programs;
@@ -261,12 +306,16 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   RunAnswer answer =
       report(plan, merged, programs, digest,
              {options.backend, options.library, device.name(), data_description(plan, options)});
+  if (answer.asynchronous) answer.asynchronous->lost_ranks = company.lost();
   if (evaluations.wanted()) answer.evaluations = evaluations.report();
   if (step < options.steps) answer.stopped_after = step;
   if (reference) answer.machine_pace = pace_of_run(step_times(merged), paces);
   if (!options.timeline.empty()) write_file_atomically(options.timeline, serialized(merged.timeline));
   if (!options.trace.empty()) write_file_atomically(options.trace, chrome_trace(programs, merged.timeline));
   if (deliver("run", run_record().json(answer), options.json)) print_summary(answer);
+  if (company.lost().empty()) return;
+  fmt::print(stderr, "{}{}\n", kNote, kLeftBehind);
+  if (options.done_without_all) options.done_without_all();
 }
 
 void check_evaluation(const Plan& plan, const TrainingOptions& options) {
@@ -311,6 +360,10 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
                     "a plan of one whose profile says clip_gradients: true");
   if (options.skip_not_finite && plan.choices.asynchronous())
     throw UserError("`on_nan` skip with asynchronous servers, who apply what comes", "stop");
+  if (options.silence_s > 0 && !plan.choices.asynchronous())
+    throw UserError(
+        fmt::format("`silence` with `sync` {}: all wait for each other", name_of(plan.choices.sync)),
+        std::string(name_of(Sync::async_parameter_server)));
   check_evaluation(plan, options);
   check_augmentation(plan, options);
   if (options.steps < 1) throw UserError("`steps` " + std::to_string(options.steps), "at least 1");

@@ -48,11 +48,15 @@ struct TrainingOptions {
   double predicted_step_s = 0;  // for it; 0: unknown
   bool print_batches = false;   // which samples each step trains on, instead of training
   std::string init;             // safetensors to start from; empty: seeded
-  std::string save;   // safetensors to write at the end, or the folder of these and config.json; empty: none
+  std::string save;  // safetensors to write at the end, or the folder of these and config.json; empty: none
+  // Asynchronous servers: a worker that says nothing for so long is left behind; 0: all wait for it.
+  double silence_s = 0;
   bool pace = false;  // measures the machine's pace (exec/run/probe.h) between steps, for the report
   // Of an error on this rank, while what other ranks read from it or write to it is still there; to end the
   // job. Where it returns, or is not set, the error goes on.
   std::function<void(const std::exception&)> failed;
+  // When all is done and ranks are lost: MPI cannot be ended without them. Does not return.
+  std::function<void()> done_without_all;
 };
 
 // What every rank finds wrong alike: the plan needs another number of ranks, is of a model that the executor

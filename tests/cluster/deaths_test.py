@@ -6,9 +6,14 @@ Predicted by `orrery compare --trouble dies=…`, of the strategy that does what
 What it is told: how long a step takes and a start, both measured in the same run before the death; when who dies; and after
 how long the launcher notices (exec/launch/launcher.cc: a host is asked after a second of silence, and once a second for
 three more). Compared: the samples that are trained and kept when the run is over, and those that are lost.
+
+Asynchronous servers go on in the same job (`run --silence`): compared are the samples of the stretch between two checkpoints in
+which a worker dies, of the rate that the stretch before it had.
 """
 import json
 import os
+import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,6 +33,9 @@ DIES_AFTER = 35
 # up with the fourth second without an answer. Open MPI gives the others a second to end, then kills them (seen: 1.1 s from
 # a daemon's death, which is noticed at once, to the end of the job).
 NOTICE_S = 4 - 0.5 + 1
+SILENCE_S = 1.5  # of an asynchronous worker, until it is left behind
+STRETCH = 10  # of its steps, from one checkpoint to the next
+LONG_EACH, LONG_SEQ = 32, 128  # of a step that takes a worker longer than its pushes take the server's port
 LIMIT = 0.10
 ATTEMPTS = 3
 CPU = 0.3  # of a core: what hosts have whatever else this machine does
@@ -69,11 +77,11 @@ class Deaths(ClusterCase):
         # Each by itself, so that the cluster's file says it too.
         self.hosts = self.cluster([HOSTS], cpu_of={host: CPU for host in range(HOSTS)}, mbit=400)
 
-    def predicted(self, strategy, trouble, healthy_per_s, **settings):
+    def predicted(self, strategy, trouble, healthy_per_s, each=EACH, seq=32, **settings):
         """Samples that are kept, and lost, in the measured seconds; what was said of the trouble, and a step by workers."""
         out = self.folder / "compare.json"
         words = [ORRERY, "compare", self.folder / "config.json", self.folder / "cluster.textproto", "--global-batch",
-                 EACH * HOSTS, "--seq-len", 32, "--precision", "fp32", "--optimizer", "sgd", "--strategies", strategy,
+                 each * HOSTS, "--seq-len", seq, "--precision", "fp32", "--optimizer", "sgd", "--strategies", strategy,
                  "--trouble", trouble, "--json", out]
         for name, value in settings.items():
             words += ["--" + name.replace("_", "-"), f"{value:.6f}"]
@@ -89,6 +97,7 @@ class Deaths(ClusterCase):
     def broken(self, strategy, role, rank, options, left=HOSTS):
         """A host dies; the job is started again at once, on the hosts that are `left` (the dead one is replaced, or not)."""
         checkpoints = self.folder / f"checkpoints-{role}-{left}"
+        who = "chief" if role == "chief" else f"{role}:{rank}"
         plan = self.plan(*options, "--dp", HOSTS, "--micro-batch", 1, batch=EACH * HOSTS)
         rest = plan
         if left < HOSTS:
@@ -136,7 +145,7 @@ class Deaths(ClusterCase):
         after_s, after = over - second.seen[saved + 1], STEPS - saved - 1
 
         def told(step_s):
-            return self.predicted(f"{strategy}:notice={NOTICE_S}s", f"dies={role}:{rank}@{died - begun:.3f}",
+            return self.predicted(f"{strategy}:notice={NOTICE_S}s", f"dies={who}@{died - begun:.3f}",
                                   EACH * HOSTS / step_s, horizon=over - begun, checkpoint_every=every_s, restart_s=start_s,
                                   replace_s=0 if left == HOSTS else 1e6)
 
@@ -181,6 +190,81 @@ class Deaths(ClusterCase):
         result = self.held("ddp-elastic", "worker", 2, ["--zero", "0"], left=HOSTS - 1)
         self.assertIn("deals its shard among them", result["under"]["story"][0])
         self.assertEqual(result["under"]["workers"], HOSTS - 1)
+
+    def test_when_the_chiefs_host_dies_all_stop_and_start_again_from_the_checkpoint_with_its_replacement(self):
+        # Rank 0: who writes the log and the manifests. What it had begun to write counts for nothing.
+        result = self.held("ddp", "chief", 0, ["--zero", "0"])
+        self.assertIn("the chief dies: its gradient never comes", result["under"]["story"][0])
+        self.assertEqual(result["under"]["workers"], HOSTS)
+
+    def go_on_without(self, end):
+        """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept."""
+        folder = self.folder / f"left-{time.monotonic_ns()}"
+        out = self.folder / "went-on.json"
+        plan = self.plan("--sync", "async-parameter-server", "--servers", 1, "--dp", HOSTS, "--micro-batch", LONG_EACH,
+                         batch=LONG_EACH * HOSTS, seq=LONG_SEQ)
+        run = Run(self, self.hosts, plan, 4 * STRETCH, "--checkpoint-dir", folder, "--checkpoint-every", STRETCH,
+                  "--silence", SILENCE_S, "--json", out)
+        self.assertIsNotNone(run.until(2 * STRETCH), run.errors.read_text())
+        began = run.seen[2 * STRETCH]
+        healthy_s = began - run.seen[STRETCH]
+        time.sleep(max(0, began + 0.15 * healthy_s - time.monotonic()))
+        end()
+        died = time.monotonic()
+        over = run.until(3 * STRETCH)
+        self.assertIsNotNone(over, run.errors.read_text())
+        self.assertIsNotNone(run.until(4 * STRETCH), run.errors.read_text())
+        run.job.wait(timeout=30)
+        self.assertEqual(run.job.returncode, 0, run.errors.read_text())
+        # It is known before the stretch is over: nobody has stood.
+        self.assertGreater(over - died, SILENCE_S)
+        answer = self.json(out)
+        self.assertEqual(answer["asynchronous"]["lost_ranks"], [HOSTS - 1])
+        self.assertEqual(len(answer["loss"]), 4 * STRETCH)
+        self.assertLess(answer["loss"][-1], answer["loss"][0])
+        self.assertIn("ranks that fell silent were left behind", run.errors.read_text())
+        # All batches of the last two stretches but those that it trained before it died are the others'.
+        others = sum(answer["asynchronous"]["batches_of_ranks"])
+        self.assertGreater(others, 4 * STRETCH * (HOSTS - 1))
+        self.assertLess(others, 4 * STRETCH * HOSTS)
+        self.assertTrue((folder / f"step-{4 * STRETCH:08d}" / "manifest.json").exists())
+        expected, lost, under, _ = self.predicted(
+            f"ps-async:servers=1:notice={SILENCE_S}s", f"dies=worker:{HOSTS - 1}@{died - began:.3f}",
+            LONG_EACH * HOSTS * STRETCH / healthy_s, each=LONG_EACH, seq=LONG_SEQ, horizon=over - began, replace_s=1e6)
+        kept = LONG_EACH * HOSTS * STRETCH
+        print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s; died after {died - began:.2f} s; "
+              f"{kept} samples in {over - began:.2f} s ({expected:.1f}, {expected / kept - 1:+.1%}); load "
+              f"{os.getloadavg()[0]:.0f}", flush=True)
+        self.assertEqual(lost, 0)
+        self.assertEqual(under["workers"], HOSTS - 1)
+        self.assertEqual(under["stood_s"], 0)
+        return expected / kept - 1
+
+    def goes_on_without(self, end):
+        """Within the limit in the median of as many attempts as it takes."""
+        off = []
+        while len(off) < ATTEMPTS:
+            off.append(self.go_on_without(end))
+            for host in self.hosts.hosts:  # a host that is cut off lives on by itself
+                self.hosts.kill_all(host.namespace)
+            self.hosts.cut(HOSTS - 1, down=False)
+            if abs(statistics.median(off)) <= LIMIT:
+                return
+        self.fail(f"off by {off}")
+
+    def test_asynchronous_servers_go_on_without_a_worker_whose_process_dies(self):
+        def killed():
+            for process in self.hosts.hosts[HOSTS - 1].group.processes.read_text().split():
+                if (pathlib.Path("/proc") / process / "comm").read_text().startswith("orrery-exec"):
+                    os.kill(int(process), signal.SIGKILL)
+
+        self.goes_on_without(killed)
+
+    def test_asynchronous_servers_go_on_without_a_worker_whose_host_falls_silent(self):
+        def cut():
+            self.hosts.cut(HOSTS - 1)
+
+        self.goes_on_without(cut)
 
     def test_when_a_servers_host_dies_its_parameters_are_those_of_the_checkpoint(self):
         result = self.held("ps-sync", "server", 0, ["--sync", "parameter-server", "--servers", "1"])

@@ -1,6 +1,7 @@
 // Strategies on the catalog's clusters: what a comparison says is what the simulator says of the plans.
 #include "compare/compare.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <catch2/catch.hpp>
@@ -107,6 +108,63 @@ TEST_CASE("tuned settings are the best of those that are tried, by the closed fo
   CHECK(grouped.choices.shard_group == 8);
   // Simulated, as any plan is.
   CHECK(comparison.rows[1].whole().step_s == Approx(sim::simulate(grouped).step_time_s));
+}
+
+TEST_CASE("autotuning settles on the best that it tries, and takes 16,950 steps for it") {
+  const Comparison comparison =
+      compare(asked("a100-eth100", 16, 64,
+                    "horovod-autotune,horovod:bucket=4M:cycle=5ms,horovod:bucket=32M:cycle=50ms,"
+                    "horovod:bucket=16M:cycle=25ms,horovod:bucket=8M:cycle=10ms,"
+                    "horovod-hierarchical:bucket=4M:cycle=5ms,horovod-hierarchical:bucket=32M:cycle=50ms,"
+                    "horovod-hierarchical:bucket=16M:cycle=25ms,horovod-hierarchical:bucket=8M:cycle=10ms"));
+  std::vector<double> steps_s;
+  for (const Row& row : comparison.rows) steps_s.push_back(planner::estimate_step_seconds(*row.whole().plan));
+  REQUIRE(comparison.rows.front().whole().tuning);
+  const Tuning& tuning = *comparison.rows.front().whole().tuning;
+  // Scores of 50 steps: three to warm up, then 21 for each setting of four switches.
+  CHECK(tuning.steps == 50 * (3 + 16 * 21));
+  // Three scores with the first setting, and of each round four that are known; half of the rounds in groups.
+  double extra_s = 50 * 3 * (steps_s[1] - steps_s[0]);
+  for (std::size_t i = 1; i < steps_s.size(); ++i) extra_s += 50 * 8 * (steps_s[i] - steps_s[0]);
+  CHECK(tuning.extra_s == Approx(extra_s));
+  CHECK(tuning.extra_s > 0);
+  // What it settles on, said by hand, is the same.
+  std::string said = tuning.group > 0 ? "horovod-hierarchical" : "horovod";
+  said += fmt::format(":bucket={:.0f}M:cycle={:g}ms", tuning.bucket_bytes / (1 << 20), 1e3 * tuning.cycle_s);
+  const Comparison by_hand = compare(asked("a100-eth100", 16, 64, said));
+  CHECK(by_hand.rows.front().whole().step_s == Approx(comparison.rows.front().whole().step_s));
+  // One device has nothing to tune.
+  CHECK_FALSE(comparison.rows.front().ways.front().tuning);
+}
+
+TEST_CASE("sharded strategies send what they gather and scatter, and hold their shards") {
+  const Comparison comparison = compare(asked(
+      "dgx-v100-32g", 16, 64, "ddp,deepspeed-zero1,deepspeed-zero2,deepspeed-zero3,fsdp,hsdp,megatron"));
+  const auto parameters = static_cast<double>(comparison.rows[0].whole().plan->job->workload.parameters());
+  const auto sent = [&](std::size_t row) { return comparison.rows[row].whole().wire_bytes / parameters; };
+  const auto held = [&](std::size_t row) { return comparison.rows[row].whole().memory; };
+  // Of each parameter: gradients of 4 bytes all-reduced; or scattered, and weights of 2 gathered.
+  CHECK(sent(0) == Approx(15.0 / 16 * (4 + 4)).epsilon(1e-3));
+  CHECK(sent(1) == Approx(15.0 / 16 * (4 + 2)).epsilon(1e-3));
+  CHECK(sent(6) == Approx(15.0 / 16 * (4 + 2)).epsilon(1e-3));
+  CHECK(sent(2) == Approx(15.0 / 16 * (4 + 2)).epsilon(1e-3));
+  CHECK(sent(3) == Approx(15.0 / 16 * (4 + 2 + 2)).epsilon(0.1));  // what is gathered still need not be again
+  CHECK(sent(4) == Approx(sent(3)).epsilon(1e-6));
+  // In groups of eight: shards inside, their gradients' eighths all-reduced over two nodes.
+  CHECK(sent(5) == Approx(7.0 / 8 * (4 + 2 + 2) + 2.0 / 2 * 4 / 8).epsilon(0.1));
+  // A copy of the weights and the momentum in fp32, on one of sixteen, or of eight.
+  CHECK(held(1).optimizer == Approx(held(0).optimizer / 16).epsilon(0.01));
+  CHECK(held(4).optimizer == Approx(held(0).optimizer / 16).epsilon(0.01));
+  CHECK(held(5).optimizer == Approx(held(0).optimizer / 8).epsilon(0.01));
+}
+
+TEST_CASE("a link at half its rate doubles an all-reduce that nothing hides") {
+  const Comparison comparison =
+      compare(asked("v100-ib100", 8, 64, "multi-worker-mirrored", {"slow-link=2:0.5"}));
+  const Row& row = comparison.rows.front();
+  const double healthy_s = row.whole().mean_of(&RankTimes::exposed_s);
+  REQUIRE(row.troubled);
+  CHECK(row.troubled->step_s - row.whole().step_s == Approx(healthy_s).epsilon(0.1));
 }
 
 TEST_CASE("gradients in fp16 are half as many bytes as in fp32") {
@@ -257,6 +315,18 @@ TEST_CASE("a slow link and a neighbour on it cost those who communicate") {
   const Comparison turns = compare(asked("v100-ib100", 8, 64, "ddp", {"neighbour=2:0.9:30:30"}));
   CHECK(turns.rows[0].ordeal->samples_per_s() > comparison.rows[0].ordeal->samples_per_s());
   CHECK(turns.rows[0].ordeal->samples_per_s() < comparison.rows[0].whole().samples_per_s);
+}
+
+TEST_CASE("workers that leave and join need not be whole nodes") {
+  // Of sixteen four leave after 1,000 of 3,600 s, or join: nobody waits for anybody.
+  for (const auto& [trouble, workers] : {std::pair{"leaves=4@1000", 12}, {"joins=4@1000", 20}}) {
+    const Comparison comparison = compare(asked("dgx-v100-32g", 16, 64, "ps-async", {trouble}));
+    const Row& row = comparison.rows.front();
+    REQUIRE(row.ordeal);
+    CHECK(row.ordeal->workers == workers);
+    CHECK(row.ordeal->samples_per_s() / row.whole().samples_per_s ==
+          Approx((1000 + 2600 * workers / 16.0) / 3600).epsilon(0.02));
+  }
 }
 
 TEST_CASE("several troubles are met together and one by one") {

@@ -156,6 +156,44 @@ TEST_CASE("bounded workers run ahead of a dead one, and stand until it is known 
   CHECK(bounded.samples == Approx(1000 * 40 - 60 * 10 - 7 * 30).epsilon(2e-3));
 }
 
+TEST_CASE("whoever starts again together loses what was done since the checkpoint") {
+  // Noticed, replaced after 50 s if that takes longer, started in 10; 50 s of 40 samples are lost.
+  const std::vector<std::pair<const char*, double>> stood = {
+      {"data-parallel", 60},  // the process was all there was: noticed at once
+      {"mirrored", 60},
+      {"multi-worker-mirrored", 60},  // heartbeats of 10 s
+      {"horovod", 70},                // a stall check of 60
+      {"fsdp", 610},
+      {"hsdp", 610},
+      {"deepspeed-zero2", 610},
+      {"megatron", 610},
+      {"local-sgd", 610}};
+  for (const auto& [name, seconds] : stood)
+    for (const Role role : {Role::worker, Role::chief}) {
+      CAPTURE(name);
+      const Ordeal ordeal = ordeal_of(one(name), four(), {death(role, 3, 250)}, options());
+      CHECK(ordeal.stood_s == Approx(seconds));
+      if (one(name).meeting == Meeting::all) {
+        CHECK(ordeal.lost_samples == Approx(50 * 40));
+        CHECK(ordeal.samples == Approx((950 - seconds) * 40));
+      }
+    }
+}
+
+TEST_CASE("DiLoCo's workers go on without one, whose shard waits for it") {
+  // Steps of 0.75 s, one average of 5 s in ten of them: 12.5 s a round. Gone until 60 s after its death, but
+  // known only after 600: replaced then, and started in 10.
+  Field field = four();
+  field.exchange = [](int) { return Field::Exchange{0, 0, 5}; };
+  field.step_s = 1.25;
+  const Ordeal ordeal =
+      ordeal_of(one("diloco:local_steps=10"), field, {death(Role::worker, 3, 250)}, options());
+  CHECK(ordeal.lost_samples == 0);
+  CHECK(ordeal.stood_s == 0);
+  CHECK(ordeal.workers == 4);
+  CHECK(ordeal.samples == Approx(1000 / 12.5 * 10 * 40 - 610 / 12.5 * 10 * 10).epsilon(0.01));
+}
+
 TEST_CASE("workers leave and join where the strategy lets them") {
   Trouble leaves;
   leaves.kind = TroubleKind::leaves;

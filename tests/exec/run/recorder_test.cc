@@ -108,4 +108,11 @@ TEST_CASE("a step ends with its last rank, and busy seconds are of the steps tha
   }
 }
 
+TEST_CASE("a step's loss is that of the batches that are known") {
+  // Three batches a step, each a third of its mean: all known, one lost with its worker, all lost.
+  std::vector<double> losses = {3, 2, 0, 1.5};
+  spread_losses(losses, {3, 2, 0, 3}, 3);
+  CHECK(losses == std::vector<double>{3, 3, 3, 1.5});
+}
+
 }  // namespace orrery::exec
