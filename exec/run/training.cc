@@ -239,6 +239,8 @@ class Company {
 // What `train` does once its interpreter is made.
 void train_with(Interpreter& interpreter, const Plan& plan, const Program& program, Device& device,
                 Communicator& world, Communicator& control, const TrainingOptions& options, RankReport mine) {
+  // Of rank 0's host: an error here ends the others, too.
+  if (!options.save.empty() && control.rank() == 0) check_place_to_save(options.save);
   Parameters& parameters = interpreter.parameters();
   const KeptState kept{parameters, interpreter.statistics(), interpreter.left_out()};
   if (!options.init.empty()) load_weights(options.init, plan, parameters, interpreter.statistics(), device);
@@ -346,7 +348,6 @@ void check_training(const Plan& plan, const Communicator& world, const TrainingO
     throw UserError("`checkpoint_every` and `restart` have no folder", "`checkpoint_dir` FOLDER");
   if (options.checkpoint_every < 0) throw UserError("`checkpoint_every` is negative", "a number of steps");
   if (!options.init.empty()) check_weights(options.init, plan);
-  if (!options.save.empty() && world.rank() == 0) check_place_to_save(options.save);
   const Optimizer optimizer = plan.job->training.optimizer;
   const bool adam = optimizer == Optimizer::adam || optimizer == Optimizer::adamw;
   for (const auto& [name, beta] :

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "exec/device/memory_pool.h"
+#include "exec/run/run_report.h"
 #include "exec/state/learning_rate.h"
 #include "exec/state/loss_scaler.h"
 #include "tests/exec/device/device_fixture.h"
@@ -51,6 +52,35 @@ TEST_CASE("rows from several senders are segments of this rank's experts, and em
   CHECK(r.segments[1].begin == 2);
   CHECK(r.segments[2].expert == 1);
   CHECK(r.received_rows == 6);
+}
+
+TEST_CASE("how unequally ranks' experts are loaded is counted over dispatches") {
+  Routing r;
+  r.experts = 4;
+  r.received = {3, 1, 2, 0};  // of two senders, for two experts
+  lay_out_received(2, &r);
+  CHECK(rows_of(r).rows == 6);
+  CHECK(rows_of(r).squares == 5 * 5 + 1 * 1);
+  Merged merged;
+  // Two dispatches: rank 0 has 6 of 8 rows (5 and 1; 1 and 1), then all have as many.
+  merged.routed = {{{6, 26}, {4, 8}}, {{2, 2}, {4, 8}}};
+  std::vector<Program> programs(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    programs[static_cast<std::size_t>(rank)].rank = rank;
+    programs[static_cast<std::size_t>(rank)].groups = {{GroupKind::data, {0, 1}},
+                                                       {GroupKind::expert, {0, 1}}};
+  }
+  MixtureOfExperts moe;
+  moe.experts = 4;
+  moe.experts_per_token = 1;
+  const auto routing = routing_of_run(merged, programs, moe);
+  REQUIRE(routing);
+  CHECK(routing->dispatches == 2);
+  CHECK(routing->fullest_share == Approx((1.5 + 1) / 2));
+  // By expert 5 1 1 1: a deviation of sqrt(3) around 2; the most is sqrt(4 - 1) times the mean.
+  CHECK(routing->spread == Approx(std::sqrt((3.0 / 4 / 3) / 2)));
+  merged.routed = {{}, {}};
+  CHECK_FALSE(routing_of_run(merged, programs, moe));
 }
 
 TEST_CASE("ranks that share experts gather equal parts, the longest's, and read no more than each has") {
