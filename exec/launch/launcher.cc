@@ -413,12 +413,14 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   Child child = spawn(command, environment, heard, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   Ending ending(child.process);
-  const bool explained =
-      heard ? pass_on(child.error, said, placement.outlives_ranks, ending) || !elsewhere : true;
+  const bool wrong = heard && pass_on(child.error, said, placement.outlives_ranks, ending);
+  const bool explained = !heard || wrong || !elsewhere;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
   if (ending.of_what_is_done()) return 0;
+  // Then mpirun's own code is 0 whatever a rank ended with.
+  if (placement.outlives_ranks && wrong && WIFEXITED(status)) return std::max(1, WEXITSTATUS(status));
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);
