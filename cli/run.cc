@@ -85,6 +85,10 @@ int run(const Options& options) {
   const int ranks = plan.choices.world();
   Placement placement = placement_of(plan.job->cluster, ranks, options.launch);
   placement.outlives_ranks = !options.silence.empty();
+  if (placement.outlives_ranks && !plan.choices.asynchronous())
+    throw UserError(
+        fmt::format("`silence` with `sync` {}: all wait for each other", name_of(plan.choices.sync)),
+        std::string(name_of(Sync::async_parameter_server)));
   return launch_executor(parse_mpi(options.mpi), ranks, arguments, placement);
 }
 

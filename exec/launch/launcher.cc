@@ -254,28 +254,30 @@ class Ending {
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
 
-  void begin() {
+  void begin(bool done) {
     if (begun_) return;
     begun_ = true;
+    done_ = done;
     thread_ = std::thread([this] {
       std::unique_lock<std::mutex> lock(mutex_);
       if (!changed_.wait_for(lock, kTimeToEnd, [this] { return over_; })) kill(process_, SIGKILL);
     });
   }
-  bool begun() const { return begun_; }
+  bool of_what_is_done() const { return begun_ && done_; }
 
  private:
   static constexpr std::chrono::seconds kTimeToEnd{5};
   pid_t process_;
-  bool begun_ = false, over_ = false;
+  bool begun_ = false, done_ = false, over_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;
 };
 
 // Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. Whether an
-// executor said what was wrong. `ending` begins when rank 0 is done without some of the others.
-bool pass_on(int error, std::string* kept, Ending& ending) {
+// executor said what was wrong. `outlives_ranks`: mpirun may wait for ever once rank 0 is done without some
+// of the others, and once a rank has said that it ends the job: then `ending` begins.
+bool pass_on(int error, std::string* kept, bool outlives_ranks, Ending& ending) {
   std::FILE* lines = fdopen(error, "r");
   if (lines == nullptr) return true;
   bool said = false;
@@ -284,7 +286,8 @@ bool pass_on(int error, std::string* kept, Ending& ending) {
   while (getline(&line, &room, lines) >= 0) {
     const std::string_view text(line);
     said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
-    if (text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos) ending.begin();
+    const bool done = text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos;
+    if (outlives_ranks && (said || done)) ending.begin(done);
     // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
     if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
     if (kept != nullptr)
@@ -410,11 +413,14 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   Child child = spawn(command, environment, heard, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
   Ending ending(child.process);
-  const bool explained = heard ? pass_on(child.error, said, ending) || !elsewhere : true;
+  const bool wrong = heard && pass_on(child.error, said, placement.outlives_ranks, ending);
+  const bool explained = !heard || wrong || !elsewhere;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
-  if (ending.begun()) return 0;
+  if (ending.of_what_is_done()) return 0;
+  // Then mpirun's own code is 0 whatever a rank ended with.
+  if (placement.outlives_ranks && wrong && WIFEXITED(status)) return std::max(1, WEXITSTATUS(status));
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);

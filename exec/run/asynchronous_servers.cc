@@ -19,10 +19,11 @@ constexpr std::int64_t kNothingLeft = -1;
 constexpr std::int64_t kWhatNext = 1;
 constexpr std::int64_t kNoMore = 0;
 constexpr std::int64_t kIsThere = 2;
-// Of rank 0, who names a rank that is lost: no more news.
+// Of rank 0, who names a rank that is lost: that it is there, and that there will be no more news.
+constexpr std::int64_t kNobody = -2;
 constexpr std::int64_t kNoNews = -1;
-constexpr double kSaysInPatience =
-    4;  // so often a rank says that it is there, in the time that it has for it
+// So often a rank says that it is there in the time that it has for it.
+constexpr double kSaysInPatience = 4;
 // Of a worker to a server: the pushes of a batch will come, or none any more.
 constexpr std::int64_t kBatchComes = 1;
 constexpr std::int64_t kLeaves = 0;
@@ -194,19 +195,26 @@ std::vector<int> AsynchronousServers::lost() const {
 
 bool AsynchronousServers::watch() {
   const double now_s = steady_seconds();
+  const bool says = !resigned_ && now_s - said_s_ > patience_s_ / kSaysInPatience;
+  if (says) said_s_ = now_s;
   if (world_.rank() != 0) {
-    if (!resigned_ && now_s - said_s_ > patience_s_ / kSaysInPatience) {
-      said_s_ = now_s;
-      send_word(0, kAsk, kIsThere);
+    if (says) send_word(0, kAsk, kIsThere);
+    if (!news_.request) return false;
+    if (!news_.request->test()) {
+      if (now_s - heard_s_[0] > patience_s_)
+        throw InternalError("rank 0 says nothing: nobody hands out batches");
+      return false;
     }
-    if (!news_.request || !news_.request->test()) return false;
     news_.request.reset();
+    heard_s_[0] = now_s;
     if (news_.value == kNoNews) return true;
-    lose(static_cast<int>(news_.value));
+    if (news_.value != kNobody) lose(static_cast<int>(news_.value));
     receive_word(0, kNews, news_);
     return true;
   }
   bool any = false;
+  for (int rank = 1; says && rank < world_.size(); ++rank)
+    if (!is_lost(rank)) send_word(rank, kNews, kNobody);
   for (int rank = 1; rank < world_.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     if (!asking_[r].request || now_s - heard_s_[r] < patience_s_) continue;
@@ -259,7 +267,7 @@ void AsynchronousServers::finish() {
   left_[static_cast<std::size_t>(world_.rank())] = 1;
   for (int server = 0; server < plan_.choices.servers; ++server)
     if (server != world_.rank()) send_word(server, kAnnounce, kLeaves);
-  resigned_ = true;
+  resigned_ = world_.rank() != 0;
   if (world_.rank() != 0 && (!nothing_left_ || patience_s_ > 0)) send_word(0, kAsk, kNoMore);
   const auto busy = [this] {
     const auto trains = [this](const Serving& serving) {
@@ -271,7 +279,7 @@ void AsynchronousServers::finish() {
   bool told = patience_s_ == 0 || world_.rank() != 0;
   while (busy() || !told) {
     if (!told && !anyone_may_ask()) {
-      told = true;
+      told = resigned_ = true;
       for (int rank = 1; rank < world_.size(); ++rank)
         if (!is_lost(rank)) send_word(rank, kNews, kNoNews);
     }
