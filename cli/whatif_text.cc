@@ -193,11 +193,11 @@ std::string unknowns(const whatif::Result& result) {
   std::string text;
   if (!unpriced.empty())
     text += fmt::format(
-        "No cost: {} states no price (price_usd_per_device_hour in the cluster file, or "
+        "No cost: no price is stated of {} (price_usd_per_device_hour in the cluster file, or "
         "--vary price=USD).\n",
         fmt::join(unpriced, ", "));
   if (!unpowered.empty())
-    text += fmt::format("No energy: {} states no power (peak_power_w in the device profile).\n",
+    text += fmt::format("No energy: no power is stated of {} (peak_power_w in the device profile).\n",
                         fmt::join(unpowered, ", "));
   return text;
 }

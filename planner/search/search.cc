@@ -388,6 +388,8 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
       best = &subset;
   }
   const int devices = all.plan.job->cluster.devices();
+  std::string what(name_of(objective));
+  std::replace(what.begin(), what.end(), '-', ' ');
   if (best == nullptr) return fmt::format("No group of equal nodes can train it alone ({}).", text);
   const double whole = objective_value(objective, all);
   const double alone = objective_value(objective, *best->best);
@@ -395,11 +397,11 @@ std::string compared_to_subsets(const SearchResult& result, Objective objective)
     return fmt::format(
         "All {} devices together need {:.1f}% less {} than the best group of equal nodes (the best plans: "
         "{}).",
-        devices, 100 * (1 - whole / alone), name_of(objective), text);
+        devices, 100 * (1 - whole / alone), what, text);
   return fmt::format(
       "No plan on all {} devices was found that beats {} alone by {} (the best plans: {}): leave the other "
       "devices out.",
-      devices, best->cluster.name, name_of(objective), text);
+      devices, best->cluster.name, what, text);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ function costTile(plan) {
 function answerSection(plan) {
   const training = plan.training;
   const rateTile = plan.tokens_per_s > 0
-    ? tile('It trains', `${count(plan.tokens_per_s)} tokens/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`)
-    : tile('It trains', `${count(plan.samples_per_s)} samples/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`);
+    ? tile('Throughput', `${count(plan.tokens_per_s)} tokens/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`)
+    : tile('Throughput', `${count(plan.samples_per_s)} samples/s`, `${counted.format(plan.model_tflops_per_gpu)} TFLOP/s per device, ${percent(plan.mfu)} MFU`);
   const facts = [
     `${count(plan.parameters)} parameters`, `${plan.devices} devices, ${plan.nodes} node${plan.nodes === 1 ? '' : 's'}`,
     `global batch ${training.global_batch}`, training.seq_len > 0 && `sequences of ${training.seq_len}`, training.precision,
@@ -48,7 +48,7 @@ function answerSection(plan) {
     el('dl', { class: 'tiles' }, stepTile(plan), rateTile, memoryTile(plan), costTile(plan)),
     el('ul', { class: 'facts' }, facts.map((fact) => el('li', {}, fact))),
     (plan.warnings || []).map((text) => el('p', { class: 'warning' }, text)),
-    plan.rests_on_words && el('p', {}, 'How sure: this rests on ', plan.rests_on_words, '.'),
+    plan.rests_on_words && el('p', {}, 'This rests on ', plan.rests_on_words, '.'),
     plan.search && el('p', { class: 'soft' }, plan.search.refusal ? `The search finds no other plan: ${plan.search.refusal}`
       : `${plan.search.answer ? 'It is the search’s answer' : 'It is not the search’s answer'}: ${count(plan.search.candidates)} candidates, ${plan.search.proven ? 'proven best under this model' : `best found, within ${percent(plan.search.gap)} of the bound`}.`),
   ];

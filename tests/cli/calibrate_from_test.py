@@ -48,8 +48,8 @@ class CalibrateFrom(OrreryCase):
         self.assertEqual(now["rests_on"]["runtime"], "calibrated")
         self.assertLess(now["step_time_high_s"] / now["step_time_low_s"],
                         1 + 0.7 * (was["step_time_high_s"] / was["step_time_low_s"] - 1))
-        self.assertIn("calibrated by 6 steps", self.done(*PLAN))
-        self.assertIn("steps are of runtime megatron-core", self.done(*PLAN[:-1], "torchtitan", "--wide"))
+        self.assertIn("Calibrated by 6 steps", self.done(*PLAN))
+        self.assertIn("steps were measured with runtime megatron-core", self.done(*PLAN[:-1], "torchtitan", "--wide"))
         # Another runtime keeps its own kernels; another cluster knows nothing of this one.
         self.assertEqual(self.json(*PLAN[:-1], "torchtitan")["plans"][0]["rests_on"]["runtime"], "fitted")
         self.assertNotIn("calibrated_by", self.json("plan", "llama3-8b", "dgx-a100", *PLAN[3:]))

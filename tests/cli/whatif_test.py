@@ -165,7 +165,7 @@ class WhatIf(OrreryCase):
     def test_without_a_price_there_is_no_cost(self):
         result = self.orrery("whatif", "gpt2", "pcie-4090", "--gpus", "2", "--seq-len", "128", "--json", "out.json")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stdout.count("No price is stated of pcie-4090"), 1)
+        self.assertEqual(result.stdout.count("No cost: no price is stated of pcie-4090"), 1)
         point, = json.loads((self.folder / "out.json").read_text())["points"]
         self.assertNotIn("cost_usd", point["per_1e9_tokens"])
         self.assertIn("energy_j", point["per_1e9_tokens"])

@@ -142,7 +142,7 @@ TEST_CASE("a plan that cannot spare a replica says why") {
   choices.pp = 1;
   choices.dp = 2;  // both on one node
   CHECK_THROWS_WITH(smaller_plans({make_job("gpt2", "dgx-a100", 8, 8, 512), choices}, 0, 1),
-                    Catch::Contains("no whole number of nodes"));
+                    Catch::Contains("do not fill whole nodes"));
   choices = gpt2_on_four_nodes();
   choices.zero = 2;  // replicas of unequal batches are refused under ZeRO-2; two of four divide it
   const std::vector<RunningPlan> smaller =
