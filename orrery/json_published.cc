@@ -254,7 +254,7 @@ const Record<CollectiveRow>& collective_row_record() {
 
 const Record<CollectiveSource>& collective_source_record() {
   using S = CollectiveSource;
-  static const auto record = Record<S>("source")
+  static const auto record = Record<S>("source_of_collectives")
                                  .with(
                                      figures_record(), [](const S& s) -> const auto& { return s.all; })
                                  .object(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh [SECONDS] [TARGET…]: every parser of foreign input under libFuzzer with AddressSanitizer and UBSan, for
-# SECONDS each (default 120: an hour in all), on one core; then files and arguments of every verb, mutated, against
+# SECONDS each (default 120: 75 minutes in all), on one core; then files and arguments of every verb, mutated, against
 # build/release's program (tests/fuzz/verbs.py). TARGET: only these ("verbs" is the last part; no name: all). What was
 # found before is tried first: build/fuzz/corpus/TARGET, kept from run to run. Stops at the first fault, whose input it names.
 set -euo pipefail
