@@ -126,7 +126,7 @@ void print(const SiteCalibrated& result, const Output& output) {
   }
   if (!rows.empty())
     output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
-                       {.optional = {"from"}, .text = true}));
+                       {.optional = {"from", "before, 90%"}, .text = true}));
   if (!as_before.empty()) output.print(fmt::format("As before, because nothing was measured of it: {}.\n", as_before));
   for (const measurements::Departure& one : result.calibrated.departures)
     output.print(

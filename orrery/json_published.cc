@@ -228,7 +228,7 @@ const Record<PublishedRow>& published_row_record() {
 const Record<CollectiveRow>& collective_row_record() {
   using R = CollectiveRow;
   static const auto record =
-      Record<R>("row")
+      Record<R>("row_of_collectives")
           .value("file", "with its ending", [](const R& r) { return r.file; })
           .value("line", "of it", [](const R& r) { return r.line; })
           .value("source", "as the table has it", [](const R& r) { return r.source; })

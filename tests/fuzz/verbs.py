@@ -70,7 +70,8 @@ COMMANDS = [
     ["validate", "--published", SEEDS / "steps.csv", "--markdown", "OUT"],
     ["validate", "--published-collectives", SEEDS / "collectives.csv"],
     ["validate", PLAN, "--against", DATA / "measurements/own_trace.json"],
-    ["validate", "--history"],
+    ["validate", "--history", SEEDS / "history.jsonl"],
+    ["calibrate", "--from-history", "--out", "OUT", SEEDS / "history.jsonl"],
     ["report", PLAN, "--search", "off", "--out", "OUT"],
     ["measurements"],
     ["catalog"],
@@ -210,6 +211,11 @@ def one_round(seed, kept):
                 content = damaged(content, draw)
                 if draw.random() < 0.02:
                     content = gzip.compress(content)
+            if word.name == "history.jsonl":  # no argument: what was validated before
+                copy = folder / "data/history.jsonl"
+                copy.parent.mkdir()
+                copy.write_bytes(content)
+                continue
             copy.write_bytes(content)
             word = copy.name
         said.append(str(word))
