@@ -22,8 +22,7 @@ template <typename Enum, std::size_t N>
 Enum value_in(const std::array<std::string_view, N>& names, std::string_view name, std::string_view what) {
   for (std::size_t i = 0; i < N; ++i)
     if (names[i] == name) return static_cast<Enum>(i);
-  throw UserError(fmt::format("unknown {} '{}'", what, name),
-                  suggestion(name, {names.begin(), names.end()}));
+  throw UserError(fmt::format("unknown {} '{}'", what, name), suggestion(name, {names.begin(), names.end()}));
 }
 
 }  // namespace orrery

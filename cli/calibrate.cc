@@ -95,7 +95,8 @@ std::string what_it_is_from(const SiteCalibrated& result, const std::string& clu
     products += file.products;
   }
   std::vector<std::string> parts;
-  for (const auto& [count, what] : {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
+  for (const auto& [count, what] :
+       {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
     if (count > 0) parts.push_back(fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"));
   std::string said = parts.empty() ? "nothing" : parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) said += (i + 1 == parts.size() ? " and " : ", ") + parts[i];
@@ -127,7 +128,8 @@ void print(const SiteCalibrated& result, const Output& output) {
   if (!rows.empty())
     output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
                        {.optional = {"from", "before, 90%"}, .text = true}));
-  if (!as_before.empty()) output.print(fmt::format("As before, because nothing was measured of it: {}.\n", as_before));
+  if (!as_before.empty())
+    output.print(fmt::format("As before, because nothing was measured of it: {}.\n", as_before));
   for (const measurements::Departure& one : result.calibrated.departures)
     output.print(
         fmt::format("{} over {} x {} devices takes {:.2f} times the predicted time from {} to {} ({}, {}).\n",
@@ -158,10 +160,9 @@ int calibrate_from_files(const Options& options) {
   if (!options.host.empty() || options.from_history)
     throw UserError("`from` with `host` or `from_history`", "expected one of them");
   const SiteCalibrated result = calibrate_from({options.cluster, options.from, options.runtime, options.out});
-  options.output.print(fmt::format("{}: {}\n  {}\n", what_it_is_from(result, options.cluster),
-                                   options.out.empty() ? "plans on it use this from now on."
-                                                       : "plan on this in its place.",
-                                   result.file));
+  options.output.print(fmt::format(
+      "{}: {}\n  {}\n", what_it_is_from(result, options.cluster),
+      options.out.empty() ? "plans on it use this from now on." : "plan on this in its place.", result.file));
   print(result, options.output);
   options.output.write(to_json(result));
   return 0;

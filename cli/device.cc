@@ -35,10 +35,13 @@ std::string text_of(const DeviceOutlook& outlook) {
 // The best of them, or all.
 std::string narrowed(const DeviceOutlook& outlook, bool all) {
   if (outlook.measurements.empty()) return "";
-  const auto line = [](const auto& one) { return fmt::format("  {:3.0f}%  {}\n", 100 * one.second, one.first); };
+  const auto line = [](const auto& one) {
+    return fmt::format("  {:3.0f}%  {}\n", 100 * one.second, one.first);
+  };
   if (!all) {
     const auto& [measurement, share] = outlook.measurements.front();
-    return fmt::format("  Most would be narrowed by: {} ({:.0f}% of what is uncertain).\n", measurement, 100 * share);
+    return fmt::format("  Most would be narrowed by: {} ({:.0f}% of what is uncertain).\n", measurement,
+                       100 * share);
   }
   std::string text = "Measurements that would narrow this, with their share of what is uncertain:\n";
   for (const auto& one : outlook.measurements) text += line(one);
@@ -56,17 +59,19 @@ int run(const Options& options) {
   const DeviceCheck check = check_device(options.file);
   options.output.write(to_json(check));
   const DeviceReview& review = check.review;
-  options.output.print(review.implausible.empty() ? "All figures are like those of the catalog's devices and nodes.\n"
-                                                  : list("Implausible:", review.implausible));
+  options.output.print(review.implausible.empty()
+                           ? "All figures are like those of the catalog's devices and nodes.\n"
+                           : list("Implausible:", review.implausible));
   for (const DeviceOutlook& outlook : check.outlooks) {
     options.output.print(text_of(outlook));
     options.output.print(narrowed(outlook, layout().verbose));
   }
   if (review.assumed.empty()) return 0;
   if (!layout().verbose)
-    options.output.print(fmt::format("{} assumed, because the file does not say {}: --verbose.\n",
-                                     review.assumed.size() == 1 ? "One thing is" : fmt::format("{} things are", review.assumed.size()),
-                                     review.assumed.size() == 1 ? "it" : "them"));
+    options.output.print(fmt::format(
+        "{} assumed, because the file does not say {}: --verbose.\n",
+        review.assumed.size() == 1 ? "One thing is" : fmt::format("{} things are", review.assumed.size()),
+        review.assumed.size() == 1 ? "it" : "them"));
   options.output.print_more(list("Assumed, because the file does not say it:", review.assumed));
   return 0;
 }

@@ -238,7 +238,8 @@ class TraceWriter {
   void name_process(std::int32_t process, const std::string& name) {
     line();
     fmt::format_to(std::back_inserter(text_),
-                   R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"{}"}}}})", process, name);
+                   R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"{}"}}}})", process,
+                   name);
   }
 
   void name_tracks(const Program& program) {

@@ -77,8 +77,8 @@ double FieldCheck::not_negative(std::string_view field, double value) const {
 double FieldCheck::rate(std::string_view field, double value) const {
   if (not_negative(field, value) > 0 && !(value >= kSlowest && value <= kFastest))
     fail(field, fmt::format("{} is {}", full(field), value),
-         fmt::format("expected a number from {} to {} {}; 25 GB/s is 25e9, 100 Gb/s 12.5e9{}", kSlowest, kFastest,
-                     unit_of_rate(field), meant(value)));
+         fmt::format("expected a number from {} to {} {}; 25 GB/s is 25e9, 100 Gb/s 12.5e9{}", kSlowest,
+                     kFastest, unit_of_rate(field), meant(value)));
   return value;
 }
 

@@ -54,7 +54,8 @@ class Interpreter {
     trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
     trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
     if (s_.asynchronous) pace_.emplace(s_, steps);
-    transport_.emplace(s_, activities_, speeds_, [this](int communication) { arrived(communication); }, keep_moved);
+    transport_.emplace(
+        s_, activities_, speeds_, [this](int communication) { arrived(communication); }, keep_moved);
   }
 
   Trace run() {

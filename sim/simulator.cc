@@ -14,8 +14,8 @@
 #include "sim/bytes.h"
 #include "sim/condensed.h"
 #include "sim/interpreter.h"
-#include "sim/link_rates.h"
 #include "sim/isolate.h"
+#include "sim/link_rates.h"
 #include "sim/plan_bytes.h"
 #include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
@@ -317,10 +317,8 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
   if (server_started() || (options.condense && !options.keep_timeline))
     return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
-  const std::string bytes =
-      run_isolated({[&](int) {
-        return to_bytes(interpret(prepared.scenario, prepared.steps, options.keep_timeline));
-      }});
+  const std::string bytes = run_isolated(
+      {[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps, options.keep_timeline)); }});
   return prepared.finish(trace_from_bytes(bytes), options);
 }
 

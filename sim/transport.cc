@@ -113,7 +113,8 @@ void Transport::end_move(int id) {
   if (activity.shared) links_.end(id, payload_of(activity).flow);
   const Payload& payload = payload_of(activity);
   if (keep_moved_ && payload.flow >= 0 && payload.bytes > 0)
-    moved.push_back({payload.flow, std::min(activity.sets_out_s, activities_.now_s()), activities_.now_s(), payload.bytes});
+    moved.push_back({payload.flow, std::min(activity.sets_out_s, activities_.now_s()), activities_.now_s(),
+                     payload.bytes});
   activities_.release(id);
   ++moves;
   if (activity.message < 0)

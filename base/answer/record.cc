@@ -85,10 +85,11 @@ Json Fields::schema(Json& definitions) const {
     const Json& known = definitions[name_];
     std::set<std::string> names;
     for (const Entry& entry : entries_) names.insert(entry.name);
-    ORRERY_CHECK(known.empty() || (known["properties"].size() == names.size() &&
-                                   std::all_of(names.begin(), names.end(),
-                                               [&](const auto& name) { return known["properties"].contains(name); })),
-                 "two records are called " + name_);
+    ORRERY_CHECK(
+        known.empty() || (known["properties"].size() == names.size() &&
+                          std::all_of(names.begin(), names.end(),
+                                      [&](const auto& name) { return known["properties"].contains(name); })),
+        "two records are called " + name_);
     return reference;
   }
   if (!name_.empty()) definitions[name_] = Json::object();

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "base/parse.h"
-#include "tests/fuzz/seeds.h"
-#include "tests/fuzz/target.h"
 #include "proto/cluster.pb.h"
 #include "proto/textproto.h"
+#include "tests/fuzz/seeds.h"
+#include "tests/fuzz/target.h"
 #include "topologies/readers/cluster_file.h"
 #include "topologies/readers/device_review.h"
 #include "topologies/readers/nccl_xml.h"
@@ -29,7 +29,8 @@ bool cluster(std::string_view bytes) {
   return sound_or_refused([&] { return cluster_from_text(bytes, "fuzz"); }, check_cluster);
 }
 std::vector<std::string> cluster_seeds() {
-  return joined(folder_of("topologies/catalog", ".textproto"), folder_of("tests/data/clusters", ".textproto"));
+  return joined(folder_of("topologies/catalog", ".textproto"),
+                folder_of("tests/data/clusters", ".textproto"));
 }
 
 bool nccl_topology(std::string_view bytes) {
@@ -83,19 +84,30 @@ bool number(std::string_view bytes) {
   for (const SimgridUnit unit : {SimgridUnit::bytes_per_s, SimgridUnit::seconds, SimgridUnit::flops_per_s})
     one(simgrid_number(bytes, unit), 0);
   for (const int k : {1000, 1024}) any = parse_count(bytes, k).has_value() || any;
-  if (const auto words = shell_words(bytes)) possible(words->size() <= bytes.size() + 1, "words out of nothing");
+  if (const auto words = shell_words(bytes))
+    possible(words->size() <= bytes.size() + 1, "words out of nothing");
   return any;
 }
 std::vector<std::string> number_seeds() {
-  return {"1k", "2.5G", "-3e5", "8KiB", "15T", "125MBps", "50us", "1Gf", "9223372036854775807", "1e308", "a 'b c' \"d\\\"\""};
+  return {"1k",
+          "2.5G",
+          "-3e5",
+          "8KiB",
+          "15T",
+          "125MBps",
+          "50us",
+          "1Gf",
+          "9223372036854775807",
+          "1e308",
+          "a 'b c' \"d\\\"\""};
 }
 
 }  // namespace
 
 std::vector<Target> clusters() {
-  return {{"cluster", cluster, cluster_seeds, 1000},       {"nccl_topology", nccl_topology, nccl_topology_seeds},
-          {"nvidia_smi", nvidia_smi, nvidia_smi_seeds},    {"simgrid", simgrid, simgrid_seeds},
-          {"device", device, device_seeds, 1000},          {"number", number, number_seeds, 2000}};
+  return {{"cluster", cluster, cluster_seeds, 1000},    {"nccl_topology", nccl_topology, nccl_topology_seeds},
+          {"nvidia_smi", nvidia_smi, nvidia_smi_seeds}, {"simgrid", simgrid, simgrid_seeds},
+          {"device", device, device_seeds, 1000},       {"number", number, number_seeds, 2000}};
 }
 
 }  // namespace orrery::fuzz

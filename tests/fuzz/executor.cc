@@ -24,7 +24,8 @@ namespace orrery::fuzz {
 namespace {
 
 // Letters of several kinds, marks, blanks, digits, a special token's text, bytes that are no UTF-8.
-constexpr std::string_view kText = "The caf\u00e9's 1234  \u4e2d\u6587 e\u0301 don't\r\n\t[MASK] <s>!? \xff\xc3 \xf0\x9f\x98\x80 end";
+constexpr std::string_view kText =
+    "The caf\u00e9's 1234  \u4e2d\u6587 e\u0301 don't\r\n\t[MASK] <s>!? \xff\xc3 \xf0\x9f\x98\x80 end";
 
 bool tokenizer(std::string_view bytes) {
   return sound_or_refused(
@@ -33,12 +34,13 @@ bool tokenizer(std::string_view bytes) {
         return std::pair(read.largest(), read.encode(kText));
       },
       [](const auto& read) {
-        for (const std::int32_t token : read.second) possible(token >= 0 && token <= read.first, "no token of these");
+        for (const std::int32_t token : read.second)
+          possible(token >= 0 && token <= read.first, "no token of these");
       });
 }
 std::vector<std::string> tokenizer_seeds() {
-  return {own_seed("tokenizer_bpe.json"), own_seed("tokenizer_llama2.json"), own_seed("tokenizer_wordpiece.json"),
-          own_seed("tokenizer_unigram.json")};
+  return {own_seed("tokenizer_bpe.json"), own_seed("tokenizer_llama2.json"),
+          own_seed("tokenizer_wordpiece.json"), own_seed("tokenizer_unigram.json")};
 }
 
 // vocab.json, a line of its own with three equals signs, merges.txt.
@@ -64,26 +66,27 @@ std::vector<std::string> bpe_seeds() {
   };
   for (const std::string& byte : exec::byte_spelling()) add(byte);
   for (const char* token : {"th", "the", "\u0120t", "\u0120the", "en", "end"}) add(token);
-  return {vocabulary + "}" + std::string(kBetween) + "#version: 0.2\nt h\nth e\n\u0120 t\n\u0120t h\nn d\ne n\nen d\n",
+  return {vocabulary + "}" + std::string(kBetween) +
+              "#version: 0.2\nt h\nth e\n\u0120 t\n\u0120t h\nn d\ne n\nen d\n",
           vocabulary + "}" + std::string(kBetween) + "t h\nth e\ne n\r\nen d\n"};
 }
 
 bool picture(std::string_view bytes) {
-  return sound_or_refused([&] { return exec::read_picture(as_file(bytes, "picture")); },
-                          [](const exec::Picture& read) {
-                            possible(read.height > 0 && read.width > 0 &&
-                                         read.colours.size() ==
-                                             static_cast<std::size_t>(3 * read.height * read.width),
-                                     "a picture of another size");
-                            if (read.colours.size() > 1 << 20) return;  // scaling is not what is asked
-                            for (const float level : exec::scaled(read, {0, 0, read.height, read.width, false}, 8, 8))
-                              possible(level >= 0 && level <= 256, "an impossible level");
-                          });
+  return sound_or_refused(
+      [&] { return exec::read_picture(as_file(bytes, "picture")); },
+      [](const exec::Picture& read) {
+        possible(read.height > 0 && read.width > 0 &&
+                     read.colours.size() == static_cast<std::size_t>(3 * read.height * read.width),
+                 "a picture of another size");
+        if (read.colours.size() > 1 << 20) return;  // scaling is not what is asked
+        for (const float level : exec::scaled(read, {0, 0, read.height, read.width, false}, 8, 8))
+          possible(level >= 0 && level <= 256, "an impossible level");
+      });
 }
 std::vector<std::string> picture_seeds() {
   std::vector<std::string> seeds = {"P6\n# a comment\n2 2\n255\nabcdefghijkl"};
-  for (const char* name : {"colours.png", "palette.png", "grey16.png", "interlaced.png", "colours.jpg", "grey.jpg",
-                           "progressive.jpg", "four_inks.jpg"})
+  for (const char* name : {"colours.png", "palette.png", "grey16.png", "interlaced.png", "colours.jpg",
+                           "grey.jpg", "progressive.jpg", "four_inks.jpg"})
     seeds.push_back(own_seed(name));
   return seeds;
 }
@@ -107,7 +110,8 @@ std::vector<std::string> tokens_seeds() {
   std::string header(1024, '\0');
   const std::array<std::int32_t, 3> said = {20240520, 1, 4};
   std::memcpy(header.data(), said.data(), sizeof(said));
-  return {std::string("MMIDIDX\0\0\1\0\0\0\0\0\0\0\4", 18) + std::string(32, '\0'), header + "abcdefgh", "abcdefgh"};
+  return {std::string("MMIDIDX\0\0\1\0\0\0\0\0\0\0\4", 18) + std::string(32, '\0'), header + "abcdefgh",
+          "abcdefgh"};
 }
 
 bool images(std::string_view bytes) {
@@ -130,8 +134,9 @@ bool safetensors(std::string_view bytes) {
   return sound_or_refused(
       [&] {
         const exec::SafetensorsModel read(as_file(bytes, "model.safetensors"));
-        return std::pair(read.find("wte.weight"), read.find("weight") != nullptr ? read.read(*read.find("weight"))
-                                                                                    : std::vector<float>());
+        return std::pair(read.find("wte.weight"), read.find("weight") != nullptr
+                                                      ? read.read(*read.find("weight"))
+                                                      : std::vector<float>());
       },
       [](const auto&) {});
 }
@@ -142,10 +147,12 @@ std::string safetensors_file(const std::string& header, std::size_t data) {
   return text + header + std::string(data, '\1');
 }
 std::vector<std::string> safetensors_seeds() {
-  return {safetensors_file(R"({"__metadata__":{"format":"pt"},"weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
-                           R"("wte.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[16,28]}})",
-                           28),
-          safetensors_file(R"({"weight":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})", 8)};
+  return {
+      safetensors_file(
+          R"({"__metadata__":{"format":"pt"},"weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+          R"("wte.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[16,28]}})",
+          28),
+      safetensors_file(R"({"weight":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})", 8)};
 }
 
 // With its check sum made good, so that the rest is looked at: a damaged one is named and passed over.
@@ -160,14 +167,16 @@ bool manifest(std::string_view bytes) {
     }
   } catch (const std::exception&) {  // as it is, then
   }
-  const std::string folder = std::filesystem::path(as_file("", "here")).parent_path().string() + "/checkpoints";
+  const std::string folder =
+      std::filesystem::path(as_file("", "here")).parent_path().string() + "/checkpoints";
   const std::string step = folder + "/step-00000010";
   std::filesystem::create_directories(step);
   std::ofstream(step + "/manifest.json", std::ios::binary) << text;
   std::ofstream(step + "/rank-00000.bin", std::ios::binary) << std::string(16, '\0');
   const auto control = exec::make_self_communicator();
-  return sound_or_refused([&] { return exec::newest_checkpoint(folder, *control); },
-                          [](const auto& found) { possible(found && found->steps == 10, "another checkpoint"); });
+  return sound_or_refused(
+      [&] { return exec::newest_checkpoint(folder, *control); },
+      [](const auto& found) { possible(found && found->steps == 10, "another checkpoint"); });
 }
 std::vector<std::string> manifest_seeds() {
   return {own_seed("manifest.json")};
@@ -176,13 +185,11 @@ std::vector<std::string> manifest_seeds() {
 }  // namespace
 
 std::vector<Target> executor() {
-  return {{"tokenizer", tokenizer, tokenizer_seeds, 1000},
-          {"bpe", bpe, bpe_seeds, 300},
-          {"picture", picture, picture_seeds, 500},
-          {"tokens", tokens, tokens_seeds, 500},
-          {"images", images, images_seeds, 200},
-          {"safetensors", safetensors, safetensors_seeds, 1000},
-          {"manifest", manifest, manifest_seeds, 500}};
+  return {
+      {"tokenizer", tokenizer, tokenizer_seeds, 1000}, {"bpe", bpe, bpe_seeds, 300},
+      {"picture", picture, picture_seeds, 500},        {"tokens", tokens, tokens_seeds, 500},
+      {"images", images, images_seeds, 200},           {"safetensors", safetensors, safetensors_seeds, 1000},
+      {"manifest", manifest, manifest_seeds, 500}};
 }
 
 }  // namespace orrery::fuzz

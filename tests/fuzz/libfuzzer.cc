@@ -1,5 +1,5 @@
-// libFuzzer's entry: one program for the targets of a room (CMakeLists.txt). ORRERY_FUZZ_TARGET names the target;
-// ORRERY_FUZZ_SEEDS a folder that gets its seeds, and nothing is run. Without a target it lists them.
+// libFuzzer's entry: one program for the targets of a room (CMakeLists.txt). ORRERY_FUZZ_TARGET names the
+// target; ORRERY_FUZZ_SEEDS a folder that gets its seeds, and nothing is run. Without a target it lists them.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

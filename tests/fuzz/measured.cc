@@ -1,7 +1,7 @@
 // What people measured: logs, tables, traces, each by its own reader.
-#include "measurements/kinds.h"
 #include "evidence/collectives.h"
 #include "evidence/validate.h"
+#include "measurements/kinds.h"
 #include "tests/fuzz/seeds.h"
 #include "tests/fuzz/target.h"
 #include "topologies/readers/catalog.h"
@@ -21,7 +21,8 @@ void check_measured(const Measurements& all) {
     possible(product.seconds > 0 && std::isfinite(product.m * product.n * product.k * product.count),
              "an impossible product");
   for (const auto& log : all.logs)
-    for (const double seconds : log.steps_s) possible(seconds > 0 && std::isfinite(seconds), "an impossible step of a log");
+    for (const double seconds : log.steps_s)
+      possible(seconds > 0 && std::isfinite(seconds), "an impossible step of a log");
   for (const auto& trace : all.traces)
     for (const auto& step : trace.steps) {
       possible(step.seconds > 0 && std::isfinite(step.seconds), "an impossible step of a trace");
@@ -32,7 +33,8 @@ void check_measured(const Measurements& all) {
 }
 
 using Recognises = bool (*)(std::string_view head);
-using Read = void (*)(const measurements::Source& source, const measurements::Context& context, Measurements* all);
+using Read = void (*)(const measurements::Source& source, const measurements::Context& context,
+                      Measurements* all);
 
 template <Recognises recognises, Read read>
 bool read_or_refused(std::string_view bytes) {
@@ -88,12 +90,12 @@ std::vector<std::string> step_table_seeds() {
 
 // Tables as `validate --published` reads them: of steps or memory, and of collectives.
 bool published_table(std::string_view bytes) {
-  return sound_or_refused(
-      [&] { return evidence::validate_published({as_file(bytes, "table.csv")}); },
-      [](const evidence::Published& read) {
-        for (const auto& row : read.rows)
-          possible(!row.step_s || std::isfinite(row.step_s->predicted), "an impossible row");
-      });
+  return sound_or_refused([&] { return evidence::validate_published({as_file(bytes, "table.csv")}); },
+                          [](const evidence::Published& read) {
+                            for (const auto& row : read.rows)
+                              possible(!row.step_s || std::isfinite(row.step_s->predicted),
+                                       "an impossible row");
+                          });
 }
 std::vector<std::string> published_table_seeds() {
   std::vector<std::string> seeds = {own_seed("steps.csv")};
@@ -107,8 +109,9 @@ bool published_collectives(std::string_view bytes) {
       [&] { return evidence::validate_published_collectives({as_file(bytes, "table.csv")}); },
       [](const evidence::PublishedCollectives& read) {
         for (const evidence::CollectiveRow& row : read.rows)
-          possible(!row.seconds || (std::isfinite(row.seconds->predicted) && std::isfinite(row.seconds->measured)),
-                   "an impossible row");
+          possible(
+              !row.seconds || (std::isfinite(row.seconds->predicted) && std::isfinite(row.seconds->measured)),
+              "an impossible row");
       });
 }
 std::vector<std::string> published_collectives_seeds() {

@@ -1,4 +1,5 @@
-// Networks, and what is trained on: configurations, graphs, workloads, lengths of sequences; plans and runtimes.
+// Networks, and what is trained on: configurations, graphs, workloads, lengths of sequences; plans and
+// runtimes.
 #include <regex>
 
 #include "program/plan.h"
@@ -38,7 +39,8 @@ bool huggingface(std::string_view bytes) {
 }
 // Real configurations; of two layers where they may be, which are read in a tenth of the time.
 std::vector<std::string> huggingface_seeds() {
-  static const std::regex layers(R"j(("(?:num_hidden_layers|num_layers|n_layer|n_layers|encoder_layers|decoder_layers)": *)[0-9]+)j");
+  static const std::regex layers(
+      R"j(("(?:num_hidden_layers|num_layers|n_layer|n_layers|encoder_layers|decoder_layers)": *)[0-9]+)j");
   std::vector<std::string> seeds = folder_of("tests/data/huggingface", ".json");
   for (std::string& seed : seeds)
     if (const std::string fewer = std::regex_replace(seed, layers, "$012"); huggingface(fewer)) seed = fewer;

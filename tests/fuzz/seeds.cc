@@ -56,7 +56,8 @@ std::vector<fs::path> files_below(const fs::path& folder, std::string_view begin
   std::vector<fs::path> files;
   std::error_code code;
   for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
-    if (at->is_regular_file() && at->path().filename().string().starts_with(begin)) files.push_back(at->path());
+    if (at->is_regular_file() && at->path().filename().string().starts_with(begin))
+      files.push_back(at->path());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -90,7 +91,8 @@ std::vector<std::string> published_tables(const std::string& folder) {
     if (file.extension() != ".csv") continue;
     const std::string text = read_file(file);
     std::size_t end = 0;
-    for (std::size_t line = 0; line < kLines && end < text.size(); ++line) end = std::min(text.find('\n', end), text.size() - 1) + 1;
+    for (std::size_t line = 0; line < kLines && end < text.size(); ++line)
+      end = std::min(text.find('\n', end), text.size() - 1) + 1;
     all.push_back(text.substr(0, end));
   }
   return all;
@@ -99,8 +101,7 @@ std::vector<std::string> published_tables(const std::string& folder) {
 std::vector<std::string> published_texts(const std::string& folder, std::string_view begin) {
   std::vector<std::string> all;
   if (traces().empty()) return all;
-  for (const fs::path& file : files_below(traces() / folder, begin))
-    all.push_back(shortened(unpacked(file)));
+  for (const fs::path& file : files_below(traces() / folder, begin)) all.push_back(shortened(unpacked(file)));
   return all;
 }
 
@@ -115,7 +116,8 @@ std::vector<std::string> published_traces() {
 std::string as_file(std::string_view bytes, const std::string& name) {
   static const TemporaryFolder folder;
   const std::string path = folder.path() + "/" + name;
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return path;
 }
 

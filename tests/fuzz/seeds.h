@@ -14,8 +14,9 @@ constexpr std::size_t kMostSeedBytes = 48 << 10;  // the smaller, the more often
 std::string data_file(const std::string& name);
 std::string own_seed(const std::string& name);
 std::vector<std::string> folder_of(const std::string& folder, std::string_view ending = {});
-// Published files (tests/support/published.h) whose path in `folder` begins with `begin`, unpacked; none where this
-// machine has none. Of long ones the beginning and a part of the middle by whole lines, or a share of a trace's events.
+// Published files (tests/support/published.h) whose path in `folder` begins with `begin`, unpacked; none
+// where this machine has none. Of long ones the beginning and a part of the middle by whole lines, or a share
+// of a trace's events.
 std::vector<std::string> published_texts(const std::string& folder, std::string_view begin);
 std::vector<std::string> published_traces();
 // The first rows of published tables.

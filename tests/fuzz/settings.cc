@@ -27,7 +27,8 @@ bool nemo(std::string_view bytes) {
   return sound_or_refused([&] { return planner::import_nemo(bytes, "fuzz", 32, 64); }, check_pins);
 }
 std::vector<std::string> nemo_seeds() {
-  return joined(folder_of("tests/data/import", ".yaml"), published_texts("logs", "mlm-ci__gpt3_7b_tp4_pp1_memory_speed__model"));
+  return joined(folder_of("tests/data/import", ".yaml"),
+                published_texts("logs", "mlm-ci__gpt3_7b_tp4_pp1_memory_speed__model"));
 }
 
 bool deepspeed(std::string_view bytes) {

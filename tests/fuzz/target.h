@@ -1,5 +1,6 @@
-// What is fuzzed: every parser of foreign input. A target takes any bytes; it finds them sound, or throws UserError or
-// NoAnswer. Anything else is a defect: another exception, a sanitizer's report, a figure that cannot be.
+// What is fuzzed: every parser of foreign input. A target takes any bytes; it finds them sound, or throws
+// UserError or NoAnswer. Anything else is a defect: another exception, a sanitizer's report, a figure that
+// cannot be.
 #pragma once
 
 #include <cmath>

@@ -22,7 +22,8 @@ std::size_t place_of(const sim::LinkRates& rates, const std::string& kind) {
 
 double most(const sim::LinkRates& rates, const std::string& kind) {
   double highest = 0;
-  for (const auto& sample : rates.samples) highest = std::max(highest, sample.bytes_per_s[place_of(rates, kind)]);
+  for (const auto& sample : rates.samples)
+    highest = std::max(highest, sample.bytes_per_s[place_of(rates, kind)]);
   return highest;
 }
 
@@ -30,7 +31,8 @@ double most(const sim::LinkRates& rates, const std::string& kind) {
 double bytes_in_all(const sim::LinkRates& rates, const std::string& kind) {
   double bytes = 0;
   for (std::size_t i = 0; i + 1 < rates.samples.size(); ++i)
-    bytes += rates.samples[i].bytes_per_s[place_of(rates, kind)] * (rates.samples[i + 1].at_s - rates.samples[i].at_s);
+    bytes += rates.samples[i].bytes_per_s[place_of(rates, kind)] *
+             (rates.samples[i + 1].at_s - rates.samples[i].at_s);
   return bytes;
 }
 
@@ -62,7 +64,8 @@ TEST_CASE("two transfers that share a port carry what the port does, and nothing
   CHECK(most(rates, "network ports") <= 2 * 10e9 * (1 + 1e-6));
   CHECK(bytes_in_all(rates, "network ports") == Approx(2 * 2 * kBytes));
   for (const double rate : rates.samples.back().bytes_per_s) CHECK(rate == 0);
-  for (std::size_t i = 1; i < rates.samples.size(); ++i) CHECK(rates.samples[i - 1].at_s < rates.samples[i].at_s);
+  for (std::size_t i = 1; i < rates.samples.size(); ++i)
+    CHECK(rates.samples[i - 1].at_s < rates.samples[i].at_s);
 }
 
 TEST_CASE("a simulation's links carry over time what they carry in all, folded or not") {
@@ -84,9 +87,11 @@ TEST_CASE("a simulation's links carry over time what they carry in all, folded o
     const sim::Simulation s = sim::simulate({job, choices}, options);
     std::map<std::string, double> bytes;
     for (const sim::LinkLoad& link : s.links)
-      bytes[link.name.find(".nic") != std::string::npos ? "network ports"
-            : link.name.find("pcie") != std::string::npos ? "PCIe"
-                                                          : "device ports"] += link.bytes;
+      bytes[link.name.find(".nic") != std::string::npos       ? "network ports"
+            : link.name.find(".pcie") != std::string::npos    ? "PCIe"
+            : link.name.find(".uplink") != std::string::npos  ? "uplinks"
+            : link.name.find(".storage") != std::string::npos ? "storage"
+                                                              : "device ports"] += link.bytes;
     REQUIRE(s.link_rates.kinds.size() == bytes.size());
     for (const auto& [kind, in_all] : bytes) CHECK(bytes_in_all(s.link_rates, kind) == Approx(in_all));
     options.keep_timeline = false;
