@@ -51,7 +51,9 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
     const bool inside = wanted.size() >= 3 && other.size() >= 3 &&
                         (other.find(wanted) != std::string::npos || wanted.find(other) != std::string::npos);
     const std::size_t distance = edits(wanted, other);
-    if (inside || distance <= std::max<std::size_t>(1, wanted.size() / 3))
+    // Of one letter another is no misspelling.
+    const bool like = distance < std::max(wanted.size(), other.size());
+    if (inside || (like && distance <= std::max<std::size_t>(1, wanted.size() / 3)))
       near.push_back({distance, candidate});
   }
   if (near.empty()) return fmt::format("expected one of {}", fmt::join(known, ", "));

@@ -86,37 +86,66 @@ std::string text_of(const measurements::RankTrace& trace) {
   return text + "\n";
 }
 
+// "dgx-h100 from 6 steps and 20 collectives of 2 files"
+std::string what_it_is_from(const SiteCalibrated& result, const std::string& cluster) {
+  int steps = 0, collectives = 0, products = 0;
+  for (const measurements::FileRead& file : result.measured.files) {
+    steps += file.steps;
+    collectives += file.collectives;
+    products += file.products;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [count, what] :
+       {std::pair(steps, "step"), {collectives, "collective"}, {products, "product"}})
+    if (count > 0) parts.push_back(fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"));
+  std::string said = parts.empty() ? "nothing" : parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) said += (i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  const std::size_t files = result.measured.files.size();
+  return fmt::format("{} from {} of {} file{}", cluster, said, files, files == 1 ? "" : "s");
+}
+
+// What was learned; behind it what was not, and file by file what was read, where --verbose asks for it.
 void print(const SiteCalibrated& result, const Output& output) {
   using measurements::kCoveredDeviations;
-  for (const measurements::FileRead& file : result.measured.files) {
-    output.print(fmt::format("{}: {}; {} steps, {} collectives{}\n", file.file, file.kind, file.steps,
-                             file.collectives,
-                             file.products > 0 ? fmt::format(", {} products", file.products) : ""));
-    for (const measurements::RankTrace& trace : result.measured.traces)
-      if (trace.file == file.file) output.print(text_of(trace));
-  }
+  if (result.calibrated.steps) output.print(held_out_text("Steps", *result.calibrated.steps));
+  if (result.calibrated.collectives)
+    output.print(held_out_text("Collectives", *result.calibrated.collectives));
+  if (result.calibrated.products) output.print(held_out_text("Matrix products", *result.calibrated.products));
   std::vector<std::vector<std::string>> rows;
   const auto range = [](double mean, double sd) {
     return fmt::format("x{:.3f} to x{:.3f}", std::exp(mean - kCoveredDeviations * sd),
                        std::exp(mean + kCoveredDeviations * sd));
   };
-  for (const measurements::Learned& one : result.calibrated.factors)
+  std::string as_before;
+  for (const measurements::Learned& one : result.calibrated.factors) {
+    if (one.source == measurements::kNotMeasured && !layout().verbose && !layout().wide) {
+      as_before += (as_before.empty() ? "" : ", ") + one.name;
+      continue;
+    }
     rows.push_back({one.name, range(0, one.sd_before), one.source_before,
                     fmt::format("x{:.3f}", std::exp(one.mean)), range(one.mean, one.sd), one.source});
-  output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
-                     {.optional = {"from"}, .text = true}));
-  if (result.calibrated.steps) output.print(held_out_text("Steps", *result.calibrated.steps));
-  if (result.calibrated.collectives)
-    output.print(held_out_text("Collectives", *result.calibrated.collectives));
-  if (result.calibrated.products) output.print(held_out_text("Matrix products", *result.calibrated.products));
-  if (result.calibrated.small_products > 0)
-    output.print(fmt::format("{} matrix products are too small to say anything about the device.\n",
-                             result.calibrated.small_products));
+  }
+  if (!rows.empty())
+    output.print(table({"time of", "before, 90%", "from", "after", "90%", "by"}, rows,
+                       {.optional = {"from", "before, 90%"}, .text = true}));
+  if (!as_before.empty())
+    output.print(fmt::format("As before, because nothing was measured of it: {}.\n", as_before));
   for (const measurements::Departure& one : result.calibrated.departures)
     output.print(
         fmt::format("{} over {} x {} devices takes {:.2f} times the predicted time from {} to {} ({}, {}).\n",
                     name_of(one.kind), one.nodes, one.devices_per_node, one.times,
                     human_bytes(one.least_bytes), human_bytes(one.most_bytes), one.algorithm, one.protocol));
+  if (result.calibrated.small_products > 0)
+    output.print(fmt::format("{} matrix products are too small to say anything about the device.\n",
+                             result.calibrated.small_products));
+  for (const measurements::FileRead& file : result.measured.files) {
+    output.print_more(fmt::format("{}: {}; {} steps, {} collectives{}\n", file.file, file.kind, file.steps,
+                                  file.collectives,
+                                  file.products > 0 ? fmt::format(", {} products", file.products) : ""));
+    for (const measurements::RankTrace& trace : result.measured.traces)
+      if (trace.file == file.file) output.print_more(text_of(trace));
+  }
+  // What is left out may be what somebody waits for.
   for (const measurements::Ignored& one : result.measured.ignored)
     output.print(fmt::format("Ignored: {}{}: {}{}\n", one.file,
                              one.line > 0 ? fmt::format(":{}", one.line) : "", one.why,
@@ -131,11 +160,10 @@ int calibrate_from_files(const Options& options) {
   if (!options.host.empty() || options.from_history)
     throw UserError("`from` with `host` or `from_history`", "expected one of them");
   const SiteCalibrated result = calibrate_from({options.cluster, options.from, options.runtime, options.out});
+  options.output.print(fmt::format(
+      "{}: {}\n  {}\n", what_it_is_from(result, options.cluster),
+      options.out.empty() ? "plans on it use this from now on." : "plan on this in its place.", result.file));
   print(result, options.output);
-  options.output.print(
-      options.out.empty()
-          ? fmt::format("Wrote {}: plans on {} use it from now on.\n", result.file, options.cluster)
-          : fmt::format("Wrote {}: plan on it instead of {}.\n", result.file, options.cluster));
   options.output.write(to_json(result));
   return 0;
 }

@@ -25,14 +25,26 @@ std::string list(const std::string& head, const std::vector<std::string>& lines)
 }
 
 std::string text_of(const DeviceOutlook& outlook) {
-  std::string text = fmt::format(
+  return fmt::format(
       "{}: a step of {} on one such device takes {:.2f} to {:.2f} times the predicted time, with 90% "
-      "probability. This rests on: {}.\nMeasurements that would narrow this, with their share of what is "
-      "uncertain:\n",
+      "probability.\n  This rests on: {}.\n",
       outlook.device, kDeviceWorkload, outlook.step.low, outlook.step.high,
       planner::what_it_rests_on(outlook.rests_on));
-  for (const auto& [measurement, share] : outlook.measurements)
-    text += fmt::format("  {:3.0f}%  {}\n", 100 * share, measurement);
+}
+
+// The best of them, or all.
+std::string narrowed(const DeviceOutlook& outlook, bool all) {
+  if (outlook.measurements.empty()) return "";
+  const auto line = [](const auto& one) {
+    return fmt::format("  {:3.0f}%  {}\n", 100 * one.second, one.first);
+  };
+  if (!all) {
+    const auto& [measurement, share] = outlook.measurements.front();
+    return fmt::format("  Most would be narrowed by: {} ({:.0f}% of what is uncertain).\n", measurement,
+                       100 * share);
+  }
+  std::string text = "Measurements that would narrow this, with their share of what is uncertain:\n";
+  for (const auto& one : outlook.measurements) text += line(one);
   return text;
 }
 
@@ -50,9 +62,17 @@ int run(const Options& options) {
   options.output.print(review.implausible.empty()
                            ? "All figures are like those of the catalog's devices and nodes.\n"
                            : list("Implausible:", review.implausible));
-  if (!review.assumed.empty())
-    options.output.print(list("Assumed, because the file does not say it:", review.assumed));
-  for (const DeviceOutlook& outlook : check.outlooks) options.output.print(text_of(outlook));
+  for (const DeviceOutlook& outlook : check.outlooks) {
+    options.output.print(text_of(outlook));
+    options.output.print(narrowed(outlook, layout().verbose));
+  }
+  if (review.assumed.empty()) return 0;
+  if (!layout().verbose)
+    options.output.print(fmt::format(
+        "{} assumed, because the file does not say {}: --verbose.\n",
+        review.assumed.size() == 1 ? "One thing is" : fmt::format("{} things are", review.assumed.size()),
+        review.assumed.size() == 1 ? "it" : "them"));
+  options.output.print_more(list("Assumed, because the file does not say it:", review.assumed));
   return 0;
 }
 

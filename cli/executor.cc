@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "orrery/validate.h"
 
 namespace orrery::cli {
@@ -66,8 +70,9 @@ Setting backend_option(std::string& backend) {
 }
 
 void check_backend(const std::string& name) {
-  if (name != "auto" && name != "mpi" && name != "nccl" && name != "cuda-mpi")
-    throw UserError(fmt::format("`backend` {} is unknown", name), "expected auto, mpi, nccl or cuda-mpi");
+  const std::vector<std::string> known = {"auto", "mpi", "nccl", "cuda-mpi"};
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw UserError(fmt::format("`backend` {} is unknown", name), suggestion(name, known));
 }
 
 }  // namespace orrery::cli

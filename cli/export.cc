@@ -1,8 +1,11 @@
 // orrery export: a plan in the files of the systems that train by it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -41,6 +44,32 @@ void write_files(const fs::path& folder, const std::vector<planner::ExportedFile
   }
 }
 
+// What was written, how it is started, and what to know before.
+void print(const Plan& plan, const Options& options, const std::vector<planner::ExportedFile>& files) {
+  constexpr std::size_t kMostNamed = 8;
+  const Job& job = *plan.job;
+  options.output.print(fmt::format("{} on {} devices of {} for {}: {}\n", job.workload.name,
+                                   plan.choices.world(), job.cluster.name, options.to,
+                                   planner::describe(plan)));
+  for (std::size_t i = 0; i < std::min(files.size(), kMostNamed); ++i)
+    options.output.print(fmt::format("  {}\n", (fs::path(options.out) / files[i].name).string()));
+  if (files.size() > kMostNamed)
+    options.output.print(fmt::format("  and {} more\n", files.size() - kMostNamed));
+  const auto script = std::find_if(files.begin(), files.end(), [](const auto& file) {
+    return file.content.starts_with("#!/usr/bin/env bash");
+  });
+  if (script != files.end())
+    options.output.print(fmt::format("To start it: {}\n", (fs::path(options.out) / script->name).string()));
+  const std::vector<std::string> notes = planner::notes_in(files);
+  if (notes.empty()) return;
+  if (!layout().verbose)
+    options.output.print(
+        fmt::format("{} done otherwise than planned, or left to you: --verbose, or the script's NOTEs\n",
+                    notes.size() == 1 ? "One thing is" : fmt::format("{} things are", notes.size())));
+  options.output.print_more("Done otherwise than planned, or left to you:\n");
+  for (const std::string& note : notes) options.output.print_more(fmt::format("  {}\n", note));
+}
+
 int run(const Options& options) {
   const auto target = planner::export_target_from_name(options.to);
   const Plan plan = load_plan(options.plan);
@@ -51,12 +80,12 @@ int run(const Options& options) {
   if (!options.out.empty()) write_files(options.out, files);
 
   options.output.write(to_json(*plan.job, options.to, files));
-  for (const auto& file : files) {
-    if (!options.out.empty())
-      options.output.print(fmt::format("Wrote {}.\n", (fs::path(options.out) / file.name).string()));
-    else
-      options.output.print_as_is(fmt::format("# ==> {} <==\n{}", file.name, file.content));
+  if (!options.out.empty()) {
+    print(plan, options, files);
+    return 0;
   }
+  for (const auto& file : files)
+    options.output.print_as_is(fmt::format("# ==> {} <==\n{}", file.name, file.content));
   return 0;
 }
 

@@ -29,7 +29,8 @@ Answer& answer() {
 }
 
 void deliver(const std::string& file, const Json& json) {
-  const std::string text = json.dump(2) + "\n";
+  // A file of somebody else's may name a column in bytes that are no UTF-8.
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (file != "-") return write_file_atomically(file, text);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);

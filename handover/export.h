@@ -60,4 +60,8 @@ struct ExportOptions {
 std::vector<ExportedFile> export_plan(const Plan& plan, ExportTarget target,
                                       const ExportOptions& options = {});
 
+// What the files say that the target does otherwise than the plan, or leaves to somebody: their lines that
+// begin with "# NOTE: ", each once.
+std::vector<std::string> notes_in(const std::vector<ExportedFile>& files);
+
 }  // namespace orrery::planner

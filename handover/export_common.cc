@@ -214,6 +214,24 @@ std::string script_head(const Plan& plan, std::string_view target, const std::ve
   return text + "set -euo pipefail\n";
 }
 
+std::vector<std::string> notes_in(const std::vector<ExportedFile>& files) {
+  constexpr std::string_view kBegin = "# NOTE: ";
+  std::vector<std::string> notes;
+  for (const ExportedFile& file : files) {
+    if (file.binary) continue;
+    const std::string_view text = file.content;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const std::string_view line = text.substr(at, end - at);
+      at = end + 1;
+      if (!line.starts_with(kBegin)) continue;
+      std::string note(line.substr(kBegin.size()));
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+    }
+  }
+  return notes;
+}
+
 std::string log_begins_with(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "# LOG: " + line + "\n";

@@ -44,7 +44,7 @@ Json history_entry(const planner::Evaluation& predicted, const planner::Validati
 std::string remember(const Json& entry) {
   Json line = {{"when", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
   line.update(entry);
-  const std::string text = line.dump() + "\n";
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::error_code ignored;
   std::filesystem::create_directories(history_file().parent_path(), ignored);
   const int file = open(history_file().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -1,6 +1,5 @@
 // The smaller answers, as JSON.
 #include <algorithm>
-#include <sstream>
 
 #include "orrery/records.h"
 #include "topologies/link_class.h"
@@ -329,22 +328,6 @@ const Record<CollectiveAnswer>& collective_record() {
   return record;
 }
 
-// What the scripts say that the target cannot express, each once.
-std::vector<std::string> notes_of(const std::vector<planner::ExportedFile>& files) {
-  constexpr std::string_view kNoteLine = "# NOTE: ";
-  std::vector<std::string> notes;
-  for (const planner::ExportedFile& file : files) {
-    if (file.binary) continue;
-    std::istringstream lines(file.content);
-    for (std::string line; std::getline(lines, line);) {
-      if (!line.starts_with(kNoteLine)) continue;
-      line.erase(0, kNoteLine.size());
-      if (std::find(notes.begin(), notes.end(), line) == notes.end()) notes.push_back(std::move(line));
-    }
-  }
-  return notes;
-}
-
 const Record<ExportAnswer>& export_record() {
   using A = ExportAnswer;
   static const auto record =
@@ -353,7 +336,7 @@ const Record<ExportAnswer>& export_record() {
               job_record(), [](const A& a) -> const auto& { return a.job; })
           .value("target", "the system that it is for", [](const A& a) { return a.target; })
           .value("notes", "what the target cannot express, as its scripts say it",
-                 [](const A& a) { return notes_of(a.files); })
+                 [](const A& a) { return planner::notes_in(a.files); })
           .list(
               "files", "that the system reads", file_record(),
               [](const A& a) -> const auto& { return a.files; });

@@ -228,7 +228,7 @@ const Record<PublishedRow>& published_row_record() {
 const Record<CollectiveRow>& collective_row_record() {
   using R = CollectiveRow;
   static const auto record =
-      Record<R>("row")
+      Record<R>("row_of_collectives")
           .value("file", "with its ending", [](const R& r) { return r.file; })
           .value("line", "of it", [](const R& r) { return r.line; })
           .value("source", "as the table has it", [](const R& r) { return r.source; })
@@ -254,7 +254,7 @@ const Record<CollectiveRow>& collective_row_record() {
 
 const Record<CollectiveSource>& collective_source_record() {
   using S = CollectiveSource;
-  static const auto record = Record<S>("source")
+  static const auto record = Record<S>("source_of_collectives")
                                  .with(
                                      figures_record(), [](const S& s) -> const auto& { return s.all; })
                                  .object(

@@ -202,7 +202,7 @@ class TraceWriter {
     text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   }
 
-  std::string write(const Timeline& timeline) {
+  std::string write(const Timeline& timeline, const std::vector<TraceCounter>& counters) {
     for (const Program& program : programs_) name_tracks(program);
     for (std::size_t p = 0; p < programs_.size(); ++p) programs_by_rank_[programs_[p].rank] = p;
     for (const TimelineEvent& event : timeline.events) {
@@ -213,7 +213,8 @@ class TraceWriter {
       slice(program, event);
     }
     for (const auto& [key, flow] : flows_) arrow(flow);
-    for (const auto& [rank, changes] : rates_) count(rank, changes);
+    for (const auto& [rank, changes] : rates_) count(counter_of(rank, changes));
+    for (const TraceCounter& counter : counters) count(counter);
     text_ += "\n]}\n";
     return std::move(text_);
   }
@@ -234,12 +235,16 @@ class TraceWriter {
     first_ = false;
   }
 
-  void name_tracks(const Program& program) {
+  void name_process(std::int32_t process, const std::string& name) {
     line();
-    fmt::format_to(
-        std::back_inserter(text_),
-        R"j({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"rank {} (stage {}, dp {}, tp {})"}}}})j",
-        program.rank, program.rank, program.at.pp, program.at.dp, program.at.tp);
+    fmt::format_to(std::back_inserter(text_),
+                   R"({{"ph":"M","name":"process_name","pid":{},"tid":0,"args":{{"name":"{}"}}}})", process,
+                   name);
+  }
+
+  void name_tracks(const Program& program) {
+    name_process(program.rank, fmt::format("rank {} (stage {}, dp {}, tp {})", program.rank, program.at.pp,
+                                           program.at.dp, program.at.tp));
     std::map<int, std::string> tracks;
     for (std::size_t i = 0; i < instruction_count(program); ++i) {
       const std::int32_t worker = worker_of(program, i);
@@ -322,26 +327,34 @@ class TraceWriter {
   }
 
   // What a rank's communication moves a second, by kind.
-  void count(std::int32_t rank, const RateChanges& changes) {
+  static TraceCounter counter_of(std::int32_t rank, const RateChanges& changes) {
     std::map<std::string_view, double> now;
     for (const auto& [at_s, by_kind] : changes)
       for (const auto& [kind, change] : by_kind) now[kind] = 0;
+    TraceCounter counter{"communication (bytes/s)", rank, {}, {}, {}};
+    for (const auto& [kind, rate] : now) counter.series.emplace_back(kind);
     for (const auto& [at_s, by_kind] : changes) {
       for (const auto& [kind, change] : by_kind) {
         double& rate = now[kind];
         rate += change;
         if (rate < std::abs(change) * 1e-9) rate = 0;  // what is left of rounding
       }
+      TraceCounter::Sample& sample = counter.samples.emplace_back(TraceCounter::Sample{at_s, {}});
+      for (const auto& [kind, rate] : now) sample.values.push_back(rate);
+    }
+    return counter;
+  }
+
+  void count(const TraceCounter& counter) {
+    if (!counter.process_name.empty()) name_process(counter.process, counter.process_name);
+    for (const TraceCounter::Sample& sample : counter.samples) {
       line();
-      fmt::format_to(
-          std::back_inserter(text_),
-          R"j({{"ph":"C","name":"communication (bytes/s)","pid":{},"tid":0,"ts":{:.3f},"args":{{)j", rank,
-          at_s * 1e6);
-      bool first = true;
-      for (const auto& [kind, rate] : now) {
-        fmt::format_to(std::back_inserter(text_), R"({}"{}":{:.0f})", first ? "" : ",", kind, rate);
-        first = false;
-      }
+      fmt::format_to(std::back_inserter(text_),
+                     R"j({{"ph":"C","name":"{}","pid":{},"tid":0,"ts":{:.3f},"args":{{)j", counter.name,
+                     counter.process, sample.at_s * 1e6);
+      for (std::size_t i = 0; i < counter.series.size(); ++i)
+        fmt::format_to(std::back_inserter(text_), R"({}"{}":{:.0f})", i == 0 ? "" : ",", counter.series[i],
+                       sample.values[i]);
       text_ += "}}";
     }
   }
@@ -357,8 +370,9 @@ class TraceWriter {
 
 }  // namespace
 
-std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline) {
-  return TraceWriter(programs).write(timeline);
+std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline,
+                         const std::vector<TraceCounter>& counters) {
+  return TraceWriter(programs).write(timeline, counters);
 }
 
 }  // namespace orrery

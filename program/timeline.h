@@ -66,7 +66,22 @@ std::vector<BreakdownStretch> breakdown_stretches(const Program& program, const 
 // Total busy seconds by kind_of(), of one rank and step; without waiting for peers, where the clock knows it.
 std::map<std::string, double> busy_seconds(const Program& program, const Timeline& timeline, int step);
 
-// Chrome/Perfetto JSON: a process per rank, a thread per stream, flows from sends to receives.
-std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline);
+// What is counted over time beside the instructions, each series by its name.
+struct TraceCounter {
+  std::string name;          // with its unit: "memory (bytes)"
+  std::int32_t process = 0;  // a rank, or a number that is none
+  std::string process_name;  // of a number that is no rank; it is named once
+  std::vector<std::string> series;
+  struct Sample {
+    double at_s = 0;
+    std::vector<double> values;  // by series, from now on
+  };
+  std::vector<Sample> samples;  // by rising time
+};
+
+// Chrome/Perfetto JSON: a process per rank, a thread per stream, flows from sends to receives, and counters:
+// what each rank's communication moves a second, and the given ones.
+std::string chrome_trace(const std::vector<Program>& programs, const Timeline& timeline,
+                         const std::vector<TraceCounter>& counters = {});
 
 }  // namespace orrery

@@ -19,6 +19,11 @@ bool implausible(double value) {
   return value != 0 && !(value >= kLeast && value <= kMost);
 }
 
+// As fields' names end.
+std::string_view unit_of_rate(std::string_view field) {
+  return field.ends_with("flops_per_s") ? "operations/s" : "bytes/s";
+}
+
 // "25 GB/s" written as 25.
 std::string meant(double rate) {
   return rate >= 1 && rate <= 1e5 ? fmt::format("; did you mean {}e9?", rate) : std::string();
@@ -72,8 +77,8 @@ double FieldCheck::not_negative(std::string_view field, double value) const {
 double FieldCheck::rate(std::string_view field, double value) const {
   if (not_negative(field, value) > 0 && !(value >= kSlowest && value <= kFastest))
     fail(field, fmt::format("{} is {}", full(field), value),
-         fmt::format("expected units a second, from {} to {} (25 GB/s: 25e9; 100 Gb/s: 12.5e9{})", kSlowest,
-                     kFastest, meant(value)));
+         fmt::format("expected a number from {} to {} {}; 25 GB/s is 25e9, 100 Gb/s 12.5e9{}", kSlowest,
+                     kFastest, unit_of_rate(field), meant(value)));
   return value;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/build.sh PRESET [TARGET…]: configures once, builds what changed. With CI=true a room's files are compiled a
-# dozen at a time (cmake/OrreryUnity.cmake): quicker from nothing, slower to change.
+# dozen at a time (cmake/OrreryUnity.cmake): quicker from nothing, slower to change. Silent but for the last line; of a build that fails, what failed and its exit code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
@@ -10,12 +10,18 @@ unity=()
 [ "${CI:-}" != true ] || unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! cmake --preset "$preset" "${unity[@]}" >"$log" 2>&1; then
+code=0
+cmake --preset "$preset" "${unity[@]}" >"$log" 2>&1 || code=$?
+if [ "$code" -ne 0 ]; then
   tail -30 "$log" >&2
-  exit 1
+  exit "$code"
 fi
-if ! ninja -C "build/$preset" "$@" >"$log" 2>&1; then
-  grep -A 20 -m 3 '^FAILED' "$log" >&2 || tail -30 "$log" >&2
-  exit 1
+code=0
+ninja -C "build/$preset" "$@" >"$log" 2>&1 || code=$?
+if [ "$code" -ne 0 ]; then
+  # All that the first three that failed said: until ninja's next line of progress, however long.
+  awk '/^\[[0-9]+\/[0-9]+\] / || /^ninja: / {on = 0} /^FAILED/ {on = ++n <= 3} on' "$log" >&2
+  grep -q '^FAILED' "$log" || tail -30 "$log" >&2
+  exit "$code"
 fi
 tail -n 1 "$log"

@@ -25,6 +25,7 @@ struct Activity {
   int message = -1;        // of the communication's graph
   int blockers = 0;        // ranks that compute and so hold the payload up
   double bytes_left = -1;  // of a payload that was carried in part; negative: all
+  double sets_out_s = 0;   // of a payload: its latency is over, if nothing holds it up
 };
 
 class Activities {

@@ -36,7 +36,7 @@ struct CommunicationState {
 
 class Interpreter {
  public:
-  Interpreter(const Scenario& scenario, int steps) : s_(scenario), steps_(steps) {
+  Interpreter(const Scenario& scenario, int steps, bool keep_moved) : s_(scenario), steps_(steps) {
     base_.push_back(0);
     for (const RankScript& rank : s_.ranks) base_.push_back(base_.back() + rank.tasks.size());
     const std::size_t tasks = base_.back();
@@ -54,7 +54,8 @@ class Interpreter {
     trace_.step_ends_s.assign(static_cast<std::size_t>(steps), 0);
     trace_.rank_step_ends_s.assign(static_cast<std::size_t>(steps), std::vector<double>(s_.ranks.size(), 0));
     if (s_.asynchronous) pace_.emplace(s_, steps);
-    transport_.emplace(s_, activities_, speeds_, [this](int communication) { arrived(communication); });
+    transport_.emplace(
+        s_, activities_, speeds_, [this](int communication) { arrived(communication); }, keep_moved);
   }
 
   Trace run() {
@@ -74,6 +75,7 @@ class Interpreter {
     check_finished();
     trace_.end_s = now_s();
     trace_.flow_bytes = std::move(transport_->flow_bytes);
+    trace_.moved = std::move(transport_->moved);
     trace_.activities += transport_->moves;
     if (pace_) add_pace();
     return std::move(trace_);
@@ -438,9 +440,9 @@ class Interpreter {
 
 }  // namespace
 
-Trace interpret(const Scenario& scenario, int steps) {
+Trace interpret(const Scenario& scenario, int steps, bool keep_moved) {
   ORRERY_CHECK(steps >= 1, "no step to simulate");
-  return Interpreter(scenario, steps).run();
+  return Interpreter(scenario, steps, keep_moved).run();
 }
 
 }  // namespace orrery::sim

@@ -19,8 +19,8 @@
 
 namespace orrery::sim {
 
-// In a process of its own (sim/isolate.h). Throws InternalError naming what waits when nothing moves any
-// more.
-Trace interpret(const Scenario& scenario, int steps);
+// In a process of its own (sim/isolate.h). `keep_moved`: Trace::moved, too. Throws InternalError naming what
+// waits when nothing moves any more.
+Trace interpret(const Scenario& scenario, int steps, bool keep_moved = false);
 
 }  // namespace orrery::sim

@@ -15,6 +15,7 @@
 #include "sim/condensed.h"
 #include "sim/interpreter.h"
 #include "sim/isolate.h"
+#include "sim/link_rates.h"
 #include "sim/plan_bytes.h"
 #include "sim/scenario/counterparts.h"
 #include "sim/scenario/folding.h"
@@ -80,6 +81,7 @@ class Prepared {
     result.simulated_ranks = static_cast<int>(programs.size());
     result.events = trace.activities;
     result.links = busiest_links(trace, static_cast<std::size_t>(options.links));
+    if (options.keep_timeline) result.link_rates = link_rates(scenario.flows, trace.moved);
     result.timeline.events = std::move(trace.events);
     describe_critical_rank(trace, result);
     result.energy_j = energy_j(result.step_time_s);
@@ -260,6 +262,11 @@ void move_fields(Bytes& bytes, T& simulation) {
     bytes(link.utilization);
     bytes(link.bytes);
   });
+  bytes.each(simulation.link_rates.kinds, [&](auto& kind) { bytes(kind); });
+  bytes.each(simulation.link_rates.samples, [&](auto& sample) {
+    bytes(sample.at_s);
+    bytes(sample.bytes_per_s);
+  });
   bytes(simulation.critical_rank);
   bytes(simulation.energy_j);
   bytes(simulation.stage_compute_s);
@@ -284,7 +291,7 @@ Simulation simulation_from_bytes(const std::string& bytes) {
 // In a process of its own, which ends with it: what was prepared is never taken apart.
 std::string simulated_bytes(const Plan& plan, const SimulationOptions& options) {
   Prepared& prepared = *std::make_unique<Prepared>(plan, options).release();
-  Trace trace = interpret(prepared.scenario, prepared.steps);
+  Trace trace = interpret(prepared.scenario, prepared.steps, options.keep_timeline);
   return to_bytes(prepared.finish(std::move(trace), options));
 }
 
@@ -310,8 +317,8 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
   if (server_started() || (options.condense && !options.keep_timeline))
     return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
-  const std::string bytes =
-      run_isolated({[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps)); }});
+  const std::string bytes = run_isolated(
+      {[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps, options.keep_timeline)); }});
   return prepared.finish(trace_from_bytes(bytes), options);
 }
 

@@ -21,7 +21,7 @@ struct SimulationOptions {
   bool fold = true;               // ranks with equal surroundings are simulated once (sim/scenario/folding.h)
   Detail detail = Detail::flows;  // messages: every rank is simulated
   int steps = 0;  // 0: as many as the steady state needs (one where a step ends in a global synchronisation)
-  bool keep_timeline = true;  // and the programs
+  bool keep_timeline = true;  // and the programs, and the links' rates
   int links = 20;             // that the result names
   bool condense = false;      // many micro-batches from fewer (sim/condensed.h); not with keep_timeline
 };
@@ -30,6 +30,17 @@ struct LinkLoad {
   std::string name;
   double utilization = 0;  // fraction of capacity over the simulated time
   double bytes = 0;
+};
+
+// What all links of a kind carry, both ways together, of all ranks: each payload evenly from when it sets
+// out until it has arrived.
+struct LinkRates {
+  std::vector<std::string> kinds;  // those that carry something
+  struct Sample {
+    double at_s = 0;
+    std::vector<double> bytes_per_s;  // by kind, until the next sample
+  };
+  std::vector<Sample> samples;  // by rising time; the last are zeros
 };
 
 struct Simulation {
@@ -41,6 +52,7 @@ struct Simulation {
   int simulated_ranks = 0;               // fewer where folded
   std::int64_t events = 0;               // activities completed
   std::vector<LinkLoad> links;           // busiest first
+  LinkRates link_rates;                  // with the timeline
   int critical_rank = 0;                 // with most compute (lowest index on ties)
   Breakdown breakdown;                   // of that rank
   std::map<std::string, double> busy_s;  // of that rank, one step: seconds by kind_of() of its instructions

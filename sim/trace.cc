@@ -11,6 +11,7 @@ void move_fields(Bytes& bytes, T& trace) {
   bytes.each(trace.rank_step_ends_s, [&](auto& ends) { bytes(ends); });
   bytes(trace.events);
   bytes(trace.flow_bytes);
+  bytes(trace.moved);
   bytes(trace.activities);
   bytes(trace.end_s);
   bytes(trace.late_steps);

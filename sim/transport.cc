@@ -1,5 +1,6 @@
 #include "sim/transport.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -33,12 +34,13 @@ void for_each_copier(const Scenario& scenario, const Communication& communicatio
 }  // namespace
 
 Transport::Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
-                     std::function<void(int communication)> arrived)
+                     std::function<void(int communication)> arrived, bool keep_moved)
     : flow_bytes(scenario.flows.flows().size(), 0),
       scenario_(scenario),
       activities_(activities),
       speeds_(speeds),
       arrived_(std::move(arrived)),
+      keep_moved_(keep_moved),
       messages_(scenario.message_graphs.empty() ? 0 : scenario.communications.size()),
       lines_(static_cast<std::size_t>(scenario.lines)),
       links_(scenario.flows) {}
@@ -82,6 +84,7 @@ void Transport::start_move(int index, int message, const Payload& payload) {
   Activity& activity = activities_[id];
   activity.message = message;
   activity.shared = shared;
+  activity.sets_out_s = activities_.now_s() + payload.latency_s;
   for_each_copier(scenario_, communication(index), [&](int rank) {
     if (speeds_.begin_copy(rank, id)) ++activity.blockers;
   });
@@ -108,6 +111,10 @@ void Transport::end_move(int id) {
   const Activity activity = activities_[id];
   for_each_copier(scenario_, communication(activity.owner), [&](int rank) { speeds_.end_copy(rank, id); });
   if (activity.shared) links_.end(id, payload_of(activity).flow);
+  const Payload& payload = payload_of(activity);
+  if (keep_moved_ && payload.flow >= 0 && payload.bytes > 0)
+    moved.push_back({payload.flow, std::min(activity.sets_out_s, activities_.now_s()), activities_.now_s(),
+                     payload.bytes});
   activities_.release(id);
   ++moves;
   if (activity.message < 0)

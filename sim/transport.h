@@ -12,14 +12,15 @@
 #include "sim/network/platform.h"
 #include "sim/rank_speeds.h"
 #include "sim/scenario/scenario.h"
+#include "sim/trace.h"
 
 namespace orrery::sim {
 
 class Transport {
  public:
-  // Keeps references. `arrived`: all of a communication's payload has.
+  // Keeps references. `arrived`: all of a communication's payload has. `keep_moved`: each payload is noted.
   Transport(const Scenario& scenario, Activities& activities, RankSpeeds& speeds,
-            std::function<void(int communication)> arrived);
+            std::function<void(int communication)> arrived, bool keep_moved);
 
   // Everyone has come.
   void launch(int communication);
@@ -38,6 +39,7 @@ class Transport {
   void hand_to(Platform& simgrid);
 
   std::vector<double> flow_bytes;  // by flow: bytes of one of its transfers, in all
+  std::vector<Moved> moved;        // where they are kept
   std::int64_t moves = 0;          // that have ended
 
  private:
@@ -69,6 +71,7 @@ class Transport {
   RankSpeeds& speeds_;
   Platform* simgrid_ = nullptr;  // once it has carried something
   std::function<void(int)> arrived_;
+  bool keep_moved_;
   std::vector<Messages> messages_;      // by communication
   std::vector<std::deque<int>> lines_;  // communications: the first moves
   ConstraintUse links_;

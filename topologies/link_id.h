@@ -1,6 +1,8 @@
 // What a LinkId is made of.
 #pragma once
 
+#include <string_view>
+
 #include "topologies/network.h"
 
 namespace orrery {
@@ -16,6 +18,9 @@ struct LinkParts {
   std::int64_t index = 0;
   bool down = false;
 };
+
+// In words, of all links of a kind: "network ports".
+std::string_view name_of(LinkKind kind);
 
 constexpr int kOwnerShift = 34;
 constexpr int kKindShift = 58;

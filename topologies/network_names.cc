@@ -63,6 +63,32 @@ std::string hub_of(const Cluster& cluster, LinkKind kind, int node, std::int64_t
 
 }  // namespace
 
+std::string_view name_of(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::device_port:
+      return "device ports";
+    case LinkKind::mesh:
+      return "NVLink mesh";
+    case LinkKind::pcie:
+      return "PCIe";
+    case LinkKind::bridge:
+      return "PCIe bridges";
+    case LinkKind::nic:
+      return "network ports";
+    case LinkKind::leaf_uplink:
+      return "uplinks";
+    case LinkKind::torus:
+      return "torus";
+    case LinkKind::dragonfly_local:
+      return "links in a group";
+    case LinkKind::dragonfly_global:
+      return "links between groups";
+    case LinkKind::memory:
+      return "shared memory";
+  }
+  throw InternalError("a link is of no kind");
+}
+
 LinkEnds Network::ends_of(LinkId id) const {
   const LinkParts at = parts_of(id);
   LinkEnds ends;

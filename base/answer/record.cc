@@ -1,6 +1,8 @@
 #include "base/answer/record.h"
 
+#include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 
@@ -78,7 +80,18 @@ std::vector<std::string> Fields::required() const {
 
 Json Fields::schema(Json& definitions) const {
   const Json reference = {{"$ref", "#/$defs/" + name_}};
-  if (!name_.empty() && definitions.contains(name_)) return reference;
+  if (!name_.empty() && definitions.contains(name_)) {
+    // Another record of that name would stand for this one. Empty: this one holds itself.
+    const Json& known = definitions[name_];
+    std::set<std::string> names;
+    for (const Entry& entry : entries_) names.insert(entry.name);
+    ORRERY_CHECK(
+        known.empty() || (known["properties"].size() == names.size() &&
+                          std::all_of(names.begin(), names.end(),
+                                      [&](const auto& name) { return known["properties"].contains(name); })),
+        "two records are called " + name_);
+    return reference;
+  }
   if (!name_.empty()) definitions[name_] = Json::object();
   Json shape = {{"type", "object"},
                 {"properties", properties(definitions)},

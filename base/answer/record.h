@@ -63,6 +63,16 @@ struct IsMap : std::false_type {};
 template <typename V>
 struct IsMap<V, std::void_t<typename V::mapped_type>> : std::true_type {};
 
+// Hands on what `got` is or holds; nothing where it is absent.
+template <typename Got, typename Put>
+void where_present(const Got& got, const Put& put) {
+  if constexpr (kMayBeAbsent<Got>) {
+    if (got) put(*got);
+  } else {
+    put(got);
+  }
+}
+
 // JSON has no shape of its own: `given` says it.
 template <typename Got>
 Json shape() {
@@ -102,12 +112,7 @@ class Record : public Fields {
     add_entry(
         name, meaning, [](Json&) { return record_detail::shape<V>(); }, !optional);
     writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
-      const auto& got = get(from);
-      if constexpr (optional) {
-        if (got) json[name] = *got;
-      } else {
-        json[name] = got;
-      }
+      record_detail::where_present(get(from), [&](const auto& got) { json[name] = got; });
     });
     return *this;
   }
@@ -137,12 +142,7 @@ class Record : public Fields {
     add_entry(
         name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
     writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      const auto& got = get(from);
-      if constexpr (optional) {
-        if (got) json[name] = of.json(*got);
-      } else {
-        json[name] = of.json(got);
-      }
+      record_detail::where_present(get(from), [&](const auto& got) { json[name] = of.json(got); });
     });
     return *this;
   }
@@ -158,16 +158,10 @@ class Record : public Fields {
         },
         !optional);
     writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      const auto& got = get(from);
-      const auto add = [&](const auto& all) {
+      record_detail::where_present(get(from), [&](const auto& all) {
         Json& list = json[name] = Json::array();
         for (const auto& one : all) list.push_back(of.json(one));
-      };
-      if constexpr (optional) {
-        if (got) add(*got);
-      } else {
-        add(got);
-      }
+      });
     });
     return *this;
   }
@@ -198,12 +192,7 @@ class Record : public Fields {
       if (optional) entries_.back().required = false;
     }
     writers_.push_back([&of, get](const T& from, Json& json) {
-      const auto& got = get(from);
-      if constexpr (optional) {
-        if (got) of.write(*got, json);
-      } else {
-        of.write(got, json);
-      }
+      record_detail::where_present(get(from), [&](const auto& got) { of.write(got, json); });
     });
     return *this;
   }

@@ -94,7 +94,7 @@ void learn_steps(const Measurements& measured, Calibrated* result) {
                     std::sqrt(posterior.covariance_of(e, e)),
                     effect.sd,
                     "other sites",
-                    posterior.said[e] ? fmt::format("{} steps", rows.size()) : "not measured"};
+                    posterior.said[e] ? fmt::format("{} steps", rows.size()) : kNotMeasured};
     if (e < planner::kFactors) {
       const auto factor = static_cast<Factor>(e);
       learned.source_before = source_of(spread.rests_on, factor);

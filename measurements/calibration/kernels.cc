@@ -149,7 +149,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
   const auto learn = [&](Parameter p, Foundation before, const std::string& source) {
     kernels.learned.push_back({effects[p].name, posterior.mean[p], std::sqrt(posterior.covariance_of(p, p)),
                                effects[p].sd, std::string(name_of(before)),
-                               posterior.said[p] ? source : "not measured"});
+                               posterior.said[p] ? source : kNotMeasured});
   };
   const std::string products = fmt::format("{} products", rows.size());
   if (!rows.empty()) learn(kClock, spread.rests_on.device, products);

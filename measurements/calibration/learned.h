@@ -14,6 +14,9 @@ inline bool covers(double predicted, double sd, double measured) {
   return std::abs(std::log(predicted / measured)) < kCoveredDeviations * sd;
 }
 
+// The source of a factor of which nothing was measured.
+constexpr const char* kNotMeasured = "not measured";
+
 struct Learned {
   std::string name;
   double mean = 0, sd = 0;  // of its logarithm, after

@@ -137,7 +137,7 @@ class Learner {
     for (std::size_t p = 0; p < kParameters; ++p) {
       links.learned.push_back({kNames[p], point_[p], std::sqrt(posterior_.covariance_of(p, p)), kSd[p],
                                p == kIntra ? "datasheet and the library's model" : "the library's model",
-                               posterior_.said[p] ? source : "not measured"});
+                               posterior_.said[p] ? source : kNotMeasured});
     }
     links.held_out = held_out();
     links.departures = departures();

@@ -1,19 +1,13 @@
 #include "planner/evaluation/memory_over_time.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 
-#include "base/error.h"
 #include "planner/closed_form/figures.h"
 
 namespace orrery::planner {
 namespace {
-
-constexpr std::string_view kEndOfTrace = "\n]}\n";
 
 bool frees(const Instruction& instruction) {
   return is_backward(instruction) && instruction.compute != ComputeKind::backward_input;
@@ -83,9 +77,7 @@ std::vector<KeptChange> kept_changes(const Program& program, const Timeline& tim
 
 std::string trace_of(const Evaluation& evaluation) {
   const sim::Simulation& simulation = evaluation.simulation.value();
-  std::string text = chrome_trace(simulation.programs, simulation.timeline);
-  ORRERY_CHECK(text.ends_with(kEndOfTrace), "a trace ends otherwise");
-  text.resize(text.size() - kEndOfTrace.size());
+  std::vector<TraceCounter> counters;
   std::map<int, Memory> of_stage;
   for (const Program& program : simulation.programs) {
     const auto [at, added] = of_stage.try_emplace(program.at.pp);
@@ -95,19 +87,18 @@ std::string trace_of(const Evaluation& evaluation) {
     const std::vector<Held> held = held_over_steps(program, simulation);
     double most = 0;
     for (const Held& one : held) most = std::max(most, one.operators);
-    const auto add = [&](double at_s, double operators) {
-      fmt::format_to(
-          std::back_inserter(text),
-          ",\n"
-          R"j({{"ph":"C","name":"memory (bytes)","pid":{},"tid":0,"ts":{:.3f},"args":{{"stays":{:.0f},"activations":{:.0f}}}}})j",
-          program.rank, at_s * 1e6, memory.total - memory.activations,
-          most > 0 ? kept * operators / most : 0);
-    };
-    add(0, 0);
-    for (const Held& one : held) add(one.at_s, one.operators);
+    const double stays = memory.total - memory.activations;
+    TraceCounter counter{"memory (bytes)", program.rank, {}, {"stays", "activations"}, {{0, {stays, 0}}}};
+    for (const Held& one : held)
+      counter.samples.push_back({one.at_s, {stays, most > 0 ? kept * one.operators / most : 0}});
+    counters.push_back(std::move(counter));
   }
-  text += kEndOfTrace;
-  return text;
+  counters.push_back(
+      {"links (bytes/s)", evaluation.plan.choices.world(), "network", simulation.link_rates.kinds, {}});
+  for (const sim::LinkRates::Sample& sample : simulation.link_rates.samples)
+    counters.back().samples.push_back({sample.at_s, sample.bytes_per_s});
+  if (counters.back().series.empty()) counters.pop_back();
+  return chrome_trace(simulation.programs, simulation.timeline, counters);
 }
 
 }  // namespace orrery::planner

@@ -21,9 +21,9 @@ struct KeptChange {
 // By rising time.
 std::vector<KeptChange> kept_changes(const Program& program, const Timeline& timeline, int step);
 
-// A simulated plan's trace (program/timeline.h, chrome_trace) with a counter of each rank's memory: what
-// stays, and the activations that are kept, whose peak is what the memory model says. The simulation must
-// have kept its timeline.
+// A simulated plan's trace (program/timeline.h, chrome_trace) with a counter of each rank's memory (what
+// stays, and the activations that are kept, whose peak is what the memory model says), and one of what links
+// of each kind carry, of a process "network" behind the ranks. The simulation must have kept its timeline.
 std::string trace_of(const Evaluation& evaluation);
 
 }  // namespace orrery::planner

@@ -13,6 +13,11 @@ TEST_CASE("near names are suggested, nearest first") {
   CHECK(suggestion("t", known) == "did you mean 't4'?");
 }
 
+TEST_CASE("another letter is no misspelling of one") {
+  CHECK(suggestion("5", {"0", "1", "2", "3"}) == "expected one of 0, 1, 2, 3");
+  CHECK(suggestion("p", {"tp", "ep"}) == "did you mean 'tp' or 'ep'?");
+}
+
 TEST_CASE("far names list what there is") {
   CHECK(suggestion("zebra", {"a", "bb"}) == "expected one of a, bb");
   CHECK(suggestion(std::string(100'000, 'x'), {"dgx-a100"}) == "expected one of dgx-a100");

@@ -35,8 +35,8 @@ class Device(OrreryCase):
         for assumed in ("matmul", "attention", "'unknown'", "no cost"):
             self.assertIn(assumed, " ".join(result["assumed"]))
         text = self.done("device", "mine.textproto", "--wide")
-        self.assertRegex(text, r"with 90% probability. This rests on: runtime assumed, device from its datasheet")
-        self.assertIn("Measurements that would narrow this", text)
+        self.assertRegex(text, r"with 90% probability\.\n  This rests on: runtime assumed, device from its datasheet")
+        self.assertIn("Most would be narrowed by: ", text)
         cluster = self.written("one.textproto", f"""name: "one"
 groups {{ count: 1 node {{ device: "my-accelerator" devices: 2 intra {{ kind: PCIE bandwidth_bytes_per_s: 24e9 }} }} }}
 devices {{
@@ -50,7 +50,7 @@ devices {{
     def test_what_no_device_can_have_is_refused_by_its_line(self):
         text = self.filled(memory_bandwidth_bytes_per_s="25")
         line = 1 + text[:text.index("memory_bandwidth_bytes_per_s: 25")].count("\n")
-        self.refused("device", self.written("slow.textproto", text), says=[f"slow.textproto:{line}:", "25 GB/s: 25e9"])
+        self.refused("device", self.written("slow.textproto", text), says=[f"slow.textproto:{line}:", "25 GB/s is 25e9"])
         self.refused("device", says="--template")
         self.refused("device", "--template", "slow.textproto", says="--template")
         self.refused("device", "nowhere.textproto", says="nowhere")

@@ -11,9 +11,10 @@ import fcntl
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from orrery_case import ORRERY, OrreryCase, small_gpt2
+from orrery_case import ORRERY, SOURCE, OrreryCase, small_gpt2
 
 GPT3 = ["plan", "gpt3-175b", "dgx-a100", "--nodes", "128", "--global-batch", "1536", "--seq-len", "2048", "--precision", "bf16"]
+STEPS = ["calibrate", "dgx-h100", "--from", SOURCE / "tests/data/measurements/steps.csv"]
 MIXTRAL = ["plan", "mixtral-8x7b", "dgx-h100", "--nodes", "4", "--global-batch", "128", "--seq-len", "4096"]
 
 
@@ -40,12 +41,49 @@ class Layout(OrreryCase):
                       ["compare", "resnet50", "v100-ib100", "--nodes", "2", "--global-batch", "64", "--strategies",
                        "ddp,horovod,ps-sync", "--trouble", "slow-device=1:0.5"],
                       ["run", "local", "--steps", 2], ["validate", "local", "--steps", 2], ["validate", "--history"],
-                      ["report", "plan", "--search", "off", "--out", "page.html"]):
+                      ["report", "plan", "--search", "off", "--out", "page.html"],
+                      ["export", "plan", "--to", "deepspeed", "--out", "there"],
+                      ["export", "plan", "--to", "chakra", "--out", "there", "--verbose"],
+                      ["device", SOURCE / "topologies/devices/tpu-v5e.textproto"],
+                      ["device", SOURCE / "topologies/devices/tpu-v5e.textproto", "--verbose"],
+                      [*STEPS, "--out", "mine"], [*STEPS, "--out", "mine", "--verbose"]):
             with self.subTest(" ".join(map(str, words))):
                 self.check_width(self.done(*words))
                 shown.add(words[0])
-        # What others' programs read, files to fill in, and pages stay as they are; calibrations take minutes.
-        self.assertEqual(verbs - shown, {"export", "device", "serve", "calibrate"})
+        # What others' programs read, files to fill in, and pages stay as they are.
+        self.assertEqual(verbs - shown, {"serve"})
+
+    def test_a_calibration_says_first_what_it_is_and_where(self):
+        short, long = self.done(*STEPS, "--out", "mine"), self.done(*STEPS, "--out", "mine", "--verbose")
+        self.assertRegex(short, r"\Adgx-h100 from \d+ steps? of 1 file: plan on this in its place\.\n  mine\nSteps")
+        self.assertRegex(short, r"As before, because nothing was measured of it: [a-z]")
+        self.assertNotIn("not measured\n", short)
+        self.assertIn("not measured\n", long)
+        self.assertIn("steps.csv: a table of measured steps;", re.sub(r"\s+", " ", long))
+
+    def test_a_device_s_verdict_and_interval_come_first(self):
+        words = ["device", SOURCE / "topologies/devices/tpu-v5e.textproto"]
+        short, long = self.done(*words), self.done(*words, "--verbose")
+        self.assertRegex(short, r"\AAll figures are like those of the catalog's devices and nodes\.\ntpu-v5e: a step of")
+        self.assertIn("Most would be narrowed by: ", short)
+        self.assertLess(len(short.splitlines()), 10)
+        self.assertIn("Assumed, because the file does not say it:", long)
+        self.assertGreater(long.count("%  "), 3)
+
+    def test_an_export_says_what_it_is_how_it_starts_and_what_differs(self):
+        self.done("plan", *small_gpt2(), "--out", "plan")
+        short = self.done("export", "plan", "--to", "deepspeed", "--out", "there")
+        self.assertRegex(short, r"\Agpt2 on 4 devices of dgx-a100 for deepspeed: TP 2 x")
+        self.assertIn("To start it: there/launch.sh\n", short)
+        self.assertRegex(short, r"things are done otherwise than planned, or left to you: --verbose")
+        notes = self.json("export", "plan", "--to", "deepspeed", "--out", "there")["notes"]
+        self.assertGreater(len(notes), 1)
+        long = re.sub(r"\s+", " ", self.done("export", "plan", "--to", "deepspeed", "--out", "there", "--verbose"))
+        script = (self.folder / "there/launch.sh").read_text()
+        for note in notes:
+            self.assertIn(re.sub(r"\s+", " ", note), long)
+            self.assertIn(f"# NOTE: {note}\n", script)
+        self.assertEqual(script.count("# NOTE: "), len(notes))
 
     def test_helps_are_as_narrow(self):
         self.check_width(self.done("--help"))

@@ -161,6 +161,15 @@ NIC0\tPIX\tPIX\t X
             self.assertEqual([ts for ts, _ in rates], sorted(ts for ts, _ in rates))
             self.assertGreater(max(sum(args.values()) for _, args in rates), 0)
             self.assertEqual(0, sum(rates[-1][1].values()))
+        # Links of each kind carry over time what they carry in all.
+        (process,) = {pid for name, pid in counted if name == "links (bytes/s)"}
+        self.assertEqual(["network"], [event["args"]["name"] for event in events
+                                       if event["name"] == "process_name" and event["pid"] == process])
+        rates = counted["links (bytes/s)", process]
+        bytes_of = {kind: sum(args[kind] * (after - ts) / 1e6 for (ts, args), (after, _) in zip(rates, rates[1:]))
+                    for kind in rates[0][1]}
+        self.assertAlmostEqual(1, sum(bytes_of.values()) / sum(link["bytes"] for link in result["links"]), delta=1e-3)
+        self.assertEqual(0, sum(rates[-1][1].values()))
         arrows = {event["name"] for event in events if event["ph"] in "sf"}
         self.assertTrue(arrows and all(name.startswith("pipeline_comm, rank ") for name in arrows), arrows)
 

@@ -154,6 +154,20 @@ TEST_CASE("the trace is valid JSON with a process a rank and an arrow a message"
   CHECK(most_rate == Approx(bytes));
 }
 
+TEST_CASE("counters stand in the trace by name, and a process that is no rank is named") {
+  const std::vector<TraceCounter> counters = {
+      {"links (bytes/s)", 4, "network", {"network ports", "PCIe"}, {{0.5, {1e9, 0}}, {1.25, {0, 3}}}}};
+  const Json trace = parse_json(chrome_trace({}, {}, counters), "trace");
+  REQUIRE(trace["traceEvents"].size() == 3);
+  CHECK(trace["traceEvents"][0]["args"]["name"] == "network");
+  CHECK(trace["traceEvents"][0]["pid"] == 4);
+  const Json& first = trace["traceEvents"][1];
+  CHECK((first["ph"] == "C" && first["name"] == "links (bytes/s)" && first["pid"] == 4));
+  CHECK(first["ts"] == 0.5e6);
+  CHECK(first["args"] == Json{{"network ports", 1e9}, {"PCIe", 0}});
+  CHECK(trace["traceEvents"][2]["args"]["PCIe"] == 3);
+}
+
 TEST_CASE("an empty timeline is a valid trace") {
   const Json trace = parse_json(chrome_trace({}, {}), "trace");
   CHECK(trace["traceEvents"].empty());

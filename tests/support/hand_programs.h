@@ -116,22 +116,27 @@ struct HandOptions {
   int assumed_busy = 1;
 };
 
-// Rank r on device r (devices beyond the cluster's are shared round robin).
-inline sim::Trace run_programs(const Cluster& cluster, const std::vector<Program>& programs,
-                               const HandOptions& options = {}) {
-  const Network network(cluster);
+// Rank r on device r (devices beyond the cluster's are shared round robin). Keeps references.
+inline sim::Scenario scenario_of_programs(const Network& network, const std::vector<Program>& programs,
+                                          const HandOptions& options = {}) {
   sim::ScenarioInput input;
   input.network = &network;
   for (std::size_t r = 0; r < programs.size(); ++r) {
     input.programs.push_back(&programs[r]);
     input.class_of.push_back(static_cast<int>(r));
   }
-  input.device_of = [&](int rank) { return rank % cluster.devices(); };
+  input.device_of = [&](int rank) { return rank % network.cluster().devices(); };
   input.work_s = [](const Program&, const Instruction& instruction) { return instruction.flops; };
   input.assumed_busy = options.assumed_busy;
   input.reduce_flows = options.reduce_flows;
   input.messages = options.messages;
-  const sim::Scenario scenario = sim::build_scenario(input);
+  return sim::build_scenario(input);
+}
+
+inline sim::Trace run_programs(const Cluster& cluster, const std::vector<Program>& programs,
+                               const HandOptions& options = {}) {
+  const Network network(cluster);
+  const sim::Scenario scenario = scenario_of_programs(network, programs, options);
   return sim::trace_from_bytes(
       sim::run_isolated([&] { return sim::to_bytes(sim::interpret(scenario, options.steps)); }));
 }
