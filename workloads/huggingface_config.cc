@@ -140,6 +140,11 @@ void say_experts(const MixtureOfExperts& moe, const std::string& type, Json* jso
   if (type != "mixtral") (*json)["norm_topk_prob"] = moe.scaled_weights;
 }
 
+bool says_attention_bias(std::string_view type) {
+  return type == "llama" || type == "olmo2" || type == "olmoe" || type.starts_with("qwen3") ||
+         type.starts_with("gemma");
+}
+
 void say_llama(const Transformer& t, const std::string& type, Json* json) {
   say_width(t, json);
   json->update({{"num_key_value_heads", t.kv_heads},
@@ -148,9 +153,7 @@ void say_llama(const Transformer& t, const std::string& type, Json* json) {
   if (type != "qwen2" && type != "stablelm" && type != "starcoder2" && type != "olmoe" && type != "olmo2")
     (*json)["head_dim"] = t.head_dim;
   if (t.rotary_scaling.kind != RopeScaling::none) (*json)["rope_scaling"] = scaling_of(t.rotary_scaling);
-  if (type == "llama" || type == "olmo2" || type == "olmoe" || type.starts_with("qwen3") ||
-      type.starts_with("gemma"))
-    (*json)["attention_bias"] = t.qkv_bias;
+  if (says_attention_bias(type)) (*json)["attention_bias"] = t.qkv_bias;
   if (type == "llama") (*json)["mlp_bias"] = t.mlp_bias;
   if (type == "starcoder2")
     json->update({{"use_bias", t.qkv_bias},
@@ -188,6 +191,9 @@ std::optional<std::string> huggingface_config(const Transformer& t) {
   const std::string type = type_of(t);
   const Class* known = class_of(type);
   if (known == nullptr || says_more(t)) return std::nullopt;
+  // Others whose tensors have these names: GPT-J, and models whose attention has biases on one side.
+  if (type == "gpt2" && (!t.learned_positions || t.parallel_residual)) return std::nullopt;
+  if (says_attention_bias(type) && t.qkv_bias != t.proj_bias) return std::nullopt;
   Json json = {{"architectures", {known->name}}, {"model_type", type},
                {"vocab_size", t.vocab},          {known->activation, word_of(t.activation, type == "gpt2")},
                {known->epsilon, t.norm_epsilon}, {"tie_word_embeddings", t.tied_embeddings},

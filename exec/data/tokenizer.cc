@@ -23,7 +23,7 @@ const LargeJson* member(const LargeJson& json, const char* key) {
 LargeJson of_vocabulary(const std::string& file) {
   LargeJson vocabulary = LargeJson::object();
   LargeJson added = LargeJson::array();
-  std::int32_t number = 0;
+  std::uint32_t number = 0;  // as files have it: unsigned
   const std::string text = read_file(file);
   for (std::size_t at = 0; at < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
