@@ -173,7 +173,7 @@ TEST_CASE("whoever starts again together loses what was done since the checkpoin
       CAPTURE(name);
       const Ordeal ordeal = ordeal_of(one(name), four(), {death(role, 3, 250)}, options());
       CHECK(ordeal.stood_s == Approx(seconds));
-      if (one(name).meeting == Meeting::all) {
+      if (one(name).rendezvous == Rendezvous::all) {
         CHECK(ordeal.lost_samples == Approx(50 * 40));
         CHECK(ordeal.samples == Approx((950 - seconds) * 40));
       }
