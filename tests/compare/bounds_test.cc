@@ -42,7 +42,8 @@ TEST_CASE("no strategy's simulated step is below its bound, whichever single dev
       CAPTURE(draw, strategies[i].name, slowest);
       planner::Estimator estimator(ways[i].plan->job);
       const double bound_s = estimator.lower_bound_s(ways[i].plan->choices);
-      CHECK(bound_s > 0);
+      // Whom a slow device does not hold up has no bound where devices are heterogeneous.
+      CHECK((bound_s > 0 || ways[i].plan->choices.asynchronous()));
       CHECK(bound_s <= 1.000001 * ways[i].step_s);
       // Who waits for all waits for the slowest: by hand, a sound one's computation at that speed. Others
       // update a share of the parameters each.

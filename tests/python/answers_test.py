@@ -165,7 +165,7 @@ def test_compare():
     assert found.best == frame.loc[frame["samples_per_s"].idxmax(), "strategy"]
     assert "devices of one node" in frame["refusal"].iloc[2]
     assert len(found.frame("sizes")) == 3 * len(found.sizes)
-    assert found.verdict.startswith(found.best) and f"<td>{found.best}</td>" in found._repr_html_()
+    assert found.verdict.startswith(f"Best way: {found.best},") and f"<td>{found.best}</td>" in found._repr_html_()
 
 
 def test_compare_under_trouble():
