@@ -64,7 +64,7 @@ class Traces(OrreryCase):
             self.assertIn(f"{row['kind']} by ", found["explanation"])
         text = self.done("validate", "plan.textproto", "--against", "rank0.json.gz", "--wide")
         self.assertIn(found["explanation"], text)
-        self.assertIn("Of one rank alone", text)
+        self.assertIn("Only one rank was traced", text)
         result = self.orrery("validate", "plan.textproto", "--against", "rank0.json.gz", "--tolerance", 0.01)
         self.assertEqual(result.returncode, 3)
         self.assertIn("outside the tolerance", result.stderr)
