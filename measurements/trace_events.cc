@@ -229,7 +229,9 @@ void TraceEvents::activities_of(RankTrace* trace) const {
   busy = merged(std::move(busy));
   std::vector<Window> windows;
   trace->marked = !steps_.empty();
-  if (steps_.empty()) windows.push_back({{busy.front().begin, busy.back().end}, {}, {}});
+  // Kernels of no length, or so late that theirs is lost beside it, are no step.
+  if (steps_.empty() && busy.back().end > busy.front().begin)
+    windows.push_back({{busy.front().begin, busy.back().end}, {}, {}});
   for (std::size_t i = 0; i < steps_.size() && windows.size() < kMostStepsKept; ++i) {
     const Span& span = steps_[i].span;
     const bool followed = i + 1 < steps_.size() && steps_[i + 1].number == steps_[i].number + 1;
