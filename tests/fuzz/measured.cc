@@ -134,7 +134,7 @@ std::vector<Target> measured() {
           {"kineto", read_or_refused<is_kineto, read_kineto>, kineto_seeds},
           {"own_trace", read_or_refused<is_own_trace, read_own_trace>, own_trace_seeds},
           {"chakra", read_or_refused<is_chakra, read_chakra>, chakra_seeds},
-          {"nsys", read_or_refused<is_nsys, read_nsys>, nsys_seeds},
+          {"nsys", read_or_refused<is_nsys, read_nsys>, nsys_seeds, 200},
           {"step_table", read_or_refused<is_step_table, read_step_table>, step_table_seeds},
           {"published_table", published_table, published_table_seeds, 200},
           {"published_collectives", published_collectives, published_collectives_seeds, 200}};

@@ -290,6 +290,20 @@ TEST_CASE("kineto: a row of a table takes its time from the trace that it names"
   CHECK(all.ignored.front().line == 3);
 }
 
+TEST_CASE("kernels of no length, with no step marked, are no step") {
+  TraceEvents events;
+  events.add_kernel({1e3, 0}, KernelClass::copy, -1, false, "7");
+  events.add_kernel({1e3, 0}, KernelClass::copy, -1, false, "7");
+  RankTrace trace;
+  events.finish(&trace);
+  CHECK(trace.steps.empty());
+  TraceEvents late;  // so late that the length is lost beside the beginning
+  late.add_kernel({1e18, 1}, KernelClass::copy, -1, false, "7");
+  RankTrace of_late;
+  late.finish(&of_late);
+  CHECK(of_late.steps.empty());
+}
+
 TEST_CASE("events of a trace beyond what is kept are counted") {
   TraceEvents events;
   for (std::size_t i = 0; i < kMostEvents / 64 + 5; ++i)
