@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -258,17 +260,27 @@ class Ending {
     if (begun_) return;
     begun_ = true;
     done_ = done;
+    read_until_ = std::chrono::steady_clock::now() + kTimeToEnd + std::chrono::seconds(1);
     thread_ = std::thread([this] {
       std::unique_lock<std::mutex> lock(mutex_);
       if (!changed_.wait_for(lock, kTimeToEnd, [this] { return over_; })) kill(process_, SIGKILL);
     });
   }
   bool of_what_is_done() const { return begun_ && done_; }
+  // How long what the process says is still waited for: its agents to hosts that are gone outlive it, and
+  // keep its stderr open. -1: as long as it takes.
+  int patience_ms() const {
+    if (!begun_) return -1;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(read_until_ - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+  }
 
  private:
   static constexpr std::chrono::seconds kTimeToEnd{5};
   pid_t process_;
   bool begun_ = false, done_ = false, over_ = false;
+  std::chrono::steady_clock::time_point read_until_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;
@@ -280,10 +292,15 @@ class Ending {
 bool pass_on(int error, std::string* kept, bool outlives_ranks, Ending& ending) {
   std::FILE* lines = fdopen(error, "r");
   if (lines == nullptr) return true;
+  // What is not read yet is then the pipe's, where poll() sees it.
+  if (outlives_ranks) std::setvbuf(lines, nullptr, _IONBF, 0);
   bool said = false;
   char* line = nullptr;
   std::size_t room = 0;
-  while (getline(&line, &room, lines) >= 0) {
+  while (true) {
+    pollfd pipe{error, POLLIN, 0};
+    if (outlives_ranks && poll(&pipe, 1, ending.patience_ms()) == 0) break;
+    if (getline(&line, &room, lines) < 0) break;
     const std::string_view text(line);
     said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
     const bool done = text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos;
