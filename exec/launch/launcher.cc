@@ -12,14 +12,11 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -240,71 +237,44 @@ Child spawn(std::vector<std::string>& command, Environment& environment, bool ta
   return child;
 }
 
-// Ends a process that does not end by itself in a few seconds.
-class Ending {
- public:
-  explicit Ending(pid_t process) : process_(process) {}
-  ~Ending() {
-    if (!thread_.joinable()) return;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-
-  void begin(bool done) {
-    if (begun_) return;
-    begun_ = true;
-    done_ = done;
-    read_until_ = std::chrono::steady_clock::now() + kTimeToEnd + std::chrono::seconds(1);
-    thread_ = std::thread([this] {
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (!changed_.wait_for(lock, kTimeToEnd, [this] { return over_; })) kill(process_, SIGKILL);
-    });
-  }
-  bool of_what_is_done() const { return begun_ && done_; }
-  // How long what the process says is still waited for: its agents to hosts that are gone outlive it, and
-  // keep its stderr open. -1: as long as it takes.
-  int patience_ms() const {
-    if (!begun_) return -1;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(read_until_ - std::chrono::steady_clock::now());
-    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
-  }
-
- private:
-  static constexpr std::chrono::seconds kTimeToEnd{5};
-  pid_t process_;
-  bool begun_ = false, done_ = false, over_ = false;
-  std::chrono::steady_clock::time_point read_until_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::thread thread_;
+// What executors said on a job's stderr: what was wrong, or that all is done without some of the ranks.
+struct Heard {
+  bool wrong = false, done = false;
 };
 
-// Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. Whether an
-// executor said what was wrong. `outlives_ranks`: mpirun may wait for ever once rank 0 is done without some
-// of the others, and once a rank has said that it ends the job: then `ending` begins.
-bool pass_on(int error, std::string* kept, bool outlives_ranks, Ending& ending) {
+// Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. `outlives_ranks`:
+// mpirun
+// (`process`) may wait for ever once rank 0 is done without some of the others, and once a rank has said that
+// it ends the job: it is ended a few seconds later, and not read to the end, for its agents to hosts that are
+// gone outlive it and keep its stderr open.
+Heard pass_on(int error, std::string* kept, bool outlives_ranks, pid_t process) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kTimeToEnd{5};
+  Heard heard;
   std::FILE* lines = fdopen(error, "r");
-  if (lines == nullptr) return true;
+  if (lines == nullptr) return {.wrong = true};
   // What is not read yet is then the pipe's, where poll() sees it.
   if (outlives_ranks) std::setvbuf(lines, nullptr, _IONBF, 0);
-  bool said = false;
+  std::optional<Clock::time_point> until;
   char* line = nullptr;
   std::size_t room = 0;
   while (true) {
+    using std::chrono::milliseconds;
+    const auto left =
+        until ? std::chrono::duration_cast<milliseconds>(*until - Clock::now()) : milliseconds(-1);
     pollfd pipe{error, POLLIN, 0};
-    if (outlives_ranks && poll(&pipe, 1, ending.patience_ms()) == 0) break;
+    if (until && (left.count() <= 0 || poll(&pipe, 1, static_cast<int>(left.count())) == 0)) {
+      kill(process, SIGKILL);
+      break;
+    }
     if (getline(&line, &room, lines) < 0) break;
     const std::string_view text(line);
-    said = said || (text.starts_with("orrery: ") && !text.starts_with(kNote));
+    heard.wrong = heard.wrong || (text.starts_with("orrery: ") && !text.starts_with(kNote));
     const bool done = text.starts_with(kNote) && text.find(kLeftBehind) != std::string_view::npos;
-    if (outlives_ranks && (said || done)) ending.begin(done);
+    if (outlives_ranks && !until && (heard.wrong || done)) {
+      until = Clock::now() + kTimeToEnd;
+      heard.done = done;
+    }
     // Open MPI 4.1 says so when the agent was quicker than it: nothing is wrong.
     if (text.find("plm:rsh: Warning: setpgid") != std::string_view::npos) continue;
     if (kept != nullptr)
@@ -314,7 +284,7 @@ bool pass_on(int error, std::string* kept, bool outlives_ranks, Ending& ending) 
   }
   std::free(line);
   std::fclose(lines);
-  return said;
+  return heard;
 }
 
 }  // namespace
@@ -426,18 +396,17 @@ int launch(MpiLibrary mpi, int ranks, const std::vector<std::string>& arguments,
   const bool elsewhere = !is_rank && !placement.hosts.empty() && placement.launcher == Launcher::mpirun;
   if (elsewhere && mpi == MpiLibrary::mpich) notice_silent_hosts(environment);
   std::fflush(nullptr);  // what was said before comes before what the job says
-  const bool heard = elsewhere || said != nullptr || (placement.outlives_ranks && !is_rank);
-  Child child = spawn(command, environment, heard, beside);
+  const bool hears = elsewhere || said != nullptr || (placement.outlives_ranks && !is_rank);
+  Child child = spawn(command, environment, hears, beside);
   // On other hosts the launcher may be the only one left to notice: was anything said?
-  Ending ending(child.process);
-  const bool wrong = heard && pass_on(child.error, said, placement.outlives_ranks, ending);
-  const bool explained = !heard || wrong || !elsewhere;
+  const Heard heard = hears ? pass_on(child.error, said, placement.outlives_ranks, child.process) : Heard{};
+  const bool explained = !hears || heard.wrong || !elsewhere;
   int status = 0;
   while (waitpid(child.process, &status, 0) < 0)
     if (errno != EINTR) throw InternalError("lost " + command.front() + ": " + std::strerror(errno));
-  if (ending.of_what_is_done()) return 0;
+  if (heard.done) return 0;
   // Then mpirun's own code is 0 whatever a rank ended with.
-  if (placement.outlives_ranks && wrong && WIFEXITED(status)) return std::max(1, WEXITSTATUS(status));
+  if (placement.outlives_ranks && heard.wrong && WIFEXITED(status)) return std::max(1, WEXITSTATUS(status));
   if (is_rank && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   if (const auto killed = killed_by_signal(placement.launcher, mpi, status))
     throw InternalError("the job was ended: " + *killed);

@@ -88,14 +88,6 @@ std::vector<std::string> step_table_seeds() {
   return joined(own("steps.csv"), {measurements::step_table_template()});
 }
 
-// A table's head and first rows: whole ones are thousands, and each is predicted.
-std::string first_rows(const std::string& table) {
-  constexpr int kLines = 4;
-  std::size_t end = 0;
-  for (int line = 0; line < kLines && end != std::string::npos; ++line) end = table.find('\n', end + 1);
-  return end == std::string::npos ? table : table.substr(0, end + 1);
-}
-
 // Tables as `validate --published` reads them: of steps or memory, and of collectives.
 bool published_table(std::string_view bytes) {
   return sound_or_refused([&] { return evidence::validate_published({as_file(bytes, "table.csv")}); },
@@ -109,9 +101,7 @@ std::vector<std::string> published_table_seeds() {
   std::vector<std::string> seeds = {own_seed("steps.csv")};
   for (const char* folder : {"steps", "memory"})
     for (const std::string& table : published_tables(folder))
-      if (const std::string some = first_rows(table);
-          published_table(some))  // not every table is one of these
-        seeds.push_back(some);
+      if (published_table(table)) seeds.push_back(table);  // not every table is one of these
   return seeds;
 }
 bool published_collectives(std::string_view bytes) {
@@ -127,7 +117,7 @@ bool published_collectives(std::string_view bytes) {
 std::vector<std::string> published_collectives_seeds() {
   std::vector<std::string> seeds = {own_seed("collectives.csv")};
   for (const std::string& table : published_tables("collectives"))
-    if (const std::string some = first_rows(table); published_collectives(some)) seeds.push_back(some);
+    if (published_collectives(table)) seeds.push_back(table);
   return seeds;
 }
 
