@@ -83,8 +83,8 @@ std::optional<proto::PublishedModel> catalog_model(const std::string& name, doub
 }
 
 // By the table of published names where it has more than a family of this one, then by the catalog's.
-proto::PublishedModel known_model(const std::string& stated, double parameters, bool shaped) {
-  const std::string name = lower(stated);
+proto::PublishedModel known_model(const StatedModel& stated) {
+  const std::string name = lower(stated.name);
   const std::string joined = without_separators(name);
   for (const proto::PublishedModel& model : published_models().model()) {
     if (std::none_of(model.word().begin(), model.word().end(),
@@ -93,9 +93,10 @@ proto::PublishedModel known_model(const std::string& stated, double parameters, 
     const bool whole = !model.catalog().empty() || model.fixed() || !model.skip().empty() ||
                        model.transformer().layers() > 0;
     if (whole) return model;
-    return catalog_model(name, parameters > 0 ? parameters : size_in(name), shaped).value_or(model);
+    return catalog_model(name, stated.parameters > 0 ? stated.parameters : size_in(name), stated.shaped())
+        .value_or(model);
   }
-  throw Unreadable{"no model is like '" + stated + "'"};
+  throw Unreadable{"no model is like '" + stated.name + "'"};
 }
 
 proto::Transformer transformer_of(const proto::PublishedModel& known) {
@@ -174,15 +175,14 @@ void set_dimensions(const StatedModel& model, proto::Transformer* t, std::vector
 
 }  // namespace
 
-int known_seq_len(const std::string& name, double parameters, bool shaped) {
-  const proto::PublishedModel known = known_model(name, parameters, shaped);
+int known_seq_len(const StatedModel& model) {
+  const proto::PublishedModel known = known_model(model);
   return known.catalog().empty() ? 0 : load_workload(known.catalog()).default_seq_len;
 }
 
 Workload workload_of(const StatedModel& model, const std::vector<std::string>& changes,
                      std::vector<Assumed>* assumed) {
-  const proto::PublishedModel known =
-      known_model(model.name, model.parameters, model.layers > 0 && model.hidden > 0);
+  const proto::PublishedModel known = known_model(model);
   if (!known.skip().empty()) throw Unreadable{known.skip() + ": '" + model.name + "'"};
   proto::Workload message;
   message.set_name(model.name);

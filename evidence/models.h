@@ -15,11 +15,11 @@ struct StatedModel {
   std::string name;
   int layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn_hidden = 0, vocab = 0, seq_len = 0;
   double parameters = 0;
+  bool shaped() const { return layers > 0 && hidden > 0; }  // does not leave its shape to its name
 };
 
-// The length of sequences that the model of this name (of so many parameters; 0: not stated; `shaped`: whose
-// shape is stated beside it) is trained on; 0: not known.
-int known_seq_len(const std::string& name, double parameters, bool shaped);
+// The length of sequences that a model of this name is trained on; 0: not known.
+int known_seq_len(const StatedModel& model);
 // Dimensions by the row, then by the name, then by the number of parameters (that adds to `assumed`);
 // `changes` of Transformer (textproto) last. Throws Unreadable, or UserError where the result is no sound
 // model.

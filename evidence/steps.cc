@@ -202,8 +202,7 @@ class StepReader {
 
   void read_seq_len() {
     if (row_.count("seq_len_tokens") > 0) return;
-    const int known = known_seq_len(row_.text("model"), row_.real("params_b") * 1e9,
-                                    row_.count("n_layers") > 0 && row_.count("hidden") > 0);
+    const int known = known_seq_len(stated_model(row_, reading()));
     const int length = known > 0 ? known : kUsualSeqLen;
     const double of_times = known > 0 ? kModelSeqLenWidens : kUsualSeqLenWidens;
     row_.set("seq_len_tokens", std::to_string(length));

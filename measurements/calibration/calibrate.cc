@@ -43,9 +43,7 @@ std::vector<StepRow> rows_of(const std::vector<MeasuredStep>& steps, const std::
     Plan plan = step.row.plan;
     Job job = *plan.job;
     planner::World world;
-    for (const Learned& learned : known) {
-      world[planner::factor_from_name(learned.name)] = learned.mean;
-    }
+    for (const Learned& learned : known) world[planner::factor_from_name(learned.name)] = learned.mean;
     plan.job = planner::job_in(world, job);
     rows.push_back({std::move(plan), step.model, step.row.measured_s,
                     std::hypot(evidence::widening(step.row.assumed), step.spread)});

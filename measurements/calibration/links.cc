@@ -21,7 +21,7 @@ namespace {
 using planner::Factor;
 
 enum Parameter : std::size_t { kIntra, kBetween, kLatency, kParameters };
-constexpr std::array<const char*, kParameters> kNames = {"intra", "between", "latency"};
+constexpr std::array<Factor, kParameters> kFactorsOfLinks = {Factor::intra, Factor::between, Factor::latency};
 // Before nccl-tests are seen: links inside nodes are what datasheets say, networks are built and configured
 // as they are; constants of a library's steps.
 constexpr std::array<double, kParameters> kSd = {0.15, 0.5, 0.5};
@@ -47,11 +47,13 @@ Test test_of(const MeasuredCollective& row) {
   return {row.kind, row.nodes, row.devices_per_node};
 }
 
+std::string name_of_link(std::size_t parameter) {
+  return std::string(name_of(kFactorsOfLinks[parameter]));
+}
+
 Cluster at(const Point& point, const Cluster& cluster) {
   planner::World world;
-  world[Factor::intra] = point[kIntra];
-  world[Factor::between] = point[kBetween];
-  world[Factor::latency] = point[kLatency];
+  for (std::size_t p = 0; p < kParameters; ++p) world[kFactorsOfLinks[p]] = point[p];
   return planner::cluster_in(world, cluster);
 }
 
@@ -105,7 +107,7 @@ class Learner {
  public:
   Learner(const Cluster& cluster, const std::vector<MeasuredCollective>& rows)
       : cluster_(cluster), rows_(rows) {
-    for (std::size_t p = 0; p < kParameters; ++p) effects_.push_back({kNames[p], kSd[p]});
+    for (std::size_t p = 0; p < kParameters; ++p) effects_.push_back({name_of_link(p), kSd[p]});
     std::map<Test, int> counts;
     for (const MeasuredCollective& row : rows_) ++counts[test_of(row)];
     for (const auto& [test, count] : counts) {
@@ -135,7 +137,7 @@ class Learner {
     fabric.network_exchange_efficiency = std::min(1.0, fabric.network_exchange_efficiency);
     const std::string source = fmt::format("{} collectives", rows_.size());
     for (std::size_t p = 0; p < kParameters; ++p) {
-      links.learned.push_back({kNames[p], point_[p], std::sqrt(posterior_.covariance_of(p, p)), kSd[p],
+      links.learned.push_back({name_of_link(p), point_[p], std::sqrt(posterior_.covariance_of(p, p)), kSd[p],
                                p == kIntra ? "datasheet and the library's model" : "the library's model",
                                posterior_.said[p] ? source : kNotMeasured});
     }
