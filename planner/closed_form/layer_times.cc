@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "cost/compute_cost.h"
 #include "cost/host_cost.h"
@@ -61,12 +62,8 @@ class Layout {
       if (part >= 0) {
         direction = instruction.compute == ComputeKind::forward ? 0 : 1;
         Track& track = tracks[direction][part];
-        if (direction == 1 && lead_s >= 0) {
-          track.begin_s = lead_s;
-          track.used = true;
-          lead_s = -1;
-        }
-        track.begin_s = track.used ? std::min(track.begin_s, start) : start;
+        const double begin = direction == 1 && lead_s >= 0 ? std::exchange(lead_s, -1) : start;
+        track.begin_s = track.used ? std::min(track.begin_s, begin) : begin;
         track.end_s = std::max(track.end_s, end);
         track.compute_s += duration;
         track.used = true;
