@@ -125,7 +125,7 @@ Field field_of(const Question& question, const Strategy& strategy, const Simulat
     Field::Exchange exchange;
     const auto other = under.sizes.find(size);
     if (size == workers || other == under.sizes.end() || !simulations.at(other->second).possible()) {
-      // Workers that do not wait for each other exchange as before when some are gone.
+      // Of no whole nodes: they exchange as before.
       exchange.quiet_s = of(simulations.at(under.still));
       exchange.busy_s = of(simulations.at(under.busy));
       exchange.average_s = simulations.at(under.still).average_s;

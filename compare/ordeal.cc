@@ -315,8 +315,12 @@ std::vector<int> sizes_of(const Strategy& strategy, const std::vector<Trouble>& 
                           int of_node) {
   std::set<int> sizes;
   int now = workers;
+  int dead = 0;
   const bool by_node = strategy.worker.reaction == Reaction::shrink;
   for (const Trouble& trouble : troubles) {
+    // Who waits for nobody queues at the servers with fewer.
+    if (trouble.kind == TroubleKind::dies && answer_of(strategy, trouble.role).reaction == Reaction::go_on)
+      sizes.insert(now - ++dead);
     if (trouble.kind == TroubleKind::dies && by_node && trouble.role != Role::server)
       sizes.insert(now - static_cast<int>(gone_with(0, workers, of_node, true).size()));
     if (trouble.kind == TroubleKind::leaves) sizes.insert(now -= trouble.devices);

@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "compare/balance.h"
-#include "planner/closed_form/geometry.h"
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/closed_form/load_balancing.h"
 #include "planner/space/balance.h"
+#include "planner/tables/geometry.h"
 #include "sim/simulator.h"
 
 namespace orrery::comparison {

@@ -57,11 +57,13 @@ std::string scaling_tables(const Comparison& comparison) {
       {"sent per device", [](const Way& way) { return human_bytes(way.wire_bytes); }},
       {"memory per device", [](const Way& way) { return human_bytes(way.memory.total); }}};
   std::string text;
+  const std::size_t shown = layout().verbose ? figures.size() : 1;
   const auto runs = [](const Row& row) {
     return std::any_of(row.ways.begin(), row.ways.end(), [](const Way& way) { return way.possible(); });
   };
   if (std::none_of(comparison.rows.begin(), comparison.rows.end(), runs)) return text;
-  for (const auto& [what, cell] : figures) text += size_table(comparison, what, cell) + "\n";
+  for (std::size_t i = 0; i < shown; ++i)
+    text += size_table(comparison, figures[i].first, figures[i].second) + "\n";
   return text;
 }
 
@@ -261,8 +263,12 @@ std::string sureness(const Comparison& comparison) {
 std::string text_of(const CompareRequest& request, const Comparison& comparison) {
   return headline(request) + comparison.verdict + "\n" + sureness(comparison) + "\n" +
          scaling_tables(comparison) + step_table(comparison) + refusals(comparison) + tunings(comparison) +
-         waiting_list(comparison) + trouble_table(request, comparison) + balance_table(comparison) +
-         cut_table(comparison);
+         (layout().verbose ? waiting_list(comparison) : std::string()) + trouble_table(request, comparison) +
+         balance_table(comparison) + cut_table(comparison) +
+         (layout().verbose
+              ? std::string()
+              : "(--verbose adds efficiency, exposed communication, waiting, bytes and memory by "
+                "number of devices, and every rank's waiting)\n");
 }
 
 }  // namespace orrery::cli

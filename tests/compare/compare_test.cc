@@ -273,6 +273,31 @@ TEST_CASE("local steps average once in so many") {
   CHECK(comparison.rows[2].whole().memory.total - tenth.memory.total == Approx(8 * parameters));
 }
 
+TEST_CASE(
+    "DiLoCo sends what its workers moved once in five hundred steps, and keeps two numbers more of each") {
+  const Comparison comparison = compare(asked("v100-ib100", 16, 64, "ddp,diloco"));
+  const Way& ddp = comparison.rows[0].whole();
+  const Way& diloco = comparison.rows[1].whole();
+  // 25.6 million parameters in fp32 around a ring of 16: 2 * 15/16 * 102 MB, of which a step has 1/500.
+  const auto parameters = static_cast<double>(diloco.plan->job->workload.parameters());
+  CHECK(diloco.wire_bytes == Approx(2 * 15 / 16.0 * 4 * parameters / 500).epsilon(1e-3));
+  CHECK(diloco.wire_bytes == Approx(ddp.wire_bytes / 500).epsilon(1e-3));
+  CHECK(diloco.step_s == Approx(diloco.compute_s[0] + diloco.average_s / 500));
+}
+
+TEST_CASE("who goes on without a dead worker queues at the server with one less") {
+  // Four pictures each: the server's port is busy for most of a step, and those who are left have more of it.
+  Question question = asked("v100-ib100", 3, 4, "ps-async:servers=1", {"dies=worker:2@1000"});
+  question.options.replace_s = 1e6;
+  const Comparison comparison = compare(question);
+  const Row& row = comparison.rows[0];
+  const double three = row.whole().samples_per_s;
+  const double two = row.ways[1].samples_per_s;
+  REQUIRE(row.ways[1].devices == 2);
+  CHECK(two > 0.75 * three);
+  CHECK(row.ordeal->samples_per_s() == Approx((1000 * three + 2600 * two) / 3600).epsilon(0.02));
+}
+
 TEST_CASE("what one process does stays on one node") {
   const Comparison comparison = compare(asked("dgx-v100-32g", 16, 32, "data-parallel,mirrored,ddp"));
   CHECK_FALSE(comparison.rows[0].whole().possible());

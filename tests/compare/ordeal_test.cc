@@ -194,6 +194,23 @@ TEST_CASE("DiLoCo's workers go on without one, whose shard waits for it") {
   CHECK(ordeal.samples == Approx(1000 / 12.5 * 10 * 40 - 610 / 12.5 * 10 * 10).epsilon(0.01));
 }
 
+TEST_CASE("who goes on meets the exchange of those that are left") {
+  const std::vector<Trouble> both = {death(Role::worker, 3, 250), death(Role::worker, 2, 500)};
+  for (const char* name : {"ps-async", "ps-bounded", "ps-backup", "diloco"}) {
+    CAPTURE(name);
+    CHECK(sizes_of(one(name), both, 8, 1) == std::vector<int>{6, 7});
+  }
+  CHECK(sizes_of(one("ddp"), both, 8, 1).empty());
+  CHECK(sizes_of(one("ps-async"), {death(Role::server, 0, 250)}, 8, 1).empty());
+  // A server that three keep busy all the time, 1/30 s for each of a second's 30 steps: two have as many.
+  Field field = four();
+  field.exchange = [](int workers) { return Field::Exchange{workers / 30.0, workers / 30.0, 0}; };
+  field.compute_s = {0, 0, 0};
+  field.samples_each = 1;
+  const Ordeal ordeal = ordeal_of(one("ps-async"), field, {death(Role::worker, 2, 250)}, options());
+  CHECK(ordeal.samples == Approx(1000 * 30).epsilon(1e-3));
+}
+
 TEST_CASE("workers leave and join where the strategy lets them") {
   Trouble leaves;
   leaves.kind = TroubleKind::leaves;
