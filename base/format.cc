@@ -41,6 +41,12 @@ std::string human_duration(double seconds) {
   return seconds > 0 ? human_seconds(seconds) : "0 s";
 }
 
+std::string human_change(double to, double from) {
+  if (from <= 0) return "";
+  return to < 10 * from ? fmt::format("{:+.1f}%", 100 * (to / from - 1))
+                        : fmt::format("{:.3g} times", to / from);
+}
+
 std::string human_rate(double bytes_per_s) {
   return scaled(bytes_per_s, 1000, std::array<std::string_view, 5>{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
 }

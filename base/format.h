@@ -9,6 +9,7 @@ namespace orrery {
 std::string human_bytes(double bytes);             // "79.2 GiB"
 std::string human_seconds(double seconds);         // "12.3 ms"
 std::string human_duration(double seconds);        // of runs, from days down: "63.85 days", "4.2 min"
+std::string human_change(double to, double from);  // "+2.0%"; "12 times" from ten times on; "" of nothing
 std::string human_rate(double bytes_per_s);        // "25.0 GB/s"
 std::string human_flops_rate(double flops_per_s);  // "312 TFLOP/s"
 std::string human_count(double count);             // "175 B" for parameters

@@ -17,25 +17,25 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct CalibrateOptions {
   std::string cluster, host, out, mpi, mpirun_args, runtime;
   std::vector<std::string> from;
   bool from_history = false;
   Output output;
 };
 
-void add_json(const Options& options, std::vector<std::string>& arguments) {
+void add_json(const CalibrateOptions& options, std::vector<std::string>& arguments) {
   if (!options.output.file().empty()) arguments.insert(arguments.end(), {"--json", options.output.file()});
 }
 
-int calibrate_cluster(const Options& options) {
+int calibrate_cluster(const CalibrateOptions& options) {
   return calibrate_hosts_aloud(
       parse_mpi(options.mpi), {options.cluster, options.host, options.out, mpirun_words(options.mpirun_args)},
       options.output.file());
 }
 
 // No measurement: what was validated with a calibration says how far off it is.
-int refit(const Options& options) {
+int refit(const CalibrateOptions& options) {
   if (!options.host.empty()) throw UserError("`host` with `from_history`", "expected one of them");
   if (!options.cluster.empty() && options.out.empty())
     throw UserError("`from_history` with a CLUSTER, without `out`",
@@ -153,7 +153,7 @@ void print(const SiteCalibrated& result, const Output& output) {
 }
 
 // No measurement either: somebody has measured already.
-int calibrate_from_files(const Options& options) {
+int calibrate_from_files(const CalibrateOptions& options) {
   if (options.cluster.empty())
     throw UserError("`from` without the CLUSTER that was measured",
                     "expected calibrate CLUSTER `from` FILE…");
@@ -168,7 +168,7 @@ int calibrate_from_files(const Options& options) {
   return 0;
 }
 
-int run(const Options& options) {
+int run_calibrate(const CalibrateOptions& options) {
   if (!options.from.empty()) return calibrate_from_files(options);
   if (!options.runtime.empty())
     throw UserError("`runtime` without `from`", "expected calibrate CLUSTER `from` FILE…");
@@ -186,7 +186,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command calibrate_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CalibrateOptions>();
   return {"calibrate",
           "measures this machine's devices and links, or learns from your measurements",
           {text_option({.key = "cluster",
@@ -221,7 +221,7 @@ Command calibrate_command() {
                         .fallback = "what the files say"},
                        options->runtime),
            mpi_option(options->mpi), mpirun_args_option(options->mpirun_args), options->output.setting()},
-          [options] { return run(*options); }};
+          [options] { return run_calibrate(*options); }};
 }
 
 }  // namespace orrery::cli

@@ -76,7 +76,7 @@ std::string prices_text(const Catalog& all) {
   return text;
 }
 
-int run(const Output& output) {
+int run_catalog(const Output& output) {
   const Catalog all = catalog();
   output.write(to_json(all));
   const auto figures = [](const auto& entry) { return figures_of(entry); };
@@ -99,7 +99,7 @@ Command catalog_command() {
   return {"catalog",
           "lists the workloads, clusters, networks, devices, kinds of links and runtimes known by name",
           {output->setting()},
-          [output] { return run(*output); }};
+          [output] { return run_catalog(*output); }};
 }
 
 }  // namespace orrery::cli

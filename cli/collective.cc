@@ -15,14 +15,14 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct CollectiveOptions {
   std::string op, cluster, algorithm = "auto", detail = "flows";
   std::vector<double> sizes;
   std::optional<int> nodes, gpus;
   Output output;
 };
 
-int run(const Options& options) {
+int run_collective(const CollectiveOptions& options) {
   CollectiveRequest request;
   request.kind = collective_from_name(options.op);
   request.detail = detail_from_name(options.detail);
@@ -71,7 +71,7 @@ Setting bytes_setting(std::vector<double>& sizes) {
 }  // namespace
 
 Command collective_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CollectiveOptions>();
   Command command{
       "collective",
       "times a collective operation on a cluster",
@@ -86,7 +86,7 @@ Command collective_command() {
                     .positional = true,
                     .required = true},
                    options->cluster)},
-      [options] { return run(*options); }};
+      [options] { return run_collective(*options); }};
   command.add(size_options(options->nodes, options->gpus));
   command.add(bytes_setting(options->sizes));
   command.add(

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostRows = 40;  // of a table of layers: long graphs have hundreds of different ones
 
-struct Options {
+struct DescribeOptions {
   std::string workload;
   DType precision = DType::bf16;
   int seq_len = 0;
@@ -62,7 +62,7 @@ std::string operators_table(const Description& described) {
   return table({"operators", "number", "parameters", "forward", "outputs"}, rows);
 }
 
-int run(const Options& options) {
+int run_describe(const DescribeOptions& options) {
   const Description described = describe(load_workload(options.workload), options.seq_len, options.precision);
   options.output.write(to_json(described));
   options.output.print(head_text(described) + "\n" + layers_table(described) + "\n" +
@@ -75,7 +75,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command describe_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DescribeOptions>();
   Command command{
       "describe",
       "shows a workload: layers, FLOPs, bytes and what was assumed",
@@ -94,7 +94,7 @@ Command describe_command() {
                     .help = "number format in which weights and outputs are counted",
                     .fallback = "bf16"},
                    options->precision, dtype_from_name)},
-      [options] { return run(*options); }};
+      [options] { return run_describe(*options); }};
   command.add(options->output.setting());
   return command;
 }

@@ -12,7 +12,7 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct DeviceOptions {
   std::string file;
   bool print_template = false;
   Output output;
@@ -48,7 +48,7 @@ std::string narrowed(const DeviceOutlook& outlook, bool all) {
   return text;
 }
 
-int run(const Options& options) {
+int run_device(const DeviceOptions& options) {
   if (options.print_template == !options.file.empty())
     throw UserError(options.print_template ? "FILE and --template together" : "neither FILE nor --template",
                     "expected one of them");
@@ -79,7 +79,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command device_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DeviceOptions>();
   Command command{
       "device",
       "checks a device profile of yours, or prints one to fill in",
@@ -89,7 +89,7 @@ Command device_command() {
                    options->file),
        switch_option({.key = "template", .help = "prints a device profile to fill in from a datasheet"},
                      options->print_template)},
-      [options] { return run(*options); }};
+      [options] { return run_device(*options); }};
   command.add(options->output.setting());
   return command;
 }

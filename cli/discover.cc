@@ -13,14 +13,14 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct DiscoverOptions {
   std::string nccl_topology, nvidia_smi, device, out;
   double port_rate_bytes_per_s = 0;
   bool gpus = false;
   Output output;
 };
 
-int run(const Options& options) {
+int run_discover(const DiscoverOptions& options) {
   const Output& output = options.output;
   const Cluster cluster = discover({.gpus = options.gpus,
                                     .nccl_topology = options.nccl_topology,
@@ -50,7 +50,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command discover_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DiscoverOptions>();
   return {
       "discover",
       "describes this machine, or one by its tools' output, as a cluster",
@@ -81,7 +81,7 @@ Command discover_command() {
                     .fallback = "none written"},
                    options->out),
        options->output.setting()},
-      [options] { return run(*options); }};
+      [options] { return run_discover(*options); }};
 }
 
 }  // namespace orrery::cli

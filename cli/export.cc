@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ExportOptions {
   std::string plan, to, out;
   bool all_ranks = false;
   planner::KubernetesJob job = planner::KubernetesJob::pytorch;
@@ -45,7 +45,7 @@ void write_files(const fs::path& folder, const std::vector<planner::ExportedFile
 }
 
 // What was written, how it is started, and what to know before.
-void print(const Plan& plan, const Options& options, const std::vector<planner::ExportedFile>& files) {
+void print(const Plan& plan, const ExportOptions& options, const std::vector<planner::ExportedFile>& files) {
   constexpr std::size_t kMostNamed = 8;
   const Job& job = *plan.job;
   options.output.print(fmt::format("{} on {} devices of {} for {}: {}\n", job.workload.name,
@@ -70,7 +70,7 @@ void print(const Plan& plan, const Options& options, const std::vector<planner::
   for (const std::string& note : notes) options.output.print_more(fmt::format("  {}\n", note));
 }
 
-int run(const Options& options) {
+int run_export(const ExportOptions& options) {
   const auto target = planner::export_target_from_name(options.to);
   const Plan plan = load_plan(options.plan);
   const auto files = planner::export_plan(plan, target, {options.all_ranks, options.job});
@@ -92,7 +92,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command export_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   return {
       "export",
       "writes a plan as the files of another system",
@@ -115,7 +115,7 @@ Command export_command() {
                     .fallback = "pytorchjob"},
                    options->job, planner::kubernetes_job_from_name),
        options->output.setting()},
-      [options] { return run(*options); }};
+      [options] { return run_export(*options); }};
 }
 
 }  // namespace orrery::cli

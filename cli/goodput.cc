@@ -16,9 +16,9 @@ namespace orrery::cli {
 namespace {
 
 constexpr double kMost = 1e15;  // of anything: more is a mistyped figure, and no product below overflows
-constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+constexpr std::int64_t kMostGoodputSteps = 1'000'000'000'000;
 
-struct Options {
+struct GoodputOptions {
   std::string plan;
   std::optional<double> tokens, samples, steps;
   double mtbf_device_hours = 0;
@@ -35,7 +35,7 @@ struct Options {
   Output output;
 };
 
-GoodputRequest request_of(const Options& options) {
+GoodputRequest request_of(const GoodputOptions& options) {
   GoodputRequest request;
   request.plan = load_plan(options.plan);
   request.length = {options.tokens, options.samples, options.steps};
@@ -82,7 +82,7 @@ std::string head_text(const Plan& plan, const planner::TrainingRun& run) {
                      human_seconds(run.plan().step_s), human_duration(run.ideal_s()));
 }
 
-std::string failures_text(const Options& options, const planner::GoodputQuestion& question,
+std::string failures_text(const GoodputOptions& options, const planner::GoodputQuestion& question,
                           const planner::GoodputFigures& figures) {
   const planner::TrainingRun& run = question.run;
   const planner::Distribution& interruptions = figures.statistics.interruptions;
@@ -107,7 +107,7 @@ std::string failures_text(const Options& options, const planner::GoodputQuestion
   return text + ".\n";
 }
 
-std::string checkpoint_text(const Options& options, const planner::GoodputQuestion& question,
+std::string checkpoint_text(const GoodputOptions& options, const planner::GoodputQuestion& question,
                             const planner::CheckpointCost& cost, std::int64_t every) {
   const planner::TrainingRun& run = question.run;
   const double daly_s = planner::daly_interval_s(run.checkpoint.stall_s, 1 / run.failures_per_s);
@@ -182,7 +182,7 @@ std::string interval_text(const planner::GoodputAnswer& answer) {
                             what_it_rests_on(interval.rests_on, interval.narrowed_by));
 }
 
-int run(const Options& options) {
+int run_goodput(const GoodputOptions& options) {
   const GoodputRequest request = request_of(options);
   options.output.about(to_json(*request.plan.job));
   begin_progress("simulating runs");
@@ -213,7 +213,7 @@ Setting figure(std::string key, std::string unit, std::string help, std::string 
                        value, numbers);
 }
 
-void add_run_options(Command& command, Options& options) {
+void add_run_options(Command& command, GoodputOptions& options) {
   command.add(
       amount_option({.key = "tokens",
                      .unit = "TOKENS",
@@ -238,12 +238,12 @@ void add_run_options(Command& command, Options& options) {
                      "0", options.restart_s, kAny));
 }
 
-void add_checkpoint_options(Command& command, Options& options) {
+void add_checkpoint_options(Command& command, GoodputOptions& options) {
   command.add(count_option({.key = "checkpoint_every",
                             .unit = "STEPS",
                             .help = "steps between checkpoints",
                             .fallback = "the number that loses least time"},
-                           options.checkpoint_every, {1, kMostSteps}));
+                           options.checkpoint_every, {1, kMostGoodputSteps}));
   command.add(figure(
       "checkpoint_bandwidth", "BYTES_PER_S",
       "rate of the storage for all nodes together, to write and to read",
@@ -262,7 +262,7 @@ void add_checkpoint_options(Command& command, Options& options) {
                      "the fullest device's state divided by its PCIe rate", options.snapshot_s, kAny));
 }
 
-void add_node_options(Command& command, Options& options) {
+void add_node_options(Command& command, GoodputOptions& options) {
   command.add(count_option({.key = "spares",
                             .unit = "N",
                             .help = "number of spare nodes, which replace failed ones",
@@ -277,7 +277,7 @@ void add_node_options(Command& command, Options& options) {
                             options.elastic));
 }
 
-void add_simulation_options(Command& command, Options& options) {
+void add_simulation_options(Command& command, GoodputOptions& options) {
   command.add(count_option(
       {.key = "runs", .unit = "N", .help = "number of whole runs to simulate", .fallback = "200"},
       options.runs, {1, 1'000'000}));
@@ -295,11 +295,11 @@ void add_simulation_options(Command& command, Options& options) {
 }  // namespace
 
 Command goodput_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GoodputOptions>();
   Command command{"goodput",
                   "predicts how long a whole run takes when devices fail, and what would shorten it",
                   {plan_option(options->plan)},
-                  [options] { return run(*options); }};
+                  [options] { return run_goodput(*options); }};
   add_run_options(command, *options);
   add_checkpoint_options(command, *options);
   add_node_options(command, *options);

@@ -15,12 +15,12 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct MeasurementsOptions {
   bool print_template = false;
   Output output;
 };
 
-int run(const Options& options) {
+int run_measurements(const MeasurementsOptions& options) {
   if (options.print_template) {
     fmt::print("{}", measurements::step_table_template());
     return 0;
@@ -39,23 +39,19 @@ struct DiffOptions {
   Output output;
 };
 
-std::string change(double a, double b) {
-  return a > 0 ? fmt::format("{:+.1f}%", 100 * (b - a) / a) : "";
-}
-
 int run_diff(const DiffOptions& options) {
   const measurements::TraceDiff diff = trace_diff(options.a, options.b);
   const Output& output = options.output;
   std::vector<std::vector<std::string>> rows;
   for (const measurements::DiffStep& step : diff.steps)
     rows.push_back({step.a == step.b ? fmt::format("{}", step.a) : fmt::format("{} and {}", step.a, step.b),
-                    human_seconds(step.a_s), human_seconds(step.b_s), change(step.a_s, step.b_s)});
+                    human_seconds(step.a_s), human_seconds(step.b_s), human_change(step.b_s, step.a_s)});
   output.print(table({"step", "A", "B", "change"}, rows));
   rows.clear();
   const auto row = [&](const std::string& stream, const std::string& kind, double a, double b,
                        const std::string& count) {
     rows.push_back({stream, kind, human_seconds(a), human_seconds(b),
-                    (b < a ? "-" : "+") + human_seconds(std::abs(b - a)), change(a, b), count});
+                    (b < a ? "-" : "+") + human_seconds(std::abs(b - a)), human_change(b, a), count});
   };
   row("mean step", "", diff.a_s, diff.b_s, "");
   row("", "idle", diff.a_idle_s, diff.b_idle_s, "");
@@ -68,7 +64,7 @@ int run_diff(const DiffOptions& options) {
   for (const std::string& why : diff.left_out) output.print(fmt::format("Not compared: {}.\n", why));
   output.write(to_json(diff));
   if (options.tolerance && std::abs(diff.relative_difference()) > *options.tolerance)
-    throw NoAnswer(fmt::format("a step of B takes {:+.1f}% of A's, outside the tolerance of {:.1f}%",
+    throw NoAnswer(fmt::format("a step of B differs from A's by {:+.1f}%, outside the tolerance of {:.1f}%",
                                100 * diff.relative_difference(), 100 * *options.tolerance));
   return 0;
 }
@@ -76,13 +72,13 @@ int run_diff(const DiffOptions& options) {
 }  // namespace
 
 Command measurements_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MeasurementsOptions>();
   Command command{
       "measurements",
       "lists the kinds of files that `calibrate --from` reads, or prints a table of steps to fill in",
       {switch_option({.key = "template", .help = "print a table of measured steps to fill in"},
                      options->print_template)},
-      [options] { return run(*options); }};
+      [options] { return run_measurements(*options); }};
   command.add(options->output.setting());
   return command;
 }

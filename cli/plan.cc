@@ -15,7 +15,7 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   Request request;
   std::string out;
   int jobs = 0;
@@ -82,7 +82,7 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
   return text + table(head, rows, {.text = true}) + "\n";
 }
 
-int run(const Options& options) {
+int run_plan(const PlanOptions& options) {
   Question question = question_of(options.request);
   say_what_is_ignored(question.ignored);
   const auto& job = question.job;
@@ -92,7 +92,7 @@ int run(const Options& options) {
   search.jobs = options.jobs;
   search.pareto = options.pareto;
   begin_progress("planning");
-  search.progress = [](int done, int total) { show_progress("simulating", done, total); };
+  search.progress = show_progress;
   const planner::SearchResult result = orrery::plan(job, question.pins, search);
   end_progress();
   for (const std::string& warning : result.warnings) fmt::print(stderr, "orrery: {}\n", warning);
@@ -128,9 +128,9 @@ int run(const Options& options) {
 }  // namespace
 
 Command plan_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   Command command{"plan", "finds the best plan to train WORKLOAD on CLUSTER",
-                  request_options(options->request), [options] { return run(*options); }};
+                  request_options(options->request), [options] { return run_plan(*options); }};
   command.add(text_option({.key = "out",
                            .unit = "PLAN",
                            .help = "write the best plan to this file, with workload and cluster in it",

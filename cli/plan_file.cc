@@ -68,8 +68,8 @@ std::string breakdown_text(const Breakdown& breakdown) {
   std::string text;
   for (const auto& [name, seconds] : planner::parts_of(breakdown))
     if (seconds >= total * 0.0005)
-      text += fmt::format("{}{} {:.1f}%", text.empty() ? "Parts of the step: " : ", ",
-                          planner::spoken_part(name), 100 * seconds / total);
+      text += fmt::format("{}{} {:.1f}%", text.empty() ? "Parts of the step: " : ", ", spoken_part(name),
+                          100 * seconds / total);
   return text + ".\n";
 }
 

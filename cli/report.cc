@@ -14,7 +14,7 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> files;
   std::string out, fold = "on", search = "on";
   bool markdown = false;
@@ -22,7 +22,7 @@ struct Options {
   Output output;
 };
 
-int run(const Options& options) {
+int run_report(const ReportOptions& options) {
   if (options.out.empty() && !options.markdown && options.output.file().empty())
     throw UserError("no output was asked for", "expected `out`, `markdown` or `json`");
   if (options.search != "on" && options.search != "off")
@@ -45,7 +45,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command report_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportOptions>();
   Command command{
       "report",
       "shows plans, and what whatif and validate wrote as JSON, on one page to look at",
@@ -56,7 +56,7 @@ Command report_command() {
                      .required = true,
                      .many = true},
                     options->files)},
-      [options] { return run(*options); }};
+      [options] { return run_report(*options); }};
   command.add(text_option({.key = "out",
                            .unit = "FILE",
                            .help = "write one HTML page, which asks nothing of any network (Markdown with "

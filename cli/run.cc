@@ -16,7 +16,7 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct RunOptions {
   std::string plan, backend = "auto", data, trace, json;
   std::string vocabulary, checkpoint_folder, init, save;
   std::optional<int> steps, checkpoint_every, restart_from;
@@ -33,7 +33,7 @@ struct Options {
   LaunchWords launch;
 };
 
-int run(const Options& options) {
+int run_plan_here(const RunOptions& options) {
   check_backend(options.backend);
   const Plan plan = load_plan(options.plan);  // a bad file is said once, before any rank starts
   std::vector<std::string> arguments = {"run", options.plan};
@@ -115,7 +115,7 @@ Setting word_passed_on(Option option, std::string& value, std::vector<std::strin
           }};
 }
 
-void add_rate_options(Command& command, Options& options) {
+void add_rate_options(Command& command, RunOptions& options) {
   command.add(passed_on({.key = "learning_rate",
                          .unit = "RATE",
                          .help = "learning rate of the optimizer",
@@ -148,7 +148,7 @@ void add_rate_options(Command& command, Options& options) {
                         options.least_rate, kShare));
 }
 
-void add_optimizer_options(Command& command, Options& options) {
+void add_optimizer_options(Command& command, RunOptions& options) {
   const auto number = [&](const char* key, const char* unit, const char* help, const char* fallback,
                           std::string& value, const Numbers& numbers) {
     command.add(passed_on({.key = key, .unit = unit, .help = help, .fallback = fallback}, value, numbers));
@@ -171,7 +171,7 @@ void add_optimizer_options(Command& command, Options& options) {
                            options.seed, {0, std::numeric_limits<std::int64_t>::max()}));
 }
 
-void add_data_options(Command& command, Options& options) {
+void add_data_options(Command& command, RunOptions& options) {
   command.add(text_option(
       {.key = "data",
        .unit = "PATH",
@@ -189,7 +189,7 @@ void add_data_options(Command& command, Options& options) {
       options.vocabulary));
 }
 
-void add_checkpoint_options(Command& command, Options& options) {
+void add_checkpoint_options(Command& command, RunOptions& options) {
   command.add(text_option({.key = "checkpoint_dir",
                            .unit = "FOLDER",
                            .help = "folder for checkpoints, visible to every rank",
@@ -236,7 +236,7 @@ void add_checkpoint_options(Command& command, Options& options) {
       options.save));
 }
 
-void add_watching_options(Command& command, Options& options) {
+void add_watching_options(Command& command, RunOptions& options) {
   command.add(text_option(
       {.key = "eval_data",
        .unit = "PATH",
@@ -283,11 +283,11 @@ void add_watching_options(Command& command, Options& options) {
 }  // namespace
 
 Command run_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunOptions>();
   Command command{"run",
                   "trains by a plan, for real",
                   {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
-                  [options] { return run(*options); }};
+                  [options] { return run_plan_here(*options); }};
   command.add(launch_options(options->launch));
   command.add(count_option({.key = "steps", .unit = "N", .help = "training steps", .fallback = "10"},
                            options->steps, {1, kMostSteps}));

@@ -10,7 +10,7 @@
 namespace orrery::cli {
 namespace {
 
-int run(const std::string& verb) {
+int run_schema(const std::string& verb) {
   if (!verb.empty()) {
     fmt::print("{}\n", schema_of(verb).dump(2));
     return 0;
@@ -28,7 +28,7 @@ Command schema_command() {
           {text_option(
               {.key = "verb", .help = "a verb", .fallback = "lists those that have one", .positional = true},
               *verb)},
-          [verb] { return run(*verb); }};
+          [verb] { return run_schema(*verb); }};
 }
 
 }  // namespace orrery::cli

@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kPort = 8088;
 
-struct Options {
+struct ServeOptions {
   int port = kPort;
 };
 
-int run(const Options& options) {
+int run_serve(const ServeOptions& options) {
   serve::serve({static_cast<std::uint16_t>(options.port), [](const std::string& url) {
                   fmt::print("{} (this machine only; Ctrl-C ends it)\n", url);
                   std::fflush(stdout);
@@ -28,10 +28,10 @@ int run(const Options& options) {
 }  // namespace
 
 Command serve_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ServeOptions>();
   Command command{
       "serve", "the report as a live page: move controls, and plan, timeline and cost follow", {}, [options] {
-        return run(*options);
+        return run_serve(*options);
       }};
   command.add(count_option({.key = "port",
                             .unit = "P",

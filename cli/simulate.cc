@@ -14,13 +14,13 @@
 namespace orrery::cli {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   std::string plan, fold = "on", detail = "flows", trace;
   std::optional<int> steps;
   Output output;
 };
 
-int run(const Options& options) {
+int run_simulate(const SimulateOptions& options) {
   sim::SimulationOptions simulation;
   simulation.fold = parse_fold(options.fold);
   simulation.detail = detail_from_name(options.detail);
@@ -59,7 +59,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command simulate_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   return {"simulate",
           "predicts a plan's step by simulating it",
           {plan_option(options->plan),
@@ -80,7 +80,7 @@ Command simulate_command() {
                          .fallback = "as many as the steady state needs"},
                         options->steps, {1, 10000}),
            options->output.setting()},
-          [options] { return run(*options); }};
+          [options] { return run_simulate(*options); }};
 }
 
 }  // namespace orrery::cli

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kDefaultSteps = 10;
 
-struct Options {
+struct ValidateOptions {
   std::string plan, backend = "auto", mpi, data;
   LaunchWords launch;
   std::vector<std::string> published, published_collectives, against;
@@ -34,11 +34,7 @@ struct Options {
   Output output;
 };
 
-std::string error_text(double predicted, double measured) {
-  return measured > 0 ? fmt::format("{:+.1f}%", 100 * (predicted - measured) / measured) : "";
-}
-
-MeasureRequest request_of(const Options& options, const Plan& plan) {
+MeasureRequest request_of(const ValidateOptions& options, const Plan& plan) {
   MeasureRequest request;
   request.plan_file = options.plan;
   request.ranks = plan.choices.world();
@@ -55,19 +51,20 @@ void print_validation(const planner::Evaluation& predicted, const planner::Valid
   std::vector<std::vector<std::string>> rows;
   const auto row = [&](const std::string& name, double predicted_s, double measured_s) {
     rows.push_back(
-        {name, human_seconds(predicted_s), human_seconds(measured_s), error_text(predicted_s, measured_s)});
+        {name, human_seconds(predicted_s), human_seconds(measured_s), human_change(predicted_s, measured_s)});
   };
   row("step", validation.predicted_step_time_s, validation.measured_step_time_s);
-  for (const auto& kind : validation.by_kind) row("  " + kind.kind, kind.predicted_s, kind.measured_s);
+  for (const auto& kind : validation.by_kind)
+    row(fmt::format("  {}", spoken_part(kind.kind)), kind.predicted_s, kind.measured_s);
   rows.push_back({"memory", human_bytes(validation.predicted_bytes), human_bytes(validation.measured_bytes),
-                  error_text(validation.predicted_bytes, validation.measured_bytes)});
+                  human_change(validation.predicted_bytes, validation.measured_bytes)});
   output.print(fmt::format("{}: {} ranks, {} steps\n", planner::describe(predicted.plan),
                            predicted.plan.choices.world(), steps));
   output.print(table({"", "predicted", "measured", "error"}, rows));
   output.print(planner::explain(validation) + "\n");
 }
 
-int validate_plan(const Options& options) {
+int validate_plan(const ValidateOptions& options) {
   check_backend(options.backend);
   const Plan plan = load_plan(options.plan);
   MeasureRequest request = request_of(options, plan);
@@ -92,8 +89,8 @@ int validate_plan(const Options& options) {
 void print_kinds(const Against& result, const Output& output) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& kind : result.by_kind)
-    rows.push_back({"  " + kind.kind, human_seconds(kind.predicted_s), human_seconds(kind.measured_s),
-                    error_text(kind.predicted_s, kind.measured_s)});
+    rows.push_back({fmt::format("  {}", spoken_part(kind.kind)), human_seconds(kind.predicted_s),
+                    human_seconds(kind.measured_s), human_change(kind.predicted_s, kind.measured_s)});
   output.print("\n" + table({fmt::format("part of a step, mean of {} {}", result.traced_ranks,
                                          result.traced_ranks == 1 ? "rank" : "ranks"),
                              "predicted", "measured", "error"},
@@ -107,7 +104,7 @@ void print_kinds(const Against& result, const Output& output) {
 }
 
 // Steps that somebody measured with other software.
-int validate_against(const Options& options) {
+int validate_against(const ValidateOptions& options) {
   const Output& output = options.output;
   const Against result = against(load_plan(options.plan), options.against);
   const double predicted_s = result.predicted.step_time_s();
@@ -143,7 +140,7 @@ int show_history(const Output& output) {
     const auto measured = entry.at("measured_step_time_s").get<double>();
     rows.push_back({entry.at("when").get<std::string>(), entry.at("workload").get<std::string>(),
                     entry.at("cluster").get<std::string>(), entry.at("plan").get<std::string>(),
-                    human_seconds(predicted), human_seconds(measured), error_text(predicted, measured)});
+                    human_seconds(predicted), human_seconds(measured), human_change(predicted, measured)});
   }
   output.print(table({"when", "workload", "cluster", "plan", "predicted", "measured", "error"}, rows,
                      {.optional = {"plan"}}));
@@ -220,7 +217,7 @@ void print_rows(const std::vector<Row>& all, const Output& output) {
     rows.push_back({fmt::format("{}:{}", row.file, row.line), row.model, row.device,
                     std::to_string(row.devices), row.plan, human_seconds(row.seconds->predicted),
                     human_seconds(row.seconds->measured),
-                    error_text(row.seconds->predicted, row.seconds->measured)});
+                    human_change(row.seconds->predicted, row.seconds->measured)});
   output.print(table({"worst rows", "model", "device", "devices", "plan", "predicted", "measured", "error"},
                      rows, {.optional = {"plan", "device", "model"}}));
   rows.clear();
@@ -282,7 +279,7 @@ void check_compared(bool compared, const std::vector<std::string>& files, const 
                     "expected rows that can be predicted");
 }
 
-int validate_published(const Options& options) {
+int validate_published(const ValidateOptions& options) {
   const Output& output = options.output;
   std::vector<evidence::ExplicitRow> rows;
   begin_progress("predicting");
@@ -314,7 +311,7 @@ int validate_published(const Options& options) {
   return 0;
 }
 
-int validate_collectives(const Options& options) {
+int validate_collectives(const ValidateOptions& options) {
   const evidence::PublishedCollectives result =
       evidence::validate_published_collectives(options.published_collectives);
   if (!empty(result.all)) {
@@ -329,7 +326,7 @@ int validate_collectives(const Options& options) {
   return 0;
 }
 
-int run(const Options& options) {
+int run_validate(const ValidateOptions& options) {
   const int asked = !options.plan.empty() + !options.published.empty() +
                     !options.published_collectives.empty() + static_cast<int>(options.history);
   if (asked != 1)
@@ -345,7 +342,7 @@ int run(const Options& options) {
   return validate_plan(options);
 }
 
-void add_published_options(Command& command, Options& options) {
+void add_published_options(Command& command, ValidateOptions& options) {
   command.add(texts_option({.key = "published",
                             .unit = "CSV",
                             .help = "compare predictions with tables of published steps and memory",
@@ -383,11 +380,11 @@ void add_published_options(Command& command, Options& options) {
 }  // namespace
 
 Command validate_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ValidateOptions>();
   Command command{"validate",
                   "predicts a plan, runs it and compares predicted with measured",
                   {plan_option(options->plan), backend_option(options->backend), mpi_option(options->mpi)},
-                  [options] { return run(*options); }};
+                  [options] { return run_validate(*options); }};
   command.option("plan").required = false;
   command.add(launch_options(options->launch));
   command.add(count_option({.key = "steps",

@@ -20,7 +20,7 @@ namespace {
 
 namespace whatif = planner::whatif;
 
-struct Options {
+struct WhatifOptions {
   Request request;
   std::vector<std::string> vary;
   std::optional<double> tokens, samples;
@@ -30,7 +30,7 @@ struct Options {
   Output output;
 };
 
-int run(const Options& options) {
+int run_whatif(const WhatifOptions& options) {
   if (!options.tokens && !options.samples && (options.deadline_days || options.budget_usd))
     throw UserError("`deadline_days` and `budget_usd` limit a whole training",
                     "expected `tokens` or `samples` beside them");
@@ -74,7 +74,7 @@ std::string vary_help() {
 }
 
 // The questions beside the request.
-std::vector<Setting> questions(Options& options) {
+std::vector<Setting> questions(WhatifOptions& options) {
   std::vector<Setting> all = {
       texts_option({.key = "vary", .unit = "KEY=V1,V2,…", .help = vary_help(), .repeated = true},
                    options.vary),
@@ -115,10 +115,10 @@ std::vector<Setting> questions(Options& options) {
 }  // namespace
 
 Command whatif_command() {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WhatifOptions>();
   Command command{"whatif",
                   "plans every combination of varied options and compares time to train, cost and energy",
-                  request_options(options->request), [options] { return run(*options); }};
+                  request_options(options->request), [options] { return run_whatif(*options); }};
   command.option("cluster").required = false;  // it may be varied
   command.add(questions(*options));
   command.add(options->output.setting());

@@ -62,16 +62,16 @@ std::string range_text(double value, const whatif::Total& total) {
                      whatif::readable(value * total.of_total.high));
 }
 
-struct Column {
+struct PointColumn {
   std::string name;
   std::function<std::string(std::size_t)> cell;  // of a point
   bool of_plan = true;                           // a point without one has nothing to say
 };
 
-std::vector<Column> columns_of(const whatif::Result& result) {
+std::vector<PointColumn> columns_of(const whatif::Result& result) {
   const whatif::Goal& goal = result.goal;
   const std::string per = goal.asked ? "" : fmt::format("/1e9 {}", goal.unit());
-  std::vector<Column> columns;
+  std::vector<PointColumn> columns;
   for (std::size_t k = 0; k < result.varied.size(); ++k)
     columns.push_back(
         {result.varied[k].key, [&, k](std::size_t i) { return result.points[i].vary[k].second; }, false});
@@ -128,13 +128,13 @@ std::vector<Column> columns_of(const whatif::Result& result) {
 }
 
 std::string points_table(const whatif::Result& result) {
-  const std::vector<Column> columns = columns_of(result);
+  const std::vector<PointColumn> columns = columns_of(result);
   std::vector<std::string> head;
-  for (const Column& column : columns) head.push_back(column.name);
+  for (const PointColumn& column : columns) head.push_back(column.name);
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < result.points.size(); ++i) {
     std::vector<std::string>& row = rows.emplace_back();
-    for (const Column& column : columns)
+    for (const PointColumn& column : columns)
       row.push_back(column.of_plan && !result.answers[i].best ? "-" : column.cell(i));
   }
   // In a narrow place first without what the sentences say of those that stand out.
@@ -146,10 +146,10 @@ std::string points_table(const whatif::Result& result) {
 
 std::string sentence(const whatif::Result& result, const char* what, std::size_t i) {
   const whatif::Total& total = *result.totals[i];
-  std::string text = what;
-  if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += " " + where;
-  text += result.goal.asked ? fmt::format(": {} days", whatif::readable(total.time_s / kSecondsPerDay))
-                            : fmt::format(": {} hours", whatif::readable(total.time_s / kSecondsPerHour));
+  std::string text = fmt::format("{}: ", what);
+  if (const std::string where = whatif::describe(result.points[i].vary); !where.empty()) text += where + ", ";
+  text += result.goal.asked ? fmt::format("{} days", whatif::readable(total.time_s / kSecondsPerDay))
+                            : fmt::format("{} hours", whatif::readable(total.time_s / kSecondsPerHour));
   text += fmt::format(", {} device hours", whatif::readable(total.device_hours));
   if (total.cost_usd) text += fmt::format(", {} USD", whatif::readable(*total.cost_usd));
   if (total.energy_j)

@@ -58,7 +58,7 @@ Json itself(std::string_view target) {
   return {{"_target_", target}, {"_call_", false}};
 }
 
-Json type_of(DType precision) {
+Json torch_type_of(DType precision) {
   return itself(torch_type(precision));
 }
 
@@ -97,7 +97,7 @@ void add_experts(const Plan& plan, const MixtureOfExperts& moe, const Transforme
   if (plan.choices.capacity_factor > 0) c["moe_expert_capacity_factor"] = plan.choices.capacity_factor;
 }
 
-Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* notes) {
+Json nemo_model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* notes) {
   const Choices& c = plan.choices;
   Json config = object_of("nemo.collections.llm.gpt.model.base.GPTConfig");
   config.update({{"num_layers", m.layers},
@@ -168,7 +168,7 @@ Json strategy_of(const Plan& plan, std::vector<std::string>* notes) {
                    {"context_parallel_size", c.cp},
                    {"sequence_parallel", c.sequence_parallel && c.tp > 1}});
   if (c.pp > 1) {
-    strategy["pipeline_dtype"] = type_of(plan.job->training.precision);
+    strategy["pipeline_dtype"] = torch_type_of(plan.job->training.precision);
     const std::vector<int> layers = layers_by_virtual_stage(plan);
     const bool even = std::all_of(layers.begin(), layers.end(), [&](int n) { return n == layers.front(); });
     if (!even)
@@ -213,8 +213,8 @@ Json precision_of(const Plan& plan, std::vector<std::string>* notes) {
   plugin.update({{"precision", full                       ? "32"
                                : precision == DType::fp16 ? "16-mixed"
                                                           : "bf16-mixed"},
-                 {"params_dtype", type_of(precision)},
-                 {"pipeline_dtype", type_of(precision)},
+                 {"params_dtype", torch_type_of(precision)},
+                 {"pipeline_dtype", torch_type_of(precision)},
                  {"autocast_enabled", false},
                  {"grad_reduce_in_fp32", plan.job->runtime.fp32_gradients}});
   if (precision == DType::fp8) plugin["fp8"] = "hybrid";
@@ -286,7 +286,7 @@ std::vector<ExportedFile> export_nemo(const Plan& plan) {
   const FineTuning& tuning = model.fine_tuning;
   Json recipe =
       object_of(tuning.rank > 0 ? "nemo.collections.llm.api.finetune" : "nemo.collections.llm.api.pretrain");
-  recipe["model"] = model_of(plan, model, &notes);
+  recipe["model"] = nemo_model_of(plan, model, &notes);
   Json data = object_of("nemo.collections.llm.gpt.data.mock.MockDataModule");
   data.update({{"seq_length", t.seq_len},
                {"micro_batch_size", c.micro_batch},

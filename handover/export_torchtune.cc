@@ -43,7 +43,7 @@ Builder builder_of(const Plan& plan, const Transformer& m) {
   return {"llama3", "llama3"};
 }
 
-Json model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* notes) {
+Json torchtune_model_of(const Plan& plan, const Transformer& m, std::vector<std::string>* notes) {
   const Builder builder = builder_of(plan, m);
   const FineTuning& tuning = m.fine_tuning;
   Json model = {{"_component_", fmt::format("torchtune.models.{}.{}{}", builder.module,
@@ -118,7 +118,7 @@ Json optimizer_of(const Training& t) {
   return optimizer;
 }
 
-void check_forms(const Choices& c) {
+void check_recipe_has(const Choices& c) {
   refuse_forms({{"pipeline", c.pp}, {"expert", c.ep}}, "torchtune",
                "expected tensor, context and data parallelism and sharding alone");
 }
@@ -129,11 +129,11 @@ std::vector<ExportedFile> export_torchtune(const Plan& plan) {
   const Transformer& m = transformer_for(plan, "torchtune");
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
-  check_forms(c);
+  check_recipe_has(c);
   std::vector<std::string> notes = notes_on_rare_choices(plan, "torchtune");
   const bool adapters = m.fine_tuning.rank > 0;
   const int shards = c.zero == 0 ? 1 : c.shard_group > 0 ? std::max(1, c.shard_group / c.cp) : c.dp;
-  Json config = {{"output_dir", "out"}, {"model", model_of(plan, m, &notes)}};
+  Json config = {{"output_dir", "out"}, {"model", torchtune_model_of(plan, m, &notes)}};
   config["tokenizer"] = {{"_component_", "torchtune.models.llama3.llama3_tokenizer"},
                          {"path", "checkpoint/tokenizer.model"},
                          {"max_seq_len", t.seq_len}};

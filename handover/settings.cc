@@ -221,7 +221,7 @@ std::optional<std::string> Settings::text(const std::string& name) {
 
 namespace {
 
-std::optional<std::vector<std::string>> words_of(const Json& list) {
+std::optional<std::vector<std::string>> words_in(const Json& list) {
   if (!list.is_array()) return std::nullopt;
   std::vector<std::string> words;
   for (const Json& one : list) {
@@ -235,7 +235,7 @@ std::optional<std::vector<std::string>> words_of(const Json& list) {
 
 std::optional<std::vector<std::string>> Settings::list(const std::string& name) {
   if (!asked(name)) return std::nullopt;
-  auto words = words_of(*leaves_->at(name));
+  auto words = words_in(*leaves_->at(name));
   if (!words) refuse(name, "a list of words");
   return words;
 }
@@ -246,7 +246,7 @@ std::optional<std::vector<std::vector<std::string>>> Settings::lists(const std::
   if (!value.is_array()) refuse(name, "a list of lists of words");
   std::vector<std::vector<std::string>> all;
   for (const Json& one : value) {
-    auto words = words_of(one);
+    auto words = words_in(one);
     if (!words) refuse(name, "a list of lists of words");
     all.push_back(*std::move(words));
   }

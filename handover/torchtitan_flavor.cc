@@ -9,7 +9,7 @@ namespace orrery::planner {
 namespace {
 
 // What no family of torchtitan's has; empty: nothing.
-std::string foreign_part(const Transformer& m) {
+std::string part_without_flavor(const Transformer& m) {
   if (!m.layer_pattern.empty() || m.state_space) return "layers of several kinds";
   if (!m.attention_pattern.empty() || m.sliding_window > 0) return "attention within a window";
   if (m.bidirectional || m.mlm_head || m.pooler || m.token_types > 0) return "an encoder";
@@ -128,7 +128,8 @@ TorchtitanFlavor torchtitan_flavor(const Plan& plan) {
     throw UserError(fmt::format("{} cannot be exported to torchtitan: {}", plan.job->workload.name, why),
                     "expected a model as its llama3, qwen3 or deepseek_v3 are (v0.2.2)");
   };
-  if (const std::string part = foreign_part(m); !part.empty()) refuse("none of its models has " + part);
+  if (const std::string part = part_without_flavor(m); !part.empty())
+    refuse("none of its models has " + part);
   if (m.mla) {
     if (!m.moe) refuse("its deepseek_v3 has experts");
     if (m.mla->index_heads > 0) refuse("none of its models has sparse attention");

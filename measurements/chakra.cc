@@ -47,7 +47,7 @@ const chakra::AttributeProto* attribute(const chakra::Node& node, std::string_vi
   return found == node.attr().end() ? nullptr : &*found;
 }
 
-std::string kind_of(const chakra::Node& node) {
+std::string kind_of_node(const chakra::Node& node) {
   if (node.type() != chakra::COMM_COLL_NODE) return std::string(kSendReceive);
   const chakra::AttributeProto* type = attribute(node, "comm_type");
   const std::int64_t number = type == nullptr          ? -1
@@ -130,7 +130,8 @@ class Reader {
       case chakra::COMM_RECV_NODE:
       case chakra::COMM_COLL_NODE:
         ++nodes_;
-        return events_.add_kernel(span, KernelClass::collective, -1, false, "communication", kind_of(node));
+        return events_.add_kernel(span, KernelClass::collective, -1, false, "communication",
+                                  kind_of_node(node));
       default:
         return;
     }

@@ -25,9 +25,9 @@ struct Iterations {
   std::int64_t batch = 0;  // 0: not printed
 };
 
-class Log {
+class MegatronLog {
  public:
-  explicit Log(const std::string& text) {
+  explicit MegatronLog(const std::string& text) {
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
@@ -96,29 +96,29 @@ std::vector<double> steady(const std::vector<Iterations>& all, int* line) {
   return seconds;
 }
 
-std::string framework_of(const Log& log) {
+std::string framework_of(const MegatronLog& log) {
   if (log.is("deepspeed")) return "Megatron-DeepSpeed";
   return log.is("use_mcore_models") ? "Megatron-Core" : "Megatron-LM";
 }
 
-std::string sharding_of(const Log& log) {
+std::string sharding_of(const MegatronLog& log) {
   if (log.is("use_distributed_optimizer")) return "ZeRO-1";
   const std::string stage = log.argument("zero_stage");
   return log.is("deepspeed") && !stage.empty() ? "ZeRO-" + stage : "";
 }
 
-std::string recomputation_of(const Log& log) {
+std::string recomputation_of(const MegatronLog& log) {
   if (log.is("checkpoint_activations")) return "full";
   const std::string granularity = log.argument("recompute_granularity");
   return granularity.empty() ? "none" : granularity;
 }
 
-std::string precision_of(const Log& log) {
+std::string precision_of(const MegatronLog& log) {
   if (!log.argument("fp8").empty() && !log.argument("fp8").starts_with("F")) return "fp8";
   return log.is("bf16") ? "bf16" : log.is("fp16") ? "fp16" : "fp32";
 }
 
-std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double seconds,
+std::vector<std::pair<std::string, std::string>> columns_of(const MegatronLog& log, double seconds,
                                                             std::int64_t batch) {
   const bool grouped = log.is("group_query_attention");
   return {{"framework", framework_of(log)},
@@ -154,7 +154,7 @@ bool is_megatron_log(std::string_view head) {
 
 void read_megatron_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const Log log(text);
+  const MegatronLog log(text);
   const std::string& file = source.name();
   if (log.iterations().empty()) return measurements->ignore(file, 0, "a log without a time of an iteration");
   int line = 0;

@@ -80,9 +80,9 @@ std::optional<Timed> timed(std::string_view line) {
   return row;
 }
 
-class Reader {
+class NcclTestsReader {
  public:
-  Reader(const Source& source, const Context& context, Measurements* measurements)
+  NcclTestsReader(const Source& source, const Context& context, Measurements* measurements)
       : source_(source), context_(context), measurements_(measurements) {}
 
   void run() {
@@ -181,7 +181,7 @@ bool is_nccl_tests(std::string_view head) {
 }
 
 void read_nccl_tests(const Source& source, const Context& context, Measurements* measurements) {
-  Reader(source, context, measurements).run();
+  NcclTestsReader(source, context, measurements).run();
 }
 
 }  // namespace orrery::measurements

@@ -18,7 +18,7 @@ namespace orrery::measurements {
 namespace {
 
 constexpr std::string_view kLine = ":::MLLOG ", kTiming = "train_step_timing in s";
-constexpr std::size_t kMostSteps = 1 << 20;
+constexpr std::size_t kMostNemoSteps = 1 << 20;
 constexpr std::array<std::string_view, 16> kNames = {"tensor_model_parallel_size",
                                                      "pipeline_model_parallel_size",
                                                      "virtual_pipeline_model_parallel_size",
@@ -46,9 +46,9 @@ std::string benchmark_model(const std::string& name) {
   return found == known.end() ? name : found->second;
 }
 
-class Log {
+class NemoLog {
  public:
-  explicit Log(const std::string& text) {
+  explicit NemoLog(const std::string& text) {
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
@@ -73,7 +73,7 @@ class Log {
 
  private:
   void keep(std::vector<double>* all, double seconds, int number) {
-    if (!(seconds > 0) || !std::isfinite(seconds) || all->size() >= kMostSteps) return;
+    if (!(seconds > 0) || !std::isfinite(seconds) || all->size() >= kMostNemoSteps) return;
     all->push_back(seconds);
     if (line_ == 0) line_ = number;
   }
@@ -133,7 +133,7 @@ class Log {
 };
 
 // "64xNVIDIA DGX H100": so many nodes of the cluster's.
-std::string devices_of(const Log& log, const Context& context) {
+std::string devices_of(const NemoLog& log, const Context& context) {
   std::string nodes = log.said("num_nodes");
   const std::string platform = log.said("platform");
   if (nodes.empty()) nodes = platform.substr(0, platform.find('x'));
@@ -142,13 +142,13 @@ std::string devices_of(const Log& log, const Context& context) {
   return std::to_string(*number * context.cluster.groups.front().node.devices);
 }
 
-std::string precision_of(const Log& log) {
+std::string precision_of(const NemoLog& log) {
   const std::string said = log.said("precision");
   if (said.find("fp8") != std::string::npos) return "fp8";
   return said.starts_with("16") && said.find("mixed") != std::string::npos ? "fp16" : "bf16";
 }
 
-std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, const Context& context,
+std::vector<std::pair<std::string, std::string>> columns_of(const NemoLog& log, const Context& context,
                                                             double seconds) {
   const std::string granularity = log.said("activations_checkpoint_granularity");
   const std::string length = log.said("max_sequence_length");
@@ -182,7 +182,7 @@ bool is_nemo_log(std::string_view head) {
 
 void read_nemo_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const Log log(text);
+  const NemoLog log(text);
   const std::vector<double> seconds = log.steps();
   if (seconds.empty()) return measurements->ignore(source.name(), 0, "a log without a time of a step");
   // With the layout its step is a row by itself.

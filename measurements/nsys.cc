@@ -21,8 +21,8 @@ namespace orrery::measurements {
 namespace {
 
 constexpr std::string_view kMagic("SQLite format 3\0", 16);
-constexpr double kMicro = 1e-3;  // of a nanosecond
-constexpr std::size_t kMostRanks = 1024;
+constexpr double kNsysMicro = 1e-3;  // of a nanosecond
+constexpr std::size_t kMostNsysRanks = 1024;
 constexpr std::size_t kMostNames = 1 << 20;
 // Rows of a table at most; a view or a trigger in their place could go on for ever.
 constexpr std::int64_t kMostRows = 1LL << 30;
@@ -127,9 +127,9 @@ std::optional<std::int64_t> step_named(const std::string& range) {
   return std::nullopt;
 }
 
-class Reader {
+class NsysReader {
  public:
-  Reader(const Source& source, const Context& context, Measurements* measurements)
+  NsysReader(const Source& source, const Context& context, Measurements* measurements)
       : source_(source), context_(context), measurements_(measurements), db_(source) {}
 
   void read() {
@@ -189,7 +189,7 @@ class Reader {
     const Key key{process & kProcess, device};
     const auto found = ranks_.find(key);
     if (found != ranks_.end()) return &found->second;
-    return ranks_.size() < kMostRanks ? &ranks_[key] : nullptr;
+    return ranks_.size() < kMostNsysRanks ? &ranks_[key] : nullptr;
   }
 
   bool sound(TraceEvents::Span span) {
@@ -204,7 +204,7 @@ class Reader {
   }
   static TraceEvents::Span span_of(std::int64_t start, std::int64_t end) {
     const double begin = static_cast<double>(start), length = static_cast<double>(end) - begin;
-    return {begin * kMicro, length * kMicro};
+    return {begin * kNsysMicro, length * kNsysMicro};
   }
 
   void check_devices() {
@@ -326,7 +326,7 @@ bool is_nsys(std::string_view head) {
 }
 
 void read_nsys(const Source& source, const Context& context, Measurements* measurements) {
-  Reader(source, context, measurements).read();
+  NsysReader(source, context, measurements).read();
 }
 
 }  // namespace orrery::measurements

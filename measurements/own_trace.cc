@@ -15,10 +15,10 @@ namespace orrery::measurements {
 namespace {
 
 constexpr std::string_view kBegin = R"({"displayTimeUnit":"ms","traceEvents":[)";
-constexpr std::size_t kMostLineBytes = 1 << 20;
-constexpr std::size_t kMostRanks = 1 << 14;
-constexpr int kMostSteps = 1 << 20;
-constexpr double kMostMicroseconds = 1e15;
+constexpr std::size_t kMostTraceLineBytes = 1 << 20;
+constexpr std::size_t kMostTraceRanks = 1 << 14;
+constexpr int kMostTraceSteps = 1 << 20;
+constexpr double kMostTraceMicroseconds = 1e15;
 
 KernelClass class_of_kind(const std::string& kind) {
   if (kind.ends_with("_comm")) return KernelClass::collective;
@@ -31,9 +31,10 @@ struct Rank {
   TraceEvents events;
 };
 
-class Reader {
+class OwnTraceReader {
  public:
-  Reader(const Source& source, Measurements* measurements) : source_(source), measurements_(measurements) {}
+  OwnTraceReader(const Source& source, Measurements* measurements)
+      : source_(source), measurements_(measurements) {}
 
   void take(std::string_view line, int number) {
     if (number == 1 || line.empty() || line.front() == ']') return;
@@ -75,7 +76,7 @@ class Reader {
  private:
   Rank* rank_of(const Json& event) {
     const int number = event.at("pid").get<int>();
-    if (number < 0 || (ranks_.size() >= kMostRanks && !ranks_.contains(number))) return nullptr;
+    if (number < 0 || (ranks_.size() >= kMostTraceRanks && !ranks_.contains(number))) return nullptr;
     return &ranks_[number];
   }
 
@@ -90,8 +91,9 @@ class Reader {
     const auto begin_us = event.at("ts").get<double>(), length_us = event.at("dur").get<double>();
     const int step = event.at("args").at("step").get<int>();
     Rank* rank = rank_of(event);
-    const bool sound = std::isfinite(begin_us) && std::abs(begin_us) < kMostMicroseconds && length_us >= 0 &&
-                       length_us < kMostMicroseconds && step >= 0 && step < kMostSteps;
+    const bool sound = std::isfinite(begin_us) && std::abs(begin_us) < kMostTraceMicroseconds &&
+                       length_us >= 0 && length_us < kMostTraceMicroseconds && step >= 0 &&
+                       step < kMostTraceSteps;
     if (rank == nullptr || !sound || kept_ >= kMostEvents) {
       ++left_out_;
       return;
@@ -123,7 +125,7 @@ bool is_own_trace(std::string_view head) {
 }
 
 void read_own_trace(const Source& source, const Context& /*context*/, Measurements* measurements) {
-  Reader reader(source, measurements);
+  OwnTraceReader reader(source, measurements);
   std::string rest;
   int number = 0;
   source.read([&](std::string_view piece) {
@@ -134,7 +136,7 @@ void read_own_trace(const Source& source, const Context& /*context*/, Measuremen
       begin = end + 1;
     }
     rest.erase(0, begin);
-    if (rest.size() > kMostLineBytes)
+    if (rest.size() > kMostTraceLineBytes)
       throw UserError(source.name(), number + 1, "has a line of more than 1 MiB",
                       "a trace as Orrery writes it");
     return true;

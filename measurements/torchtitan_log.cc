@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kMesh = "device mesh with parallelism:";
 constexpr std::string_view kTrainer = "Trainer is initialized with local batch size";
 constexpr std::string_view kStep = "step: ", kRate = "tps: ";
-constexpr std::size_t kMostSteps = 1 << 20;
+constexpr std::size_t kMostTorchtitanSteps = 1 << 20;
 
 // "5,756".
 double grouped_number(std::string_view text) {
@@ -39,9 +39,9 @@ struct Step {
   double tokens_per_s = 0;  // per device
 };
 
-class Log {
+class TorchtitanLog {
  public:
-  explicit Log(const std::string& text) {
+  explicit TorchtitanLog(const std::string& text) {
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
@@ -74,7 +74,7 @@ class Log {
     if (holds(kStep) && holds(kRate) && !holds("validate step")) {
       const double rate =
           grouped_number(trimmed(std::string_view(line).substr(line.find(kRate) + kRate.size())));
-      if (rate > 0 && steps_.size() < kMostSteps) steps_.push_back({number, rate});
+      if (rate > 0 && steps_.size() < kMostTorchtitanSteps) steps_.push_back({number, rate});
       return;
     }
     if (holds(kMesh))
@@ -104,13 +104,13 @@ class Log {
   std::vector<Step> steps_;
 };
 
-std::string recomputation_of(const Log& log) {
+std::string recomputation_of(const TorchtitanLog& log) {
   const std::string mode = lower_case(log.said("recompute"));
   if (mode.starts_with("full")) return "full";
   return mode.starts_with("selective") ? "selective" : "none";
 }
 
-std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double tokens_per_s) {
+std::vector<std::pair<std::string, std::string>> columns_of(const TorchtitanLog& log, double tokens_per_s) {
   const bool stages = log.degree("pp") > 1;
   std::string sharding = log.degree("dp_shard") > 1 ? "FSDP2" : "";
   if (log.degree("dp_shard") > 1 && log.degree("dp_replicate") > 1) sharding = "HSDP";
@@ -142,7 +142,7 @@ bool is_torchtitan_log(std::string_view head) {
 
 void read_torchtitan_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const Log log(text);
+  const TorchtitanLog log(text);
   const std::string& file = source.name();
   const auto ignore = [&](const std::string& why) { measurements->ignore(file, 0, why); };
   if (log.steps().empty()) return ignore("a log without a step's tokens a second (tps)");

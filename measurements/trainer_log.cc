@@ -15,7 +15,7 @@
 namespace orrery::measurements {
 namespace {
 
-constexpr std::size_t kMostLineBytes = 65536;  // arguments are printed on one line
+constexpr std::size_t kMostTrainerLineBytes = 65536;  // arguments are printed on one line
 
 // The value behind `"name": `, `name=` or `name = `; empty where there is none.
 std::string value_of(std::string_view line, std::string_view name) {
@@ -33,13 +33,13 @@ std::string value_of(std::string_view line, std::string_view name) {
   return "";
 }
 
-class Log {
+class TrainerLog {
  public:
-  explicit Log(const std::string& text) {
+  explicit TrainerLog(const std::string& text) {
     int number = 0;
     for (const std::string_view line : lines_of(text)) {
       ++number;
-      if (line.size() > kMostLineBytes) continue;
+      if (line.size() > kMostTrainerLineBytes) continue;
       take(line);
       if (const auto seconds = parse_number(value_of(line, "train_runtime")); seconds && *seconds > 0) {
         runtime_s_ = *seconds;
@@ -112,7 +112,8 @@ bool yes(const std::string& word) {
   return word == "True" || word == "true";
 }
 
-std::vector<std::pair<std::string, std::string>> columns_of(const Log& log, double devices, double seconds) {
+std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& log, double devices,
+                                                            double seconds) {
   const std::string stage = log.said("zero_optimization_stage");
   const auto whole = [](double value) { return value >= 1 ? fmt::format("{:.0f}", value) : std::string(); };
   return {{"framework", stage.empty() ? "PyTorch" : "DeepSpeed"},
@@ -148,7 +149,7 @@ bool is_trainer_log(std::string_view head) {
 
 void read_trainer_log(const Source& source, const Context& context, Measurements* measurements) {
   const std::string text = source.text();
-  const Log log(text);
+  const TrainerLog log(text);
   const std::string& file = source.name();
   const double steps = log.number("Total optimization steps");
   if (log.runtime_s() <= 0)

@@ -91,6 +91,18 @@ std::string_view kind_of(const Instruction& instruction) {
   return form_of(instruction.form).kind;
 }
 
+std::string_view spoken_part(std::string_view part) {
+  if (part == "recompute") return "recomputation";
+  if (part == "tensor_comm") return "tensor-parallel communication";
+  if (part == "data_comm") return "gradient and parameter communication";
+  if (part == "pipeline_comm") return "pipeline transfers";
+  if (part == "expert_comm") return "expert all-to-all";
+  if (part == "context_comm") return "context-parallel communication";
+  if (part == "bubble") return "pipeline bubble";
+  if (part == "other") return "other work";
+  return part;
+}
+
 namespace {
 
 std::string label_of(const TensorRef& tensor) {

@@ -227,6 +227,8 @@ std::string_view name_of(Reduction);
 // What people and validation group by: "forward", "backward", "recompute", "optimizer", "tensor_comm",
 // "data_comm", "pipeline_comm", "expert_comm", "context_comm", "input", "other".
 std::string_view kind_of(const Instruction& instruction);
+// Such a kind, or a part of `breakdown_s`, in words: "pipeline transfers". What is neither stays as it is.
+std::string_view spoken_part(std::string_view part);
 // A short label for traces: "forward mb3 layers 4-7", "all_reduce bucket 2".
 std::string label_of(const Program& program, std::size_t instruction);
 

@@ -15,7 +15,10 @@ py::tuple plan_of(const std::string& workload, const std::string& cluster, const
     Question question = question_of(request_of(workload, cluster, options));
     question.search.jobs = jobs;
     question.search.pareto = pareto;
-    question.search.progress = progress_of(told);
+    const auto counted = progress_of(told), interruptible = progress_of({});
+    question.search.progress = [&](std::string_view what, int done, int total) {
+      (what.starts_with("simulating") ? counted : interruptible)(done, total);
+    };
     const planner::SearchResult result = plan(question);
     json = to_json(*question.job, result).dump();
     for (const planner::Evaluation& one : result.plans) plans.push_back(std::make_shared<Plan>(one.plan));

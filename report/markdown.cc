@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "program/program.h"
 #include "report/report.h"
 
 namespace orrery {
@@ -145,7 +146,7 @@ std::string validation_text(const Json& validation) {
       {"step", human_seconds(number(validation, "predicted_step_time_s")),
        human_seconds(number(validation, "measured_step_time_s")), error_text(validation)}};
   for (const Json& kind : validation.at("by_kind"))
-    rows.push_back({words(kind, "kind"), human_seconds(number(kind, "predicted_s")),
+    rows.push_back({std::string(spoken_part(words(kind, "kind"))), human_seconds(number(kind, "predicted_s")),
                     human_seconds(number(kind, "measured_s")), error_text(kind)});
   return fmt::format("## Predicted and measured ({})\n\n", words(validation, "file")) +
          table({"", "predicted", "measured", "error"}, rows);

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# scripts/build.sh PRESET [TARGET…]: configures once, builds what changed. With CI=true a room's files are compiled a
-# dozen at a time (cmake/OrreryUnity.cmake): quicker from nothing, slower to change. Silent but for the last line; of a build that fails, what failed and its exit code.
+# scripts/build.sh PRESET [TARGET…]: configures once, builds what changed. Silent but for the last line; of a build that
+# fails, what failed and its exit code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
 export PATH="$PATH:/usr/local/cuda/bin"
-unity=()
-[ "${CI:-}" != true ] || unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
+# What was never compiled is not preprocessed first, to look it up.
+export CCACHE_DEPEND=1
+# Where no GPU will run them, kernels are compiled for one kind: they are emulated in the tests.
+architectures=()
+[ "${CI:-}" != true ] || architectures=(-DORRERY_CUDA_ARCHITECTURES=90-real)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 code=0
-cmake --preset "$preset" "${unity[@]}" >"$log" 2>&1 || code=$?
+cmake --preset "$preset" "${architectures[@]}" >"$log" 2>&1 || code=$?
 if [ "$code" -ne 0 ]; then
   tail -30 "$log" >&2
   exit "$code"

@@ -329,7 +329,7 @@ double passes_of(const Plan& plan, std::int64_t micro_batches) {
 }
 
 std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const SimulationOptions& options,
-                                       int jobs) {
+                                       int jobs, const std::function<void(int done, int count)>& progress) {
   // The longest first: so no process is left with a long one when the others are done.
   std::vector<std::size_t> order(plans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -348,7 +348,8 @@ std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const Sim
     move_options(in, asked);
     return simulated_bytes(read_plan(in), asked);
   };
-  const std::vector<std::string> bytes = run_isolated_all(static_cast<int>(plans.size()), jobs, work);
+  const std::vector<std::string> bytes =
+      run_isolated_all(static_cast<int>(plans.size()), jobs, work, progress);
   std::vector<Simulation> results(plans.size());
   for (std::size_t place = 0; place < bytes.size(); ++place)
     results[order[place]] = simulation_from_bytes(bytes[place]);
@@ -366,8 +367,8 @@ double expected_passes(const Plan& plan) {
 }
 
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
-                                     int jobs) {
-  if (!options.condense || options.keep_timeline) return simulate_whole(plans, options, jobs);
+                                     int jobs, const std::function<void(int done, int count)>& progress) {
+  if (!options.condense || options.keep_timeline) return simulate_whole(plans, options, jobs, progress);
   std::vector<std::optional<Condensed>> fewer;
   std::vector<Plan> simulated;
   for (const Plan& plan : plans) {
@@ -378,7 +379,7 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
   }
   SimulationOptions each = options;
   each.links = std::max(options.links, kLinksOfCondensed);
-  std::vector<Simulation> found = simulate_whole(simulated, each, jobs), results;
+  std::vector<Simulation> found = simulate_whole(simulated, each, jobs, progress), results;
   for (std::size_t at = 0; const std::optional<Condensed>& some : fewer) {
     results.push_back(some ? extended(*some, found[at], std::move(found[at + 1])) : std::move(found[at]));
     at += some ? 2 : 1;

@@ -4,6 +4,7 @@
 // so a crash in SimGrid becomes an error of the call. Bit-identical for identical input.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -67,9 +68,10 @@ struct Simulation {
 // Throws InternalError when the simulation stalls or its process dies, NoAnswer when a route is dead. Without
 // keep_timeline the result has neither timeline nor programs.
 Simulation simulate(const Plan& plan, const SimulationOptions& options = {});
-// The same over several plans, `jobs` processes at a time; results in order.
+// The same over several plans, `jobs` processes at a time; results in order. `progress` is told how many of
+// the simulations behind them (two of a condensed plan) have ended.
 std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const SimulationOptions& options,
-                                     int jobs);
+                                     int jobs, const std::function<void(int done, int count)>& progress = {});
 // What a condensed simulation costs, in the measure of passes through layers of one rank a stage.
 double expected_passes(const Plan& plan);
 

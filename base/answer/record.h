@@ -94,6 +94,22 @@ Json shape() {
     return {{"type", "array"}, {"items", shape<typename V::value_type>()}};
 }
 
+template <typename V>
+Json shape_of_value(Json&) {
+  return shape<V>();
+}
+
+// What a getter is kept as. Most capture nothing and become a pointer, so that fields of one type share what
+// is compiled of them: a lambda of its own for each field took the compiler twice as long.
+template <typename Get, typename T>
+auto as_function(Get get) {
+  using R = std::invoke_result_t<Get, const T&>;
+  if constexpr (std::is_convertible_v<Get, R (*)(const T&)>)
+    return static_cast<R (*)(const T&)>(get);
+  else
+    return std::function<R(const T&)>(std::move(get));
+}
+
 }  // namespace record_detail
 
 // The fields of an object that says a T, in their order.
@@ -107,63 +123,22 @@ class Record : public Fields {
   // pointer) leaves the field out.
   template <typename Get>
   Record& value(std::string_view name, std::string_view meaning, Get get) {
-    using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
-    constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    add_entry(
-        name, meaning, [](Json&) { return record_detail::shape<V>(); }, !optional);
-    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& got) { json[name] = got; });
-    });
-    return *this;
+    return add_value(name, meaning, record_detail::as_function<Get, T>(get));
   }
   // The same, null where there is none.
   template <typename Get>
   Record& nullable(std::string_view name, std::string_view meaning, Get get) {
-    using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
-    add_entry(
-        name, meaning,
-        [](Json&) {
-          Json shape = record_detail::shape<V>();
-          shape["type"] = {shape["type"], "null"};
-          return shape;
-        },
-        true);
-    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
-      const auto& got = get(from);
-      json[name] = got ? Json(*got) : Json();
-    });
-    return *this;
+    return add_nullable(name, meaning, record_detail::as_function<Get, T>(get));
   }
   // An object of its own, of a U (or an optional, or a pointer: absent where there is none).
   template <typename U, typename Get>
   Record& object(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
-    using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
-    constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    add_entry(
-        name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
-    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& got) { json[name] = of.json(got); });
-    });
-    return *this;
+    return add_object(name, meaning, of, record_detail::as_function<Get, T>(get));
   }
   // A list of objects; of an optional or a pointer absent where there is none.
   template <typename U, typename Get>
   Record& list(std::string_view name, std::string_view meaning, const Record<U>& of, Get get) {
-    using V = std::remove_cvref_t<std::invoke_result_t<Get, const T&>>;
-    constexpr bool optional = record_detail::kMayBeAbsent<V>;
-    add_entry(
-        name, meaning,
-        [&of](Json& definitions) {
-          return Json{{"type", "array"}, {"items", of.schema(definitions)}};
-        },
-        !optional);
-    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
-      record_detail::where_present(get(from), [&](const auto& all) {
-        Json& list = json[name] = Json::array();
-        for (const auto& one : all) list.push_back(of.json(one));
-      });
-    });
-    return *this;
+    return add_list(name, meaning, of, record_detail::as_function<Get, T>(get));
   }
   // Objects by names that are no fields (of files, say): of what has pairs of a name and a U.
   template <typename U, typename Get>
@@ -218,6 +193,63 @@ class Record : public Fields {
  private:
   template <typename>
   friend class Record;
+
+  template <typename F>
+  using Got = std::remove_cvref_t<std::invoke_result_t<F, const T&>>;
+
+  template <typename F>
+  Record& add_value(std::string_view name, std::string_view meaning, F get) {
+    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
+    add_entry(name, meaning, record_detail::shape_of_value<Got<F>>, !optional);
+    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
+      record_detail::where_present(get(from), [&](const auto& got) { json[name] = got; });
+    });
+    return *this;
+  }
+  template <typename F>
+  Record& add_nullable(std::string_view name, std::string_view meaning, F get) {
+    add_entry(
+        name, meaning,
+        [](Json&) {
+          Json shape = record_detail::shape<Got<F>>();
+          shape["type"] = {shape["type"], "null"};
+          return shape;
+        },
+        true);
+    writers_.push_back([name = std::string(name), get](const T& from, Json& json) {
+      const auto& got = get(from);
+      json[name] = got ? Json(*got) : Json();
+    });
+    return *this;
+  }
+  template <typename U, typename F>
+  Record& add_object(std::string_view name, std::string_view meaning, const Record<U>& of, F get) {
+    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
+    add_entry(
+        name, meaning, [&of](Json& definitions) { return of.schema(definitions); }, !optional);
+    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
+      record_detail::where_present(get(from), [&](const auto& got) { json[name] = of.json(got); });
+    });
+    return *this;
+  }
+  template <typename U, typename F>
+  Record& add_list(std::string_view name, std::string_view meaning, const Record<U>& of, F get) {
+    constexpr bool optional = record_detail::kMayBeAbsent<Got<F>>;
+    add_entry(
+        name, meaning,
+        [&of](Json& definitions) {
+          return Json{{"type", "array"}, {"items", of.schema(definitions)}};
+        },
+        !optional);
+    writers_.push_back([name = std::string(name), &of, get](const T& from, Json& json) {
+      record_detail::where_present(get(from), [&](const auto& all) {
+        Json& list = json[name] = Json::array();
+        for (const auto& one : all) list.push_back(of.json(one));
+      });
+    });
+    return *this;
+  }
+
   std::vector<std::function<void(const T&, Json&)>> writers_;
 };
 

@@ -33,7 +33,7 @@ struct Board {
   std::atomic<bool> shown{false};
   std::array<std::atomic<char>, 48> what{};
   std::atomic<int> done{0}, total{0};
-  std::atomic<std::int64_t> begun_ns{0};
+  std::atomic<std::int64_t> begun_ns{0}, phase_ns{0};  // of all, and of what is shown now
 };
 Board* board = nullptr;
 
@@ -63,7 +63,8 @@ std::string ticking(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string line_of(std::string_view what, int done, int total, double elapsed_s, int columns) {
+std::string line_of(std::string_view what, int done, int total, double elapsed_s, double phase_s,
+                    int columns) {
   std::string line(what);
   if (total > 0) {
     constexpr int kWidth = 24;
@@ -73,7 +74,7 @@ std::string line_of(std::string_view what, int done, int total, double elapsed_s
   }
   line += ", " + ticking(elapsed_s);
   if (done > 0 && done < total)
-    line += fmt::format(", about {} left", ticking(std::max(1.0, elapsed_s * (total - done) / done)));
+    line += fmt::format(", about {} left", ticking(std::max(1.0, phase_s * (total - done) / done)));
   const auto most = static_cast<std::size_t>(std::max(1, columns - 1));
   if (line.size() > most) line.resize(most);
   return line;
@@ -106,11 +107,12 @@ void write_all(const std::string& text) {
   pollfd end{at_work, 0, 0};
   while (poll(&end, 1, shown.empty() ? kRedraw_ms : kRedraw_ms / 10) == 0) {
     const double elapsed_s = static_cast<double>(now_ns() - board->begun_ns) * 1e-9;
+    const double phase_s = static_cast<double>(now_ns() - board->phase_ns) * 1e-9;
     const bool wanted = board->active && elapsed_s >= kPatience_s;
     if (wanted) board->shown = true;
     // Looked at again: what ended in between does not wait for what was not shown yet.
     show(wanted && board->active
-             ? line_of(read_what(), board->done, board->total, elapsed_s, columns_of_terminal())
+             ? line_of(read_what(), board->done, board->total, elapsed_s, phase_s, columns_of_terminal())
              : "");
     if (shown.empty()) board->shown = false;
   }
@@ -145,11 +147,15 @@ void begin_progress(std::string_view what) {
   write_what(what);
   board->done = board->total = 0;
   board->begun_ns = now_ns();
+  board->phase_ns = board->begun_ns.load();
   board->active = true;
 }
 
 void show_progress(std::string_view what, int done, int total) {
   if (board == nullptr) return;
+  const auto phase = [](std::string_view line) { return line.substr(0, line.find(',')); };
+  const std::string before = read_what();
+  if (phase(what) != phase(before)) board->phase_ns = now_ns();
   write_what(what);
   board->done = done;
   board->total = total;

@@ -475,8 +475,8 @@ void calibrate(Communicator& world, const CalibrationOptions& options) {
   if (!deliver("calibrate", machine_record().json(answer_of(cluster, observed, quality, file, seconds)),
                options.json))
     return;
+  fmt::print("This machine is calibrated, in {:.0f} s:\n  {}\n", seconds, file);
   print_summary(cluster, observed, quality, keep);
-  fmt::print("wrote {} in {:.0f} s\n", file, seconds);
 }
 
 }  // namespace orrery::exec

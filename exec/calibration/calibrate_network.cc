@@ -272,7 +272,7 @@ void print_summary(const Cluster& cluster, const std::vector<PairTime>& times, d
   std::string text;
   const CommunicationProfile& profile = cluster.communication;
   text += fmt::format(
-      "network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
+      "Network of {} nodes: {} a message, {:.1f}% of the described rate one way, {:.1f}% both ways at once\n",
       cluster.nodes(), human_seconds(profile.network_latency_s), 100 * profile.network_efficiency,
       100 * profile.network_exchange_efficiency);
   text += fmt::format("  a megabyte takes {} of a core at either end\n",
@@ -349,8 +349,8 @@ void calibrate_network(Communicator& world, const NetworkCalibrationOptions& opt
   write_cluster_file(cluster, options.out);
 
   if (!deliver("calibrate", network_record().json(answer_of(cluster, times, ring)), options.json)) return;
+  fmt::print("The cluster is calibrated: plan on this in its place.\n  {}\n", options.out);
   print_summary(cluster, times, ring);
-  fmt::print("wrote {}\n", options.out);
 }
 
 }  // namespace orrery::exec

@@ -9,6 +9,7 @@
 #include "base/answer/lines.h"
 #include "base/format.h"
 #include "base/statistics.h"
+#include "program/program.h"
 #include "proto/timeline.pb.h"
 
 namespace orrery::exec {
@@ -232,8 +233,9 @@ void print_summary(const RunAnswer& run) {
     text += fmt::format("  lost   ranks {}, which fell silent: the others went on\n",
                         Json(run.asynchronous->lost_ranks).dump());
   text += fmt::format("  busy   rank {}:", run.critical_rank);
+  const char* between = "";
   for (const auto& [kind, seconds] : run.by_kind_s)
-    text += fmt::format(" {} {}", kind, human_seconds(seconds));
+    text += fmt::format("{} {} {}", std::exchange(between, ","), spoken_part(kind), human_seconds(seconds));
   text += fmt::format("\n");
   fmt::print("{}", wrapped(text));
 }

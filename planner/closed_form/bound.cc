@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "planner/closed_form/estimator.h"
+#include "planner/closed_form/step_model.h"
 
 namespace orrery::planner {
 namespace {
@@ -18,7 +18,7 @@ int smallest_group(const Choices& c) {
 
 }  // namespace
 
-Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame, int stage,
+StepModel::DataLeast StepModel::data_least(const Plan& plan, const Frame& frame, int stage,
                                            double micro_batches) {
   const Choices& c = plan.choices;
   const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
@@ -46,7 +46,7 @@ Estimator::DataLeast Estimator::data_least(const Plan& plan, const Frame& frame,
   return least;
 }
 
-double Estimator::gathered_late(const Choices& c, const Frame& frame, const Reductions& all) {
+double StepModel::gathered_late(const Choices& c, const Frame& frame, const Reductions& all) {
   if (all.uses.empty() || !geometries_.uniform() || idle_speedup_ != 1) return 0;
   const LayerSums& own =
       sums_.of(c, c.recompute, frame.geometry->alone, frame.alone_key, least_.kinds.front());
@@ -59,7 +59,7 @@ double Estimator::gathered_late(const Choices& c, const Frame& frame, const Redu
   return late;
 }
 
-double Estimator::reduced_behind(const Choices& c, const Frame& frame, const Reductions& all) {
+double StepModel::reduced_behind(const Choices& c, const Frame& frame, const Reductions& all) {
   // What the last pass reduces, its stage's first chunk: known where it runs its layers in order by itself.
   if (c.overlap_experts || c.schedule == Schedule::zero_bubble || !geometries_.uniform() ||
       idle_speedup_ != 1)
@@ -77,7 +77,7 @@ double Estimator::reduced_behind(const Choices& c, const Frame& frame, const Red
   return most;
 }
 
-Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data,
+Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
                        const std::vector<double>* slots) {
   const Choices& c = plan.choices;
   const RuntimeProfile& runtime = job_->runtime;
@@ -186,13 +186,13 @@ Bound Estimator::bound(const Plan& plan, const Frame& frame, bool with_data,
           compute_s};
 }
 
-Bound Estimator::lower_bound(const Choices& c) {
+Bound StepModel::lower_bound(const Choices& c) {
   // A slow device does not hold up the others, who do more of the batches.
   if (c.asynchronous() && !geometries_.uniform()) return {};
   return bound({job_, c}, frame(c), /*with_data=*/true);
 }
 
-Bound Estimator::layout_bound(const Choices& c) {
+Bound StepModel::layout_bound(const Choices& c) {
   return bound({job_, c}, frame(c), /*with_data=*/false);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "planner/closed_form/estimator.h"
+#include "planner/closed_form/step_model.h"
 
 namespace orrery::planner {
 namespace {
@@ -63,7 +63,7 @@ class LayerStreams {
 
 }  // namespace
 
-std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Frame& frame, int stage,
+std::pair<double, double> StepModel::waits_for_layers(const Plan& plan, const Frame& frame, int stage,
                                                       const Reductions& all) {
   const Choices& c = plan.choices;
   const DeviceKindAt& kind = stages_.kinds[stage];
@@ -108,13 +108,13 @@ std::pair<double, double> Estimator::waits_for_layers(const Plan& plan, const Fr
   return waits;
 }
 
-bool Estimator::gathers_ahead(const Reductions& all) const {
+bool StepModel::gathers_ahead(const Reductions& all) const {
   const RuntimeProfile& runtime = job_->runtime;
   return !runtime.gathers_on_demand &&
          (runtime.live_parameters <= 0 || all.largest_layer <= runtime.live_parameters);
 }
 
-double Estimator::recomputed_share(const Choices& c, const Frame& frame, int stage) const {
+double StepModel::recomputed_share(const Choices& c, const Frame& frame, int stage) const {
   if (c.recompute != Recompute::full) return 0;
   if (c.recompute_layers == 0) return 1;
   double layers = 0;
@@ -123,14 +123,14 @@ double Estimator::recomputed_share(const Choices& c, const Frame& frame, int sta
   return std::min(1.0, c.recompute_layers / layers);
 }
 
-double Estimator::lost_beside(int stage, double beside_s, double busy_s, double compute_s) const {
+double StepModel::lost_beside(int stage, double beside_s, double busy_s, double compute_s) const {
   const double slowdown = job_->cluster.profiles[stages_.kinds[stage].profile].overlap_slowdown;
   if (slowdown <= 0 || busy_s <= 0) return 0;
   // While it lasts, computation goes at 1 / (1 + slowdown) of its speed.
   return slowdown / (1 + slowdown) * std::min(beside_s * compute_s / busy_s, compute_s * (1 + slowdown));
 }
 
-double Estimator::lost_to_gathers(const Plan& plan, const Frame& frame) {
+double StepModel::lost_to_gathers(const Plan& plan, const Frame& frame) {
   const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, 0);
   if (all.uses.empty()) return 0;
   const StageTimes& t = stages_.times.front();
@@ -138,7 +138,7 @@ double Estimator::lost_to_gathers(const Plan& plan, const Frame& frame) {
                      t.forward_compute);
 }
 
-void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
+void StepModel::pace(const Plan& plan, const Frame& frame, std::vector<StageTimes>* stages) {
   const Choices& c = plan.choices;
   for (const int stage : frame.cut->distinct) {
     const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
@@ -178,7 +178,7 @@ void Estimator::pace(const Plan& plan, const Frame& frame, std::vector<StageTime
     if (frame.cut->twin[stage] != stage) (*stages)[stage] = (*stages)[frame.cut->twin[stage]];
 }
 
-double Estimator::gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages) {
+double StepModel::gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages) {
   const Choices& c = plan.choices;
   double delay = 0;
   double arrival = 0;  // of the first micro-batch, were nothing late

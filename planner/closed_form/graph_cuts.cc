@@ -48,7 +48,7 @@ PipelineChain GraphCuts::chain(const Choices& c, const Geometry& geometry,
     return at->second;
   };
   // Of several kinds of devices in a stage the slowest sets its time, the smallest its memory.
-  const MemoryModel::LayerBytes bytes = memory_.layer_bytes(c);
+  const LayerBytes bytes = memory_.layer_bytes(c);
   chain.state_bytes = bytes.state;
   chain.kept_bytes = bytes.kept;
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));

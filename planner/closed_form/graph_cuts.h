@@ -7,10 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/closed_form/geometry.h"
-#include "planner/closed_form/layer_sums.h"
 #include "planner/closed_form/memory_model.h"
 #include "planner/closed_form/pipeline_cut.h"
+#include "planner/tables/geometry.h"
+#include "planner/tables/layer_sums.h"
 #include "program/plan.h"
 
 namespace orrery::planner {

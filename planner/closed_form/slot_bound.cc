@@ -4,7 +4,7 @@
 // middle.
 #include <algorithm>
 
-#include "planner/closed_form/estimator.h"
+#include "planner/closed_form/step_model.h"
 #include "program/schedule.h"
 
 namespace orrery::planner {
@@ -55,7 +55,7 @@ class Ends {
 
 }  // namespace
 
-std::vector<double> Estimator::slot_ends(const Plan& plan, const Frame& frame) {
+std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
   const Choices& c = plan.choices;
   const auto m = static_cast<int>(plan.micro_batches());
   const double overhead_s = job_->runtime.micro_batch_overhead_s;
@@ -115,7 +115,7 @@ std::vector<double> Estimator::slot_ends(const Plan& plan, const Frame& frame) {
   return last;
 }
 
-Bound Estimator::slot_bound(const Choices& c) {
+Bound StepModel::slot_bound(const Choices& c) {
   const Plan plan{job_, c};
   const Frame& own = frame(c);
   // Of zero-bubble it is not known how a backward pass divides, of processors not how fast a rank is whose

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "program/operator_work.h"
+#include "program/program.h"
 
 namespace orrery::planner {
 namespace {
@@ -109,8 +110,8 @@ std::string explain(const Validation& validation) {
   for (std::size_t i = 0; i < validation.by_kind.size() && i < kKindsNamed; ++i) {
     const KindComparison& kind = validation.by_kind[i];
     const double difference = kind.predicted_s - kind.measured_s;
-    text += fmt::format("{} {} by {} {}", i == 0 ? ":" : ",", kind.kind, human_seconds(std::abs(difference)),
-                        difference >= 0 ? "too long" : "too short");
+    text += fmt::format("{} {} by {} {}", i == 0 ? ":" : ",", spoken_part(kind.kind),
+                        human_seconds(std::abs(difference)), difference >= 0 ? "too long" : "too short");
   }
   text += ".";
   if (const auto& experts = validation.experts)

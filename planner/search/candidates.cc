@@ -15,12 +15,13 @@ namespace {
 class Gathering {
  public:
   Gathering(const std::shared_ptr<const Job>& job, Objective objective, int kept, Estimator& estimator,
-            double fillable)
+            double fillable, const SearchProgress& progress)
       : job_(job),
         objective_(objective),
         kept_(kept),
         estimator_(estimator),
         fillable_(fillable),
+        progress_(progress),
         memory_model_(job) {
     result_.cut_bound = std::numeric_limits<double>::infinity();
   }
@@ -38,6 +39,8 @@ class Gathering {
     std::stable_sort(order_.begin(), order_.end(),
                      [](const Ordered& a, const Ordered& b) { return a.bound < b.bound; });
     for (std::size_t i = 0; i < order_.size(); ++i) {
+      if (progress_ && i % kFamiliesTold == 0)
+        progress_("looking at plans", static_cast<int>(i), static_cast<int>(order_.size()));
       if (order_[i].bound > threshold()) {
         result_.cut_bound = std::min(result_.cut_bound, order_[i].bound);
         for (; i < order_.size(); ++i) result_.cut += families_[order_[i].family].count();
@@ -66,6 +69,8 @@ class Gathering {
   // By how much a bound must exceed the kept-th best expectation to be hopeless: what the estimate may be off
   // by. What is cut is remembered with its bound, so the answer's gap holds whatever this is.
   static constexpr double kHopeless = 1.05;
+
+  static constexpr std::size_t kFamiliesTold = 16;  // of which progress is told
 
   double value(double step_s, double compute_s, double memory_bytes) const {
     return objective_value(objective_, *job_, step_s, compute_s, memory_bytes);
@@ -205,6 +210,7 @@ class Gathering {
   int kept_;
   Estimator& estimator_;
   double fillable_;
+  const SearchProgress& progress_;
   MemoryModel memory_model_;
   Candidates result_;
   std::vector<Family> families_;
@@ -218,20 +224,22 @@ class Gathering {
 }  // namespace
 
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator, double fillable) {
-  Gathering gathering(job, objective, kept, estimator, fillable);
+                  Estimator& estimator, double fillable, const SearchProgress& progress) {
+  Gathering gathering(job, objective, kept, estimator, fillable, progress);
+  if (progress) progress("listing plans", 0, 0);
   for_each_family(job, pins, [&](Family&& family) { gathering.add(std::move(family)); });
   return gathering.finish();
 }
 
 Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                       Estimator& estimator, const Spread& spread, double fit_probability) {
+                       Estimator& estimator, const Spread& spread, double fit_probability,
+                       const SearchProgress& progress) {
   Fitting fitting;
   fitting.fillable = std::min(1.0, fillable_share(fit_probability, spread));
-  fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable);
+  fitting.candidates = gather(job, pins, objective, kept, estimator, fitting.fillable, progress);
   if (fitting.candidates.promising.empty() && fitting.candidates.tight > 0) {
     fitting.fillable = 1;
-    fitting.candidates = gather(job, pins, objective, kept, estimator);
+    fitting.candidates = gather(job, pins, objective, kept, estimator, 1, progress);
   }
   if (fitting.candidates.promising.empty()) throw NoAnswer(nothing_fits(job, pins, fitting.candidates));
   return fitting;

@@ -42,7 +42,7 @@ constexpr double kMoreMemory = 0.1;  // the "10% more memory" of the sensitiviti
 // Throws UserError where for_each_plan does.
 // `fillable`: the share of a device's capacity that plans may be predicted to fill.
 Candidates gather(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                  Estimator& estimator, double fillable = 1);
+                  Estimator& estimator, double fillable = 1, const SearchProgress& progress = {});
 
 struct Fitting {
   Candidates candidates;
@@ -51,7 +51,8 @@ struct Fitting {
 // Those that fit with `fit_probability`; where no plan does, those that are predicted to fit. Throws NoAnswer
 // where there are none either.
 Fitting gather_fitting(const std::shared_ptr<const Job>& job, const Pins& pins, Objective objective, int kept,
-                       Estimator& estimator, const Spread& spread, double fit_probability);
+                       Estimator& estimator, const Spread& spread, double fit_probability,
+                       const SearchProgress& progress = {});
 
 struct BoundedFamily {
   double bound_s = 0;  // of its fastest plan, data parallelism aside

@@ -93,8 +93,9 @@ class Search {
   }
 
   void find_candidates() {
-    Fitting fitting = gather_fitting(job_, pins_, options_.objective, std::max(options_.top, kKept),
-                                     estimator_, outlook_.spread(), options_.fit_probability);
+    Fitting fitting =
+        gather_fitting(job_, pins_, options_.objective, std::max(options_.top, kKept), estimator_,
+                       outlook_.spread(), options_.fit_probability, options_.progress);
     candidates_ = std::move(fitting.candidates);
     fillable_ = fitting.fillable;
   }
@@ -136,7 +137,6 @@ class Search {
         nominal = std::min(nominal, values[i]);
         best = std::min(best, values[i] * batch[i]->factor);
       }
-      if (options_.progress) options_.progress(static_cast<int>(done_.size()), static_cast<int>(wanted));
     }
     rank_done();
   }
@@ -169,6 +169,22 @@ class Search {
     return evaluation;
   }
 
+  // How many plans are simulated, while `count` more are. Before the first is, how long each takes at least.
+  std::function<void(int, int)> told_of(std::size_t count) {
+    if (!options_.progress) return {};
+    const std::size_t total = std::max(done_.size() + count, static_cast<std::size_t>(options_.top));
+    const double each_s = job_->cluster.devices() * kNominalSecondsPerRank;
+    const auto tell = [this, total](const std::string& what, double done) {
+      options_.progress(what, static_cast<int>(done), static_cast<int>(total));
+    };
+    const auto begun = static_cast<double>(done_.size());
+    if (done_.empty() && each_s >= 1)
+      tell(fmt::format("simulating, {:.0f} s or more for each", each_s), 0);
+    else
+      tell("simulating", begun);
+    return [tell, begun, count](int done, int of) { tell("simulating", begun + 1.0 * count * done / of); };
+  }
+
   // Adds them to what is done; their values by the objective. The first are simulated beside the recipe.
   std::vector<double> simulate(const std::vector<const Candidate*>& batch) {
     const int jobs = options_.jobs > 0 ? options_.jobs : processors();
@@ -182,7 +198,8 @@ class Search {
     }
     const bool beside = recipe_ && !of_recipe_;
     if (beside) plans.push_back({job_, recipe_->candidate.choices});
-    const std::vector<sim::Simulation> results = sim::simulate_all(plans, simulation, jobs);
+    const std::vector<sim::Simulation> results =
+        sim::simulate_all(plans, simulation, jobs, told_of(plans.size()));
     if (beside) of_recipe_ = evaluation(recipe_->candidate, results.back());
     std::vector<double> values;
     for (std::size_t i = 0; i < batch.size(); ++i) {

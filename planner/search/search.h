@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/evaluation/evaluation.h"
@@ -19,6 +20,10 @@ enum class Objective { step_time, cost, energy, memory };
 // What the best plan has least of: expected regret over what is not known, or the objective as predicted.
 // Energy and memory are ranked as predicted.
 enum class Rank { robust, nominal };
+
+// Told now and then how much is done, and of what: "listing plans" (how many is not known then: 0 of 0),
+// "looking at plans", "simulating".
+using SearchProgress = std::function<void(std::string_view what, int done, int total)>;
 
 struct SearchOptions {
   Objective objective = Objective::step_time;
@@ -35,8 +40,8 @@ struct SearchOptions {
   bool prove = false;
   // Look for the whole front of step time, cost, energy and memory (pareto.h), not only at what may be best.
   bool pareto = false;
-  bool subsets = true;  // search the alike parts of a machine of heterogeneous devices by themselves, too
-  std::function<void(int done, int total)> progress;  // simulations; may be empty
+  bool subsets = true;      // search the alike parts of a machine of heterogeneous devices by themselves, too
+  SearchProgress progress;  // may be empty
 };
 constexpr double kProveBudget_s = 6;  // beyond budget_s, in the same seconds
 // Activities that one core simulates in a second (SimGrid 3.32 with lazily started activities: 500,000 to

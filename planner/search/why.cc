@@ -10,30 +10,13 @@
 #include "base/format.h"
 #include "planner/evaluation/hardware.h"
 #include "planner/space/abilities.h"
+#include "program/program.h"
 #include "topologies/named_network.h"
 
 namespace orrery::planner {
 namespace {
 
 constexpr double kWorthSaying = 0.005;  // of the step: what is smaller is not worth a sentence
-
-}  // namespace
-
-std::string_view spoken_part(std::string_view part) {
-  if (part == "compute") return "compute";
-  if (part == "recompute") return "recomputation";
-  if (part == "tensor_comm") return "tensor-parallel communication";
-  if (part == "data_comm") return "gradient and parameter communication";
-  if (part == "pipeline_comm") return "pipeline transfers";
-  if (part == "expert_comm") return "expert all-to-all";
-  if (part == "context_comm") return "context-parallel communication";
-  if (part == "bubble") return "pipeline bubble";
-  if (part == "optimizer") return "optimizer";
-  if (part == "input") return "input";
-  return "other work";
-}
-
-namespace {
 
 std::vector<std::pair<std::string, double>> parts_by_size(const Breakdown& breakdown) {
   auto parts = parts_of(breakdown);

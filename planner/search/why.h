@@ -11,8 +11,6 @@
 
 namespace orrery::planner {
 
-// A part of `breakdown_s` in words: "pipeline bubble".
-std::string_view spoken_part(std::string_view part);
 // What a simulated plan takes, of what its step consists and how full its fullest device is: one sentence.
 std::string what_bounds(const Evaluation& best);
 

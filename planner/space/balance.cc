@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "planner/closed_form/layer_kinds.h"
+#include "planner/tables/layer_kinds.h"
 #include "program/operator_work.h"
 
 namespace orrery::planner {

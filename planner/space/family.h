@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
-#include "planner/closed_form/cuts.h"
-#include "planner/closed_form/geometry.h"
-#include "planner/closed_form/gradients.h"
 #include "planner/space/admission.h"
 #include "planner/space/pins.h"
+#include "planner/tables/cuts.h"
+#include "planner/tables/geometry.h"
+#include "planner/tables/gradients.h"
 #include "program/plan.h"
 
 namespace orrery::planner {

@@ -9,12 +9,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "planner/closed_form/cuts.h"
 #include "planner/closed_form/estimator.h"
-#include "planner/closed_form/geometry.h"
 #include "planner/closed_form/graph_cuts.h"
 #include "planner/space/admission.h"
 #include "planner/space/balance.h"
+#include "planner/tables/cuts.h"
+#include "planner/tables/geometry.h"
 #include "program/schedule.h"
 #include "workloads/graph_split.h"
 

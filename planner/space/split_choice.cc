@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "cost/compute_cost.h"
-#include "planner/closed_form/geometry.h"
-#include "planner/closed_form/layer_times.h"
 #include "planner/space/space.h"
+#include "planner/tables/geometry.h"
+#include "planner/tables/layer_times.h"
 #include "program/buckets.h"
 #include "program/operator_work.h"
 #include "workloads/graph_split.h"

@@ -17,6 +17,11 @@ TEST_CASE("sizes are binary, rates are SI") {
 }
 
 TEST_CASE("how long a run takes is said in the largest unit of which there are two") {
+  CHECK(human_change(1.02, 1) == "+2.0%");
+  CHECK(human_change(0.5, 1) == "-50.0%");
+  CHECK(human_change(9.994, 1) == "+899.4%");
+  CHECK(human_change(160.7, 1) == "161 times");
+  CHECK(human_change(1, 0) == "");
   CHECK(human_duration(63.85 * 86400) == "63.85 days");
   CHECK(human_duration(47.9 * 3600) == "47.90 hours");
   CHECK(human_duration(119 * 60) == "119.0 min");

@@ -40,6 +40,7 @@ class Layout(OrreryCase):
                       ["trace-diff", "a.json", "a.json"], ["schema"],
                       ["compare", "resnet50", "v100-ib100", "--nodes", "2", "--global-batch", "64", "--strategies",
                        "ddp,horovod,ps-sync", "--trouble", "slow-device=1:0.5"],
+                      ["compare", "resnet50", "v100-ib100", "--nodes", "2", "--global-batch", "64", "--strategies", "ddp", "--verbose"],
                       ["run", "local", "--steps", 2], ["validate", "local", "--steps", 2], ["validate", "--history"],
                       ["report", "plan", "--search", "off", "--out", "page.html"],
                       ["export", "plan", "--to", "deepspeed", "--out", "there"],

@@ -45,9 +45,12 @@ class Progress(unittest.TestCase):
         self.assertEqual(code, 0, shown)
         self.assertIn("asynchronous parameter", output)
         lines = shown.split("\r")
-        seconds = [int(match[1]) for match in (re.match(r"planning, (\d+) s", line) for line in lines) if match]
+        told = [match for match in (re.match(r"(?:looking at plans|simulating) \[.*\] \d+/\d+, (\d+) s(, about \d+ s left)?", line)
+                                    for line in lines) if match]
+        seconds = [int(match[1]) for match in told]
         self.assertEqual(seconds, sorted(seconds))
         self.assertTrue(seconds, shown)
+        self.assertTrue(any(match[2] for match in told), shown)
         self.assertEqual(lines[-1], "\x1b[K")  # before the answer
 
     def test_what_is_quick_shows_nothing(self):

@@ -36,7 +36,7 @@ Plan plan_of(const Variant& variant, const std::string& model) {
   return plan;
 }
 
-std::string content(const std::vector<ExportedFile>& files, const std::string& name) {
+std::string text_of_file(const std::vector<ExportedFile>& files, const std::string& name) {
   for (const ExportedFile& file : files)
     if (file.name == name) return file.content;
   FAIL("no file " << name);
@@ -100,7 +100,7 @@ const std::vector<Variant>& of_megatron() {
 TEST_CASE("plans return from Megatron-LM's flags as they were") {
   for (const Variant& variant : of_megatron()) {
     const Plan plan = plan_of(variant, "llama3-8b");
-    const std::string script = content(export_plan(plan, ExportTarget::megatron), "launch.sh");
+    const std::string script = text_of_file(export_plan(plan, ExportTarget::megatron), "launch.sh");
     INFO(variant.name << "\n" << script);
     check_same(plan,
                import_megatron(script.substr(script.find("pretrain_gpt.py") + 15), 32, variant.devices));
@@ -121,7 +121,7 @@ TEST_CASE("plans return from NeMo's recipe as they were") {
         job->training.optimizer = optimizer;
         job->training.fused_attention = fused;
         plan.job = job;
-        const std::string recipe = content(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
+        const std::string recipe = text_of_file(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
         INFO(variant.name << "\n" << recipe);
         const Imported read = import_nemo(recipe, "recipe.yaml", 32, variant.devices);
         check_same(plan, read);
@@ -139,7 +139,7 @@ TEST_CASE("plans return from NeMo's recipe as they were") {
 
 TEST_CASE("experts, adapters and what waits in the hosts' memory return from NeMo's recipe") {
   const auto back = [](const Plan& plan) {
-    const std::string recipe = content(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
+    const std::string recipe = text_of_file(export_plan(plan, ExportTarget::nemo), "recipe.yaml");
     INFO(recipe);
     return import_nemo(recipe, "recipe.yaml", 32, 16);
   };
@@ -182,8 +182,8 @@ TEST_CASE("experts, adapters and what waits in the hosts' memory return from NeM
   for (const Imported& read : {back(moved), import_megatron(
                                                 [&] {
                                                   const std::string script =
-                                                      content(export_plan(moved, ExportTarget::megatron),
-                                                              "launch.sh");
+                                                      text_of_file(export_plan(moved, ExportTarget::megatron),
+                                                                   "launch.sh");
                                                   return script.substr(script.find("pretrain_gpt.py") + 15);
                                                 }(),
                                                 32, 16)}) {
@@ -211,7 +211,7 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
                  }});
   for (const Variant& variant : all) {
     const Plan plan = plan_of(variant, "llama3-8b");
-    const std::string toml = content(export_plan(plan, ExportTarget::torchtitan), "train.toml");
+    const std::string toml = text_of_file(export_plan(plan, ExportTarget::torchtitan), "train.toml");
     INFO(variant.name << "\n" << toml);
     check_same(plan, import_torchtitan(toml, "train.toml", 32, variant.devices), false);
   }
@@ -224,7 +224,7 @@ TEST_CASE("plans return from DeepSpeed's JSON as they were, but for what it cann
         Variant{"ZeRO-2, nothing overlaps", 16,
                 [](Choices& c) { c.zero = 2, c.overlap_grad_reduce = false; }}}) {
     const Plan plan = plan_of(variant, "llama3-8b");
-    const std::string json = content(export_plan(plan, ExportTarget::deepspeed), "ds_config.json");
+    const std::string json = text_of_file(export_plan(plan, ExportTarget::deepspeed), "ds_config.json");
     Imported read = import_deepspeed(json, "ds_config.json");
     CHECK_FALSE(read.pins.recompute);  // the script's
     read.pins.recompute = plan.choices.recompute;

@@ -71,8 +71,8 @@ class Trace {
   std::string device_, events_;
 };
 
-Measurements read(const std::vector<std::string>& traces, const std::string& cluster = "dgx-h100",
-                  const std::string& runtime = "") {
+Measurements read_kineto(const std::vector<std::string>& traces, const std::string& cluster = "dgx-h100",
+                         const std::string& runtime = "") {
   const Context context{load_cluster(cluster), runtime};
   Measurements all;
   for (std::size_t i = 0; i < traces.size(); ++i)
@@ -122,7 +122,7 @@ TEST_CASE("kineto: a product's time is that of the kernels that its call launche
   trace.call("aten::mm", 1200, 50, "[[4, 5], [5, 9]]", "float")
       .call("aten::mm", 1300, 50, "[[4, 5], [5, 9]]", "float");
   trace.add(launch(1210)).add(launch(1310)).add(event("kernel", "sgemm", 1400, 9, 7, R"("correlation": 7)"));
-  const Measurements all = read({trace.text()});
+  const Measurements all = read_kineto({trace.text()});
   REQUIRE(all.products.size() == 3);
   CHECK(all.files.front().products == 3);
   const MeasuredProduct& batched = all.products[0];
@@ -146,7 +146,7 @@ TEST_CASE("kineto: steps, kernels by class, and what the device did within the s
   trace.kernel("ncclDevKernel_AllGather", 500, 400).kernel("multi_tensor_apply_kernel<Adam>", 2000, 300);
   trace.add(event("gpu_memcpy", "Memcpy HtoD", 2300, 100, 7, R"("bytes": 10)"));
   trace.add(event("gpu_user_annotation", "ProfilerStep#4", 1, 2, 7, ""));
-  const RankTrace one = read({trace.text()}).traces.front();
+  const RankTrace one = read_kineto({trace.text()}).traces.front();
   CHECK(one.steps_s == std::vector<double>{1000e-6, 1000e-6});
   CHECK(one.kernels[static_cast<std::size_t>(KernelClass::attention)].seconds == Approx(500e-6));
   CHECK(one.kernels[static_cast<std::size_t>(KernelClass::norm)].kernels == 1);
@@ -165,7 +165,7 @@ TEST_CASE("kineto: launches are timed where the device waits for the host") {
   Trace trace(0, 1);
   for (int i = 0; i < 5; ++i) trace.kernel("k", 100 + 10 * i, 2, 94 + 10 * i);  // started at once
   for (int i = 0; i < 5; ++i) trace.kernel("k", 900 + 10 * i, 9, 200 + 3 * i);  // queued
-  CHECK(read({trace.text()}).traces.front().launch_s == Approx(10e-6));
+  CHECK(read_kineto({trace.text()}).traces.front().launch_s == Approx(10e-6));
 }
 
 TEST_CASE("kineto: a collective took as long as on the rank that came last") {
@@ -179,7 +179,7 @@ TEST_CASE("kineto: a collective took as long as on the rank that came last") {
                        rank == (i == 0 ? 2 : 5) ? 700 + 10 * i : 5000);
     traces.push_back(trace.text());
   }
-  const Measurements all = read(traces);
+  const Measurements all = read_kineto(traces);
   REQUIRE(all.collectives.size() == 1);
   const MeasuredCollective& one = all.collectives.front();
   CHECK(one.kind == CollectiveKind::all_reduce);
@@ -189,10 +189,10 @@ TEST_CASE("kineto: a collective took as long as on the rank that came last") {
   CHECK(one.seconds == Approx(710e-6));
   // Some are missing: the shortest of three, where more than half are here.
   const std::vector<std::string> five(traces.begin() + 1, traces.begin() + 6);
-  CHECK(read(five).collectives.front().seconds == Approx(700e-6));
+  CHECK(read_kineto(five).collectives.front().seconds == Approx(700e-6));
   const std::vector<std::string> half(traces.begin() + 4, traces.end());
-  CHECK(read(half).collectives.empty());
-  CHECK_THAT(read(half).ignored.front().why, Catch::Contains("waiting"));
+  CHECK(read_kineto(half).collectives.empty());
+  CHECK_THAT(read_kineto(half).ignored.front().why, Catch::Contains("waiting"));
   std::vector<std::string> twice;
   for (int rank = 0; rank < 7; ++rank) {
     Trace trace(rank, 8);
@@ -200,7 +200,7 @@ TEST_CASE("kineto: a collective took as long as on the rank that came last") {
       trace.collective("allreduce", elements, 8, "[0, 1, 2, 3, 4, 5, 6, 7]", 10000 * i, 900);
     twice.push_back(trace.text());
   }
-  CHECK(read(twice).collectives.empty());
+  CHECK(read_kineto(twice).collectives.empty());
 }
 
 TEST_CASE("kineto: groups lie on nodes by their ranks, of long ones only the first are printed") {
@@ -215,7 +215,7 @@ TEST_CASE("kineto: groups lie on nodes by their ranks, of long ones only the fir
     }
     traces.push_back(trace.text());
   }
-  const Measurements all = read(traces);
+  const Measurements all = read_kineto(traces);
   REQUIRE(all.collectives.size() == 1);
   CHECK(all.collectives.front().kind == CollectiveKind::all_gather);
   CHECK(all.collectives.front().nodes == 4);
@@ -229,20 +229,21 @@ TEST_CASE("kineto: groups lie on nodes by their ranks, of long ones only the fir
 
 TEST_CASE("kineto: another device, half a file and what no parser should keep are refused by name") {
   const std::string a100 = Trace(0, 1, "NVIDIA A100-SXM4-80GB").kernel("k", 1, 2).text();
-  CHECK_THROWS_WITH(read({a100}), Catch::Contains("rank0.json") && Catch::Contains("A100-SXM4-80GB"));
-  CHECK(read({a100}, "dgx-a100").traces.size() == 1);
+  CHECK_THROWS_WITH(read_kineto({a100}), Catch::Contains("rank0.json") && Catch::Contains("A100-SXM4-80GB"));
+  CHECK(read_kineto({a100}, "dgx-a100").traces.size() == 1);
   const std::string whole = products(1).text();
-  CHECK_THROWS_AS(read({whole.substr(0, whole.size() / 2)}), UserError);
-  CHECK_THROWS_WITH(read({Trace(0, 1).text()}), Catch::Contains("no event"));
+  CHECK_THROWS_AS(read_kineto({whole.substr(0, whole.size() / 2)}), UserError);
+  CHECK_THROWS_WITH(read_kineto({Trace(0, 1).text()}), Catch::Contains("no event"));
   const std::string begin = R"({"schemaVersion": 1, "traceEvents": [)";
-  CHECK_THROWS_WITH(read({begin + std::string(1000, '[')}), Catch::Contains("nested"));
-  CHECK_THROWS_WITH(read({begin + R"({"name": ")" + std::string(5 << 20, 'a')}), Catch::Contains("4 MiB"));
-  CHECK_THROWS_AS(read({begin + R"({"ph": "X", "ts": 1e999}]})"}), UserError);
+  CHECK_THROWS_WITH(read_kineto({begin + std::string(1000, '[')}), Catch::Contains("nested"));
+  CHECK_THROWS_WITH(read_kineto({begin + R"({"name": ")" + std::string(5 << 20, 'a')}),
+                    Catch::Contains("4 MiB"));
+  CHECK_THROWS_AS(read_kineto({begin + R"({"ph": "X", "ts": 1e999}]})"}), UserError);
 }
 
 TEST_CASE("kineto: products say how fast the devices are, and of a named runtime how fast its products") {
   const Cluster cluster = load_cluster("dgx-h100");
-  const Measurements slow = read({products(1.2).text()});
+  const Measurements slow = read_kineto({products(1.2).text()});
   REQUIRE(slow.products.size() == 9);
   const Calibrated result = calibrate(cluster, slow);
   REQUIRE(result.factors.size() == 1);
@@ -256,22 +257,24 @@ TEST_CASE("kineto: products say how fast the devices are, and of a named runtime
   CHECK(result.products->rows == 9);
   CHECK(result.products->mape_before == Approx(1 - 1 / 1.2).margin(0.01));
   CHECK(result.products->mape_after < 0.05);
-  const Calibrated named = calibrate(cluster, read({products(1.2).text()}, "dgx-h100", "megatron-core"));
+  const Calibrated named =
+      calibrate(cluster, read_kineto({products(1.2).text()}, "dgx-h100", "megatron-core"));
   REQUIRE(named.factors.size() == 2);
   CHECK(named.factors[1].name == "matmul");
   CHECK(named.factors[0].mean + named.factors[1].mean == Approx(std::log(1.2)).margin(0.04));
   CHECK(named.cluster.calibration->runtime == "megatron-core");
-  CHECK_THROWS_AS(calibrate(cluster, read({products(0.2).text()})), NoAnswer);
+  CHECK_THROWS_AS(calibrate(cluster, read_kineto({products(0.2).text()})), NoAnswer);
   // Launches under a profiler are slower than without: only shorter ones than expected say something.
   for (const double us : {2., 200.}) {
     Trace trace = products(1);
     for (int i = 0; i < 50; ++i) trace.kernel("k", 1e6 + us * i, us / 2, 1e6 + us * i - 1);
-    const Calibrated launched = calibrate(cluster, read({trace.text()}, "dgx-h100", "megatron-core"));
+    const Calibrated launched = calibrate(cluster, read_kineto({trace.text()}, "dgx-h100", "megatron-core"));
     REQUIRE(launched.factors.size() == (us < 3 ? 3 : 2));
     CHECK(launched.factors.back().name == (us < 3 ? "host" : "matmul"));
     if (us < 3) CHECK(launched.factors.back().mean < -0.1);
   }
-  CHECK_THROWS_AS(calibrate(cluster, read({Trace(0, 1).step(1, 0, 9).kernel("k", 1, 2).text()})), UserError);
+  CHECK_THROWS_AS(calibrate(cluster, read_kineto({Trace(0, 1).step(1, 0, 9).kernel("k", 1, 2).text()})),
+                  UserError);
 }
 
 TEST_CASE("kineto: a row of a table takes its time from the trace that it names") {

@@ -12,7 +12,7 @@ using namespace orrery::measurements;
 
 namespace {
 
-std::vector<RankTrace> read(const std::string& text) {
+std::vector<RankTrace> read_own(const std::string& text) {
   Measurements all;
   read_trace(Source("own.json", text), {}, &all);
   return all.traces;
@@ -42,8 +42,8 @@ std::string written(double forward_s) {
 
 }  // namespace
 
-TEST_CASE("own trace: what the writer wrote is read back by rank, step, stream and kind") {
-  const std::vector<RankTrace> traces = read(written(0.5));
+TEST_CASE("own trace: what the writer wrote is read_own back by rank, step, stream and kind") {
+  const std::vector<RankTrace> traces = read_own(written(0.5));
   REQUIRE(traces.size() == 2);
   CHECK(traces[1].rank == 1);
   CHECK(traces[1].of_instructions);
@@ -66,23 +66,23 @@ TEST_CASE("own trace: what the writer wrote is read back by rank, step, stream a
 
 TEST_CASE("own trace: what is cut off or edited is named by its line") {
   const std::string text = written(0.5);
-  CHECK_THROWS_AS(read(text.substr(0, text.size() - 40)), UserError);
+  CHECK_THROWS_AS(read_own(text.substr(0, text.size() - 40)), UserError);
   std::string edited = text;
   edited.replace(edited.find("\"dur\""), 5, "\"dxr\"");
-  CHECK_THROWS_WITH(read(edited), Catch::Contains("own.json:") && Catch::Contains("no event"));
-  CHECK_THROWS_WITH(read("{}"), Catch::Contains("no trace of a known kind"));
+  CHECK_THROWS_WITH(read_own(edited), Catch::Contains("own.json:") && Catch::Contains("no event"));
+  CHECK_THROWS_WITH(read_own("{}"), Catch::Contains("no trace of a known kind"));
 }
 
 TEST_CASE("trace diff: what grew is named first, and by how much") {
-  const TraceDiff diff = diff_of(read(written(0.5)), read(written(0.9)));
+  const TraceDiff diff = diff_of(read_own(written(0.5)), read_own(written(0.9)));
   CHECK(diff.ranks == std::vector<int>{0, 1});
   REQUIRE(diff.steps.size() == 3);
   CHECK(diff.relative_difference() == Approx(0).margin(1e-9));
   CHECK(diff.rows.front().kind == "forward");
   CHECK(diff.rows.front().b.seconds - diff.rows.front().a.seconds == Approx(0.4));
   CHECK_THAT(explain(diff), Catch::Contains("forward on compute by 400.00 ms longer"));
-  CHECK_THAT(explain(diff_of(read(written(0.5)), read(written(0.5)))), Catch::Contains("as long as"));
-  CHECK_THROWS_AS(diff_of(read(written(0.5)), {}), UserError);
+  CHECK_THAT(explain(diff_of(read_own(written(0.5)), read_own(written(0.5)))), Catch::Contains("as long as"));
+  CHECK_THROWS_AS(diff_of(read_own(written(0.5)), {}), UserError);
 }
 
 TEST_CASE("kinds are compared in the detail that both sides have") {

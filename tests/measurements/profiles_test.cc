@@ -14,7 +14,7 @@ using namespace orrery::measurements;
 
 namespace {
 
-std::string data(const std::string& name) {
+std::string profile_data(const std::string& name) {
   return std::string(ORRERY_TEST_DATA) + "/measurements/" + name;
 }
 
@@ -27,7 +27,7 @@ std::vector<RankTrace> traces_in(const Source& source, const std::string& cluste
 // The fixture after some SQL.
 std::string edited(const TemporaryFolder& folder, const std::string& sql) {
   std::string file = folder.path() + "/edited.sqlite";
-  write_file_atomically(file, read_file(data("nsys.sqlite")));
+  write_file_atomically(file, read_file(profile_data("nsys.sqlite")));
   sqlite3* db = nullptr;
   REQUIRE(sqlite3_open(file.c_str(), &db) == SQLITE_OK);
   REQUIRE(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
@@ -38,8 +38,9 @@ std::string edited(const TemporaryFolder& folder, const std::string& sql) {
 }  // namespace
 
 TEST_CASE("nsys: a trace of each device, its steps by ranges, its kernels by name and stream") {
-  const std::string bytes = read_file(data("nsys.sqlite"));
-  for (const Source& source : {Source(std::filesystem::path(data("nsys.sqlite"))), Source("memory", bytes)}) {
+  const std::string bytes = read_file(profile_data("nsys.sqlite"));
+  for (const Source& source :
+       {Source(std::filesystem::path(profile_data("nsys.sqlite"))), Source("memory", bytes)}) {
     const std::vector<RankTrace> traces = traces_in(source);
     REQUIRE(traces.size() == 2);
     CHECK(traces[0].device == "NVIDIA H100 80GB HBM3");
@@ -61,7 +62,7 @@ TEST_CASE("nsys: a trace of each device, its steps by ranges, its kernels by nam
 }
 
 TEST_CASE("nsys: another device, another schema and damage are refused") {
-  const Source source(std::filesystem::path(data("nsys.sqlite")));
+  const Source source(std::filesystem::path(profile_data("nsys.sqlite")));
   CHECK_THROWS_WITH(traces_in(source, "dgx-a100"), Catch::Contains("H100"));
   const TemporaryFolder folder;
   const auto read_edited = [&](const std::string& sql) {
@@ -80,12 +81,12 @@ TEST_CASE("nsys: another device, another schema and damage are refused") {
   REQUIRE(less.size() == 2);
   CHECK_FALSE(less[0].marked);
   CHECK(less[0].steps.size() == 1);
-  const std::string bytes = read_file(data("nsys.sqlite"));
+  const std::string bytes = read_file(profile_data("nsys.sqlite"));
   CHECK_THROWS_AS(traces_in(Source("half", bytes.substr(0, 3000))), UserError);
 }
 
 TEST_CASE("chakra: nodes without starts begin when what they depend on has ended") {
-  const std::vector<RankTrace> traces = traces_in(Source(std::filesystem::path(data("chakra.0.et"))));
+  const std::vector<RankTrace> traces = traces_in(Source(std::filesystem::path(profile_data("chakra.0.et"))));
   REQUIRE(traces.size() == 1);
   CHECK(traces[0].rank == 0);
   REQUIRE(traces[0].steps.size() == 1);
@@ -100,7 +101,7 @@ TEST_CASE("chakra: nodes without starts begin when what they depend on has ended
 }
 
 TEST_CASE("chakra: what is cut off, too long or without times is refused") {
-  const std::string bytes = read_file(data("chakra.0.et"));
+  const std::string bytes = read_file(profile_data("chakra.0.et"));
   CHECK_THROWS_WITH(traces_in(Source("a", bytes.substr(0, bytes.size() - 3))),
                     Catch::Contains("in the middle"));
   CHECK_THROWS_WITH(traces_in(Source("a", bytes.substr(0, 8) + "\xff\xff\xff\x7f" + bytes)),

@@ -14,7 +14,7 @@ using namespace orrery;
 
 namespace {
 
-const std::string kSound = R"(name: "d"
+const std::string kSoundDevice = R"(name: "d"
 kind: "gpu"
 peak { dtype: "fp32" flops_per_s: 10e12 }
 peak { dtype: "bf16" flops_per_s: 100e12 }
@@ -35,13 +35,13 @@ reference_s: 0.05
 price_usd_per_hour: 2
 )";
 
-DeviceProfile read(const std::string& text) {
+DeviceProfile read_device(const std::string& text) {
   proto::DeviceProfile message;
   parse_textproto(text, "d.textproto", &message);
   return device_profile_from_proto(message, "d.textproto", text);
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_in_device(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
@@ -50,7 +50,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }  // namespace
 
 TEST_CASE("a profile keeps what it says and gets defaults for the rest") {
-  const DeviceProfile device = read(kSound);
+  const DeviceProfile device = read_device(kSoundDevice);
   const auto bf16 = static_cast<std::size_t>(DType::bf16);
   const auto fp32 = static_cast<std::size_t>(DType::fp32);
   CHECK(device.matmul[bf16].efficiency == 0.7);
@@ -59,11 +59,12 @@ TEST_CASE("a profile keeps what it says and gets defaults for the rest") {
   CHECK(device.attention[bf16][0].forward_efficiency ==
         default_attention(DeviceKind::gpu, false).forward_efficiency);
   CHECK(device.vector[0].backward_bytes_per_s == 8e11);  // as forward
-  CHECK(read(replaced(kSound, "memory_efficiency: 0.9", "")).memory_efficiency == 0.85);
+  CHECK(read_device(replaced_in_device(kSoundDevice, "memory_efficiency: 0.9", "")).memory_efficiency ==
+        0.85);
 }
 
 TEST_CASE("a type that a device has not falls back to the next wider") {
-  const DeviceProfile device = read(kSound);
+  const DeviceProfile device = read_device(kSoundDevice);
   CHECK(device.compute_type(DType::fp8) == DType::bf16);
   CHECK(device.compute_type(DType::fp4) == DType::bf16);
   CHECK(device.compute_type(DType::fp16) == DType::bf16);
@@ -74,10 +75,10 @@ TEST_CASE("a type that a device has not falls back to the next wider") {
 
 TEST_CASE("a profile survives the way through its file unchanged") {
   proto::DeviceProfile once;
-  to_proto(read(kSound), &once);
+  to_proto(read_device(kSoundDevice), &once);
   const std::string text = to_textproto(once);
   proto::DeviceProfile twice;
-  to_proto(read(text), &twice);
+  to_proto(read_device(text), &twice);
   CHECK(to_textproto(twice) == text);
 }
 
@@ -87,7 +88,7 @@ TEST_CASE("every field of a device profile survives its file form") {
   message.set_memory_bytes(1);
   message.set_memory_bandwidth_bytes_per_s(1e9);
   testing::fill(&message);
-  message.clear_like();  // read with what it names, and written without it
+  message.clear_like();  // read_device with what it names, and written without it
   message.add_concurrency_scale(0.5);
   message.add_peak()->set_dtype("fp32");
   message.mutable_peak(0)->set_flops_per_s(1e12);
@@ -149,11 +150,11 @@ TEST_CASE("every bad figure of a profile is refused with its line") {
   for (const Fault& fault : faults) {
     CAPTURE(fault.from, fault.to);
     const std::string start = fault.line > 0 ? fmt::format("d.textproto:{}: ", fault.line) : "d.textproto: ";
-    CHECK_THROWS_WITH(read(replaced(kSound, fault.from, fault.to)),
+    CHECK_THROWS_WITH(read_device(replaced_in_device(kSoundDevice, fault.from, fault.to)),
                       Catch::StartsWith(start) && Catch::Contains(fault.what));
   }
 }
 
 TEST_CASE("damaged device files are refused, never worse") {
-  CHECK(testing::survive(kSound, 2000, [](const std::string& text) { read(text); }) > 500);
+  CHECK(testing::survive(kSoundDevice, 2000, [](const std::string& text) { read_device(text); }) > 500);
 }

@@ -8,7 +8,7 @@
 namespace orrery {
 namespace {
 
-Workload parse(std::string_view text) {
+Workload parse_workload(std::string_view text) {
   proto::Workload message;
   parse_textproto(text, "w.textproto", &message);
   return workload_from_proto(message, "w.textproto", text);
@@ -21,7 +21,7 @@ TEST_CASE("workload: every catalog entry survives its file form") {
     proto::Workload message, again;
     to_proto(workload, &message);
     const std::string text = to_textproto(message);
-    const Workload copy = parse(text);
+    const Workload copy = parse_workload(text);
     to_proto(copy, &again);
     CHECK(to_textproto(again) == text);
     CHECK(copy.layers == workload.layers);
@@ -44,8 +44,8 @@ TEST_CASE("workload: errors name file, line and field") {
       "max_positions: 8\n";
   const auto refused = [](const std::string& text, const std::string& start) {
     INFO(text);
-    CHECK_THROWS_AS(parse(text), UserError);
-    CHECK_THROWS_WITH(parse(text), Catch::StartsWith(start));
+    CHECK_THROWS_AS(parse_workload(text), UserError);
+    CHECK_THROWS_WITH(parse_workload(text), Catch::StartsWith(start));
   };
   refused("", "w.textproto");
   refused("name: \"m\"", "w.textproto: has neither");
@@ -70,14 +70,14 @@ TEST_CASE("workload: a graph's errors name the operator, a cycle its members") {
   };
   const auto refused = [](const std::string& text, const std::string& what) {
     INFO(text);
-    CHECK_THROWS_AS(parse(text), UserError);
-    CHECK_THROWS_WITH(parse(text), Catch::Contains(what));
+    CHECK_THROWS_AS(parse_workload(text), UserError);
+    CHECK_THROWS_WITH(parse_workload(text), Catch::Contains(what));
   };
   const std::string a =
       "operators { name: \"a\" kind: \"linear\" n: 4 k: 2 output_elements: 4 parameters { name: \"w\" shape: "
       "4 shape: 2 } }\n";
-  CHECK(parse(graph(a)).parameters() == 8);
-  CHECK(parse(graph(a)).forward_flops_per_sample(0) == 16);
+  CHECK(parse_workload(graph(a)).parameters() == 8);
+  CHECK(parse_workload(graph(a)).forward_flops_per_sample(0) == 16);
   refused(graph(""), "no operators");
   refused(graph(a + "operators { name: \"b\" kind: \"magic\" }\n"),
           "w.textproto:4: operator 1 'b' kind: 'magic'");
@@ -103,7 +103,8 @@ TEST_CASE("workload: what an operator computes on images fits its inputs, window
            image + " }\n  }\n}\n";
   };
   const std::string window = "input: [3, 3, 3] output: [4, 3, 3] kernel: [3, 3] ";
-  CHECK(parse(graph(window + "padding: [1, 1]")).operators[0].image->stride == std::array<int, 2>{1, 1});
+  CHECK(parse_workload(graph(window + "padding: [1, 1]")).operators[0].image->stride ==
+        std::array<int, 2>{1, 1});
   for (const std::string& wrong :
        {window + "padding: [3, 3]", window + "padding: [1, 1] stride: [2, 2]", window + "padding: [1]",
         window + "padding: [-1, 1]", window + "padding: [1, 1] dilation: [0, 1]",
@@ -112,7 +113,7 @@ TEST_CASE("workload: what an operator computes on images fits its inputs, window
         std::string("input: [2, 3, 3] output: [4, 3, 3] kernel: [3, 3] padding: [1, 1]"),
         std::string("input: [3, 3, 3] output: [-4, -3, 3] kernel: [3, 3] padding: [1, 1]")}) {
     INFO(wrong);
-    CHECK_THROWS_WITH(parse(graph(wrong)), Catch::StartsWith("w.textproto:4: operator 0 'c'"));
+    CHECK_THROWS_WITH(parse_workload(graph(wrong)), Catch::StartsWith("w.textproto:4: operator 0 'c'"));
   }
 }
 

@@ -13,14 +13,14 @@ using namespace orrery;
 namespace {
 
 // Everything a cluster says, as text: two clusters are the same when these are.
-std::string text_of(const Cluster& cluster) {
+std::string text_of_entry(const Cluster& cluster) {
   proto::Cluster message;
   to_proto(cluster, &message);
   return to_textproto(message);
 }
 
 Cluster reread(const Cluster& cluster) {
-  const std::string text = text_of(cluster);
+  const std::string text = text_of_entry(cluster);
   proto::Cluster message;
   parse_textproto(text, "again", &message);
   return cluster_from_proto(message, "again", text);
@@ -53,10 +53,10 @@ TEST_CASE("every catalog cluster loads, names its sources and round-trips exactl
     CHECK(cluster.nodes() == 1);
     CHECK_FALSE(cluster.source.empty());
     for (const DeviceProfile& profile : cluster.profiles) CHECK_FALSE(profile.source.empty());
-    CHECK(text_of(reread(cluster)) == text_of(cluster));
+    CHECK(text_of_entry(reread(cluster)) == text_of_entry(cluster));
     const Cluster many = with_nodes(cluster, 37);
     CHECK(many.devices() == 37 * cluster.devices());
-    CHECK(text_of(reread(many)) == text_of(many));
+    CHECK(text_of_entry(reread(many)) == text_of_entry(many));
     const Route far = Network(many).route(0, many.devices() - 1);
     CHECK(far.bandwidth_bytes_per_s > 0);
     CHECK(std::isfinite(far.bandwidth_bytes_per_s));
@@ -126,12 +126,12 @@ TEST_CASE("devices of any vendor: figures that a reader can check") {
 TEST_CASE("a slice of TPUs grows and shrinks as a torus, with its hosts' ports") {
   const Cluster slice = load_cluster("tpu-v5p-8x8x8");
   CHECK(slice.groups[0].node.intra.torus == std::vector<int>{8, 8, 8});
-  CHECK(text_of(reread(slice)) == text_of(slice));
+  CHECK(text_of_entry(reread(slice)) == text_of_entry(slice));
   const Cluster larger = with_node_devices(slice, 2048);
   CHECK(larger.groups[0].node.intra.torus == std::vector<int>{16, 16, 8});
   CHECK(larger.groups[0].node.nic.count == 512);
   CHECK(larger.groups[0].node.host_memory_bytes == 4 * slice.groups[0].node.host_memory_bytes);
-  CHECK(text_of(reread(larger)) == text_of(larger));
+  CHECK(text_of_entry(reread(larger)) == text_of_entry(larger));
   CHECK(with_devices(slice, 64).groups[0].node.intra.torus == std::vector<int>{4, 4, 4});
   CHECK(with_nodes(slice, 3).devices() == 1536);
   CHECK_THROWS_AS(with_node_devices(load_cluster("mi300x-8"), 16), UserError);

@@ -37,7 +37,7 @@ class DataFolder {
   std::filesystem::path path_;
 };
 
-std::string text_of(const Cluster& cluster) {
+std::string text_of_machine(const Cluster& cluster) {
   proto::Cluster message;
   to_proto(cluster, &message);
   return to_textproto(message);
@@ -66,9 +66,9 @@ TEST_CASE("this machine is one node of its cores, sharing memory") {
 TEST_CASE("what is discovered passes the checks of a file and is the same twice") {
   const DataFolder folder;
   const Cluster host = discover_localhost();
-  CHECK(text_of(rechecked(host, "localhost")) == text_of(host));
-  CHECK(text_of(discover_localhost()) == text_of(host));
-  CHECK(text_of(load_cluster("localhost")) == text_of(host));
+  CHECK(text_of_machine(rechecked(host, "localhost")) == text_of_machine(host));
+  CHECK(text_of_machine(discover_localhost()) == text_of_machine(host));
+  CHECK(text_of_machine(load_cluster("localhost")) == text_of_machine(host));
 }
 
 TEST_CASE("ranks may outnumber the cores and then share them and the memory") {
@@ -88,13 +88,13 @@ TEST_CASE("a calibration of this machine is used, another machine's is not, a da
   calibrated.profiles[0].calibrated = true;
   calibrated.profiles[0].memory_bandwidth_bytes_per_s = 12.5e9;
   calibrated.communication.calibrated = true;
-  write_file_atomically(localhost_calibration_file(), text_of(calibrated));
+  write_file_atomically(localhost_calibration_file(), text_of_machine(calibrated));
   CHECK(discover_localhost().profiles[0].calibrated);
   CHECK(discover_localhost().profiles[0].memory_bandwidth_bytes_per_s == 12.5e9);
   CHECK_FALSE(discover_uncalibrated_localhost().profiles[0].calibrated);
 
   calibrated.source = "machine: Zilog Z80, 1 cores";
-  write_file_atomically(localhost_calibration_file(), text_of(calibrated));
+  write_file_atomically(localhost_calibration_file(), text_of_machine(calibrated));
   CHECK_FALSE(discover_localhost().profiles[0].calibrated);
   CHECK(discover_localhost().description.find("another machine") != std::string::npos);
 

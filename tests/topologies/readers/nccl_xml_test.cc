@@ -47,7 +47,7 @@ std::string dump(int gpus) {
 }
 
 // Four GPUs without NVLink: two a processor, one port on the first.
-const std::string kPcie = R"(<system version="1">
+const std::string kPcieDump = R"(<system version="1">
   <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
     <pci busid="0000:01:00.0" class="0x030000" vendor="0x10de" device="0x2684" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="89"/></pci>
     <pci busid="0000:02:00.0" class="0x030000" vendor="0x10de" device="0x2684" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="1" sm="89"/></pci>
@@ -60,11 +60,11 @@ const std::string kPcie = R"(<system version="1">
 </system>
 )";
 
-Cluster read(const std::string& xml) {
+Cluster read_dump(const std::string& xml) {
   return cluster_from_nccl_topology(xml, "topo.xml");
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_in_dump(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
@@ -73,7 +73,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }  // namespace
 
 TEST_CASE("an NVSwitch node with a port beside each GPU") {
-  const Cluster cluster = read(dump(8));
+  const Cluster cluster = read_dump(dump(8));
   const NodeType& node = cluster.groups[0].node;
   CHECK(cluster.devices() == 8);
   CHECK(cluster.profiles[0].name == "h200-sxm-141g");  // 10de:2335
@@ -88,12 +88,13 @@ TEST_CASE("an NVSwitch node with a port beside each GPU") {
 }
 
 TEST_CASE("a device that the catalog has not is taken by its compute capability") {
-  CHECK(read(replaced(replaced(dump(2), "0x2335", "0x2339"), "0x2335", "0x2339")).profiles[0].name ==
-        "h100-sxm-80g");
+  CHECK(read_dump(replaced_in_dump(replaced_in_dump(dump(2), "0x2335", "0x2339"), "0x2335", "0x2339"))
+            .profiles[0]
+            .name == "h100-sxm-80g");
 }
 
 TEST_CASE("a PCIe node: bridges by processor, the slowest slot, NCCL's interconnect") {
-  const Cluster cluster = read(kPcie);
+  const Cluster cluster = read_dump(kPcieDump);
   const NodeType& node = cluster.groups[0].node;
   CHECK(cluster.profiles[0].name == "rtx-4090");
   CHECK(node.intra.kind == IntraKind::pcie);
@@ -107,14 +108,14 @@ TEST_CASE("a PCIe node: bridges by processor, the slowest slot, NCCL's interconn
 }
 
 TEST_CASE("NVLinks between GPUs are a mesh") {
-  std::string text = kPcie;
-  text = replaced(
+  std::string text = kPcieDump;
+  text = replaced_in_dump(
       text, "<gpu dev=\"0\" sm=\"89\"/>",
       "<gpu dev=\"0\" sm=\"89\"><nvlink target=\"0000:02:00.0\" count=\"4\" tclass=\"0x030200\"/></gpu>");
-  text = replaced(
+  text = replaced_in_dump(
       text, "<gpu dev=\"1\" sm=\"89\"/>",
       "<gpu dev=\"1\" sm=\"89\"><nvlink target=\"0000:01:00.0\" count=\"4\" tclass=\"0x030200\"/></gpu>");
-  const Cluster cluster = read(text);
+  const Cluster cluster = read_dump(text);
   const Network network(cluster);
   CHECK(network.path_class(0, 1) == PathClass::nvlink);
   CHECK(network.path_class(0, 2) == PathClass::pcie);
@@ -129,30 +130,32 @@ TEST_CASE("bad NCCL dumps are refused with their line") {
   const std::vector<Fault> faults = {
       {"<graphs version=\"1\"/>", 1, "no NCCL topology"},
       {"<system version=\"1\"/>", 1, "no GPU"},
-      {replaced(kPcie, "dev=\"1\"", "dev=\"one\""), 4, "dev=\"one\""},
-      {replaced(kPcie, "0x2684", "0x20b2"), 4, "two kinds, a100-sxm-80g and rtx-4090"},
-      {replaced(replaced(kPcie, "0x2684", "0x0000"), "sm=\"89\"", "sm=\"30\""), 3, "compute capability 30"},
-      {replaced(kPcie, "\"16.0 GT/s", "\"fast"), 3, "link_speed"},
-      {replaced(kPcie, "\"25000\"", "\"much\""), 5, "speed=\"much\""},
-      {replaced(dump(2), "speed=\"400000\"", "speed=\"200000\""), 31, "two speeds"},
-      {replaced(dump(2), "count=\"5\"", "count=\"-5\""), 6, "count=\"-5\""},
-      {replaced(dump(2), "tclass=\"0x068000\"", "tclass=\"switch\""), 6, "hexadecimal"},
+      {replaced_in_dump(kPcieDump, "dev=\"1\"", "dev=\"one\""), 4, "dev=\"one\""},
+      {replaced_in_dump(kPcieDump, "0x2684", "0x20b2"), 4, "two kinds, a100-sxm-80g and rtx-4090"},
+      {replaced_in_dump(replaced_in_dump(kPcieDump, "0x2684", "0x0000"), "sm=\"89\"", "sm=\"30\""), 3,
+       "compute capability 30"},
+      {replaced_in_dump(kPcieDump, "\"16.0 GT/s", "\"fast"), 3, "link_speed"},
+      {replaced_in_dump(kPcieDump, "\"25000\"", "\"much\""), 5, "speed=\"much\""},
+      {replaced_in_dump(dump(2), "speed=\"400000\"", "speed=\"200000\""), 31, "two speeds"},
+      {replaced_in_dump(dump(2), "count=\"5\"", "count=\"-5\""), 6, "count=\"-5\""},
+      {replaced_in_dump(dump(2), "tclass=\"0x068000\"", "tclass=\"switch\""), 6, "hexadecimal"},
       {dump(8).substr(0, 2000), 33, "not valid XML"},
   };
   for (const Fault& fault : faults) {
     CAPTURE(fault.what);
-    CHECK_THROWS_WITH(read(fault.xml), Catch::StartsWith("topo.xml:" + std::to_string(fault.line) + ": ") &&
-                                           Catch::Contains(fault.what));
+    CHECK_THROWS_WITH(
+        read_dump(fault.xml),
+        Catch::StartsWith("topo.xml:" + std::to_string(fault.line) + ": ") && Catch::Contains(fault.what));
   }
 }
 
 TEST_CASE("XML deeper than any machine is refused") {
   std::string deep = "<system>";
   for (int i = 0; i < 100'000; ++i) deep += "<pci>";
-  CHECK_THROWS_WITH(read(deep), Catch::Contains("nested too deeply"));
+  CHECK_THROWS_WITH(read_dump(deep), Catch::Contains("nested too deeply"));
 }
 
 TEST_CASE("damaged NCCL dumps are refused, never worse") {
-  CHECK(testing::survive(dump(4), 2000, [](const std::string& text) { read(text); }) > 300);
-  CHECK(testing::survive(kPcie, 2000, [](const std::string& text) { read(text); }) > 300);
+  CHECK(testing::survive(dump(4), 2000, [](const std::string& text) { read_dump(text); }) > 300);
+  CHECK(testing::survive(kPcieDump, 2000, [](const std::string& text) { read_dump(text); }) > 300);
 }

@@ -29,18 +29,18 @@ GPU3    NV2   NV1   NV2    X    PHB     0-19
 mlx5_0  PIX   PIX   PHB   PHB    X
 )";
 
-const std::string kPcie = R"(        GPU0  GPU1  GPU2  GPU3  CPU Affinity
+const std::string kPcieTopology = R"(        GPU0  GPU1  GPU2  GPU3  CPU Affinity
 GPU0     X    PIX   SYS   SYS   0-15
 GPU1    PIX    X    SYS   SYS   0-15
 GPU2    SYS   SYS    X    NODE  16-31
 GPU3    SYS   SYS   NODE   X    16-31
 )";
 
-Cluster read(const std::string& text, const std::string& device, double port = 0) {
+Cluster read_topology(const std::string& text, const std::string& device, double port = 0) {
   return cluster_from_nvidia_smi(text, "topo.txt", {.device = device, .port_bytes_per_s = port});
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_in_topology(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
@@ -49,28 +49,28 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }  // namespace
 
 TEST_CASE("equal NV12 between all A100 is an NVSwitch, and each GPU takes its PIX adapter") {
-  const Cluster cluster = read(kNvswitch, "a100-sxm-80g", 25e9);
+  const Cluster cluster = read_topology(kNvswitch, "a100-sxm-80g", 25e9);
   const NodeType& node = cluster.groups[0].node;
   CHECK(cluster.devices() == 4);
   CHECK(node.intra.kind == IntraKind::nvswitch);
   CHECK(node.intra.bandwidth_bytes_per_s == 300e9);
   CHECK(node.nic.of_device == std::vector<int>{0, 0, 1, 1});
-  CHECK(read(kNvswitch, "a100-sxm-80g").groups[0].node.nic.count == 0);
+  CHECK(read_topology(kNvswitch, "a100-sxm-80g").groups[0].node.nic.count == 0);
 }
 
 TEST_CASE("unequal NV# are direct links") {
-  const Cluster cluster = read(kDgx1, "v100-sxm2-16g", 12.5e9);
+  const Cluster cluster = read_topology(kDgx1, "v100-sxm2-16g", 12.5e9);
   CHECK(cluster.groups[0].node.intra.kind == IntraKind::nvlink_mesh);
   CHECK(Network(cluster).route(0, 1).bandwidth_bytes_per_s == Approx(25e9));
   CHECK(Network(cluster).route(0, 3).bandwidth_bytes_per_s == Approx(50e9));
   // NV4 between all of four A100 is not their twelve links to a switch.
   std::string direct = kNvswitch;
-  while (direct.find("NV12") != std::string::npos) direct = replaced(direct, "NV12", "NV4");
-  CHECK(read(direct, "a100-sxm-80g").groups[0].node.intra.kind == IntraKind::nvlink_mesh);
+  while (direct.find("NV12") != std::string::npos) direct = replaced_in_topology(direct, "NV12", "NV4");
+  CHECK(read_topology(direct, "a100-sxm-80g").groups[0].node.intra.kind == IntraKind::nvlink_mesh);
 }
 
 TEST_CASE("no NVLink is PCIe, with bridges parted by SYS") {
-  const Cluster cluster = read(kPcie, "rtx-4090");
+  const Cluster cluster = read_topology(kPcieTopology, "rtx-4090");
   CHECK(cluster.groups[0].node.intra.kind == IntraKind::pcie);
   CHECK(cluster.groups[0].node.intra.devices_per_bridge == 2);
 }
@@ -83,25 +83,29 @@ TEST_CASE("bad matrices are refused with their line") {
   };
   const std::vector<Fault> faults = {
       {"hello\n", 1, "no matrix"},
-      {replaced(kPcie, "GPU1    PIX", "GPU9    PIX"), 3, "a row 'GPU9'"},
-      {replaced(kPcie, "GPU3    SYS   SYS   NODE   X    16-31\n", ""), 4, "3 rows for 4 columns"},
-      {replaced(kPcie, "PIX    X    SYS   SYS   0-15", "PIX    X"), 3, "2 cells"},
-      {replaced(kPcie, "PIX    X    SYS", "FOO    X    SYS"), 2, "disagree"},
-      {replaced(replaced(kPcie, "PIX", "FOO"), "PIX", "FOO"), 2, "unknown cell 'FOO'"},
-      {replaced(replaced(kPcie, "PIX", "NV0"), "PIX", "NV0"), 2, "unknown cell 'NV0'"},
-      {replaced(kPcie, " X    PIX", "SYS   PIX"), 2, "X on the diagonal"},
+      {replaced_in_topology(kPcieTopology, "GPU1    PIX", "GPU9    PIX"), 3, "a row 'GPU9'"},
+      {replaced_in_topology(kPcieTopology, "GPU3    SYS   SYS   NODE   X    16-31\n", ""), 4,
+       "3 rows for 4 columns"},
+      {replaced_in_topology(kPcieTopology, "PIX    X    SYS   SYS   0-15", "PIX    X"), 3, "2 cells"},
+      {replaced_in_topology(kPcieTopology, "PIX    X    SYS", "FOO    X    SYS"), 2, "disagree"},
+      {replaced_in_topology(replaced_in_topology(kPcieTopology, "PIX", "FOO"), "PIX", "FOO"), 2,
+       "unknown cell 'FOO'"},
+      {replaced_in_topology(replaced_in_topology(kPcieTopology, "PIX", "NV0"), "PIX", "NV0"), 2,
+       "unknown cell 'NV0'"},
+      {replaced_in_topology(kPcieTopology, " X    PIX", "SYS   PIX"), 2, "X on the diagonal"},
   };
   for (const Fault& fault : faults) {
     CAPTURE(fault.what);
     CHECK_THROWS_WITH(
-        read(fault.text, "rtx-4090"),
+        read_topology(fault.text, "rtx-4090"),
         Catch::StartsWith("topo.txt:" + std::to_string(fault.line) + ": ") && Catch::Contains(fault.what));
   }
-  CHECK_THROWS_WITH(read(kPcie, "rtx-9999"), Catch::Contains("unknown device 'rtx-9999'"));
+  CHECK_THROWS_WITH(read_topology(kPcieTopology, "rtx-9999"), Catch::Contains("unknown device 'rtx-9999'"));
 }
 
 TEST_CASE("damaged matrices are refused, never worse") {
-  CHECK(testing::survive(kNvswitch, 2000, [](const std::string& text) { read(text, "a100-sxm-80g", 25e9); }) >
-        300);
-  CHECK(testing::survive(kPcie, 1000, [](const std::string& text) { read(text, "rtx-4090"); }) > 100);
+  CHECK(testing::survive(kNvswitch, 2000,
+                         [](const std::string& text) { read_topology(text, "a100-sxm-80g", 25e9); }) > 300);
+  CHECK(testing::survive(kPcieTopology, 1000,
+                         [](const std::string& text) { read_topology(text, "rtx-4090"); }) > 100);
 }

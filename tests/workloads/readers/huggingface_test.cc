@@ -12,7 +12,7 @@ namespace {
 
 using test::load;
 
-Workload parse(std::string_view text) {
+Workload parse_config(std::string_view text) {
   return workload_from_huggingface(text, "config.json");
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("huggingface: hybrids of state-space layers have the published number 
 
 TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones, other formats are ignored aloud") {
   const auto quantised = [](const std::string& how) {
-    return parse(llama_with("\"quantization_config\": {" + how + "}"));
+    return parse_config(llama_with("\"quantization_config\": {" + how + "}"));
   };
   const Workload four = quantised(R"("load_in_4bit": true, "bnb_4bit_use_double_quant": true)");
   CHECK(four.transformer->fine_tuning.base == BaseType::nf4_dq);
@@ -47,21 +47,21 @@ TEST_CASE("huggingface: weights that bitsandbytes stores are frozen ones, other 
   CHECK(quantised(R"("quant_method": "gptq", "bits": 4)").ignored_keys ==
         std::vector<std::string>{"quantization_config"});
   CHECK(quantised(R"("quant_method": "fp8")").ignored_keys.empty());
-  CHECK_THROWS_AS(parse(llama_with("\"quantization_config\": 4")), UserError);
+  CHECK_THROWS_AS(parse_config(llama_with("\"quantization_config\": 4")), UserError);
 }
 
 TEST_CASE("huggingface: a hybrid's pattern must have a letter a layer, of the known kinds") {
   const std::string text =
       "{\n\"model_type\": \"nemotron_h\",\n\"num_hidden_layers\": 3,\n\"hidden_size\": 64,\n"
       "\"num_attention_heads\": 8,\n\"vocab_size\": 100,\n\"hybrid_override_pattern\": \"";
-  CHECK(parse(text + "M*-\"}").transformer->layer_pattern == "M*-");
-  CHECK_THROWS_WITH(parse(text + "M*\"}"), Catch::Contains("2 letters for 3 layers"));
-  CHECK_THROWS_WITH(parse(text + "M*x\"}"), Catch::Contains("'x' is no kind of layer"));
-  CHECK_THROWS_WITH(parse(text + "M*E\"}"), Catch::Contains("n_routed_experts"));
-  CHECK_THROWS_WITH(parse(text + "\"}"), Catch::Contains("hybrid_override_pattern"));
-  CHECK(parse("{\"model_type\": \"nemotron_h\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
-              "\"num_attention_heads\": 8, \"vocab_size\": 100, \"layers_block_type\": [\"mamba\", "
-              "\"attention\"]}")
+  CHECK(parse_config(text + "M*-\"}").transformer->layer_pattern == "M*-");
+  CHECK_THROWS_WITH(parse_config(text + "M*\"}"), Catch::Contains("2 letters for 3 layers"));
+  CHECK_THROWS_WITH(parse_config(text + "M*x\"}"), Catch::Contains("'x' is no kind of layer"));
+  CHECK_THROWS_WITH(parse_config(text + "M*E\"}"), Catch::Contains("n_routed_experts"));
+  CHECK_THROWS_WITH(parse_config(text + "\"}"), Catch::Contains("hybrid_override_pattern"));
+  CHECK(parse_config("{\"model_type\": \"nemotron_h\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+                     "\"num_attention_heads\": 8, \"vocab_size\": 100, \"layers_block_type\": [\"mamba\", "
+                     "\"attention\"]}")
             .transformer->layer_pattern == "M*");
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("huggingface: BERT's heads follow the class") {
   const auto with_class = [&](const std::string& name) {
     std::string copy = text;
     copy.replace(copy.find("BertForMaskedLM"), std::string("BertForMaskedLM").size(), name);
-    return parse(copy).parameters();
+    return parse_config(copy).parameters();
   };
   CHECK(with_class("BertModel") == 109'482'240);
   CHECK(with_class("BertForPreTraining") == 110'106'428);
@@ -128,17 +128,17 @@ TEST_CASE("huggingface: a multimodal configuration is planned by its text_config
 }
 
 TEST_CASE("huggingface: null and absent keys fall back as the class does") {
-  CHECK(parse(llama_with("\"head_dim\": null")).transformer->head_dim == 16);
-  CHECK(parse(llama_with("\"num_key_value_heads\": null")).transformer->kv_heads == 4);
-  CHECK(parse(llama_with("\"head_dim\": 32")).transformer->head_dim == 32);
-  CHECK(parse(llama_with("\"rope_parameters\": {\"rope_theta\": 7}")).transformer->rope_theta == 7);
-  CHECK(parse(llama_with("\"new_key\": [1]")).ignored_keys == std::vector<std::string>{"new_key"});
+  CHECK(parse_config(llama_with("\"head_dim\": null")).transformer->head_dim == 16);
+  CHECK(parse_config(llama_with("\"num_key_value_heads\": null")).transformer->kv_heads == 4);
+  CHECK(parse_config(llama_with("\"head_dim\": 32")).transformer->head_dim == 32);
+  CHECK(parse_config(llama_with("\"rope_parameters\": {\"rope_theta\": 7}")).transformer->rope_theta == 7);
+  CHECK(parse_config(llama_with("\"new_key\": [1]")).ignored_keys == std::vector<std::string>{"new_key"});
 }
 
 TEST_CASE("huggingface: errors name the file, the line and the key") {
   const auto refused = [](const std::string& text, const std::string& what) {
-    CHECK_THROWS_WITH(parse(text), Catch::StartsWith("config.json:") && Catch::Contains(what));
-    CHECK_THROWS_AS(parse(text), UserError);
+    CHECK_THROWS_WITH(parse_config(text), Catch::StartsWith("config.json:") && Catch::Contains(what));
+    CHECK_THROWS_AS(parse_config(text), UserError);
   };
   refused("{", "not valid JSON");
   refused("[]", "JSON object");
@@ -160,7 +160,7 @@ TEST_CASE("huggingface: errors name the file, the line and the key") {
 
 TEST_CASE("huggingface: what changes the mathematics and is not computed is said, key by key") {
   const auto unexecuted = [](const std::string& more) {
-    return parse(llama_with(more)).transformer->unexecuted;
+    return parse_config(llama_with(more)).transformer->unexecuted;
   };
   using Texts = std::vector<std::string>;
   CHECK(unexecuted("\"hidden_act\": \"silu\"").empty());
@@ -179,11 +179,13 @@ TEST_CASE("huggingface: what changes the mathematics and is not computed is said
   CHECK(unexecuted("\"router_jitter_noise\": 0.01") == Texts{"router_jitter_noise 0.01"});
   CHECK(unexecuted("\"rope_scaling\": {\"type\": \"longrope\"}") ==
         Texts{"rope_scaling of the kind 'longrope'"});
-  CHECK(parse(llama_with("\"attention_dropout\": 0.2")).transformer->dropouts == Dropouts{0, 0.2, 0, 0});
-  CHECK(parse(llama_with("\"hidden_act\": \"gelu\"")).transformer->activation == Activation::gelu_erf);
-  CHECK(parse(llama_with("\"hidden_act\": \"gelu_new\"")).transformer->activation == Activation::gelu);
-  CHECK_THROWS_AS(parse(llama_with("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}")), UserError);
-  CHECK_THROWS_AS(parse(llama_with("\"rope_scaling\": 3")), UserError);
+  CHECK(parse_config(llama_with("\"attention_dropout\": 0.2")).transformer->dropouts ==
+        Dropouts{0, 0.2, 0, 0});
+  CHECK(parse_config(llama_with("\"hidden_act\": \"gelu\"")).transformer->activation == Activation::gelu_erf);
+  CHECK(parse_config(llama_with("\"hidden_act\": \"gelu_new\"")).transformer->activation == Activation::gelu);
+  CHECK_THROWS_AS(parse_config(llama_with("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}")),
+                  UserError);
+  CHECK_THROWS_AS(parse_config(llama_with("\"rope_scaling\": 3")), UserError);
 }
 
 }  // namespace

@@ -14,14 +14,14 @@ namespace {
 
 using test::load;
 
-using Count = std::int64_t;
+using TowerCount = std::int64_t;
 
 // Four projections with biases, two layer norms, an MLP.
-constexpr Count layer(Count h, Count f) {
+constexpr TowerCount layer(TowerCount h, TowerCount f) {
   return 4 * (h * h + h) + 2 * h * f + f + h + 4 * h;
 }
 // A decoder's second attention, and its norm.
-constexpr Count cross(Count h) {
+constexpr TowerCount cross(TowerCount h) {
   return 4 * (h * h + h) + 2 * h;
 }
 

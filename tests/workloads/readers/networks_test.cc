@@ -15,17 +15,17 @@ namespace {
 
 using test::load;
 
-using Count = std::int64_t;
+using NetworkCount = std::int64_t;
 
 // torchvision's weights of convnext_tiny have 28,589,128, timm's of convnextv2_tiny 28,635,496.
 TEST_CASE("ConvNeXt: parameters and FLOPs by hand") {
-  const std::array<Count, 4> width = {96, 192, 384, 768}, depth = {3, 3, 9, 3}, side = {56, 28, 14, 7};
-  Count parameters = 48 * 96 + 96 + 2 * 96 + 2 * 768 + 768 * 1000 + 1000, second = parameters;
+  const std::array<NetworkCount, 4> width = {96, 192, 384, 768}, depth = {3, 3, 9, 3}, side = {56, 28, 14, 7};
+  NetworkCount parameters = 48 * 96 + 96 + 2 * 96 + 2 * 768 + 768 * 1000 + 1000, second = parameters;
   double flops = 2.0 * 56 * 56 * 48 * 96 + 2.0 * 768 * 1000;
   for (int s = 0; s < 4; ++s) {
-    const Count c = width[s];
-    const Count layer = 49 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c;
-    Count between = 0;
+    const NetworkCount c = width[s];
+    const NetworkCount layer = 49 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c;
+    NetworkCount between = 0;
     if (s > 0) between = 2 * width[s - 1] + 4 * width[s - 1] * c + c;
     parameters += between + depth[s] * (layer + c);  // and a scale
     second += between + depth[s] * (layer + 8 * c);  // and the norm of 4c responses
@@ -44,42 +44,42 @@ TEST_CASE("ConvNeXt: parameters and FLOPs by hand") {
 }
 
 struct Sums {
-  Count parameters = 0;
+  NetworkCount parameters = 0;
   double flops = 0;
 };
 // Of table 1 of arXiv 1905.11946: expansion, channels, layers, stride, kernel.
-Sums efficientnet(double wide, double deep, Count side) {
+Sums efficientnet(double wide, double deep, NetworkCount side) {
   const int stages[7][5] = {{1, 16, 1, 1, 3},  {6, 24, 2, 2, 3},  {6, 40, 2, 2, 5}, {6, 80, 3, 2, 3},
                             {6, 112, 3, 1, 5}, {6, 192, 4, 2, 5}, {6, 320, 1, 1, 3}};
   const auto channels = [&](int n) {
     const double scaled = n * wide;
-    Count eights = static_cast<Count>((scaled + 4) / 8) * 8;
+    NetworkCount eights = static_cast<NetworkCount>((scaled + 4) / 8) * 8;
     if (static_cast<double>(eights) < 0.9 * scaled) eights += 8;
     return eights;
   };
   Sums sums;
-  const auto conv = [&](Count weights, Count out, Count rows) {  // and its norm
+  const auto conv = [&](NetworkCount weights, NetworkCount out, NetworkCount rows) {  // and its norm
     sums.parameters += weights + 2 * out;
     sums.flops += 2.0 * static_cast<double>(weights * rows);
   };
-  Count in = channels(32);
+  NetworkCount in = channels(32);
   side = (side + 1) / 2;
   conv(27 * in, in, side * side);
   for (const auto& [expansion, out_, layers, stride_, kernel] : stages) {
-    const Count out = channels(out_);
+    const NetworkCount out = channels(out_);
     for (int i = 0; i < static_cast<int>(std::ceil(deep * layers)); ++i) {
-      const Count wide_in = in * expansion, squeezed = in / 4;
+      const NetworkCount wide_in = in * expansion, squeezed = in / 4;
       const int stride = i == 0 ? stride_ : 1;
       if (expansion > 1) conv(in * wide_in, wide_in, side * side);
       side = (side + stride - 1) / stride;
-      conv(Count{kernel} * kernel * wide_in, wide_in, side * side);
+      conv(NetworkCount{kernel} * kernel * wide_in, wide_in, side * side);
       sums.parameters += 2 * wide_in * squeezed + squeezed + wide_in;
       sums.flops += 4.0 * static_cast<double>(wide_in * squeezed);
       conv(wide_in * out, out, side * side);
       in = out;
     }
   }
-  const Count top = channels(1280);
+  const NetworkCount top = channels(1280);
   conv(in * top, top, side * side);
   sums.parameters += top * 1000 + 1000;
   sums.flops += 2.0 * static_cast<double>(top) * 1000;
@@ -102,7 +102,9 @@ TEST_CASE("EfficientNet: parameters and FLOPs by hand") {
 
 // microsoft/deberta-v3-base without its heads 183,831,552; deberta-base 138,601,728; v2-xlarge 884,593,152.
 TEST_CASE("DeBERTa: parameters and FLOPs by hand") {
-  const auto layer = [](Count h, Count f) { return 4 * (h * h + h) + 2 * h * f + f + h + 4 * h; };
+  const auto layer = [](NetworkCount h, NetworkCount f) {
+    return 4 * (h * h + h) + 2 * h * f + f + h + 4 * h;
+  };
   const Workload v3 = load("deberta-v3-base");
   CHECK(v3.parameters() == 128100 * 768 + 2 * 768 + 512 * 768 + 2 * 768 + 12 * layer(768, 3072));
   CHECK(v3.parameters() == 183'831'552);
@@ -120,16 +122,16 @@ TEST_CASE("DeBERTa: parameters and FLOPs by hand") {
         12 * (2 * s * 12 * h * h + 4 * s * s * h + 2 * 2 * s * 1024 * h));
 }
 
-constexpr Count time_and_class(Count h) {
+constexpr NetworkCount time_and_class(NetworkCount h) {
   return 256 * h + h + h * h + h + 1001 * h;
 }
 
 // DiT-XL/2 has 675,129,632 (github.com/facebookresearch/DiT), of which 256 x 1152 are sines; diffusers gives
 // each block its own embedding of time and class. 118.64 billion multiply-adds: arXiv 2212.09748, table 4.
 TEST_CASE("DiT: parameters and FLOPs by hand") {
-  const Count h = 1152;
-  const Count block = 4 * (h * h + h) + 8 * h * h + 5 * h + 6 * (h * h + h);
-  const Count ends = 16 * h + h + 2 * (h * h + h) + 32 * h + 32;
+  const NetworkCount h = 1152;
+  const NetworkCount block = 4 * (h * h + h) + 8 * h * h + 5 * h + 6 * (h * h + h);
+  const NetworkCount ends = 16 * h + h + 2 * (h * h + h) + 32 * h + 32;
   CHECK(28 * block + ends + time_and_class(h) + 256 * h == 675'129'632);
   const Workload w = load("dit-xl-2-256");
   CHECK(w.parameters() == 28 * block + ends + 28 * time_and_class(h));
@@ -143,33 +145,34 @@ TEST_CASE("DiT: parameters and FLOPs by hand") {
 }
 
 // Two 3 x 3 convolutions, the time, norms; another number of channels in: a third product.
-Count pair(Count in, Count out) {
+NetworkCount pair(NetworkCount in, NetworkCount out) {
   return 2 * in + 9 * in * out + out + 1280 * out + out + 2 * out + 9 * out * out + out +
          (in != out ? in * out + out : 0);
 }
-// A norm and two products about `blocks` blocks: attention to itself, to the text, an MLP of three matrices.
-Count attention(Count c, Count blocks, Count context) {
+// A norm and two products about `blocks` blocks: network_attention to itself, to the text, an MLP of three
+// matrices.
+NetworkCount network_attention(NetworkCount c, NetworkCount blocks, NetworkCount context) {
   return 2 * c + 2 * (c * c + c) +
          blocks * (3 * 2 * c + 4 * c * c + c + 2 * c * c + 2 * context * c + c + 8 * c * c + 8 * c +
                    4 * c * c + c);
 }
-Count around(Count c) {
+NetworkCount around(NetworkCount c) {
   return 9 * c * c + c;
 }
 
 // 859,520,964 parameters: diffusers' UNet2DConditionModel of Stable Diffusion 1.5; XL has 2,567,463,684.
 TEST_CASE("Stable Diffusion's U-Net: parameters by hand") {
-  const Count time = 320 * 1280 + 1280 + 1280 * 1280 + 1280;
-  const Count ends = 9 * 4 * 320 + 320 + 2 * 320 + 9 * 320 * 4 + 4;
-  const auto at = [](Count c) { return attention(c, 1, 768); };
-  const Count down = 2 * pair(320, 320) + 2 * at(320) + around(320) + pair(320, 640) + pair(640, 640) +
-                     2 * at(640) + around(640) + pair(640, 1280) + pair(1280, 1280) + 2 * at(1280) +
-                     around(1280) + 2 * pair(1280, 1280);
-  const Count middle = 2 * pair(1280, 1280) + at(1280);
-  const Count up = 3 * pair(2560, 1280) + around(1280) +                                             //
-                   2 * pair(2560, 1280) + pair(1920, 1280) + 3 * at(1280) + around(1280) +           //
-                   pair(1920, 640) + pair(1280, 640) + pair(960, 640) + 3 * at(640) + around(640) +  //
-                   pair(960, 320) + 2 * pair(640, 320) + 3 * at(320);
+  const NetworkCount time = 320 * 1280 + 1280 + 1280 * 1280 + 1280;
+  const NetworkCount ends = 9 * 4 * 320 + 320 + 2 * 320 + 9 * 320 * 4 + 4;
+  const auto at = [](NetworkCount c) { return network_attention(c, 1, 768); };
+  const NetworkCount down = 2 * pair(320, 320) + 2 * at(320) + around(320) + pair(320, 640) + pair(640, 640) +
+                            2 * at(640) + around(640) + pair(640, 1280) + pair(1280, 1280) + 2 * at(1280) +
+                            around(1280) + 2 * pair(1280, 1280);
+  const NetworkCount middle = 2 * pair(1280, 1280) + at(1280);
+  const NetworkCount up = 3 * pair(2560, 1280) + around(1280) +                                             //
+                          2 * pair(2560, 1280) + pair(1920, 1280) + 3 * at(1280) + around(1280) +           //
+                          pair(1920, 640) + pair(1280, 640) + pair(960, 640) + 3 * at(640) + around(640) +  //
+                          pair(960, 320) + 2 * pair(640, 320) + 3 * at(320);
   CHECK(time + ends + down + middle + up == 859'520'964);
   const Workload w = load("stable-diffusion-v1-5-unet");
   CHECK(w.parameters() == 859'520'964);

@@ -15,7 +15,7 @@ namespace {
 using test::file_of;
 using test::load;
 
-using Count = std::int64_t;
+using VisionCount = std::int64_t;
 
 // The file's text with one replacement, read.
 Workload changed(const std::string& name, const std::string& from, const std::string& to) {
@@ -26,43 +26,43 @@ Workload changed(const std::string& name, const std::string& from, const std::st
 }
 
 // A tower's layer: four projections and an MLP with biases, two layer norms.
-constexpr Count tower_layer(Count h, Count f) {
+constexpr VisionCount tower_layer(VisionCount h, VisionCount f) {
   return 4 * (h * h + h) + 2 * h * f + f + h + 4 * h;
 }
-constexpr Count perceptron(Count in, Count hidden, Count out) {
+constexpr VisionCount perceptron(VisionCount in, VisionCount hidden, VisionCount out) {
   return in * hidden + hidden + hidden * out + out;
 }
 // Qwen2 and Qwen2.5 7B: 7,615,616,512 (biases of queries, keys and values; a head of its own).
-constexpr Count kQwen7B = 2 * Count{152064} * 3584 + 3584 +
-                          28 * (2 * Count{3584} * 3584 + 2 * Count{3584} * 512 + 3584 + 2 * 512 +
-                                3 * Count{3584} * 18944 + 2 * 3584);
+constexpr VisionCount kQwen7B = 2 * VisionCount{152064} * 3584 + 3584 +
+                                28 * (2 * VisionCount{3584} * 3584 + 2 * VisionCount{3584} * 512 + 3584 +
+                                      2 * 512 + 3 * VisionCount{3584} * 18944 + 2 * 3584);
 
 // Counts of the published weights (their safetensors' indices): 7,063,427,072; 8,291,375,616; 8,292,166,656;
 // 8,767,123,696.
 TEST_CASE("vision and language: parameters are those of the published weights") {
-  const Count vicuna =
-      2 * Count{32064} * 4096 + 4096 + 32 * (4 * Count{4096} * 4096 + 3 * Count{4096} * 11008 + 2 * 4096);
-  const Count clip =
+  const VisionCount vicuna = 2 * VisionCount{32064} * 4096 + 4096 +
+                             32 * (4 * VisionCount{4096} * 4096 + 3 * VisionCount{4096} * 11008 + 2 * 4096);
+  const VisionCount clip =
       3 * 14 * 14 * 1024 + 1024 + 577 * 1024 + 2 * 1024 + 24 * tower_layer(1024, 4096) + 2 * 1024;
-  const Count unread = tower_layer(1024, 4096) + 2 * 1024;  // behind the layer that LLaVA reads
+  const VisionCount unread = tower_layer(1024, 4096) + 2 * 1024;  // behind the layer that LLaVA reads
   CHECK(vicuna + clip + perceptron(1024, 4096, 4096) == 7'063'427'072);
   CHECK(load("llava-1.5-7b").parameters() == 7'063'427'072 - unread);
   CHECK_THAT(load("llava-1.5-7b").notes.front(), Catch::Contains(std::to_string(unread) + " parameters"));
 
   REQUIRE(kQwen7B == 7'615'616'512);
-  const Count patches = 3 * 2 * 14 * 14 * 1280;
+  const VisionCount patches = 3 * 2 * 14 * 14 * 1280;
   CHECK(load("qwen2-vl-7b").parameters() ==
         patches + 32 * tower_layer(1280, 5120) + 2 * 1280 + perceptron(5120, 5120, 3584) + kQwen7B);
   CHECK(load("qwen2-vl-7b").parameters() == 8'291'375'616);
   // RMS norms, a gated MLP with biases.
-  const Count layer = 4 * (1280 * 1280 + 1280) + 3 * 1280 * 3420 + 2 * 3420 + 1280 + 2 * 1280;
+  const VisionCount layer = 4 * (1280 * 1280 + 1280) + 3 * 1280 * 3420 + 2 * 3420 + 1280 + 2 * 1280;
   CHECK(load("qwen2.5-vl-7b").parameters() ==
         patches + 32 * layer + 1280 + perceptron(5120, 5120, 3584) + kQwen7B);
   CHECK(load("qwen2.5-vl-7b").parameters() == 8'292'166'656);
   // Trained positions; three more mergers, whose norms see four patches at once.
-  const Count qwen3 =
-      2 * Count{151936} * 4096 + 4096 +
-      36 * (2 * Count{4096} * 4096 + 2 * Count{4096} * 1024 + 2 * 128 + 3 * Count{4096} * 12288 + 2 * 4096);
+  const VisionCount qwen3 = 2 * VisionCount{151936} * 4096 + 4096 +
+                            36 * (2 * VisionCount{4096} * 4096 + 2 * VisionCount{4096} * 1024 + 2 * 128 +
+                                  3 * VisionCount{4096} * 12288 + 2 * 4096);
   CHECK(load("qwen3-vl-8b").parameters() == 3 * 2 * 16 * 16 * 1152 + 1152 + 2304 * 1152 +
                                                 27 * tower_layer(1152, 4304) + 2 * 1152 + 3 * 2 * 4608 +
                                                 4 * perceptron(4608, 4608, 4096) + qwen3);
@@ -138,12 +138,12 @@ TEST_CASE("vision and language: with the tower frozen the projector and the deco
   FineTuning tuning;
   tuning.frozen_layers = 23;
   fine_tune(frozen, tuning);
-  Count trained = 0, still = 0;
+  VisionCount trained = 0, still = 0;
   for (const Operator& op : frozen.operators) {
     for (const ParameterTensor& tensor : op.parameters) trained += tensor.elements();
     for (const ParameterTensor& tensor : op.frozen) still += tensor.elements();
   }
-  const Count tower = 3 * 14 * 14 * 1024 + 1024 + 577 * 1024 + 2 * 1024 + 23 * tower_layer(1024, 4096);
+  const VisionCount tower = 3 * 14 * 14 * 1024 + 1024 + 577 * 1024 + 2 * 1024 + 23 * tower_layer(1024, 4096);
   CHECK(still == tower);
   CHECK(trained == whole.parameters() - tower);
   // Nothing goes back into the tower, nor to the projector's input.

@@ -1,11 +1,11 @@
-#include "planner/closed_form/gradients.h"
+#include "planner/tables/gradients.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
 #include "cost/compute_cost.h"
-#include "planner/closed_form/layer_sums.h"
+#include "planner/tables/layer_sums.h"
 #include "program/lower/lowering.h"
 
 namespace orrery::planner {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "planner/closed_form/layer_kinds.h"
+#include "planner/tables/layer_kinds.h"
 #include "program/plan.h"
 
 namespace orrery::planner {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cost/collective_cost.h"
-#include "planner/closed_form/layer_kinds.h"
+#include "planner/tables/layer_kinds.h"
 #include "program/plan.h"
 
 namespace orrery::planner {

@@ -1,4 +1,4 @@
-#include "planner/closed_form/layer_kinds.h"
+#include "planner/tables/layer_kinds.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,9 +1,10 @@
 // What the fullest device holds. Activations: Korthikanti et al., arXiv 2205.05198, section 4.
+#include "planner/closed_form/memory_tables.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "planner/closed_form/figures.h"
-#include "planner/closed_form/memory_model.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"
@@ -116,7 +117,7 @@ Parameters parameters_of(const Operator& op, const Shard& shard, bool graph) {
 }  // namespace
 
 // What one micro-batch leaves on a chunk until its backward, and what its backward needs for a moment.
-struct MemoryModel::Activations {
+struct MemoryTables::Activations {
   double kept = 0;       // every micro-batch in flight
   double embedding = 0;  // of the embedding, kept likewise
   double head = 0;       // of final norm, head and loss, kept
@@ -127,7 +128,7 @@ struct MemoryModel::Activations {
   double embedding_backward = 0;
 };
 
-MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
+MemoryTables::MemoryTables(std::shared_ptr<const Job> job)
     : job_(std::move(job)),
       parts_(layer_parts(job_->workload)),
       cuts_(job_, parts_, job_->cluster.groups.size() == 1) {
@@ -135,7 +136,7 @@ MemoryModel::MemoryModel(std::shared_ptr<const Job> job)
            std::all_of(parts_.twin.begin() + 1, parts_.twin.end() - 1, [](int twin) { return twin == 1; });
 }
 
-MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) const {
+MemoryTables::PartBytes MemoryTables::part_bytes(int part, const Shard& shard) const {
   const std::vector<Operator>& operators = job_->workload.operators;
   const int begin = parts_.begin[part];
   const int end = parts_.begin[part + 1];
@@ -209,7 +210,7 @@ MemoryModel::PartBytes MemoryModel::part_bytes(int part, const Shard& shard) con
   return bytes;
 }
 
-const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
+const MemoryTables::Table& MemoryTables::table(const Plan& plan) {
   const Choices& c = plan.choices;
   const TableKey key = {{c.tp, c.cp, c.ep, c.etp, c.micro_batch, c.sequence_parallel}, degrees_key(c)};
   if (last_ != nullptr && key == last_key_) return *last_;
@@ -227,8 +228,8 @@ const MemoryModel::Table& MemoryModel::table(const Plan& plan) {
   return entry->second;
 }
 
-MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin, int end, const Table& parts,
-                                                     int* layer_of_stage) const {
+MemoryTables::Activations MemoryTables::activations_of(const Plan& plan, int begin, int end,
+                                                       const Table& parts, int* layer_of_stage) const {
   const Choices& c = plan.choices;
   const bool selective = c.recompute == Recompute::selective;
   Activations out;
@@ -265,7 +266,7 @@ MemoryModel::Activations MemoryModel::activations_of(const Plan& plan, int begin
 }
 
 // Elements of one placeholder a weight shape of parts [begin, end).
-double MemoryModel::placeholders(int begin, int end, const Table& parts) const {
+double MemoryTables::placeholders(int begin, int end, const Table& parts) const {
   const auto kind = [&](int part) { return parts_.twin[part]; };
   const bool one_kind = std::all_of(parts_.twin.begin() + begin, parts_.twin.begin() + end,
                                     [&](int twin) { return twin == kind(begin); });
@@ -299,7 +300,7 @@ double server_bytes(const Plan& plan, double parameters) {
 
 }  // namespace
 
-MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, const Table& parts) const {
+MemoryTables::StageSums MemoryTables::stage_sums(const Plan& plan, int stage, const Table& parts) const {
   const Choices& c = plan.choices;
   StageSums sums;
   sums.stage = stage;
@@ -341,7 +342,7 @@ MemoryModel::StageSums MemoryModel::stage_sums(const Plan& plan, int stage, cons
   return sums;
 }
 
-const std::vector<MemoryModel::StageSums>& MemoryModel::sums_of(const Plan& plan, const Table& parts) {
+const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& plan, const Table& parts) {
   const Choices& c = plan.choices;
   const Choices& of = last_sums_.of;
   if (last_sums_.table == &parts && of.pp == c.pp && of.interleave == c.interleave &&
@@ -382,7 +383,8 @@ void add_up(const RuntimeProfile& runtime, const DeviceProfile& device, double u
 
 }  // namespace
 
-Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const DeviceProfile& device) const {
+Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
+                                  const DeviceProfile& device) const {
   const Job& job = *plan.job;
   const Choices& c = plan.choices;
   Memory memory;
@@ -453,7 +455,7 @@ Memory MemoryModel::stage_memory(const Plan& plan, const StageSums& sums, const 
   return memory;
 }
 
-const DeviceProfile& MemoryModel::smallest_device(const Plan& plan, int stage) {
+const DeviceProfile& MemoryTables::smallest_device(const Plan& plan, int stage) {
   const Cluster& cluster = job_->cluster;
   if (cluster.profiles.size() == 1) return cluster.profiles.front();
   const Choices& c = plan.choices;
@@ -462,7 +464,7 @@ const DeviceProfile& MemoryModel::smallest_device(const Plan& plan, int stage) {
   return *entry->second[static_cast<std::size_t>(stage)];
 }
 
-Memory MemoryModel::predict(const Choices& choices) {
+Memory MemoryTables::predict(const Choices& choices) {
   const Plan plan{job_, choices};
   const Table& parts = table(plan);
   Memory fullest;
@@ -478,7 +480,7 @@ Memory MemoryModel::predict(const Choices& choices) {
   return fullest;
 }
 
-MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
+LayerBytes MemoryTables::layer_bytes(const Choices& choices) {
   const Plan plan{job_, choices};
   const Table& parts = table(plan);
   const StateBytes each = state_bytes(plan);
@@ -500,7 +502,7 @@ MemoryModel::LayerBytes MemoryModel::layer_bytes(const Choices& choices) {
   return bytes;
 }
 
-Memory MemoryModel::predict_stage(const Choices& choices, int stage) {
+Memory MemoryTables::predict_stage(const Choices& choices, int stage) {
   const Plan plan{job_, choices};
   return stage_memory(plan, stage_sums(plan, stage, table(plan)), smallest_device(plan, stage));
 }

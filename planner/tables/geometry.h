@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "planner/closed_form/layer_times.h"
+#include "planner/tables/layer_times.h"
 #include "program/plan.h"
 #include "topologies/network.h"
 

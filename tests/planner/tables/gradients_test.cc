@@ -1,4 +1,4 @@
-#include "planner/closed_form/gradients.h"
+#include "planner/tables/gradients.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "planner/closed_form/cuts.h"
-#include "planner/closed_form/geometry.h"
+#include "planner/tables/cuts.h"
+#include "planner/tables/geometry.h"
 #include "program/buckets.h"
 
 namespace orrery::planner {

@@ -1,4 +1,4 @@
-#include "planner/closed_form/layer_times.h"
+#include "planner/tables/layer_times.h"
 
 #include <algorithm>
 #include <array>

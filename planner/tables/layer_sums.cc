@@ -1,4 +1,4 @@
-#include "planner/closed_form/layer_sums.h"
+#include "planner/tables/layer_sums.h"
 
 #include <bit>
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "planner/closed_form/geometry.h"
-#include "planner/closed_form/layer_times.h"
+#include "planner/tables/geometry.h"
+#include "planner/tables/layer_times.h"
 
 namespace orrery::planner {
 

@@ -1,11 +1,11 @@
-#include "planner/closed_form/geometry.h"
+#include "planner/tables/geometry.h"
 
 #include <algorithm>
 #include <bit>
 #include <map>
 #include <set>
 
-#include "planner/closed_form/layer_sums.h"
+#include "planner/tables/layer_sums.h"
 #include "program/forms.h"
 #include "program/placement.h"
 

@@ -1,8 +1,8 @@
-#include "planner/closed_form/cuts.h"
+#include "planner/tables/cuts.h"
 
 #include <algorithm>
 
-#include "planner/closed_form/geometry.h"
+#include "planner/tables/geometry.h"
 
 namespace orrery::planner {
 

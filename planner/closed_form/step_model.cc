@@ -1,0 +1,560 @@
+#include "planner/closed_form/step_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/compute_cost.h"
+#include "cost/host_cost.h"
+#include "planner/closed_form/figures.h"
+#include "planner/closed_form/load_balancing.h"
+#include "program/operator_work.h"
+#include "program/placement.h"
+#include "program/schedule.h"
+#include "workloads/layer_graph.h"
+
+namespace orrery::planner {
+namespace {
+
+bool same_frame(const Choices& a, const Choices& b) {
+  return a.tp == b.tp && a.pp == b.pp && a.dp == b.dp && a.cp == b.cp && a.ep == b.ep &&
+         a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
+         a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
+         a.capacity_factor == b.capacity_factor && a.overlap_experts == b.overlap_experts &&
+         a.stage_layers == b.stage_layers && a.degrees == b.degrees;
+}
+
+bool same_stages(const Choices& a, const Choices& b) {
+  return a.recompute == b.recompute && a.recompute_layers == b.recompute_layers && same_frame(a, b);
+}
+
+// By how much a device of a node computes faster than plans assume, were all its neighbours idle.
+double idle_speedup_of(const Cluster& cluster) {
+  double speedup = 1;
+  for (const DeviceProfile& profile : cluster.profiles) {
+    const auto& scale = profile.concurrency_scale;
+    if (scale.empty()) continue;
+    const double most = *std::max_element(scale.begin(), scale.end());
+    speedup = std::max(speedup, most / kept_speed(cluster.devices(), cluster, profile));
+  }
+  return speedup;
+}
+
+}  // namespace
+
+StepModel::StepModel(std::shared_ptr<const Job> job)
+    : job_(std::move(job)),
+      sums_(job_),
+      geometries_(job_),
+      cuts_(job_, sums_.parts(), geometries_.uniform()),
+      gradients_(job_, sums_.parts(), geometries_),
+      idle_speedup_(idle_speedup_of(job_->cluster)),
+      shared_cores_(job_->cluster),
+      ranks_copy_(job_->cluster.communication.library == CommunicationLibrary::mpi &&
+                  job_->cluster.nodes() == 1) {
+  for (const DeviceProfile& profile : job_->cluster.profiles)
+    slowest_.push_back(slowest_of(job_->cluster, profile));
+  const std::vector<int>& twin = sums_.parts().twin;
+  for (int part = 0; part < sums_.parts().count(); ++part)
+    if (part == 0 || twin[part] != twin[part - 1]) runs_.push_back(part);
+  if (!job_->workload.transformer) crossing_ = crossing_operators(job_->workload);
+}
+
+const StepModel::Frame& StepModel::frame(const Choices& c) {
+  if (frame_.valid && same_frame(frame_.choices, c)) return frame_;
+  frame_.choices = c;
+  frame_.valid = true;
+  stages_.valid = least_.valid = false;
+  frame_.geometry = &geometries_.of(c);
+  frame_.cut = &cuts_.of(c);
+  frame_.shapes_key = inner_shapes_key(frame_.geometry->shapes);
+  frame_.alone_key = inner_shapes_key(frame_.geometry->alone);
+  frame_.hops.clear();
+  frame_.hops_least.clear();
+  frame_.ports_s = 0;
+  if (c.pp == 1) return frame_;
+  if (!crossing_.empty()) {
+    hops_of_graph(c, &frame_);
+    return frame_;
+  }
+  const Plan plan{job_, c};
+  const Shard shard = shard_of(plan);
+  // Few ways are different: those of equal shapes cost the same for equal bytes.
+  std::uint64_t last_key = 0;
+  double last_bytes = -1;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    // Of the boundary behind the stage's first chunk; from the last stage nothing is sent unless it has more.
+    const int boundary = frame_.cut->part(stage, 0).end;
+    const double bytes =
+        stage + 1 == c.pp && c.interleave == 1
+            ? last_bytes
+            : output_bytes(job_->workload.operators[sums_.parts().begin[boundary] - 1], shard);
+    const std::uint64_t key = frame_.geometry->hop_keys[stage];
+    const bool same = stage > 0 && bytes == last_bytes && key == last_key;
+    last_bytes = bytes;
+    last_key = key;
+    if (same) {
+      frame_.hops.push_back(frame_.hops.back());
+      frame_.hops_least.push_back(frame_.hops_least.back());
+      continue;
+    }
+    frame_.hops.push_back(transfer_s(bytes, frame_.geometry->hops[stage], *job_));
+    frame_.hops_least.push_back(transfer_s(bytes, frame_.geometry->alone_hops[stage], *job_));
+  }
+  frame_.ports_s = ports_seconds(c, *frame_.geometry, last_bytes);
+  return frame_;
+}
+
+// Of a transformer, whose stages all send as much.
+double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, double bytes) const {
+  double messages = 0;
+  for (std::size_t stage = 0; stage < geometry.on_first_node.size(); ++stage) {
+    const std::size_t before = stage > 0 ? stage - 1 : geometry.alone_hops.size() - 1;
+    // Round the ring from the last stage to the first goes what is not of the last chunk.
+    const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : c.interleave - 1;
+    const int back = stage > 0 ? c.interleave : c.interleave - 1;
+    messages += geometry.on_first_node[stage] * ((geometry.alone_hops[stage].nodes > 1 ? on : 0) +
+                                                 (geometry.alone_hops[before].nodes > 1 ? back : 0));
+  }
+  const NodeType& node = job_->cluster.groups.front().node;
+  const double rate =
+      node.nic.count * node.nic.bandwidth_bytes_per_s * usable_fraction(LinkKind::nic, node, job_->cluster);
+  return rate > 0 ? messages * bytes / rate : 0;
+}
+
+// Layers that are different put out different amounts, and several tensors may cross a cut.
+void StepModel::hops_of_graph(const Choices& c, Frame* frame) const {
+  const Plan plan{job_, c};
+  const Shard shard = shard_of(plan);
+  for (int stage = 0; stage < c.pp; ++stage) {
+    double mean = 0, first_least = 0;
+    const int chunks = stage + 1 < c.pp ? c.interleave : c.interleave - 1;  // that send to the next stage
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      double all = 0, largest = 0;
+      // Part p of the model is layer p - 1 (layer_kinds.h).
+      for (const int op : crossing_[static_cast<std::size_t>(frame->cut->part(stage, chunk).end) - 1]) {
+        const double bytes = output_bytes(job_->workload.operators[static_cast<std::size_t>(op)], shard);
+        all += bytes;
+        largest = std::max(largest, bytes);
+      }
+      mean += transfer_s(all, frame->geometry->hops[stage], *job_) / chunks;
+      // Messages travel side by side: none is faster than by itself.
+      if (chunk == 0) first_least = transfer_s(largest, frame->geometry->alone_hops[stage], *job_);
+    }
+    frame->hops.push_back(mean);
+    frame->hops_least.push_back(first_least);
+  }
+}
+
+const LayerSums& StepModel::sums_of(const Choices& c, const Frame& frame, const DeviceKindAt& kind) {
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  return sums_.of(c, partly ? Recompute::none : c.recompute, frame.geometry->shapes, frame.shapes_key, kind);
+}
+
+StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& frame, const GroupShapes& shapes,
+                                             std::uint64_t key, int stage, const DeviceKindAt& kind,
+                                             std::vector<ChunkTimes>* chunks) {
+  const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
+  const LayerSums& own = sums_.of(c, partly ? Recompute::none : c.recompute, shapes, key, kind);
+  const LayerSums* again = partly ? &sums_.of(c, Recompute::full, shapes, key, kind) : nullptr;
+  const int head = sums_.parts().count() - 1;
+  StageTimes times;
+  int left = c.recompute_layers;
+  for (int chunk = 0; chunk < c.interleave; ++chunk) {
+    const auto [begin, end] = frame.cut->part(stage, chunk);
+    const double forward = own.forward[end] - own.forward[begin];
+    times.forward += forward;
+    times.forward_busy += forward - own.forward_tail[end - 1];
+    times.forward_compute += own.forward_compute[end] - own.forward_compute[begin];
+    double backward = own.backward[end] - own.backward[begin];
+    double compute = own.backward_compute[end] - own.backward_compute[begin];
+    double backward_host = own.backward_host[end] - own.backward_host[begin];
+    double recomputed = 0;
+    if (again != nullptr) {
+      const int from = std::max(begin, 1);
+      const int to = std::min({from + left, end, head});
+      if (to > from) {
+        left -= to - from;
+        recomputed = again->backward[to] - again->backward[from] - own.backward[to] + own.backward[from];
+        // A layer that is run again begins with computing, not with what the next waits for.
+        if (to < end) recomputed -= own.backward_tail[to];
+        backward_host += again->backward_host[to] - again->backward_host[from] - own.backward_host[to] +
+                         own.backward_host[from];
+        compute += again->backward_compute[to] - again->backward_compute[from] - own.backward_compute[to] +
+                   own.backward_compute[from];
+      }
+    }
+    backward += recomputed;
+    times.backward += backward;
+    times.paired_gain += own.paired_gain[end] - own.paired_gain[begin];
+    times.backward_compute += compute;
+    times.forward_host += own.forward_host[end] - own.forward_host[begin];
+    times.backward_host += backward_host;
+    // No kernel ends before it is issued: the longest way is the host's up to some part and the device's from
+    // there on. In a run of equal parts it changes over at one end.
+    double forward_issued = forward, backward_issued = backward;
+    if (!own.host_leads) {
+      for (const int part : runs_) {
+        if (part <= begin || part >= end) continue;
+        forward_issued = std::max(forward_issued, own.forward_host[part] - own.forward_host[begin] +
+                                                      own.forward[end] - own.forward[part]);
+        backward_issued =
+            std::max(backward_issued, own.backward_host[end] - own.backward_host[part] + own.backward[part] -
+                                          own.backward[begin] + recomputed);
+      }
+      forward_issued = std::max(forward_issued, own.forward_host[end] - own.forward_host[begin]);
+      backward_issued = std::max(backward_issued, backward_host);
+    }
+    times.forward_issued += forward_issued;
+    times.backward_issued += backward_issued;
+    times.backward_busy += backward - own.backward_tail[begin];
+    if (chunks != nullptr)
+      chunks->push_back({forward, forward - own.forward_tail[end - 1],
+                         own.forward_compute[end] - own.forward_compute[begin], backward,
+                         backward - own.backward_tail[begin], compute});
+    if (chunk == 0) {
+      times.first_forward = forward;
+      times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
+      times.first_backward = backward;
+      times.first_backward_compute = compute;
+      const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
+      const int to = std::min(end, head);
+      times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
+    }
+  }
+  return times;
+}
+
+void StepModel::all_stages(const Choices& c, const Frame& frame, bool alone, Stages* stages) {
+  const bool same_wait = !job_->training.lengths.any() || (stages->of.zero == 3) == (c.zero == 3);
+  if (stages->valid && same_stages(stages->of, c) && same_wait) return;
+  stages->valid = true;
+  stages->of = c;
+  stages->times.clear();
+  stages->kinds.clear();
+  // A bound does not count it: rows that are more are computed at a better rate.
+  const double wait = job_->training.lengths.any() ? Plan{job_, c}.wait_for_longest() : 1;
+  const GroupShapes& shapes = alone ? frame.geometry->alone : frame.geometry->shapes;
+  const std::uint64_t key = alone ? frame.alone_key : frame.shapes_key;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const int twin = frame.cut->twin[stage];
+    if (twin != stage) {
+      stages->times.push_back(stages->times[twin]);
+      stages->kinds.push_back(stages->kinds[twin]);
+      continue;
+    }
+    const auto& kinds = frame.geometry->kinds[stage];
+    StageTimes slowest;
+    stages->kinds.push_back(kinds.front());
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+      StageTimes one = stage_times(c, frame, shapes, key, stage, kinds[k]);
+      if (!alone) one.scale(wait);
+      if (k > 0 && alone) {
+        // The way through the stage may lead over its fastest devices, and of these the one that computes
+        // most gains most where it is faster than assumed.
+        one.first_forward = slowest.first_forward = std::min(one.first_forward, slowest.first_forward);
+        one.first_forward_compute = slowest.first_forward_compute =
+            std::max(one.first_forward_compute, slowest.first_forward_compute);
+        one.first_backward = slowest.first_backward = std::min(one.first_backward, slowest.first_backward);
+        one.first_backward_compute = slowest.first_backward_compute =
+            std::max(one.first_backward_compute, slowest.first_backward_compute);
+        one.backward_of_layers = slowest.backward_of_layers =
+            std::min(one.backward_of_layers, slowest.backward_of_layers);
+      }
+      if (k > 0 && one.forward + one.backward <= slowest.forward + slowest.backward) continue;
+      slowest = one;
+      stages->kinds.back() = kinds[k];
+    }
+    stages->times.push_back(slowest);
+  }
+}
+
+double StepModel::optimizer_s(double elements, const DeviceKindAt& kind) const {
+  const DeviceProfile& device = job_->cluster.profiles[kind.profile];
+  return parameter_update_seconds(elements, *job_, device) /
+         kept_speed(job_->cluster.devices(), job_->cluster, device) * slowest_[kind.profile] / kind.speed;
+}
+
+double StepModel::reading_s(const Plan& plan, const Frame& frame) const {
+  if (job_->training.sample_bytes == 0) return 0;
+  double rate = 0;
+  for (const NodeGroup& group : job_->cluster.groups)
+    rate = std::max(rate, group.node.storage_read_bytes_per_s);
+  const bool one_process = plan.choices.sync == Sync::single_process;
+  const int readers = one_process ? 1 : frame.geometry->first_stage_on_node;
+  const auto most =
+      std::max_element(plan.choices.replica_batches.begin(), plan.choices.replica_batches.end());
+  const auto replica = static_cast<int>(most - plan.choices.replica_batches.begin());
+  const bool even = plan.choices.replica_batches.empty();
+  return plan.read_ahead_bytes(even ? 0 : replica) * readers / rate;
+}
+
+StepModel::Ending StepModel::ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
+                                    const DeviceKindAt& kind) {
+  const Choices& c = plan.choices;
+  const Reductions& all = gradients_.of(plan, *frame.geometry, *frame.cut, stage);
+  Ending ending;
+  // ZeRO-3 keeps shards; gathered beside the next step's forward passes, parameters cost nothing here.
+  const bool gathers = c.zero >= 1 && c.zero <= 2 && !job_->runtime.overlap_param_gather;
+  ending.gather = gathers || c.has_servers() ? all.gather_s : 0;
+  if (!all.steps.empty()) {
+    if (!c.overlap_grad_reduce) {
+      // From ZeRO-2 on, what each micro-batch reduces stands between the passes.
+      ending.reduce = all.rest_s.front() - (c.zero >= 2 ? all.total_s : 0);
+    } else {
+      const LayerSums& own = sums_of(c, frame, kind);
+      const int begin = frame.cut->part(stage, 0).begin;
+      // On the data stream, from the end of the last backward pass: each bucket and those behind it.
+      const double alone = own.backward[frame.cut->part(stage, 0).end] - own.backward[begin];
+      // ZeRO-3: the passes are longer than the computation in them.
+      const double paced = c.zero == 3 && alone > 0 ? times.first_backward / alone : 1;
+      const auto after = [&](std::size_t i) {
+        const Reductions::Step& step = all.steps[i];
+        const double ready =
+            step.chunk > 0 ? -times.first_backward : paced * (own.backward[begin] - own.backward[step.part]);
+        return ready + all.rest_s[i];
+      };
+      // What comes due and what is left to do both run evenly over layers that are alike: the first, the last
+      // and those where a chunk begins decide. Layers that are not are looked at one by one.
+      const std::size_t count = all.steps.size();
+      const std::size_t stride =
+          frame.cut->alike || c.pp == 1 ? std::max<std::size_t>(1, count / 8) : std::size_t{1};
+      // `lost` by the end of the backward pass: a bucket is ready the later, the more of it lies before.
+      const auto longest = [&](double lost) {
+        const double each = count > 1 ? lost / static_cast<double>(count - 1) : 0;
+        double most = std::max({lost, after(0), after(count - 1) + (count > 1 ? lost : 0)});
+        for (std::size_t i = 1; i < count; i += stride)
+          most = std::max(most, after(i) + each * static_cast<double>(i));
+        return most;
+      };
+      ending.reduce = longest(0);
+      if (c.zero < 2)
+        ending.reduce = longest(
+            lost_beside(stage, all.rest_s.front() - ending.reduce, times.backward, times.backward_compute));
+    }
+  }
+  ending.reduce += all.last_s;
+  ending.optimizer = optimizer_s(all.owned, kind);
+  return ending;
+}
+
+double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::vector<StageTimes>& stages,
+                               double m) {
+  // Of a stage in all: passes that run side by side are shorter than one after the other.
+  const auto gained = [&](int stage) {
+    return paired_slots({job_, c}, stage, static_cast<std::int64_t>(m)) * stages[stage].paired_gain /
+           c.interleave;
+  };
+  slots_.clear();
+  double through = 0;  // one micro-batch, there and back
+  double hops = 0;     // there and back
+  double busiest = 0, busiest_forward = 0, busiest_backward = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& t = stages[stage];
+    const double hop = stage + 1 < c.pp ? frame.hops[stage] : 0;
+    slots_.push_back({t.forward_busy + t.backward_busy, t.forward + t.backward, hop});
+    hops += 2 * hop;
+    through += t.forward + t.backward + 2 * hop;
+    busiest = std::max(busiest, t.forward_busy + t.backward_busy);
+    busiest_forward = std::max({busiest_forward, t.forward_busy, hop});
+    busiest_backward = std::max({busiest_backward, t.backward_busy, hop});
+  }
+  switch (c.schedule) {
+    case Schedule::gpipe:
+      return through + (m - 1) * (busiest_forward + busiest_backward);
+    case Schedule::one_f_one_b:
+      if (c.pp == 1)
+        return stages[0].forward + stages[0].backward +
+               (m - 1) * (stages[0].forward + stages[0].backward_busy) - gained(0);
+      return through + (m - 1) * (m < c.pp ? busiest : period_1f1b_s(slots_));
+    case Schedule::interleaved: {
+      // Each stage's work, and the way through the first chunks of the others, which may be longer than the
+      // later ones, and back.
+      double most = 0, first = 0;
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const StageTimes& t = stages[stage];
+        most = std::max(most, m * (t.forward_busy + t.backward_busy) - gained(stage));
+        if (stage + 1 < c.pp) first += t.first_forward + t.first_backward;
+      }
+      return most + first + hops;
+    }
+    case Schedule::zero_bubble: {
+      double weights = 0;
+      for (const StageTimes& t : stages) weights = std::max(weights, t.backward_busy / 2);
+      return through + (m - 1) * period_1f1b_s(slots_) - (c.pp - 1) * weights;
+    }
+  }
+  return 0;
+}
+
+double StepModel::replica_seconds(const Plan& plan, const Frame& own, double m,
+                                  const std::vector<StageTimes>** stages) {
+  const Choices& c = plan.choices;
+  // Where the host waits for every pass it starts each with the device; else it runs ahead of it through the
+  // whole step.
+  const bool host_waits = pipeline_blocks(plan) || job_->runtime.synchronous_passes;
+  const bool paced = c.zero >= 2 && c.dp * c.cp > 1;
+  if (host_waits || paced) {
+    paced_ = **stages;
+    for (StageTimes& t : paced_) {
+      if (!host_waits) break;
+      t.forward_busy += t.forward_issued - t.forward;
+      t.backward_busy += t.backward_issued - t.backward;
+      t.forward = t.forward_issued;
+      t.backward = t.backward_issued;
+    }
+    if (paced) pace(plan, own, &paced_);
+    *stages = &paced_;
+  }
+  double body =
+      std::max(body_seconds(c, own, **stages, m), m * own.ports_s) + m * job_->runtime.micro_batch_overhead_s;
+  if (c.zero >= 1 && c.dp * c.cp > 1) body += gather_delay(plan, own, **stages) + lost_to_gathers(plan, own);
+  if (!host_waits) {
+    // The host's way through the step: all that it issues, and what the device still has to do then.
+    double earlier = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const StageTimes& t = (**stages)[stage];
+      const double once = std::max(t.forward_issued + t.backward, t.forward_host + t.backward_issued);
+      const double pace =
+          c.pp == 1 ? t.forward + t.backward_busy - (c.overlap_experts ? t.paired_gain : 0) : 0;
+      body = std::max(body, (m - 1) * std::max(pace, t.forward_host + t.backward_host) + once + earlier);
+      earlier += t.first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
+    }
+  }
+  return body;
+}
+
+StepTimes StepModel::times(const Choices& c, const Bound& least) {
+  const Plan plan{job_, c};
+  const Frame& own = frame(c);
+  const auto m = static_cast<double>(plan.micro_batches());
+  StepTimes result;
+  result.lower_bound_s = least.step_s;
+  all_stages(c, own, /*alone=*/false, &stages_);
+  const std::vector<StageTimes>* stages = &stages_.times;
+  double body = 0;
+  if (own.geometry->replicas.empty()) {
+    body = replica_seconds(plan, own, m, &stages);
+    for (const StageTimes& t : stages_.times)
+      result.compute_s += m * (t.forward_compute + t.backward_compute) / c.pp;
+  } else {
+    // Heterogeneous devices: each replica at its own pace; the last to finish decides.
+    of_replicas_.clear();
+    std::vector<double> most;
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      std::vector<StageTimes>& times = of_replicas_.emplace_back();
+      most.push_back(0);
+      double samples = 0;
+      for (const int member : replicas.members) {
+        const auto share = static_cast<double>(plan.micro_batches_of(member));
+        most.back() = std::max(most.back(), share);
+        samples += share;
+      }
+      for (int stage = 0; stage < c.pp; ++stage) {
+        const Standing& at = replicas.stages[stage];
+        times.push_back(stage_times(c, own, at.shapes, at.key, stage, at.kind));
+        times.back().scale(plan.wait_for_longest());
+        result.compute_s +=
+            samples * (times.back().forward_compute + times.back().backward_compute) / (c.dp * c.pp);
+      }
+    }
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < of_replicas_.size(); ++i) {
+      const std::vector<StageTimes>* of = &of_replicas_[i];
+      const double seconds = replica_seconds(plan, own, most[i], &of);
+      if (seconds > body) last = i;
+      body = std::max(body, seconds);
+    }
+    stages = &of_replicas_[last];
+    replica_seconds(plan, own, most[last], &stages);
+  }
+  endings_.clear();
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const int twin = own.cut->twin[stage];
+    const StageTimes& t = (*stages)[stage];
+    endings_.push_back(twin != stage ? endings_[twin] : ending(plan, own, stage, t, stages_.kinds[stage]));
+    result.compute_s += endings_[stage].optimizer / c.pp;
+  }
+  // Gradients, clipping, optimizer, parameters. Later stages are done earlier.
+  double reduced = body;
+  double done = body;
+  const bool clips = job_->runtime.clip_gradients && c.world() > 1;
+  const auto step_back = [&](int stage) {
+    return (*stages)[stage].first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
+  };
+  double earlier = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    reduced = std::max(reduced, body - earlier + endings_[stage].reduce);
+    earlier += step_back(stage);
+  }
+  earlier = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const double ready = clips ? reduced : body - earlier + endings_[stage].reduce;
+    done = std::max(done, ready + endings_[stage].optimizer + endings_[stage].gather);
+    earlier += step_back(stage);
+  }
+  done = std::max(done, reading_s(plan, own));
+  result.estimate_s = std::max(done + job_->runtime.step_overhead_s, result.lower_bound_s);
+  return result;
+}
+
+std::uint64_t StepModel::buckets_key(const Choices& c) {
+  return gradients_.buckets_key({job_, c}, *frame(c).cut);
+}
+
+double StepModel::stage_compute_s(const Choices& c, int stage) {
+  all_stages(c, frame(c), /*alone=*/false, &stages_);
+  return stages_.times[stage].forward_compute + stages_.times[stage].backward_compute;
+}
+
+std::vector<std::int64_t> StepModel::shares_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  const std::int64_t batch = job_->training.global_batch;
+  if (own.geometry->replicas.size() < 2 || !job_->training.divides_over(1, c.micro_batch)) return {};
+  std::vector<double> seconds(static_cast<std::size_t>(c.dp));
+  for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+    double slowest = 0;
+    for (int stage = 0; stage < c.pp; ++stage) {
+      const Standing& at = replicas.stages[stage];
+      const StageTimes t = stage_times(c, own, at.shapes, at.key, stage, at.kind);
+      slowest = std::max(slowest, t.forward_busy + t.backward_busy);
+    }
+    for (const int member : replicas.members) seconds[static_cast<std::size_t>(member)] = slowest;
+  }
+  const int unit = c.schedule == Schedule::interleaved ? c.pp : 1;
+  std::vector<std::int64_t> shares = balanced_shares(seconds, batch / c.micro_batch, unit);
+  if (std::all_of(shares.begin(), shares.end(), [&](auto share) { return share == shares.front(); }))
+    return {};
+  for (std::int64_t& share : shares) share *= c.micro_batch;
+  return shares;
+}
+
+std::vector<int> StepModel::cut_by_speed(const Choices& c) {
+  const Frame& own = frame(c);
+  if (own.geometry->replicas.empty() || c.pp == 1 || c.interleave > 1) return {};
+  const int layers = job_->workload.layers;
+  std::vector<std::vector<double>> seconds;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    std::vector<double> slowest(static_cast<std::size_t>(layers) + 1, 0);
+    for (const Geometry::Replicas& replicas : own.geometry->replicas) {
+      const Standing& at = replicas.stages[stage];
+      const LayerSums& sums = sums_.of(c, c.recompute, at.shapes, at.key, at.kind);
+      const auto until = [&](std::size_t part) { return sums.forward[part] + sums.backward[part]; };
+      std::vector<double> own_sums = {0};
+      for (int layer = 1; layer <= layers; ++layer) {
+        // What stands before the first layer and after the last belongs to it.
+        const std::size_t end =
+            layer == layers ? sums.forward.size() - 1 : static_cast<std::size_t>(layer) + 1;
+        own_sums.push_back(until(end));
+      }
+      if (own_sums.back() > slowest.back()) slowest = std::move(own_sums);
+    }
+    seconds.push_back(std::move(slowest));
+  }
+  return cut_by_stage_times(seconds);
+}
+
+double estimate_step_seconds(const Plan& plan) {
+  return Estimator(plan.job).times(plan.choices).estimate_s;
+}
+
+}  // namespace orrery::planner
