@@ -15,7 +15,10 @@ say "Formatting"
 scripts/check_format.sh
 
 say "All tests"
-ctest --test-dir build/release -j2 --output-on-failure --no-tests=error
+code=0
+ctest --test-dir build/release -j2 --output-on-failure --no-tests=error --output-junit tests.xml || code=$?
+scripts/print_shares.py build/release/tests.xml || true  # also of tests that failed
+[ "$code" -eq 0 ] || exit "$code"
 
 # The planner's take as long to build as all others together, the emulated CUDA's a minute and a half more:
 # SANITIZE=all adds them (what kernels read and write out of bounds shows there).
