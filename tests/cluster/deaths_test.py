@@ -34,8 +34,8 @@ DIES_AFTER = 35
 # a daemon's death, which is noticed at once, to the end of the job).
 NOTICE_S = 4 - 0.5 + 1
 SILENCE_S = 1.5  # of an asynchronous worker, until it is left behind
-STRETCH = 10  # of its steps, from one checkpoint to the next
-LONG_EACH, LONG_SEQ = 32, 128  # of a step that takes a worker longer than its pushes take the server's port
+STRETCH = 16  # of its steps, from one checkpoint to the next
+LONG_EACH, LONG_SEQ = 16, 64  # of asynchronous workers' steps, of which the server's port takes a part
 LIMIT = 0.10
 ATTEMPTS = 3
 CPU = 0.3  # of a core: what hosts have whatever else this machine does
