@@ -7,6 +7,8 @@
 #undef fail_check  // a macro of onnx's checker, a function of ours
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "base/error.h"
 #include "workloads/graph_layers.h"
@@ -79,6 +81,24 @@ void OnnxImporter::check_header() const {
         fail_onnx(file_, fmt::format("node '{}' is control flow ({})", node.name(), node.op_type()),
                   "expected a graph without If, Loop and Scan (export with them unrolled)");
   if (graph.sparse_initializer_size() > 0) fail_onnx(file_, "has sparse weights", "expected dense ones");
+  for (const onnx::NodeProto& node : graph.node())
+    for (const onnx::AttributeProto& attribute : node.attribute()) check_divisors(node, attribute);
+}
+
+// onnx's shape inference divides by these without a look at them, and the process with them.
+void OnnxImporter::check_divisors(const onnx::NodeProto& node, const onnx::AttributeProto& attribute) const {
+  constexpr std::array<std::string_view, 5> kDivisors = {"strides", "dilations", "kernel_shape", "group",
+                                                         "blocksize"};
+  if (std::find(kDivisors.begin(), kDivisors.end(), attribute.name()) == kDivisors.end()) return;
+  const auto check = [&](std::int64_t value) {
+    if (value < 1 || value > std::numeric_limits<std::int32_t>::max())
+      fail_onnx(
+          file_,
+          fmt::format("node '{}' ({}) has `{}` {}", node.name(), node.op_type(), attribute.name(), value),
+          "expected whole numbers from 1 on");
+  };
+  for (const std::int64_t value : attribute.ints()) check(value);
+  if (attribute.has_i()) check(attribute.i());
 }
 
 void OnnxImporter::take_weights() {

@@ -41,6 +41,7 @@ class OnnxImporter {
 
   // ---- Before onnx's library sees the model ----
   void check_header() const;
+  void check_divisors(const onnx::NodeProto& node, const onnx::AttributeProto& attribute) const;
   // Weights' values have done their part: as inputs of a known shape they need not be copied by the checker.
   void take_weights();
   // The leading dimension of the first real input is the batch; a symbol there becomes one sample.

@@ -110,6 +110,16 @@ TEST_CASE("onnx: cycles, control flow, unknown operators, huge and unknown sizes
     b.output("y", 2);
     CHECK_THROWS_WITH(workload_from_onnx(b.bytes(), "c.onnx"), Catch::Contains("control flow"));
   }
+  SECTION("what shapes are divided by") {  // a stride of 0 ended the process inside onnx
+    for (const std::int64_t stride : {0LL, -1LL, 1LL << 40}) {
+      OnnxBuilder b;
+      b.input("x", {3, 8, 8});
+      b.conv("y", "x", 3, 4, 3, stride);
+      b.output("y", 4);
+      CHECK_THROWS_WITH(workload_from_onnx(b.bytes(), "c.onnx"),
+                        Catch::Contains("node 'y' (Conv) has `strides` " + std::to_string(stride)));
+    }
+  }
   SECTION("unknown operator") {
     OnnxBuilder b;
     b.input("x", {4});
