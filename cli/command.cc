@@ -63,10 +63,27 @@ void declare(CLI::App& app, Verb& verb) {
       if (given.setting->option.excludes == other.setting->option.key) given.option->excludes(other.option);
 }
 
+std::vector<std::string> flags_of(const Command& command) {
+  std::vector<std::string> flags = {"--help"};
+  for (const Setting& setting : command.settings)
+    if (!setting.option.positional) flags.push_back(setting.option.flag());
+  return flags;
+}
+
+// An option whose value was forgotten takes the next one's flag for it.
+void check_value(const Option& option, const std::string& word, const std::vector<std::string>& flags) {
+  if (std::find(flags.begin(), flags.end(), word) != flags.end())
+    throw UserError(fmt::format("`{}` is followed by {}", option.key, word),
+                    fmt::format("expected {} between them", option.unit));
+}
+
 void read(const Verb& verb) {
+  const std::vector<std::string> flags = flags_of(*verb.command);
   for (const Given& given : verb.given) {
     if (given.option->count() == 0) continue;
     const Option& option = given.setting->option;
+    check_value(option, given.word, flags);
+    for (const std::string& word : given.words) check_value(option, word, flags);
     if (option.is_switch()) {
       set(*given.setting, given.on ? "on" : "off");
     } else if (option.many || option.repeated) {
@@ -133,13 +150,6 @@ std::vector<std::string> names_of(const std::vector<Command>& commands) {
   for (const Command& command : commands)
     if (!command.hidden) names.emplace_back(command.name);
   return names;
-}
-
-std::vector<std::string> flags_of(const Command& command) {
-  std::vector<std::string> flags = {"--help"};
-  for (const Setting& setting : command.settings)
-    if (!setting.option.positional) flags.push_back(setting.option.flag());
-  return flags;
 }
 
 // The first of the words that looks like an option and is none.

@@ -51,6 +51,10 @@ class BadInput(OrreryCase):
     def test_option_without_its_value(self):
         self.refused("plan", "gpt2", "dgx-a100", "--tp")
 
+    def test_another_option_is_no_value(self):
+        self.refused("validate", "--published", "--runtime", "default", "steps.csv", says="--published is followed by --runtime")
+        self.refused("plan", "gpt2", "dgx-a100", "--gpus", "8", "--out", "--json", says="--out is followed by --json")
+
     def test_words_where_a_number_belongs(self):
         self.plan("--tp", "two", says="--tp")
 
