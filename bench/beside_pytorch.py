@@ -7,11 +7,16 @@ Each round trains a few steps with `orrery run` and as many in PyTorch; the firs
 PyTorch's median step by Orrery's of the same round, so that what else the machine does meets both; printed are the medians
 of steps and ratios. With two ranks PyTorch is the faster of two threads in one process and two processes of one thread each
 (DistributedDataParallel over gloo), each with half of the batch.
+
+Memory is what is resident at most, of all processes together, PyTorch's less what its library takes before there is a model.
+"products" is how much of Orrery's step its model's matrix products would take at the rate of the largest ones alone, by the
+same BLAS on as many threads, measured in the same round.
 """
 import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -181,8 +186,24 @@ class ResNet50(nn.Module):
         return F.cross_entropy(self.head(self.body(x).mean((2, 3))), targets)
 
 
+def resident_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def products_per_s(threads, width=1536, rounds=4):
+    """FLOP/s of large products."""
+    torch.set_num_threads(threads)
+    a, b = torch.randn(width, width), torch.randn(width, width)
+    a @ b
+    begin = time.perf_counter()
+    for _ in range(rounds):
+        a @ b
+    return 2 * width ** 3 * rounds / (time.perf_counter() - begin)
+
+
 def pytorch_steps(name, samples, threads, steps, group=None):
-    """Seconds of each step but the first."""
+    """Seconds of each step but the first; what is resident beyond the library."""
+    before = resident_bytes()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
@@ -206,7 +227,7 @@ def pytorch_steps(name, samples, threads, steps, group=None):
         trained(inputs, targets).backward()
         optimizer.step()
         ends.append(time.perf_counter())
-    return [b - a for a, b in zip(ends, ends[1:])]
+    return {"steps_s": [b - a for a, b in zip(ends, ends[1:])], "resident_bytes": resident_bytes() - before}
 
 
 def worker(name, samples, steps, rank, ranks, port):
@@ -217,9 +238,10 @@ def worker(name, samples, steps, rank, ranks, port):
 
 
 def pytorch(name, ranks, steps):
-    """The median step of the faster way."""
+    """The median step of the faster way, and what it holds."""
     samples = MODELS[name][1]
-    ways = [statistics.median(in_process(name, samples, ranks, steps))]
+    alone = in_process(name, samples, ranks, steps)
+    ways = [(statistics.median(alone["steps_s"]), alone["resident_bytes"])]
     if ranks > 1:
         port = 20000 + os.getpid() % 20000
         words = [sys.executable, __file__, "--worker"]
@@ -228,7 +250,9 @@ def pytorch(name, ranks, steps):
                      for rank in range(ranks)]
         answers = [process.communicate()[0] for process in processes]
         if all(process.returncode == 0 for process in processes):
-            ways.append(statistics.median(max(pair) for pair in zip(*map(json.loads, answers))))
+            answers = list(map(json.loads, answers))
+            ways.append((statistics.median(max(pair) for pair in zip(*(each["steps_s"] for each in answers))),
+                         sum(each["resident_bytes"] for each in answers)))
     return min(ways)
 
 
@@ -250,11 +274,14 @@ def orrery(name, ranks, steps, folder):
     words = ["plan", model, "localhost", "--gpus", ranks, *degrees, "--tp", 1, "--pp", 1, "--zero", 0, "--micro-batch", samples // ranks,
              "--recompute", "none", "--global-batch", samples, "--precision", "fp32", "--optimizer",
              "sgd" if config is None else "adamw", *(["--seq-len", length] if length else []), "--out", plan]
-    for one in (words, ["run", plan, "--steps", steps + 1, "--json", result]):
+    planned = folder / "plan.json"
+    for one in ([*words, "--json", planned], ["run", plan, "--steps", steps + 1, "--json", result]):
         done = subprocess.run([program, *map(str, one)], capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"beside_pytorch.py: orrery {' '.join(map(str, one))}: {done.stderr.strip()}")
-    return json.loads(result.read_text())["step_time_s"]["median"]
+    run = json.loads(result.read_text())
+    return (run["step_time_s"]["median"], ranks * run["resident_bytes"],
+            json.loads(planned.read_text())["plans"][0]["model_flops"])
 
 
 def main():
@@ -274,19 +301,24 @@ def main():
             worker(*words)
         return
     rows = []
-    print(f"PyTorch {torch.__version__}\nmodel     ranks  orrery s  PyTorch s  PyTorch by orrery (rounds)")
+    print(f"PyTorch {torch.__version__}\nmodel     ranks  orrery s  PyTorch s  PyTorch by orrery (rounds)  products  orrery GiB  PyTorch GiB")
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.models.split(","):
             for ranks in map(int, arguments.ranks.split(",")):
-                ours, theirs = [], []
+                ours, theirs, products = [], [], []
                 for _ in range(arguments.rounds):
                     ours.append(orrery(name, ranks, arguments.steps, pathlib.Path(folder)))
                     theirs.append(pytorch(name, ranks, arguments.steps))
-                ratios = [b / a for a, b in zip(ours, theirs)]
-                rows.append({"model": name, "ranks": ranks, "orrery_s": statistics.median(ours),
-                             "pytorch_s": statistics.median(theirs), "ratio": statistics.median(ratios), "ratios": ratios})
-                print(f"{name:9} {ranks:5}  {rows[-1]['orrery_s']:8.3f}  {rows[-1]['pytorch_s']:9.3f}  {rows[-1]['ratio']:.2f} "
-                      f"({', '.join(f'{ratio:.2f}' for ratio in ratios)})", flush=True)
+                    products.append(ours[-1][2] / products_per_s(ranks) / ours[-1][0])
+                ratios = [b[0] / a[0] for a, b in zip(ours, theirs)]
+                row = {"model": name, "ranks": ranks, "orrery_s": statistics.median(a[0] for a in ours),
+                       "pytorch_s": statistics.median(b[0] for b in theirs), "ratio": statistics.median(ratios), "ratios": ratios,
+                       "products": statistics.median(products), "orrery_resident_bytes": max(a[1] for a in ours),
+                       "pytorch_resident_bytes": min(b[1] for b in theirs)}
+                rows.append(row)
+                print(f"{name:9} {ranks:5}  {row['orrery_s']:8.3f}  {row['pytorch_s']:9.3f}  {row['ratio']:.2f} "
+                      f"({', '.join(f'{ratio:.2f}' for ratio in ratios)})  {row['products']:8.0%}  "
+                      f"{row['orrery_resident_bytes'] / 2 ** 30:10.2f}  {row['pytorch_resident_bytes'] / 2 ** 30:11.2f}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
 
