@@ -8,7 +8,7 @@ PyTorch's median step by Orrery's of the same round, so that what else the machi
 of steps and ratios. With two ranks PyTorch is the faster of two threads in one process and two processes of one thread each
 (DistributedDataParallel over gloo), each with half of the batch.
 
-Memory is what is resident at most, of all processes together, PyTorch's less what its library takes before there is a model.
+Memory is what is resident at most, of all processes together, less what program and libraries take before there is a model.
 "products" is how much of Orrery's step its model's matrix products would take at the rate of the largest ones alone, by the
 same BLAS on as many threads, measured in the same round.
 """
@@ -280,7 +280,7 @@ def orrery(name, ranks, steps, folder):
         if done.returncode != 0:
             sys.exit(f"beside_pytorch.py: orrery {' '.join(map(str, one))}: {done.stderr.strip()}")
     run = json.loads(result.read_text())
-    return (run["step_time_s"]["median"], ranks * run["resident_bytes"],
+    return (run["step_time_s"]["median"], ranks * (run["resident_bytes"] - run["context_bytes"]),
             json.loads(planned.read_text())["plans"][0]["model_flops"])
 
 
