@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <boost/math/special_functions/gamma.hpp>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "base/statistics.h"
 #include "program/operator_shard.h"
@@ -57,10 +59,7 @@ void add_padding(const Operator& op, double outputs, const Shard& shard, Operato
   work->kernels += 1;
 }
 
-}  // namespace
-
-double fullest_share(int experts, int ranks, int chosen, double spread) {
-  if (ranks <= 1 || experts <= 1 || spread <= 0) return 1;
+double integrated_share(int experts, int ranks, int chosen, double spread) {
   const double local = std::max(1.0, static_cast<double>(experts) / ranks);
   // A token's experts are different ones: a rank that has fewer than it chooses cannot have all of them.
   const double most = ranks * std::min<double>(chosen, local) / chosen;
@@ -83,6 +82,19 @@ double fullest_share(int experts, int ranks, int chosen, double spread) {
     sum += slice * (1 - std::pow(boost::math::gamma_p(shape, end * root * root), ranks));
   }
   return std::min(most, sum / shape);
+}
+
+}  // namespace
+
+double fullest_share(int experts, int ranks, int chosen, double spread) {
+  if (ranks <= 1 || experts <= 1 || spread <= 0) return 1;
+  // Asked for each operator of each plan, of the few degrees that a job's plans have.
+  constexpr std::size_t kMostKept = 1000;
+  thread_local std::map<std::tuple<int, int, int, double>, double> kept;
+  const auto key = std::tuple(experts, ranks, chosen, spread);
+  if (const auto known = kept.find(key); known != kept.end()) return known->second;
+  if (kept.size() >= kMostKept) kept.clear();
+  return kept[key] = integrated_share(experts, ranks, chosen, spread);
 }
 
 double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile& runtime) {

@@ -44,7 +44,7 @@ OPERATORS = 10  # of a layer
 WARM = 2  # steps of a run that do not count: the start, and the one in which quotas are set
 STEPS = 3  # of a stretch; the first, in which the quota changes, does not count
 LIMIT = 0.10
-ATTEMPTS = 4  # of which the machine may disturb all but the last
+ATTEMPTS = 4  # in all
 MOST_OFF = 0.03  # what a host got of its quota in a stretch
 MOST_STOLEN = 0.05  # of a stretch, by other machines on the same processor
 COMPUTES = ("forward", "backward")  # what moves with samples; updating its parameters a replica has to do anyway
@@ -260,8 +260,9 @@ class Balance(ClusterCase):
                                msg=f"{way}: {stretch}")
 
     def held(self, attempt):
-        """Predicted beside measured: the second host's busy time in each stretch within the limit, in the first attempt
-        that the machine did not disturb."""
+        """Predicted beside measured: the second host's busy time in each stretch within the limit, in the median of as many
+        attempts that the machine did not disturb as it takes."""
+        tried = []
         for number in range(1, ATTEMPTS + 1):
             try:
                 stretches, result = attempt()
@@ -271,9 +272,13 @@ class Balance(ClusterCase):
             for stretch in stretches:
                 print(stretch, flush=True)
             print(f"attempt {number}: load {os.getloadavg()[0]:.0f}", flush=True)
-            self.assertEqual([str(stretch) for stretch in stretches if stretch.speed < 1 and abs(stretch.off) > LIMIT],
-                             [])
-            return result
+            tried.append([stretch.off for stretch in stretches])
+            missed = [str(stretch) for stretch, *off in zip(stretches, *tried)
+                      if stretch.speed < 1 and abs(statistics.median(off)) > LIMIT]
+            if not missed:
+                return result
+        if tried:
+            self.fail(f"off in the median of {len(tried)}: {missed}")
         self.skipTest("this machine gives no host what its quota says; alone on two cores it should")
 
     def dealt(self, shares):
