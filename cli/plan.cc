@@ -84,7 +84,6 @@ std::string pareto_table(const Job& job, const planner::SearchResult& result) {
 
 int run_plan(const PlanOptions& options) {
   Question question = question_of(options.request);
-  say_what_is_ignored(question.ignored);
   const auto& job = question.job;
   say_notes(job->workload);
   options.output.about(to_json(*job));
@@ -95,6 +94,7 @@ int run_plan(const PlanOptions& options) {
   search.progress = show_progress;
   const planner::SearchResult result = orrery::plan(job, question.pins, search);
   end_progress();
+  say_what_is_ignored(question.ignored);  // beside an answer: an error stands alone
   for (const std::string& warning : result.warnings) fmt::print(stderr, "orrery: {}\n", warning);
 
   // Files first: where one cannot be written, the error stands alone.

@@ -286,8 +286,6 @@ int validate_published(const ValidateOptions& options) {
   const evidence::Published result = evidence::validate_published(
       options.published, &rows, evidence::instead_of(options.runtime, options.cluster),
       /*ranges=*/true);
-  if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
-  if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
   if (!empty(result.steps.all)) {
     print_sources("source", result.steps, output);
     print_answered(result.steps.all, output);
@@ -304,10 +302,12 @@ int validate_published(const ValidateOptions& options) {
     output.print("\n");
     print_sources("throughput", *result.throughput, output);
   }
-  output.write(to_json(result));
   const bool compared = result.steps.all.rows > 0 || (result.memory && result.memory->figures.all.rows > 0) ||
                         (result.throughput && result.throughput->all.rows > 0);
   check_compared(compared, options.published, first_reason(result.rows));
+  if (!options.rows.empty()) evidence::write_plans(rows, options.rows);
+  if (!options.markdown.empty()) write_file_atomically(options.markdown, published_markdown(result));
+  output.write(to_json(result));
   return 0;
 }
 
@@ -321,8 +321,8 @@ int validate_collectives(const ValidateOptions& options) {
     print_sources("source", summary, options.output);
     print_rows(result.rows, options.output);
   }
-  options.output.write(to_json(result));
   check_compared(result.all.rows > 0, options.published_collectives, first_reason(result.rows));
+  options.output.write(to_json(result));
   return 0;
 }
 

@@ -15,6 +15,8 @@
 namespace orrery::evidence {
 namespace {
 
+constexpr double kLeastTime_s = 1e-8, kMostTime_s = 1e5;
+
 struct Row {
   std::string file;
   int line = 0;
@@ -87,6 +89,8 @@ std::optional<Prediction> predict(Row& row) {
     row.skipped = "no size stated";
   } else if (row.measured_s <= 0) {
     row.skipped = "no time and no bandwidth stated";
+  } else if (row.measured_s < kLeastTime_s || row.measured_s > kMostTime_s) {
+    row.skipped = "no collective takes so little or so much time";
   }
   if (!row.skipped.empty()) return std::nullopt;
   const auto cluster = collective_machine(row.machine, &row.skipped);

@@ -58,6 +58,16 @@ std::string remember(const Json& entry) {
   return failure;
 }
 
+namespace {
+
+bool is_kind(const Json& kind) {
+  return kind.is_object() && kind.contains("kind") && kind["kind"].is_string() &&
+         kind.contains("predicted_s") && kind["predicted_s"].is_number() && kind.contains("measured_s") &&
+         kind["measured_s"].is_number();
+}
+
+}  // namespace
+
 History read_history() {
   History history;
   std::error_code code;
@@ -73,6 +83,9 @@ History read_history() {
       for (const char* text : {"when", "plan", "workload", "cluster"})
         if (!entry.contains(text) || !entry[text].is_string())
           throw UserError(history_file().string(), 0, "is no validation", "lines that validate wrote");
+      const Json kinds = entry.value("by_kind", Json::array());
+      if (!kinds.is_array() || !std::all_of(kinds.begin(), kinds.end(), is_kind))
+        throw UserError(history_file().string(), 0, "is no validation", "lines that validate wrote");
       history.entries.push_back(std::move(entry));
     } catch (const UserError&) {
       ++history.damaged;  // cut short by a full disk, or written by hand

@@ -10,7 +10,9 @@
 namespace orrery {
 namespace {
 
-constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;  // products of a few stay within 64 bits
+// A step of more is nobody's: eighty sequences for each of the largest cluster's devices. Their micro-batches
+// would fill memory.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 26;
 constexpr int kMostReported = 1000;
 constexpr Numbers kProbability = {0.01, false, 0.999};
 constexpr int kMostFrozenLayers = 1 << 16;

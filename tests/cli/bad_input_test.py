@@ -55,6 +55,24 @@ class BadInput(OrreryCase):
         self.refused("validate", "--published", "--runtime", "default", "steps.csv", says="--published is followed by --runtime")
         self.refused("plan", "gpt2", "dgx-a100", "--gpus", "8", "--out", "--json", says="--out is followed by --json")
 
+    def test_a_batch_that_nobody_trains_on(self):
+        self.plan("--global-batch", "2G", says=["--global-batch", "67108864"])
+
+    def test_what_was_validated_and_damaged_is_left_out(self):
+        whole = {"when": "2026-11-25T00:00:00Z", "plan": "p", "workload": "w", "cluster": "localhost", "predicted_step_time_s": 1,
+                 "measured_step_time_s": 1, "relative_error": 0}
+        (self.folder / "data").mkdir(exist_ok=True)
+        for kinds in (None, 3, [{"kind": 1, "predicted_s": 1, "measured_s": 1}], [{"kind": "forward", "predicted_s": None}]):
+            (self.folder / "data/history.jsonl").write_text(json.dumps({**whole, "by_kind": kinds}) + "\n")
+            self.assertEqual(self.orrery("calibrate", "--from-history", "--out", "x").returncode, 3, kinds)
+
+    def test_a_validation_of_nothing_writes_nothing(self):
+        (self.folder / "steps.csv").write_text("source,framework,model,gpu,n_gpus,step_time_s\n")
+        (self.folder / "nccl.csv").write_text("source,collective,kind,gpu,n_gpus,n_nodes,size_bytes,time_ms\n")
+        self.refused("validate", "--published", "steps.csv", "--markdown", "out.md", "--json", "out.json")
+        self.refused("validate", "--published-collectives", "nccl.csv", "--json", "out.json")
+        self.assertFalse((self.folder / "out.json").exists() or (self.folder / "out.md").exists())
+
     def test_words_where_a_number_belongs(self):
         self.plan("--tp", "two", says="--tp")
 

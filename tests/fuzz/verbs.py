@@ -188,6 +188,9 @@ def look(words, folder):
         if path == answer and (faults := faults_of(read)):
             return f"against its schema: {faults[:3]}", took
     text = done.stdout.decode(errors="replace")
+    # A file may be called so.
+    for word in words:
+        text = text.replace(str(word), "") if re.fullmatch(r"-?(nan|inf)", str(word)) else text
     if done.returncode == 0 and (odd := re.search(r"(?<![\w.-])-?(nan|inf)(?![\w-])", text)):
         return f"'{odd[0]}' in the text: {text[max(0, odd.start() - 100):odd.end() + 40]!r}", took
     return None, took
