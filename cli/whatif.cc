@@ -42,7 +42,6 @@ int run_whatif(const WhatifOptions& options) {
   whatif::Limits limits;
   if (options.deadline_days) limits.deadline_s = *options.deadline_days * kSecondsPerDay;
   limits.budget_usd = options.budget_usd;
-  const std::vector<std::string> ignored = all.ignored;
   if (!all.points.empty()) say_notes(all.points.front().job->workload);
   check_writable(options.out);  // before minutes of planning
   check_writable(options.output.file());
@@ -51,7 +50,7 @@ int run_whatif(const WhatifOptions& options) {
       orrery::whatif({std::move(varied), std::move(all.points), goal, limits, options.jobs,
                       [](int done, int total) { show_progress("planning", done, total); }});
   end_progress();
-  say_what_is_ignored(ignored);
+  say_what_is_ignored(all.ignored);
 
   if (!options.out.empty()) write_file_atomically(options.out, whatif::to_csv(result));
   options.output.write(to_json(result));

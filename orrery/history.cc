@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
 #include <sstream>
 
 #include "base/error.h"
@@ -60,10 +61,23 @@ std::string remember(const Json& entry) {
 
 namespace {
 
-bool is_kind(const Json& kind) {
-  return kind.is_object() && kind.contains("kind") && kind["kind"].is_string() &&
-         kind.contains("predicted_s") && kind["predicted_s"].is_number() && kind.contains("measured_s") &&
-         kind["measured_s"].is_number();
+// An object whose members of these names are all of a kind.
+bool has(const Json& of, bool (Json::*is)() const, std::initializer_list<const char*> names) {
+  return of.is_object() && std::all_of(names.begin(), names.end(), [&](const char* name) {
+           return of.contains(name) && (of[name].*is)();
+         });
+}
+
+// A line that validate wrote.
+bool is_validation(const Json& entry) {
+  if (!has(entry, &Json::is_number, {"predicted_step_time_s", "measured_step_time_s", "relative_error"}) ||
+      !has(entry, &Json::is_string, {"when", "plan", "workload", "cluster"}))
+    return false;
+  const Json kinds = entry.value("by_kind", Json::array());
+  return kinds.is_array() && std::all_of(kinds.begin(), kinds.end(), [](const Json& kind) {
+           return has(kind, &Json::is_string, {"kind"}) &&
+                  has(kind, &Json::is_number, {"predicted_s", "measured_s"});
+         });
 }
 
 }  // namespace
@@ -75,21 +89,15 @@ History read_history() {
   std::istringstream lines(read_file(history_file()));
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) continue;
+    Json entry;
     try {
-      Json entry = parse_json(line, history_file().string());
-      for (const char* number : {"predicted_step_time_s", "measured_step_time_s", "relative_error"})
-        if (!entry.is_object() || !entry.contains(number) || !entry[number].is_number())
-          throw UserError(history_file().string(), 0, "is no validation", "lines that validate wrote");
-      for (const char* text : {"when", "plan", "workload", "cluster"})
-        if (!entry.contains(text) || !entry[text].is_string())
-          throw UserError(history_file().string(), 0, "is no validation", "lines that validate wrote");
-      const Json kinds = entry.value("by_kind", Json::array());
-      if (!kinds.is_array() || !std::all_of(kinds.begin(), kinds.end(), is_kind))
-        throw UserError(history_file().string(), 0, "is no validation", "lines that validate wrote");
-      history.entries.push_back(std::move(entry));
-    } catch (const UserError&) {
-      ++history.damaged;  // cut short by a full disk, or written by hand
+      entry = parse_json(line, history_file().string());
+    } catch (const UserError&) {  // cut short by a full disk, or written by hand
     }
+    if (is_validation(entry))
+      history.entries.push_back(std::move(entry));
+    else
+      ++history.damaged;
   }
   return history;
 }

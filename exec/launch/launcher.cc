@@ -243,10 +243,9 @@ struct Heard {
 };
 
 // Hands a job's stderr on (to `kept`, where given), line by line, until it ends; closes it. `outlives_ranks`:
-// mpirun
-// (`process`) may wait for ever once rank 0 is done without some of the others, and once a rank has said that
-// it ends the job: it is ended a few seconds later, and not read to the end, for its agents to hosts that are
-// gone outlive it and keep its stderr open.
+// mpirun (`process`) may wait for ever once rank 0 is done without some of the others, and once a rank has
+// said that it ends the job: it is ended a few seconds later, and not read to the end, for its agents to
+// hosts that are gone outlive it and keep its stderr open.
 Heard pass_on(int error, std::string* kept, bool outlives_ranks, pid_t process) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kTimeToEnd{5};
