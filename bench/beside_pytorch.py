@@ -8,7 +8,8 @@ PyTorch's median step by Orrery's of the same round, so that what else the machi
 of steps and ratios. With two ranks PyTorch is the faster of two threads in one process and two processes of one thread each
 (DistributedDataParallel over gloo), each with half of the batch.
 
-Memory is what is resident at most, of all processes together, less what program and libraries take before there is a model.
+Memory is what is resident at most, of all processes together, less what program and libraries take before there is a model;
+of PyTorch with two ranks that of DistributedDataParallel, which holds a model in each process as well.
 "products" is how much of Orrery's step its model's matrix products would take at the rate of the largest ones alone, by the
 same BLAS on as many threads, measured in the same round.
 """
@@ -238,10 +239,10 @@ def worker(name, samples, steps, rank, ranks, port):
 
 
 def pytorch(name, ranks, steps):
-    """The median step of the faster way, and what it holds."""
+    """The median step of the faster way, and what as many processes hold."""
     samples = MODELS[name][1]
-    alone = in_process(name, samples, ranks, steps)
-    ways = [(statistics.median(alone["steps_s"]), alone["resident_bytes"])]
+    alone = in_process(name, samples, steps, threads=ranks)
+    step_s, held_bytes = statistics.median(alone["steps_s"]), alone["resident_bytes"]
     if ranks > 1:
         port = 20000 + os.getpid() % 20000
         words = [sys.executable, __file__, "--worker"]
@@ -249,16 +250,18 @@ def pytorch(name, ranks, steps):
                                       stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
                      for rank in range(ranks)]
         answers = [process.communicate()[0] for process in processes]
-        if all(process.returncode == 0 for process in processes):
-            answers = list(map(json.loads, answers))
-            ways.append((statistics.median(max(pair) for pair in zip(*(each["steps_s"] for each in answers))),
-                         sum(each["resident_bytes"] for each in answers)))
-    return min(ways)
+        if any(process.returncode != 0 for process in processes):
+            sys.exit(f"beside_pytorch.py: DistributedDataParallel of {name} on {ranks} ranks failed")
+        answers = list(map(json.loads, answers))
+        step_s = min(step_s, statistics.median(max(pair) for pair in zip(*(each["steps_s"] for each in answers))))
+        held_bytes = sum(each["resident_bytes"] for each in answers)
+    return step_s, held_bytes
 
 
-def in_process(name, samples, threads, steps):
-    done = subprocess.run([sys.executable, __file__, "--worker", json.dumps([name, samples, steps, threads])],
-                          capture_output=True, text=True, check=True)
+def in_process(*words, threads):
+    """What a process of so many threads answers: set_num_threads alone leaves OpenBLAS all cores."""
+    done = subprocess.run([sys.executable, __file__, "--worker", json.dumps([*words, threads])], capture_output=True, text=True,
+                          check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     return json.loads(done.stdout)
 
 
@@ -295,7 +298,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.worker:
         words = json.loads(arguments.worker)
-        if len(words) == 4:
+        if len(words) == 1:
+            print(products_per_s(words[0]))
+        elif len(words) == 4:
             print(json.dumps(pytorch_steps(words[0], words[1], words[3], words[2])))
         else:
             worker(*words)
@@ -309,7 +314,7 @@ def main():
                 for _ in range(arguments.rounds):
                     ours.append(orrery(name, ranks, arguments.steps, pathlib.Path(folder)))
                     theirs.append(pytorch(name, ranks, arguments.steps))
-                    products.append(ours[-1][2] / products_per_s(ranks) / ours[-1][0])
+                    products.append(ours[-1][2] / in_process(threads=ranks) / ours[-1][0])
                 ratios = [b[0] / a[0] for a, b in zip(ours, theirs)]
                 row = {"model": name, "ranks": ranks, "orrery_s": statistics.median(a[0] for a in ours),
                        "pytorch_s": statistics.median(b[0] for b in theirs), "ratio": statistics.median(ratios), "ratios": ratios,

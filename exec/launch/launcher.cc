@@ -178,6 +178,8 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
     if (options.root) append({"--allow-run-as-root"});
     // Quiet: mpirun would add its own lines to the executor's one.
     append({"--quiet", "--oversubscribe", "--bind-to", "none"});
+    // Ranks do nothing when asked to end: mpirun would wait two seconds between asking and killing.
+    append({"--mca", "odls_base_sigkill_timeout", "0"});
     if (options.placement.outlives_ranks) append({"--enable-recovery"});
     if (hosts.empty()) {
       append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
