@@ -14,9 +14,11 @@ scripts/build.sh release
 say "Formatting"
 scripts/check_format.sh
 
+# One more than there are cores: many tests wait for the programs that they started.
+jobs=$(($(nproc) + 1))
 say "All tests"
 code=0
-ctest --test-dir build/release -j2 --output-on-failure --no-tests=error --output-junit tests.xml || code=$?
+ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error --output-junit tests.xml || code=$?
 scripts/print_shares.py build/release/tests.xml || true  # also of tests that failed
 [ "$code" -eq 0 ] || exit "$code"
 
@@ -27,6 +29,6 @@ more=()
 [ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
 say "Unit tests under sanitizers: ${folders[*]} ${more[*]}"
 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}"
-ctest --test-dir build/asan -j2 -L "unit${more:+|emulated}" -R "^($(IFS='|'; echo "${folders[*]}")):" \
+ctest --test-dir build/asan -j"$jobs" -L "unit${more:+|emulated}" -R "^($(IFS='|'; echo "${folders[*]}")):" \
   --output-on-failure --no-tests=error
 say "Done"

@@ -158,10 +158,7 @@ void check_device(const std::string& device, const Context& context, const std::
   for (const NodeGroup& group : context.cluster.groups) {
     const DeviceProfile& profile = context.cluster.profiles[static_cast<std::size_t>(group.node.profile)];
     // A device that somebody describes may have any name.
-    const std::vector<CatalogEntry> known = catalog_devices();
-    const bool own = std::none_of(known.begin(), known.end(),
-                                  [&](const CatalogEntry& one) { return one.name == profile.name; });
-    if (own || family_of(profile.name) == family_of(named)) return;
+    if (!is_catalog_device(profile.name) || family_of(profile.name) == family_of(named)) return;
     expected += (expected.empty() ? "" : ", ") + profile.name;
   }
   throw UserError(

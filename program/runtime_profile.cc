@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -45,14 +44,12 @@ class Accepted {
     }
     return value;
   }
-  double at_least_zero(const char* field, double value) const {
-    if (!std::isfinite(value) || value < 0)
-      fail(field, "is not a number of at least 0", "a finite number >= 0");
-    return value;
-  }
+  double at_least_zero(const char* field, double value) const { return at_.not_negative(field, value); }
   double factor(const char* field, double value) const {
     at_least_zero(field, value);
-    if (value > 2) fail(field, "is no plausible efficiency", "a fraction up to 2 of the device's model");
+    if (value != 0 && !(value >= 1e-6 && value <= 2))
+      fail(field, fmt::format("is {}, no plausible efficiency", value),
+           "a fraction of the device's model, from 1e-06 to 2");
     return value == 0 ? 1 : value;
   }
   double fraction(const char* field, double value) const {

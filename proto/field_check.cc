@@ -13,6 +13,7 @@ namespace {
 // No figure of a machine or a model lies beyond, in whatever unit: what does would overflow in a product, or
 // never come to an end.
 constexpr double kLeast = 1e-30, kMost = 1e30;
+constexpr double kLeastFraction = 1e-6;
 constexpr double kSlowest = 1e6, kFastest = 1e21;  // bytes or operations a second
 
 bool implausible(double value) {
@@ -90,8 +91,9 @@ double FieldCheck::latency(std::string_view field, double value) const {
 }
 
 double FieldCheck::fraction(std::string_view field, double value) const {
-  if (!(value > 0 && value <= 1))
-    fail(field, fmt::format("{} is {}", full(field), value), "expected a fraction above 0 and up to 1");
+  if (!(value >= kLeastFraction && value <= 1))
+    fail(field, fmt::format("{} is {}", full(field), value),
+         fmt::format("expected a fraction from {} to 1", kLeastFraction));
   return value;
 }
 

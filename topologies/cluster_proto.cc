@@ -267,12 +267,12 @@ Override read_override(const proto::Override& from, const FieldCheck& check, con
   if (o.target != OverrideTarget::nic && from.port() != 0)
     check.fail("port", "a port is given, but the target is another", "expected target: \"nic\"");
   if (o.target == OverrideTarget::nic) {
-    if (!(from.speed() >= 0 && from.speed() <= 1))
-      check.fail("speed", fmt::format("the speed is {}", from.speed()),
-                 "expected a fraction from 0 (dead) to 1");
-  } else if (!(from.speed() > 0 && from.speed() <= 1)) {
-    check.fail("speed", fmt::format("the speed is {}", from.speed()),
+    if (from.speed() != 0) check.fraction("speed", from.speed());  // 0: dead
+  } else if (from.speed() == 0) {
+    check.fail("speed", "the speed is 0",
                "expected a fraction above 0 and up to 1: leave a dead device or node out of the cluster");
+  } else {
+    check.fraction("speed", from.speed());
   }
   o.speed = from.speed();
   return o;

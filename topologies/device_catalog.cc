@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "base/embedded.h"
 #include "base/error.h"
@@ -17,10 +19,14 @@ const std::vector<EmbeddedFile>& embedded_devices();
 
 namespace {
 
-proto::DeviceProfile parsed(const EmbeddedFile& file) {
-  proto::DeviceProfile message;
-  parse_textproto(file.content, file.name, &message);
-  return message;
+// Read once in a process, by whichever thread comes first: a table or a list of devices asks for all of them.
+const proto::DeviceProfile& parsed(const EmbeddedFile& file) {
+  static std::mutex mutex;
+  static std::map<std::string_view, proto::DeviceProfile> known;  // whose entries stay where they are
+  const std::lock_guard lock(mutex);
+  const auto [entry, is_new] = known.try_emplace(file.name);
+  if (is_new) parse_textproto(file.content, file.name, &entry->second);
+  return entry->second;
 }
 
 const EmbeddedFile& file_of(std::string_view name) {
@@ -39,7 +45,7 @@ Foundation foundation(bool calibrated, double training_speed, bool processor) {
 
 // From the file alone: checking a profile that is like another asks for the list of these.
 CatalogEntry entry_of(const EmbeddedFile& file) {
-  const proto::DeviceProfile device = parsed(file);
+  const proto::DeviceProfile& device = parsed(file);
   const bool calibrated =
       device.calibrated() || (!device.like().empty() && parsed(file_of(device.like())).calibrated());
   const Foundation rests_on = foundation(calibrated, device.training_speed(), device.kind() == "cpu");
@@ -53,6 +59,11 @@ CatalogEntry entry_of(const EmbeddedFile& file) {
 
 Foundation foundation_of(const DeviceProfile& device) {
   return foundation(device.calibrated, device.training_speed, device.kind == DeviceKind::cpu);
+}
+
+bool is_catalog_device(std::string_view name) {
+  const std::vector<EmbeddedFile>& files = embedded_devices();
+  return std::any_of(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
 }
 
 std::vector<CatalogEntry> catalog_devices() {

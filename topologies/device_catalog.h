@@ -17,6 +17,7 @@ struct CatalogEntry {
 };
 
 std::vector<CatalogEntry> catalog_devices();  // sorted by name
+bool is_catalog_device(std::string_view name);
 
 // Throws UserError on an unknown name, naming near ones.
 DeviceProfile catalog_device(std::string_view name);

@@ -147,9 +147,7 @@ void drop_models(const proto::DeviceProfile& message, Models* models) {
 // The profile with what it takes from the device of the same silicon that it names.
 proto::DeviceProfile completed(const proto::DeviceProfile& message, const FieldCheck& check) {
   if (message.like().empty()) return message;
-  const std::vector<CatalogEntry> devices = catalog_devices();
-  if (std::none_of(devices.begin(), devices.end(),
-                   [&](const CatalogEntry& device) { return device.name == message.like(); }))
+  if (!is_catalog_device(message.like()))
     check.fail("like", fmt::format("unknown device '{}'", message.like()),
                "expected one of the catalog (`orrery catalog`)");
   proto::DeviceProfile whole = catalog_device_message(message.like());

@@ -25,7 +25,7 @@ enum class DeviceKind { gpu, cpu };
 // them. Columns: type, name, the value where C++ makes the struct from nothing, and what a file may say
 // (FieldCheck's rules, and those of device_profile.cc):
 // - any: whatever the type holds. count: 0 to 100,000.
-// - positive: > 0; positive_rate: at least 1e6. not_negative: >= 0. fraction: above 0, up to 1. All finite.
+// - positive: > 0; positive_rate: at least 1e6. not_negative: >= 0. fraction: 1e-6 to 1. All finite.
 // - fraction_or_zero: a fraction, or 0 for what the proto says.
 // - fraction_or_one: a fraction; tile: > 0; gain: 1 and up; of all three 0 stands for 1.
 #define ORRERY_MATMUL_MODEL_FIELDS(FIELD) \

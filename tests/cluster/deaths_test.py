@@ -30,9 +30,8 @@ STEPS = 140
 EVERY = 15  # steps from one checkpoint to the next
 DIES_AFTER = 35
 # A daemon is asked every second (exec/launch/launcher.cc), the last time half a second before the cut in the mean; it is given
-# up with the fourth second without an answer. Open MPI gives the others a second to end, then kills them (seen: 1.1 s from
-# a daemon's death, which is noticed at once, to the end of the job).
-NOTICE_S = 4 - 0.5 + 1
+# up with the fourth second without an answer. The others are killed at once.
+NOTICE_S = 4 - 0.5
 SILENCE_S = 1.5  # of an asynchronous worker, until it is left behind
 STRETCH = 16  # of its steps, from one checkpoint to the next
 LONG_EACH, LONG_SEQ = 16, 64  # of asynchronous workers' steps, of which the server's port takes a part

@@ -106,7 +106,13 @@ TEST_CASE("nonsense in a runtime profile is named with its line") {
   }
   message.set_kernel_launch_s(std::numeric_limits<double>::quiet_NaN());
   CHECK_THROWS_AS(runtime_profile_from_proto(message, "x", ""), UserError);
+  message.set_kernel_launch_s(1e308);
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""),
+                    Catch::Contains("kernel_launch_s is 1e+308"));
   message.set_kernel_launch_s(0);
+  message.set_matmul_efficiency(1e-9);
+  CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("from 1e-06 to 2"));
+  message.set_matmul_efficiency(0);
   message.set_default_zero(4);
   CHECK_THROWS_WITH(runtime_profile_from_proto(message, "x", ""), Catch::Contains("no ZeRO stage"));
   message.set_default_zero(3);

@@ -128,6 +128,7 @@ TEST_CASE("every bad figure of a profile is refused with its line") {
       {"1e12\n", "1000\n", 6, "memory_bandwidth_bytes_per_s is 1000"},
       {"10e12", "19.5", 3, "flops_per_s is 19.5"},
       {"0.9\nm", "1.1\nm", 7, "memory_efficiency is 1.1"},
+      {"0.9\nm", "1e-308\nm", 7, "expected a fraction from 1e-06 to 1"},
       {"multiprocessors: 100", "multiprocessors: -1", 8, "multiprocessors is -1"},
       {"4e-6", "-4e-6", 9, "launch_overhead_s"},
       {"1e9\n", "41e9\n", 10, "takes all of the memory"},

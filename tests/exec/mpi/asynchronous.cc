@@ -241,7 +241,7 @@ std::vector<AsynchronousCase> cases(int ranks) {
   const std::set<std::string> some = {"worker 1 alone with 2 servers", "a server each",
                                       "at most 1 ahead of a slow worker", "bf16"};
   std::erase_if(all, [&](const AsynchronousCase& c) { return some.count(c.name) == 0; });
-  for (AsynchronousCase& c : all) c.plan.steps = 10;
+  for (AsynchronousCase& c : all) c.plan.steps = 8;
 #endif
   return all;
 }

@@ -1,11 +1,14 @@
 #include "program/samples/sequence_lengths.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <string>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -21,7 +24,7 @@ SequenceLengths of(std::vector<int> tokens) {
 }
 
 std::string file_with(const std::string& text) {
-  const auto path = std::filesystem::temp_directory_path() / "orrery_lengths_test.txt";
+  const auto path = std::filesystem::temp_directory_path() / ("orrery-lengths-" + std::to_string(::getpid()));
   std::ofstream(path) << text;
   return path.string();
 }
