@@ -207,7 +207,10 @@ System servers(const std::shared_ptr<const Job>& job, const Pins& pins, Estimato
     return system;
   }
   if (!system.choices) {
-    system.short_bytes = least_short;
+    if (least_short < std::numeric_limits<double>::infinity())
+      system.short_bytes = least_short;
+    else
+      system.refusal = "the batch cannot be shared evenly";
     return system;
   }
   const double traffic_s = server_traffic_s(*job, Plan{job, *system.choices});

@@ -141,6 +141,12 @@ TEST_CASE("pins that leave a kind nothing are its reason, and one device has no 
   CHECK(of(systems, SystemKind::all_reduce).refusal == "pins and runtime leave none");
   CHECK(of(systems, SystemKind::three_d).step_time_s);
   CHECK(compared(make_job("gpt2", "dgx-a100", 1, 8, 256), {}).empty());
+  // 664 samples over eight H100 and eight A100: by speed, and not evenly.
+  const auto uneven =
+      compared(make_job("gpt2-tiny", ORRERY_TEST_DATA "/clusters/h100-a100.textproto", 16, 664, 64), {});
+  CHECK(of(uneven, SystemKind::all_reduce).step_time_s);
+  CHECK(of(uneven, SystemKind::async_servers).refusal == "the batch cannot be shared evenly");
+  CHECK(of(uneven, SystemKind::async_servers).short_bytes == 0);
 }
 
 }  // namespace
