@@ -1,7 +1,5 @@
 #include "exec/cpu/convolution.h"
 
-#include <omp.h>
-
 #include <array>
 #include <dnnl.hpp>
 #include <map>
@@ -195,7 +193,7 @@ float* mutable_data(const float* data) {
 }  // namespace
 
 struct Convolutions::Library {
-  explicit Library(Device& d) : device(d) { omp_set_num_threads(1); }  // one core a rank
+  explicit Library(Device& d) : device(d) {}
   ~Library() { device.release(scratch); }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;

@@ -1,4 +1,4 @@
-// Device on one processor core: OpenBLAS for products, exec/cpu/kernels for the rest.
+// Device on one processor core: oneDNN for products and convolutions, exec/cpu/kernels for the rest.
 #include <sys/mman.h>
 
 #include <bit>
@@ -29,7 +29,7 @@ constexpr std::size_t kHugePage = 2U << 20;
 
 class CpuDevice : public Device {
  public:
-  CpuDevice() { openblas_set_num_threads(1); }
+  CpuDevice() { cpu::one_thread(); }  // one core a rank
   ~CpuDevice() override {
     convolutions_.reset();  // gives its memory back
     for (const auto& [data, bytes] : allocated_) std::free(data);

@@ -1,4 +1,4 @@
-// The layers' mathematics on one device: CPU (OpenBLAS and vectorised loops) or CUDA (cuBLASLt and small
+// The layers' mathematics on one device: CPU (oneDNN, OpenBLAS and vectorised loops) or CUDA (cuBLASLt and small
 // kernels).
 //
 // All matrices are row-major; `rows` are tokens, sample by sample. Arithmetic is fp32 (products: see

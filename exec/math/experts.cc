@@ -276,10 +276,20 @@ void Experts::products_backward(int index, int micro_batch, bool want_input, boo
     const std::int64_t k = held->shape[2];
     const std::int64_t column = static_cast<std::int64_t>(p) * n;
     steps.push_back([=, this] {
-      float* into = layers_.ready_to_add(dw);
-      for (const ExpertRows& part : routing->segments)
+      // The first rows of an expert set its gradient, others add to it; who has none has zeros.
+      float* into = layers_.at(dw);
+      std::vector<bool> set(static_cast<std::size_t>(held->shape[0]), !dw.first);
+      for (const ExpertRows& part : routing->segments) {
+        if (part.rows == 0) continue;
+        const auto expert = static_cast<std::size_t>(part.expert);
         device_.gemm(true, false, n, k, part.rows, 1, values_.floats(dy) + part.begin * columns + column,
-                     columns, values_.floats(x) + part.begin * k, k, 1, into + part.expert * n * k, k);
+                     columns, values_.floats(x) + part.begin * k, k, set[expert] ? 1.0F : 0.0F,
+                     into + part.expert * n * k, k);
+        set[expert] = true;
+      }
+      for (std::size_t expert = 0; expert < set.size(); ++expert)
+        if (!set[expert])
+          device_.fill(into + static_cast<std::int64_t>(expert) * n * k, static_cast<std::size_t>(n * k), 0);
     });
   }
   if (!want_input) return;

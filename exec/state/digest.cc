@@ -1,6 +1,7 @@
 #include "exec/state/digest.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -48,8 +49,10 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pa
         const auto value = static_cast<double>(values[static_cast<std::size_t>(local - begin)]);
         const std::uint64_t bits = random.bits(static_cast<std::uint64_t>(run.global + local - run.local));
         sum[0] += value * value;
+        // The sign is as random as a branch can be: its bit is set instead.
+        const auto raw = std::bit_cast<std::uint64_t>(value);
         for (int k = 0; k < kProjections; ++k)
-          sum[static_cast<std::size_t>(k) + 1] += (bits >> k & 1) != 0 ? value : -value;
+          sum[static_cast<std::size_t>(k) + 1] += std::bit_cast<double>(raw ^ (~bits >> k & 1) << 63);
       }
   }
   const std::string mine(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(Sums));
