@@ -1,5 +1,5 @@
-// The layers' mathematics on one device: CPU (oneDNN, OpenBLAS and vectorised loops) or CUDA (cuBLASLt and small
-// kernels).
+// The layers' mathematics on one device: CPU (oneDNN, OpenBLAS and vectorised loops) or CUDA (cuBLASLt and
+// small kernels).
 //
 // All matrices are row-major; `rows` are tokens, sample by sample. Arithmetic is fp32 (products: see
 // set_product_type). Calls are asynchronous on CUDA (one compute stream, in order) and immediate on the CPU.
