@@ -32,7 +32,7 @@ std::vector<int> numbers(Config& config, const char* key, std::size_t count, int
   };
   const Json* list = config.find(key);
   if (list == nullptr) config.fail(key, "missing", "expected a list of whole numbers");
-  if (list->is_number()) return std::vector<int>(count, config.required(key, most));
+  if (count > 0 && list->is_number()) return std::vector<int>(count, config.required(key, most));
   if (!list->is_array() || list->empty() || list->size() > kMostStages) refuse();
   std::vector<int> found;
   for (const Json& one : *list) {

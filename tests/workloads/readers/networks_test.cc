@@ -238,6 +238,8 @@ TEST_CASE("networks: errors name the file, the line and the key") {
     CHECK_THROWS_AS(workload_from_huggingface(text, "config.json"), UserError);
   };
   refused("convnext-tiny-224", "\"image_size\": 224", "\"image_size\": 16", "image_size: 16");
+  refused("convnext-tiny-224", "\"hidden_sizes\": [\n  96,\n  192,\n  384,\n  768\n ]", "\"hidden_sizes\": 2",
+          "hidden_sizes: is no such list");
   refused("convnext-tiny-224", "\"num_stages\": 4", "\"num_stages\": 5", "num_stages: 5");
   refused("efficientnet-b0", "\"hidden_dim\": 1280", "\"hidden_dim\": 1281", "hidden_dim: 1281");
   refused("efficientnet-b0", "\"depthwise_padding\": []", "\"depthwise_padding\": [16]",
