@@ -11,7 +11,7 @@ of steps and ratios. With two ranks PyTorch is the faster of two threads in one 
 Memory is what is resident at most, of all processes together, less what program and libraries take before there is a model;
 of PyTorch with two ranks that of DistributedDataParallel, which holds a model in each process as well.
 "products" is how much of Orrery's step its model's matrix products would take at the rate of the largest ones alone, by the
-same BLAS on as many threads, measured in the same round.
+BLAS that PyTorch has on as many threads, measured in the same round.
 """
 import argparse
 import json
