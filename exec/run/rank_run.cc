@@ -108,18 +108,9 @@ void RankRun::not_finite(std::int64_t step) const {
   const Parameters& parameters = interpreter_.parameters();
   std::string first = "all of the rank's weights still are";
   for (const HeldTensor& held : parameters.held()) {
-    // What the rank has of it, whoever answers for it; of a gathered one its shard.
-    std::int64_t begin = held.offset;
-    std::int64_t end = held.offset + held.elements;
-    const float* weights = parameters.weights(held.bucket) + begin;
-    if (parameters.gathers_weights(held.bucket)) {
-      const std::int64_t shard = parameters.shard_begin(held.bucket);
-      begin = std::max(begin, shard);
-      end = std::min(end, shard + parameters.shard_elements(held.bucket));
-      weights = parameters.own_master(held.bucket) + (begin - shard);
-    }
-    if (begin >= end ||
-        std::isfinite(interpreter_.sum_of_squares(weights, static_cast<std::size_t>(end - begin))))
+    const Parameters::Part part = parameters.kept_part(held);
+    if (std::isfinite(interpreter_.sum_of_squares(parameters.kept_weights(held),
+                                                  static_cast<std::size_t>(part.end - part.begin))))
       continue;
     first = held.name() + " is the first of its tensors that is not";
     break;

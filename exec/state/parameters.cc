@@ -160,13 +160,8 @@ void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
 
 void Parameters::begin_with(const HeldTensor& held, const std::vector<float>& values) {
   if (values.empty()) return;
-  if (!gathers_weights(held.bucket)) {
-    device_->copy_to_device(weights(held.bucket) + held.offset, values.data(), values.size() * sizeof(float));
-    return;
-  }
-  const Part part = owned_part(held);
-  device_->copy_to_device(own_weights(held.bucket) + (part.begin - shard_begin(held.bucket)),
-                          values.data() + (part.begin - held.offset),
+  const Part part = kept_part(held);
+  device_->copy_to_device(kept_weights(held), values.data() + (part.begin - held.offset),
                           static_cast<std::size_t>(part.end - part.begin) * sizeof(float));
 }
 
@@ -191,6 +186,16 @@ Parameters::Part Parameters::owned_part(const HeldTensor& tensor) const {
   part.end =
       std::max(part.begin, std::min(tensor.offset + tensor.elements, shard + shard_elements(tensor.bucket)));
   return part;
+}
+
+Parameters::Part Parameters::kept_part(const HeldTensor& tensor) const {
+  return gathers_weights(tensor.bucket) ? owned_part(tensor)
+                                        : Part{tensor.offset, tensor.offset + tensor.elements};
+}
+
+float* Parameters::kept_weights(const HeldTensor& tensor) const {
+  const std::int64_t first = gathers_weights(tensor.bucket) ? shard_begin(tensor.bucket) : 0;
+  return weights(tensor.bucket) + (kept_part(tensor).begin - first);
 }
 
 Parameters::Part Parameters::answers_for(const HeldTensor& tensor) const {

@@ -85,6 +85,10 @@ class Parameters {
     std::int64_t end = 0;  // begin where there is nothing
   };
   Part answers_for(const HeldTensor& tensor) const;
+  // What the rank keeps of a tensor's weights, whoever answers for it, as elements of its bucket: all of it,
+  // or of gathered weights the shard's. `kept_weights` are those elements.
+  Part kept_part(const HeldTensor& tensor) const;
+  float* kept_weights(const HeldTensor& tensor) const;
 
   // Updates this rank's part of the buckets [begin, end). `step` counts from 1; `scale` multiplies gradients.
   void update(int begin, int end, std::int64_t step, float scale);
