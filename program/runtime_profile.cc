@@ -47,9 +47,9 @@ class Accepted {
   double at_least_zero(const char* field, double value) const { return at_.not_negative(field, value); }
   double factor(const char* field, double value) const {
     at_least_zero(field, value);
-    if (value != 0 && !(value >= 1e-6 && value <= 2))
+    if (value != 0 && !(value >= FieldCheck::kLeastFraction && value <= 2))
       fail(field, fmt::format("is {}, no plausible efficiency", value),
-           "a fraction of the device's model, from 1e-06 to 2");
+           fmt::format("a fraction of the device's model, from {} to 2", FieldCheck::kLeastFraction));
     return value == 0 ? 1 : value;
   }
   double fraction(const char* field, double value) const {

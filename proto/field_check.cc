@@ -13,7 +13,6 @@ namespace {
 // No figure of a machine or a model lies beyond, in whatever unit: what does would overflow in a product, or
 // never come to an end.
 constexpr double kLeast = 1e-30, kMost = 1e30;
-constexpr double kLeastFraction = 1e-6;
 constexpr double kSlowest = 1e6, kFastest = 1e21;  // bytes or operations a second
 
 bool implausible(double value) {

@@ -31,8 +31,9 @@ class FieldCheck {
   double not_negative(std::string_view field, double value) const;  // >= 0, finite
   // Of bytes or operations a second: 0, or at least 1e6. Less is another unit (25 for 25 GB/s).
   double rate(std::string_view field, double value) const;
-  double latency(std::string_view field, double value) const;   // seconds, from 0 to 10
-  double fraction(std::string_view field, double value) const;  // from 1e-6 to 1
+  double latency(std::string_view field, double value) const;  // seconds, from 0 to 10
+  static constexpr double kLeastFraction = 1e-6;
+  double fraction(std::string_view field, double value) const;  // from kLeastFraction to 1
   int within(std::string_view field, int value, int lowest, int highest) const;
   const std::string& named(std::string_view field, const std::string& value) const;  // not empty
 

@@ -266,14 +266,11 @@ Override read_override(const proto::Override& from, const FieldCheck& check, con
     check.fail("device", "a device is given, but the target is another", "expected target: \"device\"");
   if (o.target != OverrideTarget::nic && from.port() != 0)
     check.fail("port", "a port is given, but the target is another", "expected target: \"nic\"");
-  if (o.target == OverrideTarget::nic) {
-    if (from.speed() != 0) check.fraction("speed", from.speed());  // 0: dead
-  } else if (from.speed() == 0) {
+  if (from.speed() != 0)
+    check.fraction("speed", from.speed());
+  else if (o.target != OverrideTarget::nic)  // a port may be dead
     check.fail("speed", "the speed is 0",
                "expected a fraction above 0 and up to 1: leave a dead device or node out of the cluster");
-  } else {
-    check.fraction("speed", from.speed());
-  }
   o.speed = from.speed();
   return o;
 }

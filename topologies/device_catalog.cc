@@ -29,12 +29,16 @@ const proto::DeviceProfile& parsed(const EmbeddedFile& file) {
   return entry->second;
 }
 
+const EmbeddedFile* find(std::string_view name) {
+  for (const EmbeddedFile& file : embedded_devices())
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
 const EmbeddedFile& file_of(std::string_view name) {
+  if (const EmbeddedFile* file = find(name)) return *file;
   std::vector<std::string> known;
-  for (const EmbeddedFile& file : embedded_devices()) {
-    if (file.name == name) return file;
-    known.emplace_back(file.name);
-  }
+  for (const EmbeddedFile& file : embedded_devices()) known.emplace_back(file.name);
   throw UserError(fmt::format("unknown device '{}'", name), suggestion(name, known));
 }
 
@@ -43,7 +47,7 @@ Foundation foundation(bool calibrated, double training_speed, bool processor) {
   return processor ? Foundation::assumed : Foundation::datasheet;
 }
 
-// From the file alone: checking a profile that is like another asks for the list of these.
+// From the file alone: a list needs no whole profiles.
 CatalogEntry entry_of(const EmbeddedFile& file) {
   const proto::DeviceProfile& device = parsed(file);
   const bool calibrated =
@@ -62,8 +66,7 @@ Foundation foundation_of(const DeviceProfile& device) {
 }
 
 bool is_catalog_device(std::string_view name) {
-  const std::vector<EmbeddedFile>& files = embedded_devices();
-  return std::any_of(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
+  return find(name) != nullptr;
 }
 
 std::vector<CatalogEntry> catalog_devices() {
