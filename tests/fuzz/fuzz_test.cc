@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,13 +46,13 @@ TEST_CASE("fuzz: settings of other systems") {
 }
 // What is measured is three tests, for one of all of it would be the last that sanitizers wait for.
 bool is_log(const fuzz::Target& target) {
-  return target.name.size() > 4 && target.name.substr(target.name.size() - 4) == "_log";
+  return target.name.ends_with("_log");
 }
 bool is_trace(const fuzz::Target& target) {
   const std::string_view name = target.name;
   return name == "kineto" || name == "own_trace" || name == "chakra" || name == "nsys";
 }
-std::vector<fuzz::Target> measured(const std::function<bool(const fuzz::Target&)>& wanted) {
+std::vector<fuzz::Target> measured(bool (*wanted)(const fuzz::Target&)) {
   std::vector<fuzz::Target> some;
   for (const fuzz::Target& target : fuzz::measured())
     if (wanted(target)) some.push_back(target);

@@ -23,11 +23,22 @@ SequenceLengths of(std::vector<int> tokens) {
   return lengths;
 }
 
-std::string file_with(const std::string& text) {
-  const auto path = std::filesystem::temp_directory_path() / ("orrery-lengths-" + std::to_string(::getpid()));
-  std::ofstream(path) << text;
-  return path.string();
-}
+class LengthsFile {
+ public:
+  explicit LengthsFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("orrery-lengths-" + std::to_string(::getpid()) + "-" + std::to_string(count_++))) {
+    std::ofstream(path_) << text;
+  }
+  ~LengthsFile() { std::filesystem::remove(path_); }
+  LengthsFile(const LengthsFile&) = delete;
+  LengthsFile& operator=(const LengthsFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  static inline int count_ = 0;
+  std::filesystem::path path_;
+};
 
 // Steps drawn one by one: what the slowest of the replicas computes, by the mean of all.
 double drawn_wait(const std::vector<int>& tokens, int replicas, int micro_batches, int micro_batch,
@@ -157,17 +168,17 @@ TEST_CASE("a lognormal's quantiles have its mean and deviation") {
 TEST_CASE("a file of lengths becomes its quantiles, its longest kept") {
   std::string text;
   for (int i = 1000; i >= 1; --i) text += std::to_string(i) + "\n";
-  const SequenceLengths lengths = sequence_lengths_from(file_with(text), 4096);
+  const SequenceLengths lengths = sequence_lengths_from(LengthsFile(text).path(), 4096);
   CHECK(std::is_sorted(lengths.tokens.begin(), lengths.tokens.end()));
   CHECK(lengths.tokens.back() == 1000);
   CHECK(content(lengths, 4096).tokens == Approx(500.5).epsilon(0.01));
 }
 
 TEST_CASE("what is no length is named with its line") {
-  const std::string file = file_with("12\n\n-3\n");
-  CHECK_THROWS_WITH(sequence_lengths_from(file, 100),
-                    file + ":3: '-3' (expected a sequence's length in tokens)");
-  CHECK_THROWS_WITH(sequence_lengths_from(file_with("\n"), 100), Catch::Contains("no lengths"));
+  const LengthsFile file("12\n\n-3\n");
+  CHECK_THROWS_WITH(sequence_lengths_from(file.path(), 100),
+                    file.path() + ":3: '-3' (expected a sequence's length in tokens)");
+  CHECK_THROWS_WITH(sequence_lengths_from(LengthsFile("\n").path(), 100), Catch::Contains("no lengths"));
   for (const char* said :
        {"lognormal:300", "lognormal:0,1", "lognormal:a,b", "lognormal:1,inf", "lognormal:1e308,2"})
     CHECK_THROWS_WITH(sequence_lengths_from(said, 100), Catch::Contains("expected lognormal:MEAN,SD"));
