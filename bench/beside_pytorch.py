@@ -202,7 +202,7 @@ def products_per_s(threads, width=1536, rounds=4):
     return 2 * width ** 3 * rounds / (time.perf_counter() - begin)
 
 
-def pytorch_steps(name, samples, threads, steps, group=None):
+def pytorch_steps(name, samples, steps, threads, group=None):
     """Seconds of each step but the first; what is resident beyond the library."""
     before = resident_bytes()
     torch.set_num_threads(threads)
@@ -232,21 +232,21 @@ def pytorch_steps(name, samples, threads, steps, group=None):
 
 
 def worker(name, samples, steps, rank, ranks, port):
-    """One process of DistributedDataParallel: prints its steps."""
+    """One process of DistributedDataParallel."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=ranks)
-    print(json.dumps(pytorch_steps(name, samples, 1, steps, group=True)))
+    return pytorch_steps(name, samples, steps, 1, group=True)
 
 
 def pytorch(name, ranks, steps):
     """The median step of the faster way, and what as many processes hold."""
     samples = MODELS[name][1]
-    alone = in_process(name, samples, steps, threads=ranks)
+    alone = in_process("pytorch_steps", name, samples, steps, threads=ranks)
     step_s, held_bytes = statistics.median(alone["steps_s"]), alone["resident_bytes"]
     if ranks > 1:
         port = 20000 + os.getpid() % 20000
         words = [sys.executable, __file__, "--worker"]
-        processes = [subprocess.Popen([*words, json.dumps([name, samples // ranks, steps, rank, ranks, port])],
+        processes = [subprocess.Popen([*words, json.dumps(["worker", name, samples // ranks, steps, rank, ranks, port])],
                                       stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
                      for rank in range(ranks)]
         answers = [process.communicate()[0] for process in processes]
@@ -259,7 +259,7 @@ def pytorch(name, ranks, steps):
 
 
 def in_process(*words, threads):
-    """What a process of so many threads answers: set_num_threads alone leaves OpenBLAS all cores."""
+    """What a function answers in a process of so many threads: set_num_threads alone leaves OpenBLAS all cores."""
     done = subprocess.run([sys.executable, __file__, "--worker", json.dumps([*words, threads])], capture_output=True, text=True,
                           check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     return json.loads(done.stdout)
@@ -297,13 +297,8 @@ def main():
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        words = json.loads(arguments.worker)
-        if len(words) == 1:
-            print(products_per_s(words[0]))
-        elif len(words) == 4:
-            print(json.dumps(pytorch_steps(words[0], words[1], words[3], words[2])))
-        else:
-            worker(*words)
+        what, *words = json.loads(arguments.worker)
+        print(json.dumps({each.__name__: each for each in (products_per_s, pytorch_steps, worker)}[what](*words)))
         return
     rows = []
     print(f"PyTorch {torch.__version__}\nmodel     ranks  orrery s  PyTorch s  PyTorch by orrery (rounds)  products  orrery GiB  PyTorch GiB")
@@ -314,7 +309,7 @@ def main():
                 for _ in range(arguments.rounds):
                     ours.append(orrery(name, ranks, arguments.steps, pathlib.Path(folder)))
                     theirs.append(pytorch(name, ranks, arguments.steps))
-                    products.append(ours[-1][2] / in_process(threads=ranks) / ours[-1][0])
+                    products.append(ours[-1][2] / in_process("products_per_s", threads=ranks) / ours[-1][0])
                 ratios = [b[0] / a[0] for a, b in zip(ours, theirs)]
                 row = {"model": name, "ranks": ranks, "orrery_s": statistics.median(a[0] for a in ours),
                        "pytorch_s": statistics.median(b[0] for b in theirs), "ratio": statistics.median(ratios), "ratios": ratios,

@@ -152,18 +152,19 @@ class Balance(ClusterCase):
         self.two = self.cluster([2], cpu=FULL, mbit=400)
         self.loops = []
         for host in self.two.hosts:
-            loop = subprocess.Popen(["sh", "-c", "kill -STOP $$; while :; do :; done"])
-            self.addCleanup(loop.wait)
-            self.addCleanup(loop.kill)
+            loop = self.loop_behind_everything("kill -STOP $$")
             host.group.processes.write_text(str(loop.pid))
-            os.sched_setscheduler(loop.pid, os.SCHED_IDLE, os.sched_param(0))
             self.loops.append(loop)
         for core in os.sched_getaffinity(0):
-            awake = subprocess.Popen(["sh", "-c", "while :; do :; done"])
-            self.addCleanup(awake.wait)
-            self.addCleanup(awake.kill)
-            os.sched_setscheduler(awake.pid, os.SCHED_IDLE, os.sched_param(0))
-            os.sched_setaffinity(awake.pid, {core})
+            os.sched_setaffinity(self.loop_behind_everything().pid, {core})
+
+    def loop_behind_everything(self, first=":"):
+        """A process that takes what nobody else wants of a processor, once it has done what it does first."""
+        loop = subprocess.Popen(["sh", "-c", f"{first}; while :; do :; done"])
+        self.addCleanup(loop.wait)
+        self.addCleanup(loop.kill)
+        os.sched_setscheduler(loop.pid, os.SCHED_IDLE, os.sched_param(0))
+        return loop
 
     def limit(self, *fractions):
         """Both hosts' quotas from now on; None: at full speed, and nothing beside."""
