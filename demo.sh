@@ -8,7 +8,7 @@ say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
 
 say "Installing what is missing and building (first time: some minutes)"
-scripts/install.sh
+scripts/install.sh build
 scripts/build.sh release orrery orrery-exec-openmpi
 export PATH="$PWD/build/release/bin:$PATH"
 out=build/demo

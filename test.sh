@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")"
 say() { printf '\n\033[1m== %s\033[0m (%s s)\n' "$*" "$SECONDS"; }
 
+say "Installing what is missing"
+scripts/install.sh
+
 say "demo.sh"
 ./demo.sh
 

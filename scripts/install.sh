@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of scripts/packages.txt that are missing, and says which. Silent when none is.
+# scripts/install.sh [build]: installs the Debian packages of scripts/packages.txt that are missing, and says which. Silent when
+# none is. `build`: only those that are needed to build and run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+wanted() {
+  if [ "${1:-}" = build ]; then sed '/^# For tests/q' scripts/packages.txt; else cat scripts/packages.txt; fi |
+    grep -v '^#' | awk 'NF {print $1, $2, $3}'
+}
+packages=$(wanted "$@")
 missing=()
 # Whether a command is there and no older than `least` says; that of an older one is said.
 serves() {
@@ -16,7 +22,7 @@ serves() {
 while read -r package instead least; do
   [ -z "$instead" ] || ! serves "$instead" "$least" || continue
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done < <(grep -v '^#' scripts/packages.txt | awk 'NF {print $1, $2, $3}')
+done <<<"$packages"
 install() {
   local sudo=()
   if [ "$(id -u)" -ne 0 ]; then
@@ -38,4 +44,4 @@ install() {
 # Where an older one of another maker comes first in PATH, Debian's beside it does not help.
 while read -r package instead least; do
   if [ -n "$least" ] && ! serves "$instead" "$least"; then exit 1; fi
-done < <(grep -v '^#' scripts/packages.txt | awk 'NF {print $1, $2, $3}')
+done <<<"$packages"
