@@ -118,7 +118,7 @@ Field field_of(const Question& question, const Strategy& strategy, const Simulat
   field.step_s = healthy.step_s;
   field.of_node = cluster.devices() / cluster.nodes();
   const int workers = healthy.devices;
-  field.exchange = [&strategy, &simulations, &under, &healthy, workers](int size) {
+  field.exchange = [&strategy, &simulations, &under, workers](int size) {
     const auto of = [&](const Way& way) {
       return strategy.rendezvous == Rendezvous::periodic ? 0.0 : way.exchange_s();
     };
