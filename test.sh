@@ -17,21 +17,37 @@ scripts/build.sh release
 say "Formatting"
 scripts/check_format.sh
 
-# One more than there are cores: many tests wait for the programs that they started.
-jobs=$(($(nproc) + 1))
-say "All tests"
-code=0
-ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error --output-junit tests.xml || code=$?
-scripts/print_shares.py build/release/tests.xml || true  # also of tests that failed
-[ "$code" -eq 0 ] || exit "$code"
-
 # The planner's take as long to build as all others together, the emulated CUDA's a minute and a half more:
 # SANITIZE=all adds them (what kernels read and write out of bounds shows there).
 folders=(base topologies workloads program cost sim exec fuzz)
 more=()
 [ "${SANITIZE:-}" != all ] || { folders+=(planner request handover evidence orrery rehearsal); more=(test_exec_cuda_emulated); }
+
+# One more than there are cores: many tests wait for the programs that they started.
+jobs=$(($(nproc) + 1))
+code=0
+tests() { ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error "$@" || code=$?; }
+say "Tests that need the machine for themselves"
+tests -L '^alone$' --output-junit alone.xml
+
+# What tests leave of the processors compiles those under sanitizers, behind everything.
+set -m  # a process group of its own, which ends with this script
+chrt --idle 0 scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}" &
+build=$!
+set +m
+trap 'kill -- -"$build" 2>/dev/null || true' EXIT
+say "Hosts in network namespaces, which mostly wait for each other"
+tests -L '^cluster$' -LE '^alone$' --output-junit cluster.xml
+say "All other tests"
+tests -LE '^(alone|cluster)$' --output-junit tests.xml
+scripts/print_shares.py build/release/{alone,cluster,tests}.xml || true  # also of tests that failed
+[ "$code" -eq 0 ] || exit "$code"
+
+say "Building what is tested under sanitizers, as far as that is left"
+wait "$build"
+trap - EXIT
 say "Unit tests under sanitizers: ${folders[*]} ${more[*]}"
-scripts/build.sh asan "${folders[@]/#/test_}" "${more[@]}"
+export PATH="$PATH:/usr/lib/llvm-16/bin"  # what names lines in a report
 ctest --test-dir build/asan -j"$jobs" -L "unit${more:+|emulated}" -R "^($(IFS='|'; echo "${folders[*]}")):" \
   --output-on-failure --no-tests=error
 say "Done"

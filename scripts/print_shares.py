@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each suite of tests took, beside the share of all tests' time that it may take (tests/shares.txt).
 
-    print_shares.py JUNIT.XML        # what ctest --output-junit wrote
+    print_shares.py JUNIT.XML…       # what ctest --output-junit wrote
 
 It prints and judges nothing: machines differ in speed, and shares do not depend on it.
 """
@@ -14,8 +14,8 @@ REST = 1.0  # percent, of a suite that has no line of its own
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("print_shares.py: expected JUNIT.XML")
+    if len(sys.argv) < 2:
+        sys.exit("print_shares.py: expected JUNIT.XML…")
     shares = {}
     for line in (pathlib.Path(__file__).resolve().parent.parent / "tests/shares.txt").read_text().splitlines():
         if line and not line.startswith("#"):
@@ -23,7 +23,7 @@ def main():
             shares[suite] = float(percent)
     seconds, tests = collections.Counter(), collections.Counter()
     slowest = {}
-    for case in xml.etree.ElementTree.parse(sys.argv[1]).iter("testcase"):
+    for case in (case for file in sys.argv[1:] for case in xml.etree.ElementTree.parse(file).iter("testcase")):
         suite = case.get("name").split(":")[0]
         took = float(case.get("time"))
         seconds[suite] += took
