@@ -6,6 +6,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
+import { pathToFileURL } from 'node:url';
 
 const packages = process.env.ORRERY_BROWSER_PACKAGES; // a folder with node_modules
 const chromiumFile = ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find(existsSync);
@@ -29,6 +30,14 @@ const environment = { ...process.env, ORRERY_DATA_DIR: join(folder, 'data'), HOM
 export function orrery(...words) {
   return execFileSync(process.env.ORRERY, words.map(String), { cwd: folder, env: environment, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], maxBuffer: 1 << 28 });
 }
+
+// A report of many ranks, into that file; its plan is `64`.
+export function reportOf64Ranks(file) {
+  orrery('plan', 'gpt3-175b', 'dgx-a100', '--gpus', 64, '--global-batch', 256, '--seq-len', 2048, '--precision', 'bf16', '--out', '64');
+  orrery('report', '64', '--out', file);
+}
+
+export const address = (file) => pathToFileURL(file).href;
 
 // The address of a server of its own, and what ends it.
 export async function serve() {
