@@ -53,6 +53,7 @@ QUOTA_S = 2.0  # for which a quota is measured
 ALIKE_STEPS = 8  # of the one in which both hosts have the same: all others are predicted from it
 LIMIT = 0.10
 ATTEMPTS = 4  # in all
+LEAST_TRIED = 2  # not disturbed, to say that something is off
 MOST_OFF = 0.05  # from stretch to stretch, of how fast the second host is beside the first by what it got and its core's pace
 MOST_APART = 0.15  # from one step of a stretch to another
 MOST_STOLEN = 0.05  # of a stretch, by other machines on the same processor
@@ -365,14 +366,17 @@ class Balance(ClusterCase):
             for stretch in stretches:
                 print(stretch, flush=True)
             print(f"attempt {number}: load {os.getloadavg()[0]:.0f}", flush=True)
-            tried.append([stretch.off for stretch in stretches])
+            # The same work at the same speed, dealt in two ways, is one figure.
+            alike = [[other.off for other in stretches if (other.work, other.speed) == (one.work, one.speed)]
+                     for one in stretches]
+            tried.append([statistics.mean(offs) for offs in alike])
             missed = [str(stretch) for stretch, *off in zip(stretches, *tried)
                       if stretch.speed < 1 and abs(statistics.median(off)) > LIMIT]
             if not missed:
                 return result
-        if tried:
+        if len(tried) >= LEAST_TRIED:
             self.fail(f"off in the median of {len(tried)}: {missed}")
-        self.skipTest("this machine gives no host what its quota says; alone on two cores it should")
+        self.skipTest(f"this machine held still in {len(tried)} of {ATTEMPTS} attempts; alone on two cores it should")
 
     def dealt(self, shares):
         told = "".join(f"  replica_batches: {share}\n" for share in shares) if len(set(shares)) > 1 else ""
