@@ -22,8 +22,6 @@ endif()
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ORRERY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
-  # What is taken out of a library while running (NVML) has our names for its types, not that library's.
-  target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-fno-sanitize=function>)
   target_link_options(orrery_options INTERFACE -fsanitize=${ORRERY_SANITIZE})
 endif()
 find_program(MOLD mold)
