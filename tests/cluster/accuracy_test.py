@@ -72,6 +72,4 @@ class Accuracy(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    namespaces.skip_unless_possible()
-    result = unittest.main(verbosity=2, exit=False).result
-    sys.exit(1 if not result.wasSuccessful() else namespaces.SKIP if result.skipped else 0)
+    namespaces.main()

@@ -24,10 +24,9 @@ What makes it hold:
   were seen), and a quota is held to some percent. Both are measured in each stretch, beside what is tested: what a host got, and
   the pace of its core, which is what the loop of no host did in a second of its own. What is predicted is of those. Where they are
   far from what was asked for (`Disturbed`), shares could not be dealt as predicted, and it is done again. Otherwise the first
-  attempt decides.
+  attempt within the limit decides; that something is off, the median of two or more.
 """
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -37,11 +36,10 @@ import struct
 import subprocess
 import sys
 import time
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
-from cluster_case import ORRERY, ClusterCase
+from cluster_case import ORRERY, ClusterCase, Run
 
 FULL = 0.5  # of a core: what both hosts have at first
 SAMPLES = 24
@@ -172,13 +170,11 @@ def of_process_s(process):
 class Probe:
     """A process that counts the products that it computes."""
 
-    def __init__(self, case, size, core, priority):
+    def __init__(self, case, size, core, scheduler):
         self.file = case.folder / f"probe-{time.monotonic_ns()}"
         self.file.write_bytes(bytes(8))
-        self.process = subprocess.Popen(["env", "OPENBLAS_NUM_THREADS=1", "/usr/bin/python3", "-c", PROBE, self.file,
-                                         str(size)])
-        case.addCleanup(self.end)
-        os.sched_setscheduler(self.process.pid, priority, os.sched_param(0))
+        self.process = case.beside(["env", "OPENBLAS_NUM_THREADS=1", "/usr/bin/python3", "-c", PROBE, self.file, str(size)],
+                                   scheduler)
         os.sched_setaffinity(self.process.pid, {core})
         until = time.monotonic() + 20
         while self.done() == 0:
@@ -187,10 +183,6 @@ class Probe:
 
     def done(self):
         return struct.unpack("<q", self.file.read_bytes())[0]
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class Balance(ClusterCase):
@@ -203,7 +195,7 @@ class Balance(ClusterCase):
         self.two = self.cluster([2], cpu=FULL, mbit=400)
         self.loops = []
         for host in self.two.hosts:
-            loop = self.behind_everything(["sh", "-c", "kill -STOP $$; while :; do :; done"])
+            loop = self.beside(["sh", "-c", "kill -STOP $$; while :; do :; done"])
             host.group.processes.write_text(str(loop.pid))
             self.loops.append(loop)
         self.cores = sorted(os.sched_getaffinity(0))
@@ -226,17 +218,18 @@ class Balance(ClusterCase):
             worth[speed] = second / first / speed
         self.limit(None, None)
         for probe in probes:
-            probe.end()
+            probe.process.kill()
+            probe.process.wait()
         worth = {speed: one / worth[1] for speed, one in worth.items()}
         print("\nquotas are worth", {speed: round(one, 3) for speed, one in worth.items()}, flush=True)
         return worth
 
-    def behind_everything(self, words):
-        """A process that takes what nobody else wants of a processor."""
+    def beside(self, words, scheduler=os.SCHED_IDLE):
+        """A process beside the training; SCHED_IDLE: it takes what nobody else wants of a processor."""
         process = subprocess.Popen(words)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setscheduler(process.pid, scheduler, os.sched_param(0))
         return process
 
     def limit(self, *fractions):
@@ -264,14 +257,10 @@ class Balance(ClusterCase):
         steps = first_step + WARM + steps_of(*speeds)
         path, out, trace = self.folder / "dealt", self.folder / "run.json", self.folder / "trace.json"
         path.write_text(plan)
-        log = self.folder / f"log-{time.monotonic_ns()}"
         self.limit(None, None)  # programs are started at full speed
-        words = [ORRERY, "run", path, "--steps", steps, "--checkpoint-dir", checkpoints, "--checkpoint-every",
-                 every or steps, "--log", log, "--trace", trace, "--json", out]
-        words += ["--restart-from", first_step] if first_step > 0 else []
-        with open(self.folder / "err", "w") as err:
-            job = self.two.start(words, stdout=err, stderr=err)
-        self.addCleanup(job.kill)
+        options = ["--checkpoint-dir", checkpoints, "--checkpoint-every", every or steps, "--trace", trace, "--json", out]
+        options += ["--restart-from", first_step] if first_step > 0 else []
+        run = Run(self, self.two, path, steps, *options)
         begins = [WARM + steps_of(*speeds[:index]) for index in range(len(speeds) + 1)]
         counted = [range(begin + (1 if begin > WARM else 0), end) for begin, end in zip(begins, begins[1:])]
         # What is set once so many steps are done, and when it is looked what was given.
@@ -280,17 +269,16 @@ class Balance(ClusterCase):
         changes[steps] = (None, None)
         marks = sorted(first_step + step for steps_counted in counted for step in (steps_counted.start, steps_counted.stop))
         until, late, given = time.monotonic() + 240, False, {}
-        while job.poll() is None:
+        while run.job.poll() is None:
             self.assertLess(time.monotonic(), until, "the run takes too long")
-            done = [json.loads(line)["step"] for line in log.read_text().splitlines(keepends=True)
-                    if line.endswith("\n") and "loss" in line] if log.exists() else []
-            for step in (step for step in marks if done and step <= done[-1] and step not in given):
+            done = run.look()
+            for step in (step for step in marks if step <= done and step not in given):
                 given[step] = Given(self.two.hosts, self.probes)
-            for step in sorted(step for step in changes if done and step <= done[-1]):
-                late = late or done[-1] > step
+            for step in sorted(step for step in changes if step <= done):
+                late = late or done > step
                 self.limit(*changes.pop(step))
             time.sleep(0.005)
-        self.assertEqual(job.returncode, 0, (self.folder / "err").read_text())
+        self.assertEqual(run.job.returncode, 0, run.errors.read_text())
         if late:
             raise Disturbed("a quota was set when another step had begun already")
         beside = []  # how fast the second host was, of what its quota says
@@ -367,9 +355,8 @@ class Balance(ClusterCase):
                 print(stretch, flush=True)
             print(f"attempt {number}: load {os.getloadavg()[0]:.0f}", flush=True)
             # The same work at the same speed, dealt in two ways, is one figure.
-            alike = [[other.off for other in stretches if (other.work, other.speed) == (one.work, one.speed)]
-                     for one in stretches]
-            tried.append([statistics.mean(offs) for offs in alike])
+            tried.append([statistics.mean(other.off for other in stretches
+                                          if (other.work, other.speed) == (one.work, one.speed)) for one in stretches])
             missed = [str(stretch) for stretch, *off in zip(stretches, *tried)
                       if stretch.speed < 1 and abs(statistics.median(off)) > LIMIT]
             if not missed:
@@ -462,6 +449,4 @@ class Balance(ClusterCase):
 
 
 if __name__ == "__main__":
-    namespaces.skip_unless_possible()
-    result = unittest.main(verbosity=2, exit=False).result
-    sys.exit(1 if not result.wasSuccessful() else namespaces.SKIP if result.skipped else 0)
+    namespaces.main()

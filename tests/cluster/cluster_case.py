@@ -14,6 +14,36 @@ ORRERY = os.environ["ORRERY"]
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 128, "vocab_size": 256}
 
 
+class Run:
+    """A job and when each of its steps was done, as its log says."""
+
+    def __init__(self, case, cluster, plan, steps, *options):
+        self.log = case.folder / f"log-{time.monotonic_ns()}"
+        self.seen = {}  # when a step was seen to be done
+        self.errors = case.folder / "err"
+        self.began = time.monotonic()
+        with open(self.errors, "w") as err:
+            self.job = cluster.start([ORRERY, "run", plan, "--steps", str(steps), "--log", self.log, *map(str, options)],
+                                     stdout=err, stderr=err)
+        case.addCleanup(self.job.kill)
+
+    def look(self):
+        """The last step that is done; 0: none."""
+        now = time.monotonic()
+        if self.log.exists():
+            for line in self.log.read_text().splitlines(keepends=True):
+                if line.endswith("\n") and "loss" in line:
+                    self.seen.setdefault(json.loads(line)["step"], now)
+        return max(self.seen, default=0)
+
+    def until(self, step):
+        """Until that step is done, or the job has ended; within a minute."""
+        while self.look() < step and self.job.poll() is None and time.monotonic() < self.began + 60:
+            time.sleep(0.005)
+        self.look()
+        return self.seen.get(step)
+
+
 class ClusterCase(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="orrery-cluster-"))

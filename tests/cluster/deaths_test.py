@@ -10,7 +10,6 @@ three more). Compared: the samples that are trained and kept when the run is ove
 Asynchronous servers go on in the same job (`run --silence`): compared are the samples of the stretch between two checkpoints in
 which a worker dies, of the rate that the stretch before it had.
 """
-import json
 import os
 import pathlib
 import signal
@@ -18,11 +17,10 @@ import statistics
 import subprocess
 import sys
 import time
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
-from cluster_case import ORRERY, ClusterCase
+from cluster_case import ORRERY, ClusterCase, Run
 
 HOSTS = 3
 EACH = 4  # samples of a worker's step
@@ -38,35 +36,6 @@ LONG_EACH, LONG_SEQ = 16, 64  # of asynchronous workers' steps, of which the ser
 LIMIT = 0.10
 ATTEMPTS = 3
 CPU = 0.3  # of a core: what hosts have whatever else this machine does
-
-
-class Run:
-    """A job and when each of its steps was done, as its log says."""
-
-    def __init__(self, case, cluster, plan, steps, *options):
-        self.log = case.folder / f"log-{time.monotonic_ns()}"
-        self.seen = {}  # when a step was seen to be done
-        self.errors = case.folder / "err"
-        self.began = time.monotonic()
-        with open(self.errors, "w") as err:
-            self.job = cluster.start([ORRERY, "run", plan, "--steps", str(steps), "--log", self.log, *map(str, options)],
-                                     stdout=err, stderr=err)
-        case.addCleanup(self.job.kill)
-
-    def look(self):
-        now = time.monotonic()
-        if self.log.exists():
-            for line in self.log.read_text().splitlines(keepends=True):
-                if line.endswith("\n") and "loss" in line:
-                    self.seen.setdefault(json.loads(line)["step"], now)
-        return max(self.seen, default=0)
-
-    def until(self, step):
-        """Until that step is done, or the job has ended; within a minute."""
-        while self.look() < step and self.job.poll() is None and time.monotonic() < self.began + 60:
-            time.sleep(0.005)
-        self.look()
-        return self.seen.get(step)
 
 
 class Deaths(ClusterCase):
@@ -271,5 +240,4 @@ class Deaths(ClusterCase):
 
 
 if __name__ == "__main__":
-    namespaces.skip_unless_possible()
-    unittest.main(verbosity=2)
+    namespaces.main()

@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
-from cluster_case import ORRERY, ClusterCase
+from cluster_case import ORRERY, ClusterCase, Run
 
 CAN_MPICH = (pathlib.Path(ORRERY).parent / "orrery-exec-mpich").exists() and shutil.which("mpirun.mpich")
 
@@ -164,17 +164,13 @@ class Launch(ClusterCase):
         calm, cut = self.folder / "calm.json", self.folder / "cut.json"
         done = cluster.run([ORRERY, "run", plan, "--steps", "8", "--json", calm])
         self.assertEqual(done.returncode, 0, done.stderr)
-        log = self.folder / "log"
-        job = self.start(cluster, plan, 8, "--json", cut, "--log", log)
-        until = time.monotonic() + 60
-        while not log.exists() or log.read_text().count('"loss"') < 2:  # steps, not the start, are cut
-            self.assertLess(time.monotonic(), until, "no steps are done")
-            time.sleep(0.01)
+        run = Run(self, cluster, plan, 8, "--json", cut)
+        self.assertIsNotNone(run.until(2), run.errors.read_text())  # steps, not the start, are cut
         cluster.cut(1)
         time.sleep(0.2)
         cluster.cut(1, down=False)
-        out, error = job.communicate(timeout=120)
-        self.assertEqual(job.returncode, 0, error)
+        run.job.wait(timeout=120)
+        self.assertEqual(run.job.returncode, 0, run.errors.read_text())
         self.assertEqual(self.json(cut)["loss"], self.json(calm)["loss"])
         # The machine's pace is that of the same run.
         median, longest = (self.json(cut)["step_time_s"][name] for name in ("median", "max"))

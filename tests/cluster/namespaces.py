@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 CPU_GROUPS = (pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup"))
 PERIOD_US = 20_000
@@ -51,6 +52,13 @@ def skip_unless_possible():
     if reason:
         print(f"skipped: {reason}")
         sys.exit(SKIP)
+
+
+def main():
+    """A suite of tests none of which may be skipped in silence."""
+    skip_unless_possible()
+    result = unittest.main(verbosity=2, exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else SKIP if result.skipped else 0)
 
 
 def cpu_group_root():
