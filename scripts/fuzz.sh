@@ -15,7 +15,7 @@ trap 'rm -f "$log"' EXIT
 say() { printf '\n\033[1m== %s\033[0m (%s s)\n' "$*" "$SECONDS"; }
 is_wanted() { [ ${#wanted[@]} -eq 0 ] || [[ " ${wanted[*]} " == *" $1 "* ]]; }
 
-command -v clang++-16 >/dev/null || apt-get install -y --no-install-recommends clang-16 libclang-rt-16-dev libomp-16-dev
+command -v clang++-16 >/dev/null || scripts/install.sh
 if [ ! -f "$build/build.ninja" ]; then
   cmake --preset tidy -B "$build" -DORRERY_FUZZ=ON -DORRERY_SANITIZE=address,undefined,fuzzer-no-link -DORRERY_MPI=OFF \
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 \

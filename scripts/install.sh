@@ -3,11 +3,7 @@
 # none is. `build`: only those that are needed to build and run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wanted() {
-  if [ "${1:-}" = build ]; then sed '/^# For tests/q' scripts/packages.txt; else cat scripts/packages.txt; fi |
-    grep -v '^#' | awk 'NF {print $1, $2, $3}'
-}
-packages=$(wanted "$@")
+packages=$(awk -v only="${1:-}" 'only == "build" && /^# For tests/ {exit} !/^#/ && NF {print $1, $2, $3}' scripts/packages.txt)
 missing=()
 # Whether a command is there and no older than `least` says; that of an older one is said.
 serves() {

@@ -31,15 +31,15 @@ test('a page of 64 ranks has at most 3 MB and opens in three times what sorting 
     const from = await computed(), since = performance.now();
     await page.goto(address(ranks64), { waitUntil: 'commit' });
     await page.waitForFunction(() => document.querySelector('.tile .big') && document.querySelector('.chart canvas'), null, { polling: 10 });
-    waited.push(performance.now() - since);
-    took.push(await computed() - from);
-    const before = await computed();
+    waited.push((performance.now() - since) / 1000);
+    const opened = await computed();
+    took.push(opened - from);
     await page.evaluate(sortTwoMillion);
-    sorted.push(await computed() - before);
+    sorted.push(await computed() - opened);
     await close();
   }
   const ratios = took.map((s, i) => s / sorted[i]);
   const ms = (seconds) => seconds.map((s) => `${(1000 * s).toFixed(0)} ms`).join(', ');
-  process.stdout.write(`# opened after ${waited.map((ms) => `${ms.toFixed(0)} ms`).join(', ')}, computing ${ms(took)}; sorting ${ms(sorted)}\n`);
+  process.stdout.write(`# opened after ${ms(waited)}, computing ${ms(took)}; sorting ${ms(sorted)}\n`);
   assert.ok(Math.min(...took) > 0 && Math.min(...ratios) <= 3, ratios.join(', '));
 });

@@ -1,9 +1,8 @@
 // node pictures.mjs OUT FILE.html…: pictures of reports and of every tab of a server, light, dark and on a phone, for people to look at;
 // and OUT/serve.png, that of README.md and docs/serve.md.
 import { mkdirSync } from 'node:fs';
-import { basename, join, resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
-import { drawAll, launch, open, phone, serve, wide } from './support.mjs';
+import { basename, join } from 'node:path';
+import { address, drawAll, launch, open, phone, serve, wide } from './support.mjs';
 
 const [out, ...files] = process.argv.slice(2);
 mkdirSync(out, { recursive: true });
@@ -22,7 +21,7 @@ async function picture(url, name, ready) {
   }
 }
 
-for (const file of files) await picture(pathToFileURL(resolve(file)).href, basename(file, '.html'), (page) => page.waitForSelector('section'));
+for (const file of files) await picture(address(file), basename(file, '.html'), (page) => page.waitForSelector('section'));
 await picture(`${server.url}/?workload=gpt3-175b&cluster=dgx-a100&gpus=64&global_batch=256&mtbf_device_hours=5e4`, 'plan', async (page) => {
   await page.waitForFunction(() => document.querySelectorAll('#answer section').length > 4 && document.getElementById('progress').className.trim() === 'progress');
 });
