@@ -9,7 +9,12 @@ run() { printf '$ %s\n' "$*"; "$@"; }
 
 say "Installing what is missing and building (first time: some minutes)"
 scripts/install.sh build
-scripts/build.sh release orrery orrery-exec-openmpi
+targets=(orrery orrery-exec-openmpi)
+# With CUDA's part where there is a GPU, and the toolkit to compile it.
+if [ -e /dev/nvidiactl ] && PATH="$PATH:/usr/local/cuda/bin" command -v nvcc >/dev/null; then
+  targets+=(orrery-exec-openmpi-cuda)
+fi
+scripts/build.sh release "${targets[@]}"
 export PATH="$PWD/build/release/bin:$PATH"
 out=build/demo
 mkdir -p "$out"

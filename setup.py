@@ -13,7 +13,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).resolve().parent
 TARGETS = ["orrery_python", "orrery"]
-EXECUTORS = ["orrery-exec-openmpi", "orrery-exec-mpich"]
+EXECUTORS = [f"orrery-exec-{mpi}{cuda}" for mpi in ("openmpi", "mpich") for cuda in ("", "-cuda")]
 
 
 class CMakeBuild(build_ext):

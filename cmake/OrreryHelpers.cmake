@@ -16,6 +16,10 @@ target_include_directories(orrery_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_
 target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>)
 # g++ 12 sees overlapping copies in `"literal" + string` at -O3 (GCC bug 105329).
 target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
+# g++ gives back what a file needed at its end, instead of looking for it all the time: a tenth to a fifth of the time, for
+# a quarter more memory (1.2 GB where it is most).
+target_compile_options(orrery_options INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param=ggc-min-expand=1000 --param=ggc-min-heapsize=4000000>")
 if(ORRERY_WERROR)
   target_compile_options(orrery_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

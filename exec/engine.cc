@@ -70,6 +70,11 @@ Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
 
 }  // namespace
 
+bool wants_gpus(std::string_view backend, const Plan& plan) {
+  if (backend == "auto") return plan.job->cluster.profile_of(0).kind == DeviceKind::gpu;
+  return backend == "nccl" || backend == "cuda-mpi";
+}
+
 void check_backend(std::string_view backend) {
   if (backend == "auto" || backend == "mpi") return;
   if (backend != "nccl" && backend != "cuda-mpi")
@@ -83,9 +88,7 @@ void check_backend(std::string_view backend) {
 Engine make_engine(std::string_view backend, const Plan& plan, Communicator& control) {
   check_backend(backend);
 #ifdef ORRERY_WITH_CUDA
-  const bool for_gpus = plan.job->cluster.profile_of(0).kind == DeviceKind::gpu;
-  if (backend == "nccl" || backend == "cuda-mpi" || (backend == "auto" && for_gpus))
-    return gpus(backend, plan, control);
+  if (wants_gpus(backend, plan)) return gpus(backend, plan, control);
 #else
   static_cast<void>(plan);
   static_cast<void>(control);

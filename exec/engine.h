@@ -17,6 +17,9 @@ struct Engine {
   std::unique_ptr<Communicator> world;  // over the device's memory; null: the control communicator serves
 };
 
+// Whether `backend`, one of make_engine's, takes GPUs for that plan where there are some.
+bool wants_gpus(std::string_view backend, const Plan& plan);
+
 // Throws UserError on an unknown name, and on a CUDA backend in a build without CUDA.
 void check_backend(std::string_view backend);
 

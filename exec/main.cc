@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "exec/calibration/calibrate.h"
 #include "exec/calibration/calibrate_network.h"
 #include "exec/communicators/collectives.h"
+#include "exec/cuda_program.h"
 #include "exec/engine.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/run/training.h"
@@ -26,6 +28,8 @@ namespace {
 
 struct Arguments {
   std::string plan;
+  std::shared_ptr<Plan> loaded;   // what `plan` holds
+  std::exception_ptr not_loaded;  // or why it could not be read, which is said once MPI says who is first
   TrainingOptions training;
   CalibrationOptions calibration;
   NetworkCalibrationOptions network;
@@ -73,16 +77,25 @@ Cutting cutting_of(const Cluster& cluster) {
   return cluster.fabric.transport == Transport::tcp ? Cutting::between_machines : Cutting::never;
 }
 
+void load(Arguments& arguments) {
+  try {
+    arguments.loaded = std::make_shared<Plan>(load_plan(arguments.plan));
+  } catch (...) {
+    arguments.not_loaded = std::current_exception();
+  }
+}
+
 int run(const MpiWorld& world, const Arguments& arguments) {
-  Plan plan;
   const auto read = [&] {
-    plan = load_plan(arguments.plan);
-    if (!arguments.training.seed) return;
+    if (arguments.not_loaded) std::rethrow_exception(arguments.not_loaded);
+  };
+  if (const int code = guarded(world, arguments, true, read); code != 0) return code;
+  Plan& plan = *arguments.loaded;
+  if (arguments.training.seed) {
     auto job = std::make_shared<Job>(*plan.job);
     job->training.seed = *arguments.training.seed;
     plan.job = job;
-  };
-  if (const int code = guarded(world, arguments, true, read); code != 0) return code;
+  }
   auto control = make_communicator(world.transport(cutting_of(plan.job->cluster)));
   TrainingOptions options = arguments.training;
   options.library = world.library();
@@ -244,6 +257,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   arguments.settings = named_in_errors(*run_verb);
+  if (run_verb->parsed()) {
+    load(arguments);
+    if (arguments.loaded && wants_gpus(training.backend, *arguments.loaded)) become_cuda_program(argv);
+  }
   const MpiWorld world(&argc, &argv);
   if (calibrate_verb->parsed()) return measure(world, arguments);
   return network_verb->parsed() ? measure_network(world, arguments) : run(world, arguments);

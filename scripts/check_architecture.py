@@ -19,6 +19,7 @@ ROOMS = {
     "workloads": ["proto"],
     "workloads/networks": ["workloads"],
     "workloads/readers": ["workloads/networks"],
+    "base/heap": [],
     "program/samples": ["base"],
     "program": ["topologies", "workloads", "program/samples"],
     "program/lower": ["program"],
@@ -195,6 +196,8 @@ def main() -> int:
             faults.append("orrery links MPI")
         if name.startswith("orrery-exec") and simgrid:
             faults.append(f"{name} links SimGrid")
+        if "libcublasLt" in libraries and not name.endswith("-cuda"):
+            faults.append(f"{name} links CUDA, which takes ten times as long to load as all else")
     print("\n".join(faults) or f"{seen} files in {len(ROOMS)} rooms keep to the arrows")
     return 1 if faults else 0
 

@@ -4,14 +4,10 @@ import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { address, folder, launch, open, reportOf64Ranks } from './support.mjs';
+import { address, folder, launch, open, reportOf64Ranks, sortTwoMillion } from './support.mjs';
 
 const ranks64 = join(folder, '64.html');
 let browser = null;
-const sortTwoMillion = () => {
-  let state = 1;
-  Float64Array.from({ length: 2e6 }, () => (state = (state * 48271) % 2147483647)).sort();
-};
 
 before(async () => {
   browser = await launch();

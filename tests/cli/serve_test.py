@@ -98,7 +98,9 @@ class ServeCase(OrreryCase):
 
 class Serve(ServeCase):
     def test_it_answers_what_plan_answers(self):
+        begin = time.monotonic()
         answer = self.answer(SMALL)
+        first_s = time.monotonic() - begin
         words = [word for key, value in SMALL.items() if key not in ("workload", "cluster") for word in (f"--{key.replace('_', '-')}", value)]
         planned = self.json("plan", SMALL["workload"], SMALL["cluster"], *words)
         best, told = planned["plans"][0], answer["searched"]["plan"]
@@ -108,9 +110,12 @@ class Serve(ServeCase):
         self.assertEqual(told["why"], planned["why"])
         self.assertEqual(answer["drawn"]["plan"]["step_time_s"], best["step_time_s"])
         # Once more: from memory.
-        begin = time.monotonic()
-        self.assertEqual(self.answer(SMALL), answer)
-        self.assertLess(time.monotonic() - begin, 1)
+        again_s = []
+        for _ in range(3):
+            begin = time.monotonic()
+            self.assertEqual(self.answer(SMALL), answer)
+            again_s.append(time.monotonic() - begin)
+        self.assertLess(min(again_s), first_s / 2)
 
     def test_it_tells_what_cannot_be_answered(self):
         self.assertIn("GiB", self.answer({"workload": "gpt3-175b", "cluster": "dgx-a100", "gpus": 1, "global_batch": 1})["no"]["text"])
