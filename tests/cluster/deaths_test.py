@@ -166,7 +166,8 @@ class Deaths(ClusterCase):
         self.assertEqual(result["under"]["workers"], HOSTS)
 
     def go_on_without(self, end):
-        """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept."""
+        """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept. Nothing
+        where Open MPI ended the job, as it does when it was in the middle of writing to who died (docs/executor.md)."""
         folder = self.folder / f"left-{time.monotonic_ns()}"
         out = self.folder / "went-on.json"
         plan = self.plan("--sync", "async-parameter-server", "--servers", 1, "--dp", HOSTS, "--micro-batch", LONG_EACH,
@@ -180,6 +181,9 @@ class Deaths(ClusterCase):
         end()
         died = time.monotonic()
         over = run.until(3 * STRETCH)
+        if over is None and "writev failed" in run.errors.read_text():
+            print("Open MPI ended the job: a message to who died was on its way", flush=True)
+            return None
         self.assertIsNotNone(over, run.errors.read_text())
         self.assertIsNotNone(run.until(4 * STRETCH), run.errors.read_text())
         run.job.wait(timeout=30)
@@ -196,11 +200,20 @@ class Deaths(ClusterCase):
         self.assertGreater(others, 4 * STRETCH * (HOSTS - 1))
         self.assertLess(others, 4 * STRETCH * HOSTS)
         self.assertTrue((folder / f"step-{4 * STRETCH:08d}" / "manifest.json").exists())
-        expected, lost, under, _ = self.predicted(
-            f"ps-async:servers=1:notice={SILENCE_S}s", f"dies=worker:{HOSTS - 1}@{died - began:.3f}",
-            LONG_EACH * HOSTS * STRETCH / healthy_s, each=LONG_EACH, seq=LONG_SEQ, horizon=over - began, replace_s=1e6)
         kept = LONG_EACH * HOSTS * STRETCH
-        print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s; died after {died - began:.2f} s; "
+
+        def told(healthy_per_s):
+            return self.predicted(f"ps-async:servers=1:notice={SILENCE_S}s", f"dies=worker:{HOSTS - 1}@{died - began:.3f}",
+                                  healthy_per_s, each=LONG_EACH, seq=LONG_SEQ, horizon=over - began, replace_s=1e6)
+
+        # The machine's pace is that of the stretches before and after: those who are left are slower by the simulator's word.
+        steps = told(kept / healthy_s)[3]
+        fewer = (HOSTS - 1) / steps[HOSTS - 1] / (HOSTS / steps[HOSTS])
+        after_s = run.seen[4 * STRETCH] - over
+        self.assertAlmostEqual(healthy_s / after_s / fewer, 1, delta=0.25)
+        expected, lost, under, _ = told((kept / healthy_s + kept / after_s / fewer) / 2)
+        print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s, then of those who are left in "
+              f"{after_s:.2f} s ({healthy_s / fewer:.2f}); died after {died - began:.2f} s; "
               f"{kept} samples in {over - began:.2f} s ({expected:.1f}, {expected / kept - 1:+.1%}); load "
               f"{os.getloadavg()[0]:.0f}", flush=True)
         self.assertEqual(lost, 0)
@@ -211,13 +224,17 @@ class Deaths(ClusterCase):
     def goes_on_without(self, end):
         """Within the limit in the median of as many attempts as it takes."""
         off = []
-        while len(off) < ATTEMPTS:
-            off.append(self.go_on_without(end))
+        for _ in range(ATTEMPTS + 2):
+            one = self.go_on_without(end)
+            if one is not None:
+                off.append(one)
             for host in self.hosts.hosts:  # a host that is cut off lives on by itself
                 self.hosts.kill_all(host.namespace)
             self.hosts.cut(HOSTS - 1, down=False)
-            if abs(statistics.median(off)) <= LIMIT:
+            if one is not None and abs(statistics.median(off)) <= LIMIT:
                 return
+            if len(off) == ATTEMPTS:
+                break
         self.fail(f"off by {off}")
 
     def test_asynchronous_servers_go_on_without_a_worker_whose_process_dies(self):
