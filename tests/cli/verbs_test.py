@@ -1,8 +1,9 @@
 """The other verbs' happy paths."""
 import json
+import pathlib
 import unittest
 
-from orrery_case import OrreryCase, small_gpt2
+from orrery_case import ORRERY, OrreryCase, small_gpt2
 
 
 class Verbs(OrreryCase):
@@ -10,6 +11,8 @@ class Verbs(OrreryCase):
         text = self.done("--version")
         for word in ("orrery ", "SimGrid 3.", "protobuf ", "CUDA"):
             self.assertIn(word, text)
+        if list(pathlib.Path(ORRERY).parent.glob("orrery-exec-*-cuda")):
+            self.assertRegex(text, r"\nCUDA \d+\.\d+")
 
     def test_help_explains_every_option(self):
         self.assertIn("plan", self.done("--help"))

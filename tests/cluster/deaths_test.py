@@ -28,13 +28,15 @@ STEPS = 140
 EVERY = 15  # steps from one checkpoint to the next
 DIES_AFTER = 35
 # A daemon is asked every second (exec/launch/launcher.cc), the last time half a second before the cut in the mean; it is given
-# up with the fourth second without an answer. The others are killed at once.
-NOTICE_S = 4 - 0.5
+# up with the fourth second without an answer. The others are killed at once, which takes 0.4 s (docs/executor.md).
+NOTICE_S = 4 - 0.5 + 0.4
 SILENCE_S = 1.5  # of an asynchronous worker, until it is left behind
 STRETCH = 16  # of its steps, from one checkpoint to the next
 LONG_EACH, LONG_SEQ = 16, 64  # of asynchronous workers' steps, of which the server's port takes a part
 LIMIT = 0.10
 ATTEMPTS = 3
+MOST_ATTEMPTS = 5  # with those in which nothing was measured
+STILL = 0.2  # what a machine's pace may differ by, after and before
 CPU = 0.3  # of a core: what hosts have whatever else this machine does
 
 
@@ -120,7 +122,8 @@ class Deaths(ClusterCase):
         # The machine's pace is that before and after: those who are left have another step, by the simulator's word.
         steps = told(step_s)[3]
         fewer = steps[left] / steps[HOSTS]
-        self.assertAlmostEqual(after_s / after / step_s / fewer, 1, delta=0.25)
+        if self.disturbed(after_s / after / step_s / fewer):
+            return None
         step_s = (before_s + after_s / fewer) / (DIES_AFTER - 1 + after)
         expected, expected_lost, under, _ = told(step_s)
         print(f"{strategy}, {role} {rank}: a step {step_s:.3f} s, a start {start_s:.2f} s; noticed after "
@@ -136,18 +139,35 @@ class Deaths(ClusterCase):
         self.assertLessEqual(abs(expected_lost - lost), 1.5 * EACH * HOSTS)
         return {"off": expected / kept - 1, "under": under, "done": done, "saved": saved, "workers": left}
 
-    def held(self, *arguments, **options):
-        """Within the limit in the median of as many attempts as it takes."""
+    def disturbed(self, pace):
+        """Whether the machine's pace after the death, by that before, says that something else ran: nothing was measured."""
+        if abs(pace - 1) <= STILL:
+            return False
+        print(f"the machine did not hold still: its steps afterwards took {pace:.2f} times what they should", flush=True)
+        return True
+
+    def within(self, attempt, again):
+        """What `attempt` gives, within the limit in the median of as many as it takes; `again(n)` comes after each that was not."""
         off = []
-        for attempt in range(ATTEMPTS):
-            result = self.broken(*arguments, **options)
+        for n in range(MOST_ATTEMPTS):
+            result = attempt()
             if result is not None:
                 off.append(result["off"])
                 if abs(statistics.median(off)) <= LIMIT:
                     return result
-            for folder in self.folder.glob("checkpoints-*"):
-                folder.rename(folder.with_name(f"of-attempt-{attempt}-{folder.name}"))
+                if len(off) == ATTEMPTS:
+                    break
+            again(n)
+        if not off:
+            self.skipTest("in none of the attempts did this machine hold still")
         self.fail(f"off by {off}")
+
+    def held(self, *arguments, **options):
+        def again(n):
+            for folder in self.folder.glob("checkpoints-*"):
+                folder.rename(folder.with_name(f"of-attempt-{n}-{folder.name}"))
+
+        return self.within(lambda: self.broken(*arguments, **options), again)
 
     def test_when_a_workers_host_dies_all_stop_and_start_again_from_the_checkpoint_with_its_replacement(self):
         result = self.held("ddp", "worker", 2, ["--zero", "0"])
@@ -210,7 +230,8 @@ class Deaths(ClusterCase):
         steps = told(kept / healthy_s)[3]
         fewer = (HOSTS - 1) / steps[HOSTS - 1] / (HOSTS / steps[HOSTS])
         after_s = run.seen[4 * STRETCH] - over
-        self.assertAlmostEqual(healthy_s / after_s / fewer, 1, delta=0.25)
+        if self.disturbed(after_s * fewer / healthy_s):
+            return None
         expected, lost, under, _ = told((kept / healthy_s + kept / after_s / fewer) / 2)
         print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s, then of those who are left in "
               f"{after_s:.2f} s ({healthy_s / fewer:.2f}); died after {died - began:.2f} s; "
@@ -219,23 +240,15 @@ class Deaths(ClusterCase):
         self.assertEqual(lost, 0)
         self.assertEqual(under["workers"], HOSTS - 1)
         self.assertEqual(under["stood_s"], 0)
-        return expected / kept - 1
+        return {"off": expected / kept - 1}
 
     def goes_on_without(self, end):
-        """Within the limit in the median of as many attempts as it takes."""
-        off = []
-        for _ in range(ATTEMPTS + 2):
-            one = self.go_on_without(end)
-            if one is not None:
-                off.append(one)
+        def again(_):
             for host in self.hosts.hosts:  # a host that is cut off lives on by itself
                 self.hosts.kill_all(host.namespace)
             self.hosts.cut(HOSTS - 1, down=False)
-            if one is not None and abs(statistics.median(off)) <= LIMIT:
-                return
-            if len(off) == ATTEMPTS:
-                break
-        self.fail(f"off by {off}")
+
+        self.within(lambda: self.go_on_without(end), again)
 
     def test_asynchronous_servers_go_on_without_a_worker_whose_process_dies(self):
         def killed():
