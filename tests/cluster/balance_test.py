@@ -399,9 +399,10 @@ class Balance(ClusterCase):
     def test_shares_follow_a_quota_that_changes_and_busy_times_are_those_predicted(self):
         self.replicas = self.made("--dp", "2", "--micro-batch", "1", name="replicas")
         at, losses = self.held(self.attempt_shares)
-        # While the second host has half its speed, even shares leave it busy twice as long; whoever deals anew brings both
-        # together.
-        self.assertGreater(spread(at["even"][1].busy)[1], 1.25)
+        # While the second host has half its speed, even shares leave it busy twice as long, beside a first whose core need not be
+        # like its own; whoever deals anew brings both together.
+        alike, halved = (stretch.busy[1] / stretch.busy[0] for stretch in at["even"][:2])
+        self.assertGreater(halved / alike, 1.6)
         self.assert_spread(at["even"][1], 0.5, "even")
         for way in ("by-speed", "dynamic", "stealing"):
             self.assert_spread(at[way][1], 0.5, way)
