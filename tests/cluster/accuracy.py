@@ -22,6 +22,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
+from namespaces import Disturbed
 
 ORRERY = os.environ.get("ORRERY", "orrery")
 CLUSTERS = {
@@ -78,10 +79,6 @@ STOLEN = 0.02  # of the processors: more than this and what was measured is not 
 
 
 BEGUN = time.monotonic()
-
-
-class Disturbed(RuntimeError):
-    """The host gave this machine's processors to others, again and again."""
 
 
 def undisturbed(work, attempts, say):

@@ -46,7 +46,7 @@ class Accuracy(unittest.TestCase):
             host = Accuracy.host if attempt == 0 else None  # which may be what was measured badly
             try:
                 rows = accuracy.judge(cluster, self.folder, STEPS, plans, print, host, strict=True)
-            except accuracy.Disturbed as error:
+            except namespaces.Disturbed as error:
                 self.skipTest(f"the host gives this machine's processors to others: {error}")
             if host is None:
                 Accuracy.host = self.folder / "host.textproto"

@@ -40,6 +40,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
 from cluster_case import ORRERY, ClusterCase, Run
+from namespaces import Disturbed
 
 FULL = 0.5  # of a core: what both hosts have at first
 SAMPLES = 24
@@ -131,10 +132,6 @@ class Stretch:
         return (f"{self.name:22} {self.work} at {self.speed}: busy {self.busy[0]:.3f} {self.busy[1]:.3f} s, predicted "
                 f"{self.predicted[0]:.3f} {self.predicted[1]:.3f} s ({self.off:+.1%}); std {1e3 * measured[0]:.0f} ms "
                 f"({1e3 * predicted[0]:.0f}), max/mean {measured[1]:.2f} ({predicted[1]:.2f})")
-
-
-class Disturbed(Exception):
-    """The machine did not do what a quota says; nothing of what is tested is in it."""
 
 
 class Given:

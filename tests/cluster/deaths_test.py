@@ -21,6 +21,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import namespaces
 from cluster_case import ORRERY, ClusterCase, Run
+from namespaces import Disturbed
 
 HOSTS = 3
 EACH = 4  # samples of a worker's step
@@ -99,8 +100,7 @@ class Deaths(ClusterCase):
             for host in self.hosts.hosts:
                 self.hosts.kill_all(host.namespace)
             second.job.kill()
-            print("it did not start within a minute", flush=True)
-            return None
+            raise Disturbed("it did not start within a minute")
         self.assertIsNotNone(over, second.errors.read_text())
         second.job.wait(timeout=60)
         self.assertEqual(second.job.returncode, 0, second.errors.read_text())
@@ -122,8 +122,7 @@ class Deaths(ClusterCase):
         # The machine's pace is that before and after: those who are left have another step, by the simulator's word.
         steps = told(step_s)[3]
         fewer = steps[left] / steps[HOSTS]
-        if self.disturbed(after_s / after / step_s / fewer):
-            return None
+        self.check_still(after_s / after / step_s / fewer)
         step_s = (before_s + after_s / fewer) / (DIES_AFTER - 1 + after)
         expected, expected_lost, under, _ = told(step_s)
         print(f"{strategy}, {role} {rank}: a step {step_s:.3f} s, a start {start_s:.2f} s; noticed after "
@@ -139,24 +138,24 @@ class Deaths(ClusterCase):
         self.assertLessEqual(abs(expected_lost - lost), 1.5 * EACH * HOSTS)
         return {"off": expected / kept - 1, "under": under, "done": done, "saved": saved, "workers": left}
 
-    def disturbed(self, pace):
-        """Whether the machine's pace after the death, by that before, says that something else ran: nothing was measured."""
-        if abs(pace - 1) <= STILL:
-            return False
-        print(f"the machine did not hold still: its steps afterwards took {pace:.2f} times what they should", flush=True)
-        return True
+    def check_still(self, pace):
+        """`pace`: how long steps took after the death, by what they should by those before."""
+        if abs(pace - 1) > STILL:
+            raise Disturbed(f"the machine did not hold still: steps afterwards took {pace:.2f} times what they should")
 
     def within(self, attempt, again):
         """What `attempt` gives, within the limit in the median of as many as it takes; `again(n)` comes after each that was not."""
         off = []
         for n in range(MOST_ATTEMPTS):
-            result = attempt()
-            if result is not None:
+            try:
+                result = attempt()
                 off.append(result["off"])
                 if abs(statistics.median(off)) <= LIMIT:
                     return result
                 if len(off) == ATTEMPTS:
                     break
+            except Disturbed as reason:
+                print(reason, flush=True)
             again(n)
         if not off:
             self.skipTest("in none of the attempts did this machine hold still")
@@ -186,7 +185,7 @@ class Deaths(ClusterCase):
         self.assertEqual(result["under"]["workers"], HOSTS)
 
     def go_on_without(self, end):
-        """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept. Nothing
+        """A worker is ended in the middle of a stretch; the others go on: samples of that stretch, predicted over kept. Disturbed
         where Open MPI ended the job, as it does when it was in the middle of writing to who died (docs/executor.md)."""
         folder = self.folder / f"left-{time.monotonic_ns()}"
         out = self.folder / "went-on.json"
@@ -202,8 +201,7 @@ class Deaths(ClusterCase):
         died = time.monotonic()
         over = run.until(3 * STRETCH)
         if over is None and "writev failed" in run.errors.read_text():
-            print("Open MPI ended the job: a message to who died was on its way", flush=True)
-            return None
+            raise Disturbed("Open MPI ended the job: a message to who died was on its way")
         self.assertIsNotNone(over, run.errors.read_text())
         self.assertIsNotNone(run.until(4 * STRETCH), run.errors.read_text())
         run.job.wait(timeout=30)
@@ -230,8 +228,7 @@ class Deaths(ClusterCase):
         steps = told(kept / healthy_s)[3]
         fewer = (HOSTS - 1) / steps[HOSTS - 1] / (HOSTS / steps[HOSTS])
         after_s = run.seen[4 * STRETCH] - over
-        if self.disturbed(after_s * fewer / healthy_s):
-            return None
+        self.check_still(after_s * fewer / healthy_s)
         expected, lost, under, _ = told((kept / healthy_s + kept / after_s / fewer) / 2)
         print(f"ps-async, {end.__name__}: {STRETCH} steps of three in {healthy_s:.2f} s, then of those who are left in "
               f"{after_s:.2f} s ({healthy_s / fewer:.2f}); died after {died - began:.2f} s; "

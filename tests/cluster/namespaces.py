@@ -54,6 +54,10 @@ def skip_unless_possible():
         sys.exit(SKIP)
 
 
+class Disturbed(RuntimeError):
+    """The machine did not do what a test rests on: nothing of what is tested is in what was measured."""
+
+
 def main():
     """A suite of tests none of which may be skipped in silence."""
     skip_unless_possible()
