@@ -167,6 +167,20 @@ Comparison own_rounding(const Comparison& seen, const PlanCase& c, const Outcome
 }
 
 #ifdef ORRERY_TEST_GPU
+// Each rank's own, or as many ranks a GPU as it takes; what is emulated is one a rank.
+int gpu_of(const Communicator& world) {
+  return world.rank() % cuda_devices();
+}
+
+// A GPU a rank, which NCCL wants.
+bool nccl_runs([[maybe_unused]] const Communicator& world) {
+#ifdef ORRERY_TEST_EMULATED
+  return true;
+#else
+  return world.size() <= cuda_devices();
+#endif
+}
+
 Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
   // Few steps: what is emulated is slow, and rounding that differs is not to grow. In the first, operators
   // run call by call; in the second they are recorded; the third only replays them.
@@ -177,7 +191,7 @@ Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
   c.learns = false;
   const Plan plan = make_plan(c);
   const Outcome expected = train_plan(plan, world, c.steps);
-  CudaDevice device(0);
+  CudaDevice device(gpu_of(world));
   auto beneath = beneath_device(world);
   const auto between = nccl ? make_nccl_communicator(device, std::move(beneath))
                             : make_staged_communicator(device, std::move(beneath));
@@ -189,6 +203,7 @@ Comparison same_on_cuda(Communicator& world, PlanCase c, bool nccl) {
 }  // namespace
 
 #ifdef ORRERY_TEST_GPU
+#ifdef ORRERY_TEST_EMULATED
 namespace {
 
 // NCCL runs what was planned, where it has that for the collective, and else what it likes.
@@ -219,12 +234,15 @@ void check_forced_methods(Communicator& world, CudaDevice& device) {
 }
 
 }  // namespace
+#endif
 
 void check_nccl(Communicator& world) {
-  CudaDevice device(0);
+  CudaDevice device(gpu_of(world));
   const auto nccl = make_nccl_communicator(device, beneath_device(world));
   check_communicator(*nccl);
+#ifdef ORRERY_TEST_EMULATED
   check_forced_methods(*nccl, device);
+#endif
 }
 
 // Weights in 8 and 4 bits, and magnitudes (exec/state/frozen_weights.cc).
@@ -241,7 +259,7 @@ int check_cuda(Communicator& world, int every) {
   for (const PlanCase& c : all_cases()) {
     if (c.choices.world() != world.size()) continue;
     if (known++ % every != 0) continue;
-    const bool nccl = known / every % 2 == 0;
+    const bool nccl = nccl_runs(world) && known / every % 2 == 0;
     Comparison seen;
     bool refused = false;
     try {
