@@ -5,14 +5,13 @@
 // the block shares: lane j scores element j of the tile, and lane e then accumulates columns e, e + 32, … of
 // the result.
 #include <cfloat>
-#include <string>
 
-#include "base/error.h"
+#include "exec/cuda/attention_operands.h"
 #include "exec/cuda/block_reduce.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/each.h"
-#include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
+#include "exec/cuda/tensor_attention.h"
 
 namespace orrery::exec::kernels {
 namespace {
@@ -20,67 +19,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kTile = 32;
 constexpr int kMaxPerLane = kMaxHeadDim / 32;
-
-// What one attention reads, and where: queries [query_begin, seq) of each sequence against its keys [0,
-// key_count). Strides are elements from one row to the next; `queries`, `keys` and `values` point at the
-// first head of the first row.
-struct Operands {
-  const float* queries;
-  const float* keys;
-  const float* values;
-  std::int64_t query_stride;
-  std::int64_t key_stride;
-  int seq;
-  int heads;
-  int kv_heads;
-  int dim;
-  int query_begin;
-  int key_count;
-  bool causal;
-  int window;  // causal: keys back from the query, itself included; 0: all
-  float scale;
-  float cap;  // 0: none
-  // Of the probabilities (exec/device/dropout.h); a threshold of 0 leaves nothing out.
-  const std::uint64_t* row_keys;
-  std::uint64_t place;
-  std::uint32_t threshold;
-  float kept_scale;
-  int first_head, run, first_key[2];
-
-  // A score as softmax gets it, and the derivative by what goes in.
-  __device__ float capped(float score) const { return cap > 0 ? cap * tanhf(score / cap) : score; }
-  __device__ float slope(float capped_score) const {
-    const float t = cap > 0 ? capped_score / cap : 0;
-    return 1 - t * t;
-  }
-
-  // By what the probability of a key is multiplied.
-  __device__ float kept(int b, int h, int query, int key) const {
-    if (threshold == 0) return 1;
-    const std::uint64_t row = row_keys[static_cast<std::int64_t>(b) * seq + query];
-    if (row == kKeepsAll) return 1;
-    const int position = key < run ? first_key[0] + key : first_key[1] + key - run;
-    const std::uint64_t state = row ^ dropout_place_of_head(place, first_head + h);
-    return dropout_bits(state, static_cast<std::uint32_t>(position)) >= threshold ? kept_scale : 0;
-  }
-
-  __device__ std::int64_t query_at(int b, int h, int s) const {
-    return (static_cast<std::int64_t>(b) * seq + s) * query_stride + static_cast<std::int64_t>(h) * dim;
-  }
-  __device__ std::int64_t key_at(int b, int kv, int s) const {
-    return (static_cast<std::int64_t>(b) * seq + s) * key_stride + static_cast<std::int64_t>(kv) * dim;
-  }
-  __device__ std::int64_t out_at(int b, int h, int s) const {
-    return ((static_cast<std::int64_t>(b) * seq + s) * heads + h) * dim;
-  }
-  __device__ std::int64_t statistic_at(int b, int h, int s) const {
-    return (static_cast<std::int64_t>(b) * heads + h) * seq + s;
-  }
-  __device__ bool sees(int query, int key) const {
-    return query >= query_begin && query < seq && key < key_count && (!causal || key <= query) &&
-           (window == 0 || key > query - window);
-  }
-};
+using Operands = AttentionOperands;
 
 // The block's two padded tiles become rows [first, first + kTile) of `a(position)` and `b(position)`; rows
 // from `end` on become zero. Everyone has read the tiles before, and everyone sees the new ones after.
@@ -314,75 +253,23 @@ dim3 grid_of(int rows, int heads, int batch) {
           static_cast<unsigned>(batch)};
 }
 
-Operands operands_of(const AttentionSize& l) {
-  if (l.head_dim > kMaxHeadDim || l.head_dim <= 0)
-    throw UserError(
-        "head dimension " + std::to_string(l.head_dim) + " is not supported by the CUDA attention",
-        "expected 1 to " + std::to_string(kMaxHeadDim));
-  Operands o{};
-  o.query_stride = l.qkv_columns();
-  o.seq = o.key_count = l.seq;
-  o.heads = l.heads;
-  o.kv_heads = l.kv_heads;
-  o.dim = l.head_dim;
-  o.causal = l.causal;
-  o.window = l.causal ? l.window : 0;
-  o.scale = l.score_scale();
-  o.cap = l.softcap;
-  const AttentionDropout& d = l.dropout;
-  if (d.all.rate > 0) {
-    o.row_keys = d.all.rows;
-    o.place = d.all.place;
-    o.threshold = dropout_threshold(d.all.rate);
-    o.kept_scale = dropout_scale(d.all.rate);
-    o.first_head = d.first_head;
-    o.run = d.run;
-    o.first_key[0] = d.first[0];
-    o.first_key[1] = d.first[1];
-  }
-  return o;
-}
-
-// Queries, keys and values side by side in one row.
-Operands packed(const AttentionSize& l, const float* qkv) {
-  Operands o = operands_of(l);
-  o.queries = qkv;
-  o.keys = qkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
-  o.values = o.keys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
-  o.key_stride = o.query_stride;
-  return o;
-}
-
-Operands of_block(const AttentionBlock& block, const float* qkv, const float* keys, const float* values) {
-  Operands o = operands_of(block.size);
-  o.queries = qkv;
-  o.keys = keys;
-  o.values = values;
-  o.key_stride = static_cast<std::int64_t>(o.kv_heads) * o.dim;
-  o.query_begin = block.query_begin;
-  o.key_count = block.keys;
-  o.causal = false;  // what a block holds is seen in whole
-  return o;
-}
-
-void forward(const Operands& o, int batch, bool joins, float* out, float* statistics, cudaStream_t stream) {
+void forward(DType type, const Operands& o, int batch, bool joins, float* out, float* statistics,
+             cudaStream_t stream) {
   if (batch == 0 || o.seq <= o.query_begin || o.key_count == 0) return;
+  if (tensor_cores_attend(type, o.dim))
+    return tensor_attention_forward(type, o, batch, joins, out, statistics, stream);
   launch(forward_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
          allow_shared(forward_kernel, o.dim, 1), stream, o, joins, out, statistics);
 }
 
-struct Gradients {
-  float* queries;
-  bool add_to_queries;
-  float* keys;
-  float* values;
-};
 
-void backward(const Operands& o, int batch, const float* out, const float* dout, const float* statistics,
-              float* delta, const Gradients& gradients, cudaStream_t stream) {
+void backward(DType type, const Operands& o, int batch, const float* out, const float* dout, const float* statistics,
+              float* delta, const AttentionGradients& gradients, cudaStream_t stream) {
   if (batch == 0 || o.seq == 0) return;
   launch(delta_kernel, grid_of(batch * o.heads * o.seq, 1, 1), kWarps * 32, 0, stream, o, batch, out, dout,
          delta);
+  if (tensor_cores_attend(type, o.dim))
+    return tensor_attention_backward(type, o, batch, dout, statistics, delta, gradients, stream);
   if (o.seq > o.query_begin)
     launch(dq_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
            allow_shared(dq_kernel, o.dim, 2), stream, o, dout, statistics, delta, gradients.queries,
@@ -393,28 +280,28 @@ void backward(const Operands& o, int batch, const float* out, const float* dout,
 
 }  // namespace
 
-void attention_forward(const float* qkv, float* out, float* statistics, const AttentionSize& l,
+void attention_forward(DType type, const float* qkv, float* out, float* statistics, const AttentionSize& l,
                        cudaStream_t stream) {
-  forward(packed(l, qkv), l.batch, /*joins=*/false, out, statistics, stream);
+  forward(type, packed(l, qkv), l.batch, /*joins=*/false, out, statistics, stream);
 }
 
-void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
+void attention_backward(DType type, const float* qkv, const float* out, const float* dout, const float* statistics,
                         float* delta, float* dqkv, const AttentionSize& l, cudaStream_t stream) {
   float* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
   float* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
-  backward(packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, stream);
+  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, stream);
 }
 
-void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                              const float* values, float* out, float* statistics, cudaStream_t stream) {
-  forward(of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, stream);
+  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, stream);
 }
 
-void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+void attention_block_backward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                               const float* values, const float* out, const float* dout,
                               const float* statistics, float* delta, float* dqkv, float* dkeys,
                               float* dvalues, cudaStream_t stream) {
-  backward(of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
+  backward(type, of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
            {dqkv, true, dkeys, dvalues}, stream);
 }
 

@@ -298,7 +298,7 @@ void CudaDevice::activation_backward(Activation kind, bool gated, const float* x
 
 void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
                                    float* statistics) {
-  kernels::attention_forward(qkv, out, statistics, size, stream_);
+  kernels::attention_forward(product_type_, qkv, out, statistics, size, stream_);
 }
 
 float* CudaDevice::allocate_statistics(const AttentionSize& size) {
@@ -310,13 +310,13 @@ float* CudaDevice::allocate_statistics(const AttentionSize& size) {
 void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
                                     const float* dout, const float* statistics, float* dqkv) {
   float* delta = allocate_statistics(size);
-  kernels::attention_backward(qkv, out, dout, statistics, delta, dqkv, size, stream_);
+  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta, dqkv, size, stream_);
   release(delta);
 }
 
 void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
                                          const float* values, float* out, float* statistics) {
-  kernels::attention_block_forward(block, qkv, keys, values, out, statistics, stream_);
+  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, stream_);
 }
 
 void CudaDevice::attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
@@ -324,7 +324,7 @@ void CudaDevice::attention_block_backward(const AttentionBlock& block, const flo
                                           const float* statistics, float* dqkv, float* dkeys,
                                           float* dvalues) {
   float* delta = allocate_statistics(block.size);
-  kernels::attention_block_backward(block, qkv, keys, values, out, dout, statistics, delta, dqkv, dkeys,
+  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics, delta, dqkv, dkeys,
                                     dvalues, stream_);
   release(delta);
 }

@@ -50,16 +50,18 @@ void activation_forward(Unary kind, bool gated, const float* x, float* y, std::i
 void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
                          std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
+// `type`: of products. In bf16 and fp16 tensor cores multiply queries, keys, values and probabilities, which are
+// rounded to it; sums and softmax are fp32's. Elsewhere all of it is fp32.
 constexpr int kMaxHeadDim = 256;
-void attention_forward(const float* qkv, float* out, float* statistics, const AttentionSize& size,
+void attention_forward(DType type, const float* qkv, float* out, float* statistics, const AttentionSize& size,
                        cudaStream_t stream);
 // `delta`: batch * heads * seq floats of scratch.
-void attention_backward(const float* qkv, const float* out, const float* dout, const float* statistics,
+void attention_backward(DType type, const float* qkv, const float* out, const float* dout, const float* statistics,
                         float* delta, float* dqkv, const AttentionSize& size, cudaStream_t stream);
 // One block more of an attention under way (exec/device/device.h); `delta` as above.
-void attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
+void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                              const float* values, float* out, float* statistics, cudaStream_t stream);
-void attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
+void attention_block_backward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                               const float* values, const float* out, const float* dout,
                               const float* statistics, float* delta, float* dqkv, float* dkeys,
                               float* dvalues, cudaStream_t stream);

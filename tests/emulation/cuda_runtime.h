@@ -15,6 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(...)
 #define __shared__ static  // blocks run one after another
 
 struct uint3 {
@@ -45,6 +46,11 @@ void block_barrier();
 std::uint64_t exchange(std::uint64_t value, int source_lane);
 void warp_barrier();
 int lane();
+// All lanes of a warp put six words down, then each may read those of all, by lane, until it puts down others.
+struct Words {
+  unsigned word[6];
+};
+const Words* gather(const unsigned (&mine)[6]);
 
 template <class T>
 T shuffle(T value, int source) {
@@ -88,6 +94,7 @@ T atomicAdd(T* address, U value) {
   *address = before + static_cast<T>(value);
   return before;
 }
+using std::max;
 using std::min;
 inline float rsqrtf(float x) {
   return 1.0F / std::sqrt(x);

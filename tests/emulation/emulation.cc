@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -49,6 +50,8 @@ std::size_t current = 0;
 unsigned threads = 0;
 const std::function<void()>* body = nullptr;
 std::vector<char> shared;
+// What each warp's lanes put down, by turns in one of two places (see exchange()).
+std::vector<std::array<std::array<Words, kLanes>, 2>> gathered(kMaxThreads / kLanes);
 
 void wait(State state) {
   Fiber& fiber = fibers[current];
@@ -178,6 +181,14 @@ std::uint64_t exchange(std::uint64_t value, int source_lane) {
   const std::size_t source = current / kLanes * kLanes + static_cast<std::size_t>(source_lane);
   wait(State::at_warp);
   return fibers[source].slots[place];
+}
+
+const Words* gather(const unsigned (&mine)[6]) {
+  const unsigned place = fibers[current].exchanges++ % 2;
+  std::array<Words, kLanes>& of_warp = gathered[current / kLanes][place];
+  std::memcpy(of_warp[current % kLanes].word, mine, sizeof mine);
+  wait(State::at_warp);
+  return of_warp.data();
 }
 
 }  // namespace cuda_emulation

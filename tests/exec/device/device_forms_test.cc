@@ -47,7 +47,8 @@ TEST_CASE("the parts of all context positions are the whole sequence, once") {
 
 namespace {
 
-void check_ring_attention(Device& device, bool causal, int cp) {
+// `most`: by which values and gradients may differ. In two-byte products probabilities are rounded, each block's by its own.
+void check_ring_attention(Device& device, bool causal, int cp, double most, double most_of_gradients) {
   const int batch = 2;
   const int seq = 24;
   const AttentionSize whole{batch, seq, 4, 2, 8, causal};
@@ -107,7 +108,7 @@ void check_ring_attention(Device& device, bool causal, int cp) {
       device.attention_block_forward(block_of(other), *mine[at], message, message + key_elements, out,
                                      statistics);
     }
-    CHECK(worst(out.values(), rows_of_position(all_out.values(), batch, seq, width, cp, p)) < 2e-6);
+    CHECK(worst(out.values(), rows_of_position(all_out.values(), batch, seq, width, cp, p)) < most);
     device.attention_backward(size, *mine[at], out, my_dout, statistics, *dqkv[at]);
     Array<float> share(device, 2 * key_elements);
     for (int i = 0; i < cp; ++i) {
@@ -125,7 +126,7 @@ void check_ring_attention(Device& device, bool causal, int cp) {
   for (int p = 0; p < cp; ++p) {
     const auto at = static_cast<std::size_t>(p);
     travel(*gradients[at], *dqkv[at], false);
-    CHECK(worst(dqkv[at]->values(), rows_of_position(all_dqkv.values(), batch, seq, stride, cp, p)) < 5e-6);
+    CHECK(worst(dqkv[at]->values(), rows_of_position(all_dqkv.values(), batch, seq, stride, cp, p)) < most_of_gradients);
   }
 }
 
@@ -134,7 +135,12 @@ void check_ring_attention(Device& device, bool causal, int cp) {
 TEST_CASE("blocks of ring attention add up to the whole attention, forward and backward") {
   for (const auto& device : devices())
     for (const bool causal : {true, false})
-      for (const int cp : {2, 3}) check_ring_attention(*device, causal, cp);
+      for (const int cp : {2, 3}) {
+        device->set_product_type(DType::fp32);
+        check_ring_attention(*device, causal, cp, 2e-6, 5e-6);
+        device->set_product_type(DType::bf16);
+        check_ring_attention(*device, causal, cp, 1e-2, 3e-2);
+      }
 }
 
 TEST_CASE("two-byte types round to nearest even and come back") {
