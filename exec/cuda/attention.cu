@@ -254,22 +254,22 @@ dim3 grid_of(int rows, int heads, int batch) {
 }
 
 void forward(DType type, const Operands& o, int batch, bool joins, float* out, float* statistics,
-             cudaStream_t stream) {
+             void* scratch, cudaStream_t stream) {
   if (batch == 0 || o.seq <= o.query_begin || o.key_count == 0) return;
   if (tensor_cores_attend(type, o.dim))
-    return tensor_attention_forward(type, o, batch, joins, out, statistics, stream);
+    return tensor_attention_forward(type, o, batch, joins, out, statistics, scratch, stream);
   launch(forward_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
          allow_shared(forward_kernel, o.dim, 1), stream, o, joins, out, statistics);
 }
 
 
 void backward(DType type, const Operands& o, int batch, const float* out, const float* dout, const float* statistics,
-              float* delta, const AttentionGradients& gradients, cudaStream_t stream) {
+              float* delta, const AttentionGradients& gradients, void* scratch, cudaStream_t stream) {
   if (batch == 0 || o.seq == 0) return;
   launch(delta_kernel, grid_of(batch * o.heads * o.seq, 1, 1), kWarps * 32, 0, stream, o, batch, out, dout,
          delta);
   if (tensor_cores_attend(type, o.dim))
-    return tensor_attention_backward(type, o, batch, dout, statistics, delta, gradients, stream);
+    return tensor_attention_backward(type, o, batch, dout, statistics, delta, gradients, scratch, stream);
   if (o.seq > o.query_begin)
     launch(dq_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
            allow_shared(dq_kernel, o.dim, 2), stream, o, dout, statistics, delta, gradients.queries,
@@ -280,29 +280,37 @@ void backward(DType type, const Operands& o, int batch, const float* out, const 
 
 }  // namespace
 
-void attention_forward(DType type, const float* qkv, float* out, float* statistics, const AttentionSize& l,
-                       cudaStream_t stream) {
-  forward(type, packed(l, qkv), l.batch, /*joins=*/false, out, statistics, stream);
+std::size_t attention_scratch_bytes(DType type, const AttentionSize& size, bool backward) {
+  return tensor_cores_attend(type, size.head_dim) ? tensor_attention_scratch_bytes(size, backward) : 0;
 }
 
-void attention_backward(DType type, const float* qkv, const float* out, const float* dout, const float* statistics,
-                        float* delta, float* dqkv, const AttentionSize& l, cudaStream_t stream) {
+void attention_forward(DType type, const float* qkv, float* out, float* statistics, const AttentionSize& l,
+                       void* scratch, cudaStream_t stream) {
+  forward(type, packed(l, qkv), l.batch, /*joins=*/false, out, statistics, scratch, stream);
+}
+
+void attention_backward(DType type, const float* qkv, const float* out, const float* dout,
+                        const float* statistics, float* delta, float* dqkv, const AttentionSize& l, void* scratch,
+                        cudaStream_t stream) {
   float* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
   float* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
-  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, stream);
+  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, scratch,
+           stream);
 }
 
 void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
-                             const float* values, float* out, float* statistics, cudaStream_t stream) {
-  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, stream);
+                             const float* values, float* out, float* statistics, void* scratch,
+                             cudaStream_t stream) {
+  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, scratch,
+          stream);
 }
 
 void attention_block_backward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                               const float* values, const float* out, const float* dout,
                               const float* statistics, float* delta, float* dqkv, float* dkeys,
-                              float* dvalues, cudaStream_t stream) {
+                              float* dvalues, void* scratch, cudaStream_t stream) {
   backward(type, of_block(block, qkv, keys, values), block.size.batch, out, dout, statistics, delta,
-           {dqkv, true, dkeys, dvalues}, stream);
+           {dqkv, true, dkeys, dvalues}, scratch, stream);
 }
 
 // The angles as a kernel takes them.
@@ -320,14 +328,18 @@ void rotary(float* qkv, const AttentionSize& size, const RotaryAngles& angles, b
   for (int e = 0; e < half; ++e) turns.frequency[e] = static_cast<float>(angles.frequency[e]);
   const int turned = l.heads + l.kv_heads;
   const std::int64_t count = static_cast<std::int64_t>(l.batch) * l.seq * turned * half;
+  const Cells pairs(half);
+  const Cells heads(turned);
+  const Cells positions(l.seq);
   each(static_cast<std::size_t>(count), stream, [=] __device__(std::size_t i) {
-    const auto pair = static_cast<std::int64_t>(i);
-    const auto e = static_cast<int>(pair % half);
-    const auto h = static_cast<int>(pair / half % turned);
-    const std::int64_t row = pair / half / turned;
+    const std::int64_t head = pairs.row(i);
+    const auto e = static_cast<int>(pairs.column(i, head));
+    const std::int64_t row = heads.row(static_cast<std::size_t>(head));
+    const auto h = static_cast<int>(heads.column(static_cast<std::size_t>(head), row));
     float* x = qkv + row * (turned + l.kv_heads) * l.head_dim + static_cast<std::int64_t>(h) * l.head_dim;
     const float angle =
-        static_cast<float>(l.first_position + static_cast<int>(row % l.seq)) * turns.frequency[e];
+        static_cast<float>(l.first_position + static_cast<int>(positions.column(static_cast<std::size_t>(row)))) *
+        turns.frequency[e];
     float sine;
     float cosine;
     sincosf(inverse ? -angle : angle, &sine, &cosine);

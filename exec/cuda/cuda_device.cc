@@ -252,9 +252,16 @@ void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std
   kernels::add_bias(data, bias, rows, columns, stride, stream_);
 }
 
+float* CudaDevice::allocate_sums(std::int64_t rows, std::int64_t columns, int sums) {
+  return static_cast<float*>(
+      allocate(sizeof(float) * static_cast<std::size_t>(sums * kernels::row_parts(rows) * columns)));
+}
+
 void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
                                std::int64_t stride) {
-  kernels::bias_gradient(gradient, out, rows, columns, stride, stream_);
+  float* scratch = allocate_sums(rows, columns, 1);
+  kernels::bias_gradient(gradient, out, rows, columns, stride, scratch, stream_);
+  release(scratch);
 }
 
 void CudaDevice::residual_forward(const float* branch, const float* bias, const float* stream, float* out,
@@ -282,8 +289,10 @@ void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight
 void CudaDevice::norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
                                const float* mean, const float* inverse, float* dx, bool accumulate,
                                float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) {
+  float* scratch = allocate_sums(rows, columns, 2);
   kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, accumulate, dweight,
-                         dbias, rows, columns, stream_);
+                         dbias, scratch, rows, columns, stream_);
+  release(scratch);
 }
 
 void CudaDevice::activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
@@ -296,9 +305,9 @@ void CudaDevice::activation_backward(Activation kind, bool gated, const float* x
   kernels::activation_backward(unary(kind), gated, x, dy, dx, rows, columns, stream_);
 }
 
-void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
-                                   float* statistics) {
-  kernels::attention_forward(product_type_, qkv, out, statistics, size, stream_);
+void* CudaDevice::allocate_scratch(const AttentionSize& size, bool backward) {
+  const std::size_t bytes = kernels::attention_scratch_bytes(product_type_, size, backward);
+  return bytes == 0 ? nullptr : allocate(bytes);
 }
 
 float* CudaDevice::allocate_statistics(const AttentionSize& size) {
@@ -307,16 +316,27 @@ float* CudaDevice::allocate_statistics(const AttentionSize& size) {
                static_cast<std::size_t>(size.seq)));
 }
 
+void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
+                                   float* statistics) {
+  void* scratch = allocate_scratch(size, false);
+  kernels::attention_forward(product_type_, qkv, out, statistics, size, scratch, stream_);
+  release(scratch);
+}
+
 void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
                                     const float* dout, const float* statistics, float* dqkv) {
   float* delta = allocate_statistics(size);
-  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta, dqkv, size, stream_);
+  void* scratch = allocate_scratch(size, true);
+  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta, dqkv, size, scratch, stream_);
+  release(scratch);
   release(delta);
 }
 
 void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
                                          const float* values, float* out, float* statistics) {
-  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, stream_);
+  void* scratch = allocate_scratch(block.size, false);
+  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch, stream_);
+  release(scratch);
 }
 
 void CudaDevice::attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
@@ -324,8 +344,10 @@ void CudaDevice::attention_block_backward(const AttentionBlock& block, const flo
                                           const float* statistics, float* dqkv, float* dkeys,
                                           float* dvalues) {
   float* delta = allocate_statistics(block.size);
-  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics, delta, dqkv, dkeys,
-                                    dvalues, stream_);
+  void* scratch = allocate_scratch(block.size, true);
+  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics, delta,
+                                    dqkv, dkeys, dvalues, scratch, stream_);
+  release(scratch);
   release(delta);
 }
 

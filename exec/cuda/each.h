@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "exec/cuda/launch.h"
 
@@ -27,5 +28,33 @@ template <class Body>
 void each(std::size_t count, cudaStream_t stream, Body body) {
   if (count > 0) launch(each_kernel<Body>, blocks_for(count), kEachThreads, 0, stream, count, body);
 }
+
+// Rows and columns of an index, by a multiplication where that is enough (Granlund and Montgomery, PLDI 1994): a
+// division of 64 bits takes a multiprocessor longer than the memory takes for the element.
+class Cells {
+ public:
+  explicit Cells(std::int64_t columns) : columns_(columns) {
+    if (columns <= 0 || columns > kSmall) return;
+    while ((std::int64_t{1} << shift_) < columns) ++shift_;
+    shift_ += 31;
+    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + static_cast<std::uint64_t>(columns) - 1) /
+                                             static_cast<std::uint64_t>(columns));
+  }
+
+  __device__ std::int64_t row(std::size_t index) const {
+    if (multiplier_ == 0 || index > kSmall) return static_cast<std::int64_t>(index) / columns_;
+    return static_cast<std::int64_t>(index * multiplier_ >> shift_);
+  }
+  __device__ std::int64_t column(std::size_t index, std::int64_t row) const {
+    return static_cast<std::int64_t>(index) - row * columns_;
+  }
+  __device__ std::int64_t column(std::size_t index) const { return column(index, row(index)); }
+
+ private:
+  static constexpr std::int64_t kSmall = 0x7fffffff;
+  std::int64_t columns_;
+  std::uint32_t multiplier_ = 0;  // 0: divide
+  int shift_ = 0;
+};
 
 }  // namespace orrery::exec::kernels

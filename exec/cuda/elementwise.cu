@@ -16,19 +16,49 @@ __global__ void sum_of_squares_kernel(const float* data, std::size_t count, doub
   if (threadIdx.x % 32 == 0) atomicAdd(result, sum);
 }
 
-// One block per 32 columns; 8 row lanes each sum a stride of rows, then meet in shared memory.
-__global__ void bias_gradient_kernel(const float* gradient, float* out, std::int64_t rows,
-                                     std::int64_t columns, std::int64_t stride) {
+constexpr int kTransposed = 32;  // rows and columns of a tile
+
+unsigned blocks_of(std::int64_t count) {
+  constexpr std::int64_t kMost = 1 << 20;
+  return static_cast<unsigned>(count < kMost ? count : kMost);
+}
+
+// Tile by tile through shared memory, so that both sides are read and written along their rows.
+__global__ void transpose_kernel(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                                 std::int64_t tiles, std::int64_t rows, std::int64_t columns, Cells across,
+                                 Cells matrix) {
+  __shared__ float tile[kTransposed][kTransposed + 1];
+  for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const std::int64_t m = matrix.row(static_cast<std::size_t>(index));
+    const std::int64_t within = matrix.column(static_cast<std::size_t>(index), m);
+    const std::int64_t row0 = across.row(static_cast<std::size_t>(within)) * kTransposed;
+    const std::int64_t column0 = across.column(static_cast<std::size_t>(within)) * kTransposed;
+    const int x = threadIdx.x;
+    for (int y = threadIdx.y; y < kTransposed; y += 8)
+      if (row0 + y < rows && column0 + x < columns)
+        tile[y][x] = from[m * from_stride + (row0 + y) * columns + column0 + x];
+    __syncthreads();
+    for (int y = threadIdx.y; y < kTransposed; y += 8)
+      if (column0 + y < columns && row0 + x < rows) to[m * to_stride + (column0 + y) * rows + row0 + x] = tile[x][y];
+    __syncthreads();
+  }
+}
+
+// One block per 32 columns of a part of the rows; 8 row lanes each sum a stride of them, then meet in shared memory.
+__global__ void column_sums_kernel(const float* gradient, float* sums, std::int64_t rows, std::int64_t columns,
+                                   std::int64_t stride, std::int64_t rows_of_part) {
   __shared__ float part[8][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  const std::int64_t first = blockIdx.y * rows_of_part;
+  const std::int64_t end = first + rows_of_part < rows ? first + rows_of_part : rows;
   float sum = 0;
   if (column < columns)
-    for (std::int64_t row = threadIdx.y; row < rows; row += 8) sum += gradient[row * stride + column];
+    for (std::int64_t row = first + threadIdx.y; row < end; row += 8) sum += gradient[row * stride + column];
   part[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
   for (int i = 1; i < 8; ++i) sum += part[i][threadIdx.x];
-  out[column] += sum;
+  sums[blockIdx.y * columns + column] = sum;
 }
 
 constexpr float kGeluScale = 0.7978845608028654F;  // sqrt(2 / pi): GPT-2's tanh approximation
@@ -115,12 +145,12 @@ void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t
 
 void transpose(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
                std::int64_t batch, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
-  const std::int64_t elements = rows * columns;
-  each(static_cast<std::size_t>(batch * elements), stream, [=] __device__(std::size_t i) {
-    const std::int64_t at = static_cast<std::int64_t>(i) % elements;
-    const std::int64_t matrix = static_cast<std::int64_t>(i) / elements;
-    to[matrix * to_stride + at] = from[matrix * from_stride + at % rows * columns + at / rows];
-  });
+  if (batch * rows * columns == 0) return;
+  const auto tiles = [](std::int64_t side) { return (side + kTransposed - 1) / kTransposed; };
+  const Cells across(tiles(columns));
+  const Cells matrix(tiles(rows) * tiles(columns));
+  launch(transpose_kernel, blocks_of(batch * tiles(rows) * tiles(columns)), dim3(kTransposed, 8), 0, stream, from, from_stride, to,
+         to_stride, batch * tiles(rows) * tiles(columns), rows, columns, across, matrix);
 }
 
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
@@ -131,42 +161,61 @@ void sum_of_squares(const float* data, std::size_t count, double* result, cudaSt
 
 void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, float factor,
                   cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    float& element =
-        data[static_cast<std::int64_t>(i) / columns * stride + static_cast<std::int64_t>(i) % columns];
+    const std::int64_t row = cells.row(i);
+    float& element = data[row * stride + cells.column(i, row)];
     element = factor == 0 ? 0 : factor * element;
   });
 }
 
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
               cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     data[row * stride + column] += bias[column];
   });
 }
 
+std::int64_t row_parts(std::int64_t rows) {
+  const std::int64_t parts = rows / kRowsOfPart;
+  return parts < 1 ? 1 : parts > kMostRowParts ? kMostRowParts : parts;
+}
+
+void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t columns, cudaStream_t stream) {
+  each(static_cast<std::size_t>(columns), stream, [=] __device__(std::size_t i) {
+    float sum = 0;
+    for (std::int64_t part = 0; part < count; ++part) sum += parts[part * columns + static_cast<std::int64_t>(i)];
+    sums[i] += sum;
+  });
+}
+
 void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
-                   std::int64_t stride, cudaStream_t stream) {
+                   std::int64_t stride, float* scratch, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
-  launch(bias_gradient_kernel, static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream, gradient,
-         out, rows, columns, stride);
+  const std::int64_t parts = row_parts(rows);
+  launch(column_sums_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8), 0,
+         stream, gradient, scratch, rows, columns, stride, (rows + parts - 1) / parts);
+  add_parts(scratch, out, parts, columns, stream);
 }
 
 void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
                       std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    out[i] = branch[i] + (bias ? bias[static_cast<std::int64_t>(i) % columns] : 0) + residual[i];
+    out[i] = branch[i] + (bias ? bias[cells.column(i)] : 0) + residual[i];
   });
 }
 
 void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns,
              cudaStream_t stream) {
   const Fates fates = fates_of(of);
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto at = static_cast<std::int64_t>(i);
-    const float factor = fates.factor(at / columns, at % columns);
+    const std::int64_t row = cells.row(i);
+    const float factor = fates.factor(row, cells.column(i, row));
     y[i] = factor == 0 ? 0 : factor * x[i];
   });
 }
@@ -174,22 +223,25 @@ void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std
 void dropout_residual(const Dropout& of, const float* branch, const float* bias, const float* residual,
                       float* out, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   const Fates fates = fates_of(of);
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto at = static_cast<std::int64_t>(i);
-    const float added = branch[i] + (bias ? bias[at % columns] : 0);
-    out[i] = added * fates.factor(at / columns, at % columns) + residual[i];
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
+    const float added = branch[i] + (bias ? bias[column] : 0);
+    out[i] = added * fates.factor(row, column) + residual[i];
   });
 }
 
 void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
                         std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     if (!gated) {
       y[i] = apply(kind, x[i]);
       return;
     }
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     const float* gate = x + row * 2 * columns;
     y[i] = apply(kind, gate[column]) * gate[columns + column];
   });
@@ -197,13 +249,14 @@ void activation_forward(Unary kind, bool gated, const float* x, float* y, std::i
 
 void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
                          std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     if (!gated) {
       dx[i] = dy[i] * derivative(kind, x[i]);
       return;
     }
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     const std::int64_t gate = row * 2 * columns + column;
     const std::int64_t up = gate + columns;
     const float upstream = dy[i];
@@ -216,9 +269,10 @@ void activation_backward(Unary kind, bool gated, const float* x, const float* dy
 
 void embedding_forward(const std::int32_t* tokens, const float* table, float* out, std::int64_t rows,
                        std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     const std::int32_t token = tokens[row] - first;
     out[i] = token >= 0 && token < count ? table[token * columns + column] : 0;
   });
@@ -226,9 +280,10 @@ void embedding_forward(const std::int32_t* tokens, const float* table, float* ou
 
 void embedding_backward(const std::int32_t* tokens, const float* dout, float* dtable, std::int64_t rows,
                         std::int64_t columns, std::int32_t first, std::int32_t count, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     const std::int32_t token = tokens[row] - first;
     if (token >= 0 && token < count) atomicAdd(dtable + token * columns + column, dout[i]);
   });
@@ -236,9 +291,9 @@ void embedding_backward(const std::int32_t* tokens, const float* dout, float* dt
 
 void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns, int seq,
                        cudaStream_t stream) {
+  const Cells cells(seq * columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto position = static_cast<std::int64_t>(i) / columns % seq;
-    out[i] += table[position * columns + static_cast<std::int64_t>(i) % columns];
+    out[i] += table[cells.column(i)];  // of the table's own rows, one after another
   });
 }
 

@@ -25,9 +25,10 @@ void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count,
 
 void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std::uint16_t* to,
                    std::int64_t to_stride, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto row = static_cast<std::int64_t>(i) / columns;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t column = cells.column(i, row);
     put_factor(type, to, row * to_stride + column, from[row * from_stride + column]);
   });
 }

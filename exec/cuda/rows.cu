@@ -29,19 +29,22 @@ __global__ void dot_rows_kernel(const float* a, const float* b, const std::int32
 
 void gather_rows(const float* from, const std::int32_t* index, const float* scale, float* to,
                  std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const auto row = static_cast<std::int64_t>(i) / columns;
+    const std::int64_t row = cells.row(i);
     const std::int32_t source = index[row];
-    const float value = source < 0 ? 0 : from[source * columns + static_cast<std::int64_t>(i) % columns];
+    const float value = source < 0 ? 0 : from[source * columns + cells.column(i, row)];
     to[i] = scale && source >= 0 ? scale[row] * value : value;
   });
 }
 
 void sum_rows(const float* from, const std::int32_t* index, const float* scale, float* to, std::int64_t rows,
               int per_row, std::int64_t columns, bool accumulate, cudaStream_t stream) {
+  const Cells cells(columns);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    const std::int64_t first = static_cast<std::int64_t>(i) / columns * per_row;
-    const auto column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t row = cells.row(i);
+    const std::int64_t first = row * per_row;
+    const std::int64_t column = cells.column(i, row);
     float sum = accumulate ? to[i] : 0;
     for (std::int64_t j = first; j < first + per_row; ++j) {
       if (index[j] < 0) continue;

@@ -56,31 +56,34 @@ __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, 
     dx[i] = (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
 }
 
+// One block per 32 columns of a part of the rows, as column_sums_kernel. biases: may be null.
 __global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x, const float* mean,
-                                       const float* inverse, float* dweight, float* dbias, std::int64_t rows,
-                                       std::int64_t columns) {
-  __shared__ float weights[8][33];
-  __shared__ float biases[8][33];
+                                       const float* inverse, float* weights, float* biases, std::int64_t rows,
+                                       std::int64_t columns, std::int64_t rows_of_part) {
+  __shared__ float weight[8][33];
+  __shared__ float bias[8][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  const std::int64_t first = blockIdx.y * rows_of_part;
+  const std::int64_t end = first + rows_of_part < rows ? first + rows_of_part : rows;
   float dw = 0;
   float db = 0;
   if (column < columns) {
-    for (std::int64_t row = threadIdx.y; row < rows; row += 8) {
+    for (std::int64_t row = first + threadIdx.y; row < end; row += 8) {
       const float g = dy[row * columns + column];
       dw += g * (x[row * columns + column] - (rms ? 0 : mean[row])) * inverse[row];
       db += g;
     }
   }
-  weights[threadIdx.y][threadIdx.x] = dw;
-  biases[threadIdx.y][threadIdx.x] = db;
+  weight[threadIdx.y][threadIdx.x] = dw;
+  bias[threadIdx.y][threadIdx.x] = db;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
   for (int i = 1; i < 8; ++i) {
-    dw += weights[i][threadIdx.x];
-    db += biases[i][threadIdx.x];
+    dw += weight[i][threadIdx.x];
+    db += bias[i][threadIdx.x];
   }
-  dweight[column] += dw;
-  if (dbias) dbias[column] += db;
+  weights[blockIdx.y * columns + column] = dw;
+  if (biases) biases[blockIdx.y * columns + column] = db;
 }
 
 __global__ void loss_max_kernel(const float* logits, float* maximum, std::int64_t columns,
@@ -139,13 +142,17 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
 }
 
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
-                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias, float* scratch,
                    std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   if (rows == 0) return;
   launch(norm_backward_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, rms, dy, x, weight, mean,
          inverse, dx, accumulate, columns);
-  launch(norm_parameters_kernel, static_cast<unsigned>((columns + 31) / 32), dim3(32, 8), 0, stream, rms, dy,
-         x, mean, inverse, dweight, dbias, rows, columns);
+  const std::int64_t parts = row_parts(rows);
+  float* biases = dbias == nullptr ? nullptr : scratch + parts * columns;
+  launch(norm_parameters_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8),
+         0, stream, rms, dy, x, mean, inverse, scratch, biases, rows, columns, (rows + parts - 1) / parts);
+  add_parts(scratch, dweight, parts, columns, stream);
+  if (dbias != nullptr) add_parts(biases, dbias, parts, columns, stream);
 }
 
 void loss_max(const float* logits, float* maximum, std::int64_t rows, std::int64_t columns,

@@ -8,13 +8,16 @@ namespace orrery::exec::kernels {
 // Whether what follows can: heads of at most 128 columns, of which a block's rows fit its memory.
 bool tensor_cores_attend(DType type, int head_dim);
 
+// Queries, keys and values (and with `backward` the output's gradient) in the type that is multiplied.
+std::size_t tensor_attention_scratch_bytes(const AttentionSize& size, bool backward);
+
 // As attention.cu's; `batch` and what is to be done are not nothing. joins: out and statistics hold the softmax over
 // other keys, and over those and these afterwards.
 void tensor_attention_forward(DType type, const AttentionOperands& o, int batch, bool joins, float* out,
-                              float* statistics, cudaStream_t stream);
+                              float* statistics, void* scratch, cudaStream_t stream);
 // delta: sums over columns of dout * out, a batch, head and query each.
 void tensor_attention_backward(DType type, const AttentionOperands& o, int batch, const float* dout,
                                const float* statistics, const float* delta,
-                               const AttentionGradients& gradients, cudaStream_t stream);
+                               const AttentionGradients& gradients, void* scratch, cudaStream_t stream);
 
 }  // namespace orrery::exec::kernels

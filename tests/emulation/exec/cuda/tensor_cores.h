@@ -1,6 +1,9 @@
 // Stands for exec/cuda/tensor_cores.h where its kernels run on a processor: the same fragments, added up one product after
-// the other.
+// the other; copies arrive when they are asked for.
 #pragma once
+
+#include <cmath>
+#include <cstring>
 
 #include "exec/cuda/two_bytes.h"
 
@@ -33,6 +36,39 @@ void multiply_add(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigne
       sums[i] += at(left, k % 2) * at(right, k % 2);
     }
   }
+}
+
+// Whoever asks first finds what a barrier before has let all others write.
+template <bool Turned, bool DownFirst>
+void load_blocks(unsigned (&words)[4], const unsigned* tile, int row_words, int row, int column) {
+  const int lane = cuda_emulation::lane();
+  for (int block = 0; block < 4; ++block) {
+    const int first_row = row + 8 * (DownFirst ? block % 2 : block / 2);
+    const int first_column = column + 8 * (DownFirst ? block / 2 : block % 2);
+    if (reinterpret_cast<std::uintptr_t>(tile + first_row * row_words + first_column / 2) % 16 != 0)
+      throw std::logic_error("a block that ldmatrix cannot read");
+    const auto at = [&](int r, int c) {
+      const unsigned word = tile[(first_row + r) * row_words + (first_column + c) / 2];
+      return word >> (16 * (c % 2)) & 0xffffU;
+    };
+    const int major = lane / 4;
+    const int minor = 2 * (lane % 4);
+    words[block] = Turned ? at(minor, major) | at(minor + 1, major) << 16
+                          : at(major, minor) | at(major, minor + 1) << 16;
+  }
+}
+
+inline void copy_sixteen(unsigned* shared, const std::uint16_t* global) {
+  if ((reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global)) % 16 != 0)
+    throw std::logic_error("a copy that is not aligned");
+  std::memcpy(shared, global, 16);
+}
+inline void end_group_of_copies() {}
+template <int Left>
+void wait_for_copies() {}
+
+inline float power_of_two(float x) {
+  return std::exp2(x);
 }
 
 }  // namespace orrery::exec::kernels
