@@ -100,6 +100,7 @@ void run(Bench& bench, DType type, double share) {
   product("up, input's", false, true, rows, width, inner, x, weight, y, width);
   product("up, weight's", true, false, width, inner, rows, x, y, gradient, inner);
   product("head", false, true, rows, vocabulary, width, x, weight, logits, padded);
+  product("head, even", false, true, rows, vocabulary / 8 * 8, width, x, weight, logits, padded);
   bench.time("head, input's", bytes(rows * padded), 2.0 * static_cast<double>(rows * width * vocabulary), [&] {
     device.gemm(false, false, rows, width, vocabulary, 1, logits, padded, weight, width, 0, y, width);
   });

@@ -29,6 +29,40 @@ void each(std::size_t count, cudaStream_t stream, Body body) {
   if (count > 0) launch(each_kernel<Body>, blocks_for(count), kEachThreads, 0, stream, count, body);
 }
 
+struct alignas(16) Four {
+  float x[4];
+};
+
+inline bool aligned(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four) == 0;
+}
+
+// out[i] = f(i, in[i]...), four elements at a time where `by_fours`: enough of them on their way for the memory's rate.
+template <class F, class... In>
+__global__ void map_kernel(std::size_t count, bool by_fours, float* out, F f, const In*... in) {
+  const std::size_t first = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  const std::size_t fours = by_fours ? count / 4 : 0;
+  for (std::size_t i = first; i < fours; i += step) {
+    Four result;
+    const auto apply = [&](const auto&... four) {
+      for (int c = 0; c < 4; ++c) result.x[c] = f(4 * i + static_cast<std::size_t>(c), four.x[c]...);
+    };
+    apply(reinterpret_cast<const Four*>(in)[i]...);
+    reinterpret_cast<Four*>(out)[i] = result;
+  }
+  for (std::size_t i = 4 * fours + first; i < count; i += step) out[i] = f(i, in[i]...);
+}
+
+// out may be one of `in`, which are of floats.
+template <class F, class... In>
+void map(std::size_t count, cudaStream_t stream, float* out, F f, const In*... in) {
+  if (count == 0) return;
+  const bool by_fours = (aligned(out) && ... && aligned(in));
+  launch(map_kernel<F, In...>, blocks_for(by_fours ? (count + 3) / 4 : count), kEachThreads, 0, stream, count, by_fours, out, f,
+         in...);
+}
+
 // Rows and columns of an index, by a multiplication where that is enough (Granlund and Montgomery, PLDI 1994): a
 // division of 64 bits takes a multiprocessor longer than the memory takes for the element.
 class Cells {

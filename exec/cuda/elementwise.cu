@@ -120,19 +120,19 @@ Fates fates_of(const Dropout& of) {
 }  // namespace
 
 void fill(float* data, std::size_t count, float value, cudaStream_t stream) {
-  each(count, stream, [=] __device__(std::size_t i) { data[i] = value; });
+  map(count, stream, data, [=] __device__(std::size_t) { return value; });
 }
 
 void add(float* into, const float* from, std::size_t count, cudaStream_t stream) {
-  each(count, stream, [=] __device__(std::size_t i) { into[i] += from[i]; });
+  map(count, stream, into, [=] __device__(std::size_t, float a, float b) { return a + b; }, into, from);
 }
 
 void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
-  each(count, stream, [=] __device__(std::size_t i) { data[i] *= factor; });
+  map(count, stream, data, [=] __device__(std::size_t, float x) { return x * factor; }, data);
 }
 
 void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream) {
-  each(count, stream, [=] __device__(std::size_t i) { into[i] *= by[i]; });
+  map(count, stream, into, [=] __device__(std::size_t, float a, float b) { return a * b; }, into, by);
 }
 
 void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream) {
@@ -172,6 +172,10 @@ void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
               cudaStream_t stream) {
   const Cells cells(columns);
+  if (stride == columns)
+    return map(
+        static_cast<std::size_t>(rows * columns), stream, data,
+        [=] __device__(std::size_t i, float x) { return x + bias[cells.column(i)]; }, data);
   each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
     const std::int64_t row = cells.row(i);
     const std::int64_t column = cells.column(i, row);
@@ -204,9 +208,12 @@ void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::in
 void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
                       std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    out[i] = branch[i] + (bias ? bias[cells.column(i)] : 0) + residual[i];
-  });
+  map(
+      static_cast<std::size_t>(rows * columns), stream, out,
+      [=] __device__(std::size_t i, float added, float stays) {
+        return added + (bias ? bias[cells.column(i)] : 0) + stays;
+      },
+      branch, residual);
 }
 
 void dropout(const Dropout& of, const float* x, float* y, std::int64_t rows, std::int64_t columns,
@@ -234,12 +241,11 @@ void dropout_residual(const Dropout& of, const float* branch, const float* bias,
 
 void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
                         std::int64_t columns, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  if (!gated)
+    return map(count, stream, y, [=] __device__(std::size_t, float value) { return apply(kind, value); }, x);
   const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    if (!gated) {
-      y[i] = apply(kind, x[i]);
-      return;
-    }
+  each(count, stream, [=] __device__(std::size_t i) {
     const std::int64_t row = cells.row(i);
     const std::int64_t column = cells.column(i, row);
     const float* gate = x + row * 2 * columns;
@@ -249,12 +255,14 @@ void activation_forward(Unary kind, bool gated, const float* x, float* y, std::i
 
 void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
                          std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(rows * columns);
+  if (!gated)
+    return map(
+        count, stream, dx,
+        [=] __device__(std::size_t, float value, float upstream) { return upstream * derivative(kind, value); },
+        x, dy);
   const Cells cells(columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    if (!gated) {
-      dx[i] = dy[i] * derivative(kind, x[i]);
-      return;
-    }
+  each(count, stream, [=] __device__(std::size_t i) {
     const std::int64_t row = cells.row(i);
     const std::int64_t column = cells.column(i, row);
     const std::int64_t gate = row * 2 * columns + column;
@@ -292,9 +300,10 @@ void embedding_backward(const std::int32_t* tokens, const float* dout, float* dt
 void positions_forward(const float* table, float* out, std::int64_t rows, std::int64_t columns, int seq,
                        cudaStream_t stream) {
   const Cells cells(seq * columns);
-  each(static_cast<std::size_t>(rows * columns), stream, [=] __device__(std::size_t i) {
-    out[i] += table[cells.column(i)];  // of the table's own rows, one after another
-  });
+  map(
+      static_cast<std::size_t>(rows * columns), stream, out,
+      // The table's own rows, one after another.
+      [=] __device__(std::size_t i, float x) { return x + table[cells.column(i)]; }, out);
 }
 
 void positions_backward(const float* dout, float* dtable, std::int64_t rows, std::int64_t columns, int seq,

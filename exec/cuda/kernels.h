@@ -150,8 +150,10 @@ void dot_rows(const float* a, const float* b, const std::int32_t* index, float* 
 
 void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale, bool saturate,
             cudaStream_t stream);
+// rows x columns become the upper left of to_rows x to_stride (a multiple of 8, aligned to 16 bytes), zero elsewhere.
 void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std::uint16_t* to,
-                   std::int64_t to_stride, std::int64_t rows, std::int64_t columns, cudaStream_t stream);
+                   std::int64_t to_stride, std::int64_t rows, std::int64_t columns, std::int64_t to_rows,
+                   cudaStream_t stream);
 void widen(DType type, const std::uint16_t* from, float* to, std::size_t count, float scale,
            cudaStream_t stream);
 void round_to(DType type, float* data, std::size_t count, cudaStream_t stream);

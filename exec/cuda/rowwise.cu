@@ -10,24 +10,38 @@ namespace {
 
 constexpr int kThreads = kReducingThreads;
 
+// Norms: a warp a row, which needs no barriers. What is read behind a write is read a few at a time before it, so that the
+// memory has enough to do.
+constexpr int kNormWarps = 8;
+constexpr int kAtOnce = 4;
+
 __global__ void norm_forward_kernel(bool rms, const float* x, const float* weight, const float* bias,
-                                    float* y, float* mean, float* inverse, std::int64_t columns,
+                                    float* y, float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
                                     float epsilon) {
-  const std::int64_t row = blockIdx.x;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (row >= rows) return;
   x += row * columns;
   y += row * columns;
   float sum = 0;
   if (!rms) {
-    for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) sum += x[i];
-    sum = reduce_block<false>(sum) / static_cast<float>(columns);
+    for (std::int64_t i = lane; i < columns; i += 32) sum += x[i];
+    sum = warp_sum(sum) / static_cast<float>(columns);
   }
   float squares = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) squares += (x[i] - sum) * (x[i] - sum);
-  squares = reduce_block<false>(squares) / static_cast<float>(columns);
+  for (std::int64_t i = lane; i < columns; i += 32) squares += (x[i] - sum) * (x[i] - sum);
+  squares = warp_sum(squares) / static_cast<float>(columns);
   const float scale = rsqrtf(squares + epsilon);
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
-    y[i] = (x[i] - sum) * scale * weight[i] + (bias ? bias[i] : 0);
-  if (threadIdx.x == 0) {
+  for (std::int64_t first = lane; first < columns; first += 32 * kAtOnce) {
+    float value[kAtOnce] = {};
+    for (int j = 0; j < kAtOnce; ++j) {
+      const std::int64_t i = first + 32 * j;
+      if (i < columns) value[j] = (x[i] - sum) * scale * weight[i] + (bias ? bias[i] : 0);
+    }
+    for (int j = 0; j < kAtOnce; ++j)
+      if (first + 32 * j < columns) y[first + 32 * j] = value[j];
+  }
+  if (lane == 0) {
     if (!rms) mean[row] = sum;
     inverse[row] = scale;
   }
@@ -36,8 +50,10 @@ __global__ void norm_forward_kernel(bool rms, const float* x, const float* weigh
 // dx (+)= inverse * (w*dy - mean(w*dy) - xhat * mean(w*dy * xhat)); RMS norm has no mean term.
 __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, const float* weight,
                                      const float* mean, const float* inverse, float* dx, bool accumulate,
-                                     std::int64_t columns) {
-  const std::int64_t row = blockIdx.x;
+                                     std::int64_t rows, std::int64_t columns) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (row >= rows) return;
   dy += row * columns;
   x += row * columns;
   dx += row * columns;
@@ -45,15 +61,23 @@ __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, 
   const float scale = inverse[row];
   float sum = 0;
   float dot = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
+  for (std::int64_t i = lane; i < columns; i += 32) {
     const float g = dy[i] * weight[i];
     sum += g;
     dot += g * (x[i] - center) * scale;
   }
-  sum = rms ? 0 : reduce_block<false>(sum) / static_cast<float>(columns);
-  dot = reduce_block<false>(dot) / static_cast<float>(columns);
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads)
-    dx[i] = (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
+  sum = rms ? 0 : warp_sum(sum) / static_cast<float>(columns);
+  dot = warp_sum(dot) / static_cast<float>(columns);
+  for (std::int64_t first = lane; first < columns; first += 32 * kAtOnce) {
+    float value[kAtOnce] = {};
+    for (int j = 0; j < kAtOnce; ++j) {
+      const std::int64_t i = first + 32 * j;
+      if (i < columns)
+        value[j] = (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
+    }
+    for (int j = 0; j < kAtOnce; ++j)
+      if (first + 32 * j < columns) dx[first + 32 * j] = value[j];
+  }
 }
 
 // One block per 32 columns of a part of the rows, as column_sums_kernel. biases: may be null.
@@ -105,10 +129,14 @@ __global__ void loss_sum_kernel(float* logits, const float* maximum, const std::
   const float logit = threadIdx.x == 0 && here ? row[target] - top : 0;
   __syncthreads();
   float sum = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
-    const float e = expf(row[i] - top);
-    row[i] = e;
-    sum += e;
+  for (std::int64_t at = threadIdx.x; at < columns; at += kThreads * kAtOnce) {
+    float e[kAtOnce];
+    for (int j = 0; j < kAtOnce; ++j)
+      e[j] = at + j * kThreads < columns ? expf(row[at + j * kThreads] - top) : 0;
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (at + j * kThreads < columns) row[at + j * kThreads] = e[j];
+      sum += e[j];
+    }
   }
   sum = reduce_block<false>(sum);
   if (threadIdx.x != 0) return;
@@ -125,9 +153,17 @@ __global__ void loss_gradient_kernel(float* logits, const float* sums, const std
     return;
   }
   const float sum = sums[2 * blockIdx.x];
+  const float share = scale / sum;
   const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
-  for (std::int64_t i = threadIdx.x; i < stride; i += kThreads)
-    row[i] = i < columns ? scale * (row[i] / sum - (i == target ? 1.0F : 0.0F)) : 0;
+  for (std::int64_t at = threadIdx.x; at < stride; at += kThreads * kAtOnce) {
+    float value[kAtOnce] = {};
+    for (int j = 0; j < kAtOnce; ++j) {
+      const std::int64_t i = at + j * kThreads;
+      value[j] = i < columns ? share * row[i] - (i == target ? scale : 0.0F) : 0;
+    }
+    for (int j = 0; j < kAtOnce; ++j)
+      if (at + j * kThreads < stride) row[at + j * kThreads] = value[j];
+  }
   if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) - sums[2 * blockIdx.x + 1]);
 }
 
@@ -137,16 +173,16 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
                   float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,
                   cudaStream_t stream) {
   if (rows == 0) return;
-  launch(norm_forward_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, rms, x, weight, bias, y, mean,
-         inverse, columns, epsilon);
+  launch(norm_forward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps, 0, stream, rms, x,
+         weight, bias, y, mean, inverse, rows, columns, epsilon);
 }
 
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
                    const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias, float* scratch,
                    std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   if (rows == 0) return;
-  launch(norm_backward_kernel, static_cast<unsigned>(rows), kThreads, 0, stream, rms, dy, x, weight, mean,
-         inverse, dx, accumulate, columns);
+  launch(norm_backward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps, 0, stream, rms, dy,
+         x, weight, mean, inverse, dx, accumulate, rows, columns);
   const std::int64_t parts = row_parts(rows);
   float* biases = dbias == nullptr ? nullptr : scratch + parts * columns;
   launch(norm_parameters_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8),

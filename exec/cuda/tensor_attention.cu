@@ -367,7 +367,7 @@ __global__ void __launch_bounds__(kThreads)
 // Grid: (blocks of kTile keys, kv heads, batch). All query heads of the group add into one key and value.
 // dkeys and dvalues: as keys and values lie; rows from key_count on become zero.
 template <DType T, int Columns>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     dkv_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dkeys,
                float* dvalues) {
   auto* keys = reinterpret_cast<unsigned*>(shared_floats());
