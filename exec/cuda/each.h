@@ -32,6 +32,10 @@ void each(std::size_t count, cudaStream_t stream, Body body) {
 struct alignas(16) Four {
   float x[4];
 };
+// Of a two-byte type.
+struct alignas(16) Eight {
+  std::uint16_t x[8];
+};
 
 inline bool aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four) == 0;

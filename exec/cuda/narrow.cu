@@ -8,10 +8,6 @@ namespace {
 
 constexpr float kLargestHalf = 65504;
 
-struct alignas(16) Eight {
-  std::uint16_t x[8];
-};
-
 __device__ float saturated(float x) {
   return x > kLargestHalf ? kLargestHalf : x < -kLargestHalf ? -kLargestHalf : x;
 }

@@ -2,6 +2,7 @@
 #include <cfloat>
 
 #include "exec/cuda/block_reduce.h"
+#include "exec/cuda/each.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/launch.h"
 
@@ -110,6 +111,22 @@ __global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x
   if (biases) biases[blockIdx.y * columns + column] = db;
 }
 
+__device__ bool aligned_row(const float* row) {
+  return reinterpret_cast<std::uintptr_t>(row) % sizeof(Four) == 0;
+}
+
+// A block's row[i] becomes f(i, row[i]) for i < count.
+template <class F>
+__device__ void for_row(float* row, std::int64_t count, bool by_fours, F f) {
+  const std::int64_t fours = by_fours ? count / 4 : 0;
+  for (std::int64_t i = threadIdx.x; i < fours; i += kThreads) {
+    Four four = reinterpret_cast<Four*>(row)[i];
+    for (int c = 0; c < 4; ++c) four.x[c] = f(4 * i + c, four.x[c]);
+    reinterpret_cast<Four*>(row)[i] = four;
+  }
+  for (std::int64_t i = 4 * fours + threadIdx.x; i < count; i += kThreads) row[i] = f(i, row[i]);
+}
+
 __global__ void loss_max_kernel(const float* logits, float* maximum, std::int64_t columns,
                                 std::int64_t stride) {
   const float* row = logits + static_cast<std::int64_t>(blockIdx.x) * stride;
@@ -129,15 +146,11 @@ __global__ void loss_sum_kernel(float* logits, const float* maximum, const std::
   const float logit = threadIdx.x == 0 && here ? row[target] - top : 0;
   __syncthreads();
   float sum = 0;
-  for (std::int64_t at = threadIdx.x; at < columns; at += kThreads * kAtOnce) {
-    float e[kAtOnce];
-    for (int j = 0; j < kAtOnce; ++j)
-      e[j] = at + j * kThreads < columns ? expf(row[at + j * kThreads] - top) : 0;
-    for (int j = 0; j < kAtOnce; ++j) {
-      if (at + j * kThreads < columns) row[at + j * kThreads] = e[j];
-      sum += e[j];
-    }
-  }
+  for_row(row, columns, stride % 4 == 0 && aligned_row(logits), [&](std::int64_t, float value) {
+    const float e = expf(value - top);
+    sum += e;
+    return e;
+  });
   sum = reduce_block<false>(sum);
   if (threadIdx.x != 0) return;
   sums[2 * blockIdx.x] = sum;
@@ -155,15 +168,9 @@ __global__ void loss_gradient_kernel(float* logits, const float* sums, const std
   const float sum = sums[2 * blockIdx.x];
   const float share = scale / sum;
   const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
-  for (std::int64_t at = threadIdx.x; at < stride; at += kThreads * kAtOnce) {
-    float value[kAtOnce] = {};
-    for (int j = 0; j < kAtOnce; ++j) {
-      const std::int64_t i = at + j * kThreads;
-      value[j] = i < columns ? share * row[i] - (i == target ? scale : 0.0F) : 0;
-    }
-    for (int j = 0; j < kAtOnce; ++j)
-      if (at + j * kThreads < stride) row[at + j * kThreads] = value[j];
-  }
+  for_row(row, stride, stride % 4 == 0 && aligned_row(logits), [&](std::int64_t i, float e) {
+    return i < columns ? share * e - (i == target ? scale : 0.0F) : 0;
+  });
   if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) - sums[2 * blockIdx.x + 1]);
 }
 

@@ -59,22 +59,36 @@ struct Narrowed {
 template <DType T>
 void narrow_heads(const float* from, std::int64_t stride, int batch, int heads, int seq, int count, int dim,
                   std::uint16_t* to, cudaStream_t stream) {
-  const int columns = padded_columns(dim);
+  constexpr int kPiece = 8;  // columns of a thread
   const std::int64_t rows = padded_rows(seq);
-  const Cells pairs(columns / 2);
-  const Cells in_head(rows);
-  const Cells in_sample(heads);
-  auto* words = reinterpret_cast<unsigned*>(to);
-  each(static_cast<std::size_t>(batch * heads * rows * (columns / 2)), stream, [=] __device__(std::size_t i) {
-    const std::int64_t at = pairs.row(i);
-    const std::int64_t column = 2 * pairs.column(i, at);
-    const std::int64_t head_of_all = in_head.row(static_cast<std::size_t>(at));
-    const std::int64_t s = in_head.column(static_cast<std::size_t>(at), head_of_all);
-    const std::int64_t b = in_sample.row(static_cast<std::size_t>(head_of_all));
-    const std::int64_t h = in_sample.column(static_cast<std::size_t>(head_of_all), b);
-    const float* row = from + (b * seq + s) * stride + h * dim;
-    const bool inside = s < count;
-    words[i] = two_of<T>(inside && column < dim ? row[column] : 0, inside && column + 1 < dim ? row[column + 1] : 0);
+  const std::int64_t all_pieces = padded_columns(dim) / kPiece;
+  const bool by_fours = aligned(from) && stride % 4 == 0 && dim % 4 == 0;
+  const Cells pieces(all_pieces);
+  // Heads before rows: neighbouring threads read along a row.
+  const Cells in_row(heads);
+  const Cells in_sample(rows);
+  each(static_cast<std::size_t>(batch * heads * rows * all_pieces), stream, [=] __device__(std::size_t i) {
+    const std::int64_t at = pieces.row(i);
+    const int column = kPiece * static_cast<int>(pieces.column(i, at));
+    const std::int64_t row_of_all = in_row.row(static_cast<std::size_t>(at));
+    const std::int64_t h = in_row.column(static_cast<std::size_t>(at), row_of_all);
+    const std::int64_t b = in_sample.row(static_cast<std::size_t>(row_of_all));
+    const std::int64_t s = in_sample.column(static_cast<std::size_t>(row_of_all), b);
+    const float* first = from + (b * seq + s) * stride + h * dim + column;
+    float x[kPiece] = {};
+    if (s < count && column + kPiece <= dim && by_fours) {
+      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0], reinterpret_cast<const Four*>(first)[1]};
+      for (int c = 0; c < kPiece; ++c) x[c] = halves[c / 4].x[c % 4];
+    } else if (s < count) {
+      for (int c = 0; c < kPiece; ++c)
+        if (column + c < dim) x[c] = first[c];
+    }
+    struct alignas(16) {
+      unsigned word[kPiece / 2];
+    } result;
+    for (int c = 0; c < kPiece; c += 2) result.word[c / 2] = two_of<T>(x[c], x[c + 1]);
+    const std::int64_t to_row = (b * heads + h) * rows + s;
+    reinterpret_cast<decltype(result)*>(to)[to_row * all_pieces + column / kPiece] = result;
   });
 }
 
@@ -181,7 +195,7 @@ __device__ int first_query(const AttentionOperands& o) {
 
 // Grid: (blocks of kTile queries, heads, batch).
 template <DType T, int Columns>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
     forward_kernel(AttentionOperands o, Narrowed two, bool joins, float* out, float* statistics) {
   auto* queries = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* tiles = queries + kTileWords<Columns>;  // keys and values, twice
@@ -298,7 +312,7 @@ __device__ Both both_of(const AttentionOperands& o, float score, float dp, float
 
 // Grid as forward's. dqueries: as queries lie; added to, or set.
 template <DType T, int Columns>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     dq_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dqueries, bool add) {
   auto* queries = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* gradients = queries + kTileWords<Columns>;
