@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "exec/cpu/clones.h"
+#include "base/clones.h"
 
 namespace orrery::exec::cpu {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "exec/cpu/clones.h"
+#include "base/clones.h"
 
 namespace orrery::exec::cpu {
 namespace {
