@@ -329,6 +329,12 @@ int launcher_rank() {
   return in_slurm_step() ? std::atoi(variable("SLURM_PROCID")) : 0;
 }
 
+int launcher_local_ranks(int ranks) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
+    if (const char* value = variable(name)) return std::max(1, std::atoi(value));
+  return ranks;
+}
+
 MpiLibrary detect_mpi_library() {
   if (variable("OMPI_COMM_WORLD_RANK") != nullptr || variable("PMIX_RANK") != nullptr)
     return MpiLibrary::openmpi;

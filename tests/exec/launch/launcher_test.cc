@@ -57,7 +57,8 @@ TEST_CASE("where there is no ssh, Open MPI is told not to look for it, unless ot
   unsetenv("SLURM_JOB_NUM_NODES");
   options.placement.mpirun_args = {"--hostfile", "hosts"};
   CHECK_FALSE(isolated(options));
-  options.placement = {.hosts = {"a", "b"}};
+  options.placement.mpirun_args = {};
+  options.placement.hosts = {"a", "b"};
   CHECK_FALSE(isolated(options));
   options.placement = {};
   std::filesystem::create_symlink("/bin/true", folder / "ssh", exists);
