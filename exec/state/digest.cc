@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
+#include "base/parallel.h"
 #include "base/random.h"
 #include "exec/communicators/gather.h"
 
@@ -11,9 +13,26 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::uint64_t kDigestSeed = 0x646967657374;  // "digest"
-constexpr std::int64_t kFetched = 1 << 20;             // elements that are fetched from a device at once
+// Elements that are added up by one thread. How many threads there are is not seen in the sums.
+constexpr std::int64_t kSummed = 1 << 20;
 
 using Sums = std::array<double, 1 + kProjections>;  // of squares; of each projection
+
+// Of what is held from `begin` on.
+Projections project(const CounterRandom& random, const std::vector<Run>& runs, std::int64_t begin,
+                    std::span<const float> values) {
+  Projections sums;
+  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
+  auto run = std::partition_point(runs.begin(), runs.end(),
+                                  [begin](const Run& r) { return r.local + r.count <= begin; });
+  for (; run != runs.end() && run->local < end; ++run) {
+    const std::int64_t first = std::max(run->local, begin);
+    const std::int64_t last = std::min(run->local + run->count, end);
+    sums.add(random, static_cast<std::uint64_t>(run->global + first - run->local),
+             values.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+  }
+  return sums;
+}
 
 }  // namespace
 
@@ -30,7 +49,7 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pa
       names.push_back(operators[op].parameters[p].name);
     }
   std::vector<Projections> projections(names.size());
-  std::vector<float> piece;
+  std::vector<float> fetched;
   for (const HeldTensor& held : parameters.held()) {
     const Parameters::Part part = parameters.answers_for(held);
     if (part.begin == part.end) continue;
@@ -40,26 +59,24 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pa
     const CounterRandom random(kDigestSeed, hash_of(held.name()));
     const std::int64_t begin = part.begin - held.offset;  // in the tensor
     const std::int64_t end = part.end - held.offset;
-    const auto add = [&](const Run& run, std::int64_t from, std::int64_t until, const float* values) {
-      const std::int64_t first = std::max(run.local, from);
-      const std::int64_t last = std::min(run.local + run.count, until);
-      if (first < last)
-        into.add(random, static_cast<std::uint64_t>(run.global + first - run.local),
-                 {values + (first - from), static_cast<std::size_t>(last - first)});
-    };
     const std::vector<Run> runs = runs_of(*held.tensor, parameters.place());
-    if (device.host_memory()) {
-      for (const Run& run : runs) add(run, begin, end, data);
-      continue;
-    }
-    auto run = runs.begin();
-    for (std::int64_t at = begin; at < end; at += kFetched) {
-      const std::int64_t until = std::min(at + kFetched, end);
-      piece.resize(static_cast<std::size_t>(until - at));
-      device.copy_to_host(piece.data(), data + (at - begin), piece.size() * sizeof(float));
-      while (run != runs.end() && run->local + run->count <= at) ++run;
-      for (auto next = run; next != runs.end() && next->local < until; ++next)
-        add(*next, at, until, piece.data());
+    const std::int64_t together = kSummed * device.host_threads();
+    for (std::int64_t at = begin; at < end; at += together) {
+      const std::int64_t count = std::min(together, end - at);
+      const float* now = data + (at - begin);
+      if (!device.host_memory()) {
+        fetched.resize(static_cast<std::size_t>(count));
+        device.copy_to_host(fetched.data(), now, fetched.size() * sizeof(float));
+        now = fetched.data();
+      }
+      std::vector<Projections> parts(static_cast<std::size_t>((count + kSummed - 1) / kSummed));
+      for_each_in_parallel(static_cast<int>(parts.size()), device.host_threads(), [&](int i) {
+        const std::int64_t first = i * kSummed;
+        parts[static_cast<std::size_t>(i)] =
+            project(random, runs, at + first,
+                    {now + first, static_cast<std::size_t>(std::min(kSummed, count - first))});
+      });
+      for (const Projections& part_of : parts) into.add(part_of);
     }
   }
   std::vector<Sums> sums;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/draws.h"
+#include "base/parallel.h"
 #include "base/random.h"
 #include "workloads/image_operator.h"
 
@@ -99,8 +100,24 @@ CounterRandom random_of(const Plan& plan, const HeldTensor& held) {
   return {plan.job->training.seed, hash_of(held.name())};
 }
 
-// What is drawn at once: it stays in a core's cache until it is where it belongs.
-constexpr std::int64_t kPiece = 1 << 16;
+// What one thread draws at once: alone, it stays in a core's cache until it is where it belongs.
+constexpr std::int64_t kPieceAlone = 1 << 16;
+constexpr std::int64_t kPieceOfMany = 1 << 20;
+
+// What is held from `begin` on: the runs' elements, zeros between them.
+void draw_part(const Draw& draw, const CounterRandom& random, const std::vector<Run>& runs,
+               std::int64_t begin, std::span<float> out) {
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
+  std::fill(out.begin(), out.end(), 0.0F);  // padding
+  auto run = std::partition_point(runs.begin(), runs.end(),
+                                  [begin](const Run& r) { return r.local + r.count <= begin; });
+  for (; run != runs.end() && run->local < end; ++run) {
+    const std::int64_t first = std::max(run->local, begin);
+    const std::int64_t last = std::min(run->local + run->count, end);
+    draw.fill(random, static_cast<std::uint64_t>(run->global + first - run->local),
+              out.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+  }
+}
 
 }  // namespace
 
@@ -111,25 +128,23 @@ std::uint64_t hash_of(std::string_view name) {
 }
 
 void draw_initial(const Plan& plan, const HeldTensor& held, const ShardPlace& place, std::int64_t begin,
-                  std::int64_t end, const TakePiece& take) {
+                  std::int64_t end, int threads, const TakePiece& take) {
   const Draw draw = draw_of(plan, held);
   if (draw.kind == Draw::Kind::zero || begin == end) return;
   const CounterRandom random = random_of(plan, held);
   const std::vector<Run> runs = runs_of(*held.tensor, place);
-  std::vector<float> values(static_cast<std::size_t>(std::min(kPiece, end - begin)));
-  auto run = runs.begin();
-  for (std::int64_t at = begin; at < end; at += kPiece) {
-    const std::int64_t until = std::min(at + kPiece, end);
-    const std::span<float> piece(values.data(), static_cast<std::size_t>(until - at));
-    std::fill(piece.begin(), piece.end(), 0.0F);  // padding
-    while (run != runs.end() && run->local + run->count <= at) ++run;
-    for (auto part = run; part != runs.end() && part->local < until; ++part) {
-      const std::int64_t first = std::max(part->local, at);
-      const std::int64_t last = std::min(part->local + part->count, until);
-      draw.fill(random, static_cast<std::uint64_t>(part->global + first - part->local),
-                piece.subspan(static_cast<std::size_t>(first - at), static_cast<std::size_t>(last - first)));
-    }
-    take(at, piece);
+  const std::int64_t piece = threads > 1 ? kPieceOfMany : kPieceAlone;
+  std::vector<float> values(static_cast<std::size_t>(std::min(piece * threads, end - begin)));
+  for (std::int64_t at = begin; at < end; at += piece * threads) {
+    const std::int64_t count = std::min(piece * threads, end - at);
+    const std::span<float> now(values.data(), static_cast<std::size_t>(count));
+    for_each_in_parallel(static_cast<int>((count + piece - 1) / piece), threads, [&](int i) {
+      const std::int64_t first = i * piece;
+      draw_part(draw, random, runs, at + first,
+                now.subspan(static_cast<std::size_t>(first),
+                            static_cast<std::size_t>(std::min(piece, count - first))));
+    });
+    take(at, now);
   }
 }
 

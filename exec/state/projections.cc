@@ -59,6 +59,11 @@ void Projections::add(const CounterRandom& random, std::uint64_t first, std::spa
   }
 }
 
+void Projections::add(const Projections& other) {
+  for (std::size_t k = 0; k < lanes_.size(); ++k)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes_[k][lane] += other.lanes_[k][lane];
+}
+
 std::array<double, 1 + kProjections> Projections::sums() const {
   std::array<double, 1 + kProjections> sums{};
   for (std::size_t k = 0; k < sums.size(); ++k)

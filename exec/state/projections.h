@@ -18,6 +18,7 @@ class Projections {
 
   // `first`: of the value's place in its tensor, by which its signs are drawn.
   void add(const CounterRandom& random, std::uint64_t first, std::span<const float> values);
+  void add(const Projections& other);
   // Of squares, then of each projection.
   std::array<double, 1 + kProjections> sums() const;
 
