@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/clones.h"
+#include "base/vectors/clones.h"
 #include "exec/cpu/kernels.h"
 
 namespace orrery::exec::cpu {

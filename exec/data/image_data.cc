@@ -7,9 +7,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/draws.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/vectors/draws.h"
 #include "exec/data/epoch.h"
 
 namespace orrery::exec {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <span>
 
-#include "base/draws.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "base/vectors/draws.h"
 #include "workloads/image_operator.h"
 
 namespace orrery::exec {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <numeric>
 
-#include "base/clones.h"
+#include "base/vectors/clones.h"
 
 namespace orrery::exec {
 namespace {

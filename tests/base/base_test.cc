@@ -5,10 +5,10 @@
 #include <numbers>
 #include <vector>
 
-#include "base/draws.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/vectors/draws.h"
 
 using namespace orrery;
 

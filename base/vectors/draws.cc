@@ -3,7 +3,7 @@
 // difference could be seen (one in a million), it is computed again as the C library does. So neither the
 // instruction set nor this file's polynomials (fdlibm's: e_log.c, k_sin.c, k_cos.c) can be seen in what is
 // drawn. Compiled without contraction: the C library rounds its arguments, too.
-#include "base/draws.h"
+#include "base/vectors/draws.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/clones.h"
+#include "base/vectors/clones.h"
 
 namespace orrery {
 namespace {
