@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "exec/communicators/staged_communicator.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/nccl_communicator.h"
+#include "exec/launch/launcher.h"
 #endif
 
 namespace orrery::exec {
@@ -56,6 +58,9 @@ Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
                                 name_of(plan.choices.sync)),
                     "expected cuda-mpi or auto");
   auto device = std::make_unique<CudaDevice>(mine % devices);
+  constexpr int kMostThreads = 8;  // then a pageable copy to the GPU takes longer than what is copied
+  device->use_host_threads(
+      std::clamp(usable_cores() / launcher_local_ranks(control.size()), 1, kMostThreads));
   const bool staged = backend == "cuda-mpi" || shared || asynchronous;
   std::vector<int> all;
   for (int rank = 0; rank < control.size(); ++rank) all.push_back(rank);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "exec/cpu/clones.h"
+#include "base/vectors/clones.h"
 #include "exec/cpu/kernels.h"
 
 namespace orrery::exec::cpu {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "exec/cpu/clones.h"
+#include "base/vectors/clones.h"
 
 namespace orrery::exec::cpu {
 namespace {

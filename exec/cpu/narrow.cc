@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "exec/cpu/clones.h"
+#include "base/vectors/clones.h"
 
 namespace orrery::exec::cpu {
 namespace {

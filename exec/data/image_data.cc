@@ -6,10 +6,10 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <numbers>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/vectors/draws.h"
 #include "exec/data/epoch.h"
 
 namespace orrery::exec {
@@ -149,7 +149,6 @@ std::int32_t ImageData::make_up(std::int64_t number, std::span<float> image) con
   const auto label = static_cast<std::int32_t>(random.bits(0) % static_cast<std::uint64_t>(classes_));
   const CounterRandom pattern(seed_, kPatternStream + static_cast<std::uint64_t>(label));
   std::uint64_t draw = 1;
-  auto out = image.begin();
   for (std::int64_t channel = 0; channel < shape_.channels; ++channel) {
     const auto of_pattern = [&](int which) {
       return pattern.uniform(3 * static_cast<std::uint64_t>(channel) + static_cast<std::uint64_t>(which));
@@ -157,13 +156,11 @@ std::int32_t ImageData::make_up(std::int64_t number, std::span<float> image) con
     const double across = 6 * of_pattern(0) - 3;  // periods
     const double down = 6 * of_pattern(1) - 3;
     const double phase = of_pattern(2);
-    for (std::int64_t r = 0; r < shape_.height; ++r)
-      for (std::int64_t c = 0; c < shape_.width; ++c) {
-        const double turns = phase + across * static_cast<double>(c) / static_cast<double>(shape_.width) +
-                             down * static_cast<double>(r) / static_cast<double>(shape_.height);
-        *out++ =
-            static_cast<float>(std::sin(2 * std::numbers::pi * turns) + 2.4 * (random.uniform(draw++) - 0.5));
-      }
+    for (std::int64_t r = 0; r < shape_.height; ++r) {
+      const Wave wave{phase, across, down * static_cast<double>(r) / static_cast<double>(shape_.height), 2.4};
+      draw_wave(random, draw, wave, image.subspan(draw - 1, static_cast<std::size_t>(shape_.width)));
+      draw += static_cast<std::uint64_t>(shape_.width);
+    }
   }
   return label;
 }

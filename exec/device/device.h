@@ -83,6 +83,10 @@ class Device {
   virtual std::string name() const = 0;
   virtual bool host_memory() const = 0;  // pointers can be read by the host (and by MPI)
 
+  // Of this rank on the host, for what is made there before training and after it: a processor is one core.
+  int host_threads() const { return host_threads_; }
+  void use_host_threads(int threads) { host_threads_ = threads; }
+
   virtual void* allocate(std::size_t bytes) = 0;  // 64-byte aligned; throws NoAnswer("out of memory …")
   virtual void release(void* data) = 0;           // null is allowed
   virtual std::size_t peak_bytes() const = 0;     // most allocated at once
@@ -281,6 +285,9 @@ class Device {
   // `step` counts from 1.
   virtual void adam(float* weight, const float* gradient, float* first, float* second, std::size_t count,
                     const AdamConstants& constants, std::int64_t step) = 0;
+
+ private:
+  int host_threads_ = 1;
 };
 
 std::unique_ptr<Device> make_cpu_device();

@@ -154,6 +154,17 @@ void notice_silent_hosts(Environment& environment) {
   environment.set_unless_set("KEEPCNT", "3");
 }
 
+// Open MPI looks for ssh even where it starts nothing elsewhere, and gives up without it: containers have
+// none. Where somebody has said how other hosts are reached, or a scheduler has given some, that stays.
+bool reaches_no_host() {
+  for (const char* way :
+       {"OMPI_MCA_plm", "OMPI_MCA_plm_rsh_agent", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE"})
+    if (variable(way) != nullptr) return false;
+  const char* nodes = variable("SLURM_JOB_NUM_NODES");
+  if (variable("SLURM_JOB_ID") != nullptr && (nodes == nullptr || std::atoi(nodes) != 1)) return false;
+  return find_in_path("ssh").empty() && find_in_path("rsh").empty();
+}
+
 std::vector<std::string> mpirun_command(const LaunchOptions& options) {
   const std::filesystem::path mpirun = mpirun_of(options.mpi);
   if (mpirun.empty())
@@ -182,6 +193,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options) {
     append({"--mca", "odls_base_sigkill_timeout", "0"});
     if (options.placement.outlives_ranks) append({"--enable-recovery"});
     if (hosts.empty()) {
+      if (options.placement.mpirun_args.empty() && reaches_no_host()) append({"--mca", "plm", "isolated"});
       append({"--mca", "btl", "vader,self", "--mca", "pml", "ob1"});
       if (options.ranks > options.cores) append({"--mca", "mpi_yield_when_idle", "1"});
     } else {
@@ -315,6 +327,12 @@ int launcher_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const char* value = variable(name)) return std::atoi(value);
   return in_slurm_step() ? std::atoi(variable("SLURM_PROCID")) : 0;
+}
+
+int launcher_local_ranks(int ranks) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
+    if (const char* value = variable(name)) return std::max(1, std::atoi(value));
+  return ranks;
 }
 
 MpiLibrary detect_mpi_library() {

@@ -18,6 +18,8 @@ MpiLibrary mpi_library_from_name(std::string_view name);  // throws UserError
 bool under_launcher();
 // Its rank there; 0 outside a launcher.
 int launcher_rank();
+// How many of a job's `ranks` are on this host; all of them where the launcher does not say.
+int launcher_local_ranks(int ranks);
 // The library that the launcher speaks to, or, outside one, the first whose executor and mpirun are there
 // (Open MPI first). Throws UserError where there is none.
 MpiLibrary detect_mpi_library();

@@ -343,6 +343,10 @@ MpiWorld::MpiWorld(int* argc, char*** argv) {
   // No fetching of long messages over TCP: the requests for the pieces would wait behind the requester's own
   // data on the one connection. In place: what is sent is not copied, and is done when the kernel has it.
   setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
+  // A rank that nobody has launched is alone on this host: Open MPI would look for an ssh that it never
+  // needs, and give up without one.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr && std::getenv("PMIX_RANK") == nullptr)
+    setenv("OMPI_MCA_plm", "isolated", 0);
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     throw InternalError("MPI_Init_thread failed");

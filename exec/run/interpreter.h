@@ -20,6 +20,7 @@
 #include "exec/communicators/narrow_communicator.h"
 #include "exec/data/data.h"
 #include "exec/data/image_data.h"
+#include "exec/data/images_ahead.h"
 #include "exec/device/device.h"
 #include "exec/device/on_device.h"
 #include "exec/math/forms.h"
@@ -57,6 +58,10 @@ class Interpreter {
   // back or counted. The sum of its losses, as loss_sum() of a step. Not with asynchronous servers, one
   // process for all devices, or networks on images (whose norms would want their running statistics).
   double evaluate(const TextData& held_out, std::int64_t batch);
+
+  // From the next step on, images are made while the step before is computed, up to `end_step`: on a thread,
+  // which takes a core. Language models' batches cost nothing; which one comes next servers do not know.
+  void load_ahead(std::int64_t end_step);
 
   // With asynchronous servers, instead: one batch, of one replica; `batch` counts them over all steps.
   void run_batch(std::int64_t batch);
@@ -130,6 +135,7 @@ class Interpreter {
   void run_recorded(Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
+  void load_images(std::size_t load);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   void compile_bucket_collective(const Instruction& instruction, Compiled& compiled,
                                  std::vector<Values::Id>& uses);
@@ -216,8 +222,12 @@ class Interpreter {
   float* overflow_ = nullptr;  // fp16: whether a gradient of anybody's overflowed
   // One process: everyone's samples of a micro-batch on device 0, and their losses as they come to it.
   std::vector<std::int32_t> all_tokens_, all_targets_;
-  std::vector<float> all_pictures_;
   OnDevice inputs_of_all_, targets_of_all_;
+  // Of a network on images: what each step loads (without one process, from first_sample_ on), and what was
+  // loaded last.
+  std::vector<SampleRange> loads_;
+  ImageBatch pictures_;
+  std::optional<ImagesAhead> ahead_;
   float* gathered_losses_ = nullptr;
 
   OperatorObserver observer_;

@@ -1,6 +1,7 @@
 // The interpreter's input: which samples, and which of their tokens, a rank loads.
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "exec/math/image_layers.h"
 #include "exec/math/objective.h"
@@ -119,19 +120,34 @@ void Interpreter::compile_load_images(const Instruction& instruction, std::vecto
   const auto into =
       reads ? values_.define(ImageLayers::images(micro_batch), pictures_read * per_sample * sizeof(float))
             : Values::Id{-1};
+  const std::size_t load = loads_.size();
+  loads_.push_back(
+      {static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch + static_cast<std::int64_t>(first),
+       static_cast<std::int64_t>(pictures_read)});
   steps.push_back([=, this] {
-    std::vector<float> pictures(pictures_read * per_sample);
-    std::vector<std::int32_t> labels(pictures_read);
-    for (std::size_t i = 0; i < pictures_read; ++i) {
-      const std::int64_t sample = first_sample_ +
-                                  static_cast<std::int64_t>(micro_batch) * plan_.choices.micro_batch +
-                                  static_cast<std::int64_t>(first + i);
-      labels[i] = images_->sample(step_, sample, std::span(pictures).subspan(i * per_sample, per_sample));
-    }
-    if (reads) device_.copy_to_device(values_.at(into), pictures.data(), pictures.size() * sizeof(float));
-    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(), labels.data() + (own - first),
-                           rows * sizeof(std::int32_t));
+    load_images(load);
+    if (reads)
+      device_.copy_to_device(values_.at(into), pictures_.pictures.data(),
+                             pictures_.pictures.size() * sizeof(float));
+    device_.copy_to_device(batch_.targets + micro_batch * math_->rows(),
+                           pictures_.labels.data() + (own - first), rows * sizeof(std::int32_t));
   });
+}
+
+// Load `load` of this step becomes pictures_.
+void Interpreter::load_images(std::size_t load) {
+  if (ahead_) return ahead_->take(step_, load, pictures_);
+  SampleRange samples = loads_[load];
+  if (!one_process()) samples.first += first_sample_;
+  make_images(*images_, step_, samples, static_cast<std::size_t>(picture_elements()), pictures_);
+}
+
+void Interpreter::load_ahead(std::int64_t end_step) {
+  if (images_ == nullptr || servers_ || loads_.empty()) return;
+  std::vector<SampleRange> loads = loads_;
+  for (SampleRange& samples : loads)
+    if (!one_process()) samples.first += first_sample_;
+  ahead_.emplace(*images_, static_cast<std::size_t>(picture_elements()), std::move(loads), end_step);
 }
 
 }  // namespace orrery::exec

@@ -88,27 +88,28 @@ void Interpreter::compile_load_for_all(const Instruction& instruction, std::vect
   const auto members = static_cast<std::size_t>(plan_.choices.dp);
   const std::size_t samples = members * static_cast<std::size_t>(plan_.choices.micro_batch);
   const auto per_sample = rows / static_cast<std::size_t>(plan_.choices.micro_batch);
-  const auto per_picture = static_cast<std::size_t>(picture_elements());
+  if (images_ != nullptr) {
+    // Images have a row a sample.
+    const std::size_t load = loads_.size();
+    loads_.push_back(
+        {instruction.micro_batch * static_cast<std::int64_t>(samples), static_cast<std::int64_t>(samples)});
+    steps.push_back([load, this] {
+      load_images(load);
+      inputs_of_all_.put(pictures_.pictures);
+      targets_of_all_.put(pictures_.labels);
+    });
+    return;
+  }
   all_targets_.resize(members * rows);
-  if (images_ != nullptr)
-    all_pictures_.resize(samples * per_picture);
-  else
-    all_tokens_.resize(members * rows);
+  all_tokens_.resize(members * rows);
   steps.push_back([=, this, micro_batch = instruction.micro_batch] {
     for (std::size_t i = 0; i < samples; ++i) {
       const std::int64_t sample =
           micro_batch * static_cast<std::int64_t>(samples) + static_cast<std::int64_t>(i);
-      if (images_ != nullptr)
-        all_targets_[i] =
-            images_->sample(step_, sample, std::span(all_pictures_).subspan(i * per_picture, per_picture));
-      else
-        load_whole_sample(sample, std::span(all_tokens_).subspan(i * per_sample, per_sample),
-                          std::span(all_targets_).subspan(i * per_sample, per_sample));
+      load_whole_sample(sample, std::span(all_tokens_).subspan(i * per_sample, per_sample),
+                        std::span(all_targets_).subspan(i * per_sample, per_sample));
     }
-    if (images_ != nullptr)
-      inputs_of_all_.put(all_pictures_);
-    else
-      inputs_of_all_.put(all_tokens_);
+    inputs_of_all_.put(all_tokens_);
     targets_of_all_.put(all_targets_);
   });
 }

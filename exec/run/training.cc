@@ -252,6 +252,10 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   if (options.skip_not_finite) interpreter.skip_what_is_not_finite();
   if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
+  // Processors have a core a rank: the thread needs another.
+  if (!device.host_memory() || usable_cores() >= 2 * launcher_local_ranks(control.size()))
+    interpreter.load_ahead(options.steps);
+
   const DeviceProfile& profile = plan.job->cluster.profile_of(0);
   std::optional<Reference> reference;
   if (options.pace && profile.reference_s > 0) reference.emplace(control);

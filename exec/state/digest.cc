@@ -1,10 +1,11 @@
 #include "exec/state/digest.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
+#include "base/parallel.h"
 #include "base/random.h"
 #include "exec/communicators/gather.h"
 
@@ -12,8 +13,26 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::uint64_t kDigestSeed = 0x646967657374;  // "digest"
+// Elements that are added up by one thread. How many threads there are is not seen in the sums.
+constexpr std::int64_t kSummed = 1 << 20;
 
 using Sums = std::array<double, 1 + kProjections>;  // of squares; of each projection
+
+// Of what is held from `begin` on.
+Projections project(const CounterRandom& random, const std::vector<Run>& runs, std::int64_t begin,
+                    std::span<const float> values) {
+  Projections sums;
+  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
+  auto run = std::partition_point(runs.begin(), runs.end(),
+                                  [begin](const Run& r) { return r.local + r.count <= begin; });
+  for (; run != runs.end() && run->local < end; ++run) {
+    const std::int64_t first = std::max(run->local, begin);
+    const std::int64_t last = std::min(run->local + run->count, end);
+    sums.add(random, static_cast<std::uint64_t>(run->global + first - run->local),
+             values.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+  }
+  return sums;
+}
 
 }  // namespace
 
@@ -29,32 +48,40 @@ std::map<std::string, TensorDigest> digest_parameters(const Plan& plan, const Pa
       place[{static_cast<int>(op), static_cast<int>(p)}] = names.size();
       names.push_back(operators[op].parameters[p].name);
     }
-  std::vector<Sums> sums(names.size(), Sums{});
-  std::vector<float> values;
+  std::vector<Projections> projections(names.size());
+  std::vector<float> fetched;
   for (const HeldTensor& held : parameters.held()) {
     const Parameters::Part part = parameters.answers_for(held);
     if (part.begin == part.end) continue;
-    Sums& sum = sums[place.at({held.op, held.parameter})];
-    values.resize(static_cast<std::size_t>(part.end - part.begin));
-    device.copy_to_host(
-        values.data(),
-        parameters.own_master(held.bucket) + (part.begin - parameters.shard_begin(held.bucket)),
-        values.size() * sizeof(float));
+    Projections& into = projections[place.at({held.op, held.parameter})];
+    const float* const data =
+        parameters.own_master(held.bucket) + (part.begin - parameters.shard_begin(held.bucket));
     const CounterRandom random(kDigestSeed, hash_of(held.name()));
     const std::int64_t begin = part.begin - held.offset;  // in the tensor
     const std::int64_t end = part.end - held.offset;
-    for (const Run& run : runs_of(*held.tensor, parameters.place()))
-      for (std::int64_t local = std::max(run.local, begin); local < std::min(run.local + run.count, end);
-           ++local) {
-        const auto value = static_cast<double>(values[static_cast<std::size_t>(local - begin)]);
-        const std::uint64_t bits = random.bits(static_cast<std::uint64_t>(run.global + local - run.local));
-        sum[0] += value * value;
-        // The sign is as random as a branch can be: its bit is set instead.
-        const auto raw = std::bit_cast<std::uint64_t>(value);
-        for (int k = 0; k < kProjections; ++k)
-          sum[static_cast<std::size_t>(k) + 1] += std::bit_cast<double>(raw ^ (~bits >> k & 1) << 63);
+    const std::vector<Run> runs = runs_of(*held.tensor, parameters.place());
+    const std::int64_t together = kSummed * device.host_threads();
+    for (std::int64_t at = begin; at < end; at += together) {
+      const std::int64_t count = std::min(together, end - at);
+      const float* now = data + (at - begin);
+      if (!device.host_memory()) {
+        fetched.resize(static_cast<std::size_t>(count));
+        device.copy_to_host(fetched.data(), now, fetched.size() * sizeof(float));
+        now = fetched.data();
       }
+      std::vector<Projections> parts(static_cast<std::size_t>((count + kSummed - 1) / kSummed));
+      for_each_in_parallel(static_cast<int>(parts.size()), device.host_threads(), [&](int i) {
+        const std::int64_t first = i * kSummed;
+        parts[static_cast<std::size_t>(i)] =
+            project(random, runs, at + first,
+                    {now + first, static_cast<std::size_t>(std::min(kSummed, count - first))});
+      });
+      for (const Projections& part_of : parts) into.add(part_of);
+    }
   }
+  std::vector<Sums> sums;
+  sums.reserve(projections.size());
+  for (const Projections& of_tensor : projections) sums.push_back(of_tensor.sums());
   const std::string mine(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(Sums));
   std::map<std::string, TensorDigest> digest;
   for (const std::string& part : gather_to_root(world, mine)) {

@@ -10,10 +10,9 @@
 #include "exec/communicators/communicator.h"
 #include "exec/device/device.h"
 #include "exec/state/parameters.h"
+#include "exec/state/projections.h"
 
 namespace orrery::exec {
-
-constexpr int kProjections = 8;
 
 struct TensorDigest {
   double norm = 0;

@@ -1,7 +1,10 @@
 #include "exec/state/initial_parameters.h"
 
-#include <string_view>
+#include <bit>
+#include <cstring>
 #include <vector>
+
+#include "base/random.h"
 
 namespace orrery::exec {
 namespace {
@@ -13,8 +16,17 @@ void message(Communicator& control, int peer, void* data, std::size_t bytes, boo
   control.exchange({&spec, 1})->wait();
 }
 
-std::string_view bytes_of_values(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+// Of values in this process's memory, eight bytes at a time.
+std::uint64_t hash_of_values(const std::vector<float>& values) {
+  std::uint64_t hash = values.size();
+  std::size_t at = 0;
+  for (; at + 2 <= values.size(); at += 2) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, values.data() + at, sizeof(word));
+    hash = std::rotl(hash ^ word, 27) * kSplitmix64Step;
+  }
+  if (at < values.size()) hash ^= std::bit_cast<std::uint32_t>(values[at]);
+  return splitmix64(hash);
 }
 
 }  // namespace
@@ -22,6 +34,7 @@ std::string_view bytes_of_values(const std::vector<float>& values) {
 int agree_on_parameters(const Program& program, Parameters& parameters, Device& device,
                         Communicator& control) {
   int sent = 0;
+  std::vector<float> values;
   for (int b = 0; b < parameters.buckets(); ++b) {
     if (!parameters.reduced(b) || parameters.gathers_weights(b)) continue;
     const int group = program.buckets[static_cast<std::size_t>(b)].group;
@@ -29,10 +42,10 @@ int agree_on_parameters(const Program& program, Parameters& parameters, Device& 
     // Replicas that update all of it have all of it in full precision.
     const bool of_master = parameters.has_master() && !parameters.sharded(b);
     float* data = of_master ? parameters.own_master(b) : parameters.weights(b);
-    std::vector<float> values(static_cast<std::size_t>(parameters.elements(b)));
+    values.resize(static_cast<std::size_t>(parameters.elements(b)));
     const std::size_t bytes = values.size() * sizeof(float);
     device.copy_to_host(values.data(), data, bytes);
-    std::uint64_t hash = hash_of(bytes_of_values(values));
+    std::uint64_t hash = hash_of_values(values);
     char differs = 0;
     if (program.rank == replicas.front()) {
       for (const std::int32_t replica : replicas) {

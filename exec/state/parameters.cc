@@ -155,7 +155,13 @@ const HeldTensor* Parameters::own(int op, int index) const {
 }
 
 void Parameters::initialise(const Plan& plan, const HeldTensor& held) {
-  begin_with(held, initial_values(plan, held, place_));
+  const Part part = kept_part(held);
+  const std::int64_t first = part.begin - held.offset;
+  draw_initial(plan, held, place_, first, part.end - held.offset, device_->host_threads(),
+               [&](std::int64_t at, std::span<const float> values) {
+                 device_->copy_to_device(kept_weights(held) + (at - first), values.data(),
+                                         values.size() * sizeof(float));
+               });
 }
 
 void Parameters::begin_with(const HeldTensor& held, const std::vector<float>& values) {

@@ -1,9 +1,14 @@
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/vectors/draws.h"
 
 using namespace orrery;
 
@@ -40,6 +45,30 @@ TEST_CASE("a rank draws just its slice of what the whole would be") {
   CHECK(a.bits(1'000'000) == b.bits(1'000'000));
   CHECK(a.bits(0) != CounterRandom(42, 2).bits(0));
   CHECK(a.bits(0) != CounterRandom(43, 1).bits(0));
+}
+
+TEST_CASE("many draws at once are those one by one, bit for bit") {
+  const CounterRandom random(7, 9);
+  constexpr std::uint64_t kFirst = 123'456'789;
+  std::vector<float> many(300'001);
+  const auto same = [&](auto one) {
+    for (std::size_t i = 0; i < many.size(); ++i)
+      if (std::bit_cast<std::uint32_t>(many[i]) != std::bit_cast<std::uint32_t>(one(i))) return false;
+    return true;
+  };
+  draw_normal(random, kFirst, 0.02, many);
+  CHECK(same([&](std::size_t i) { return static_cast<float>(0.02 * random.normal(kFirst + i)); }));
+  draw_symmetric(random, kFirst, 0.013, many);
+  CHECK(
+      same([&](std::size_t i) { return static_cast<float>(0.013 * (2 * random.uniform(kFirst + i) - 1)); }));
+  const Wave wave{0.3, -2.7, 1.9, 2.4};
+  draw_wave(random, kFirst, wave, many);
+  const auto width = static_cast<double>(many.size());
+  CHECK(same([&](std::size_t i) {
+    const double turns = wave.phase + wave.across * static_cast<double>(i) / width + wave.down;
+    return static_cast<float>(std::sin(2 * std::numbers::pi * turns) +
+                              wave.noise * (random.uniform(kFirst + i) - 0.5));
+  }));
 }
 
 TEST_CASE("uniform and normal draws have their moments") {

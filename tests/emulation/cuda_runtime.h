@@ -40,6 +40,8 @@ void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<vo
 void enqueue(cuda_emulated_stream* stream, std::function<void()> start, std::function<bool()> done);
 // Does the work, or keeps it for the graph that the stream is captured into.
 void submit(std::function<void()> work);
+// Whether all of it was allocated on the device: NCCL reads nothing else for sure.
+bool is_device_memory(const void* data, std::size_t bytes);
 void* shared_memory();
 void block_barrier();
 // All lanes of a warp put eight bytes down, then each takes those of another lane.

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -216,6 +218,7 @@ namespace {
 
 cuda_emulated_graph* captured = nullptr;
 std::set<cuda_emulated_stream*> streams;
+std::map<const char*, std::size_t> allocated;
 
 // All of them: a device goes on by itself.
 void progress() {
@@ -254,6 +257,14 @@ void cuda_emulation::enqueue(cudaStream_t stream, std::function<void()> start, s
   stream->waiting.push_back({std::move(start), std::move(done)});
   ++stream->issued;
   progress();
+}
+
+bool cuda_emulation::is_device_memory(const void* data, std::size_t bytes) {
+  const auto* first = static_cast<const char*>(data);
+  const auto behind = allocated.upper_bound(first);
+  if (behind == allocated.begin()) return false;
+  const auto [begin, size] = *std::prev(behind);
+  return first + bytes <= begin + size;
 }
 
 void cuda_emulation::submit(std::function<void()> work) {
@@ -336,9 +347,11 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   // sees what lies behind.
   if (posix_memalign(data, 256, std::max<std::size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, bytes);
+  allocated[static_cast<const char*>(*data)] = bytes;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  allocated.erase(static_cast<const char*>(data));
   std::free(data);
   return cudaSuccess;
 }

@@ -97,6 +97,13 @@ struct Operation {
   }
 };
 
+// NCCL's kernels read and write them: memory of the host may be none that they can, and is not there yet when
+// the call returns.
+void check_on_device(const void* data, std::size_t bytes) {
+  if (bytes > 0 && !cuda_emulation::is_device_memory(data, bytes))
+    throw std::logic_error("NCCL was given memory that is not the device's");
+}
+
 int group_depth = 0;
 std::shared_ptr<Operation> group;  // sends and receives since the group began
 
@@ -294,23 +301,28 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   if (peer < 0 || peer >= comm->size) return ncclInvalidArgument;
+  check_on_device(send, count * size_of(type));
   in_group(comm, stream).send(send, count * size_of(type), peer);
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* receive, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   if (peer < 0 || peer >= comm->size) return ncclInvalidArgument;
+  check_on_device(receive, count * size_of(type));
   in_group(comm, stream).receive(receive, count * size_of(type), peer);
   return ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  choose_method(comm, 4, count * size_of(type));
+  const std::size_t bytes = count * size_of(type);
+  check_on_device(send, bytes);
+  check_on_device(receive, bytes);
+  choose_method(comm, 4, bytes);
   auto operation = operation_on(comm, stream);
   for_peers(comm, [&](int peer) {
-    operation->send(send, count * size_of(type), peer);
-    operation->receive(count * size_of(type), peer);
+    operation->send(send, bytes, peer);
+    operation->receive(bytes, peer);
   });
   operation->finish = [=](Operation& self) { reduce_into(receive, send, self, count, type, op); };
   return enqueue(operation);
@@ -320,6 +332,8 @@ ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t coun
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  check_on_device(send, bytes * static_cast<std::size_t>(comm->size));
+  check_on_device(receive, bytes);
   choose_method(comm, 3, bytes * static_cast<std::size_t>(comm->size));
   const auto part = [=](int rank) {
     return static_cast<const char*>(send) + static_cast<std::size_t>(rank) * bytes;
@@ -336,6 +350,8 @@ ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count, n
                            ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  check_on_device(send, bytes);
+  check_on_device(receive, bytes * static_cast<std::size_t>(comm->size));
   choose_method(comm, 2, bytes * static_cast<std::size_t>(comm->size));
   const auto part = [=](int rank) {
     return static_cast<char*>(receive) + static_cast<std::size_t>(rank) * bytes;
@@ -354,6 +370,8 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count, n
                            ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  if (comm->rank == root) check_on_device(send, bytes);
+  check_on_device(receive, bytes);
   choose_method(comm, 0, bytes);
   if (comm->rank != root)
     operation->receive(receive, bytes, root);
@@ -369,6 +387,8 @@ ncclResult_t ncclReduce(const void* send, void* receive, std::size_t count, nccl
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   auto operation = operation_on(comm, stream);
   const std::size_t bytes = count * size_of(type);
+  check_on_device(send, bytes);
+  if (comm->rank == root) check_on_device(receive, bytes);
   choose_method(comm, 1, bytes);
   if (comm->rank != root) {
     operation->send(send, bytes, root);

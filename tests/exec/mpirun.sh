@@ -6,7 +6,7 @@ ranks=$2
 shift 2
 export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 if [ "$mpi" = openmpi ]; then
-  flags=(--quiet --oversubscribe --bind-to none --mca btl vader,self --mca pml ob1 --mca mpi_yield_when_idle 1)
+  flags=(--quiet --oversubscribe --bind-to none --mca plm isolated --mca btl vader,self --mca pml ob1 --mca mpi_yield_when_idle 1)
   [ "$(id -u)" -ne 0 ] || flags+=(--allow-run-as-root)
   exec mpirun.openmpi -np "$ranks" "${flags[@]}" "$@"
 fi

@@ -31,6 +31,42 @@ TEST_CASE("the launch command names the ranks and the program, and ends in its a
   CHECK_FALSE(has(command, "mpi_yield_when_idle"));
 }
 
+TEST_CASE("where there is no ssh, Open MPI is told not to look for it, unless other hosts may be meant") {
+  const auto isolated = [](const LaunchOptions& options) {
+    return has(launch_command(options, "x", {}), "isolated");
+  };
+  const std::string path = std::getenv("PATH");
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "orrery-no-ssh";
+  std::filesystem::create_directories(folder);
+  std::error_code exists;
+  std::filesystem::create_symlink("/bin/true", folder / "mpirun", exists);
+  setenv("PATH", folder.c_str(), 1);
+  LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 2, .cores = 2};
+  CHECK(isolated(options));
+  for (const char* way : {"OMPI_MCA_plm", "OMPI_MCA_plm_rsh_agent", "SLURM_JOB_ID"}) {
+    setenv(way, "another", 1);
+    CHECK_FALSE(isolated(options));
+    unsetenv(way);
+  }
+  setenv("SLURM_JOB_ID", "7", 1);
+  setenv("SLURM_JOB_NUM_NODES", "1", 1);
+  CHECK(isolated(options));
+  setenv("SLURM_JOB_NUM_NODES", "2", 1);
+  CHECK_FALSE(isolated(options));
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_JOB_NUM_NODES");
+  options.placement.mpirun_args = {"--hostfile", "hosts"};
+  CHECK_FALSE(isolated(options));
+  options.placement.mpirun_args = {};
+  options.placement.hosts = {"a", "b"};
+  CHECK_FALSE(isolated(options));
+  options.placement = {};
+  std::filesystem::create_symlink("/bin/true", folder / "ssh", exists);
+  CHECK_FALSE(isolated(options));
+  setenv("PATH", path.c_str(), 1);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("root and more ranks than cores are said to Open MPI, and not to MPICH") {
   LaunchOptions options{.mpi = MpiLibrary::openmpi, .ranks = 8, .cores = 2, .root = true};
   auto command = launch_command(options, "x", {});

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/nccl_communicator.h"
+#include "through_device.h"
 #endif
 
 namespace orrery::exec::test {
@@ -238,11 +239,11 @@ void check_forced_methods(Communicator& world, CudaDevice& device) {
 
 void check_nccl(Communicator& world) {
   CudaDevice device(gpu_of(world));
-  const auto nccl = make_nccl_communicator(device, beneath_device(world));
-  check_communicator(*nccl);
 #ifdef ORRERY_TEST_EMULATED
-  check_forced_methods(*nccl, device);
+  check_forced_methods(*make_nccl_communicator(device, beneath_device(world)), device);
 #endif
+  ThroughDevice nccl(device, make_nccl_communicator(device, beneath_device(world)));
+  check_communicator(nccl);
 }
 
 // Weights in 8 and 4 bits, and magnitudes (exec/state/frozen_weights.cc).
