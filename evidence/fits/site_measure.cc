@@ -18,7 +18,7 @@ constexpr std::size_t kFewestRows = 10, kGiven = 5;
 constexpr int kDraws = 20;
 
 // Of a site, or of several.
-struct Figures {
+struct SiteFigures {
   double before = 0, after = 0;  // mean size of relative errors
   double coverage = 0, covered_before = 0;
   double same_model = 0;  // width of intervals of other plans of the models that were given, over that before
@@ -31,7 +31,7 @@ std::set<std::size_t> given(std::size_t rows, int draw) {
   return chosen;
 }
 
-Figures figures_of(const Site& site) {
+SiteFigures figures_of(const Site& site) {
   std::vector<double> before, after, covered, covered_before, widths;
   for (int draw = 0; draw < kDraws; ++draw) {
     const std::set<std::size_t> chosen = given(site.rows.size(), draw);
@@ -59,7 +59,7 @@ Figures figures_of(const Site& site) {
   return {mean(before), mean(after), mean(covered), mean(covered_before), median(widths)};
 }
 
-void print(const std::string& name, std::size_t rows, const Figures& of) {
+void print(const std::string& name, std::size_t rows, const SiteFigures& of) {
   fmt::print(
       "{:70} {:4} | before {:5.1f}% covered {:3.0f}% | after {:5.1f}% covered {:3.0f}% | same model "
       "x{:.2f}\n",
@@ -73,7 +73,7 @@ void measure_sites(const std::vector<Site>& sites) {
   std::size_t rows = 0;
   for (const Site& site : sites) {
     if (site.rows.size() < kFewestRows) continue;
-    const Figures of = figures_of(site);
+    const SiteFigures of = figures_of(site);
     print(site.name, site.rows.size(), of);
     before.push_back(of.before);
     after.push_back(of.after);
