@@ -138,7 +138,8 @@ double alignment_fraction(const Product& p, DType type, const DeviceProfile& dev
     return std::fmod(p.n * bytes, alignment) == 0 && std::fmod(stride * bytes, alignment) == 0;
   };
   if (divides(16)) return 1;
-  return kernels_before(device) * (divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32);
+  const bool convolution = p.left_share < 1 || p.output_share < 1;  // cuDNN pads what it reads
+  return (convolution ? 1 : kernels_before(device)) * (divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32);
 }
 
 }  // namespace

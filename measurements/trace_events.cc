@@ -65,7 +65,10 @@ std::string_view name_of(KernelClass kernel) {
 }
 
 KernelClass class_of(std::string_view kernel_name) {
-  const std::string name = lower_case(kernel_name);
+  std::string name = lower_case(kernel_name);
+  // What C++ writes between a kernel's parameters is no LAMB.
+  for (std::size_t at = name.find("lambda"); at != std::string::npos; at = name.find("lambda", at))
+    name.erase(at, 6);
   const auto any = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });

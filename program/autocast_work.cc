@@ -200,6 +200,13 @@ double autocast_kept(const Operator& op, const Shard& shard) {
       // pow's input, tanh, what 1 was added to, the half of x.
       return elements * (shard.python_gelu ? 4 + 4 + 4 + 2 : 2);
     }
+    case OperatorKind::attention: {
+      // Norms of queries and keys: their input in fp32, and what they scaled in 16 bits.
+      if (!op.attention || op.attention->qk_head_dim <= 0) return 0;
+      const double width =
+          static_cast<double>(op.attention->heads + op.attention->kv_heads) * op.attention->qk_head_dim;
+      return op.vector_elements / 2 > width ? shard.rows * width / shard.tp * (4 + 2) : 0;
+    }
     default:
       return 0;
   }

@@ -100,7 +100,8 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
       const double wide = static_cast<double>(a.heads) * a.v_head_dim * runtime.kept_hidden_tensors;
-      return shard.rows * (q_k_v + wide) * element;
+      const double normed = internal::autocasts(shard, runtime) ? internal::autocast_kept(op, shard) : 0;
+      return shard.rows * (q_k_v + wide) * element + normed;
     }
     case OperatorKind::scan: {
       // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
