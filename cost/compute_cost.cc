@@ -115,9 +115,9 @@ double compute_seconds(const Product& p, const MatmulModel& model, double peak, 
   return best;
 }
 
-// Kernels written for earlier devices use Hopper's tensor units by mma.sync, which reaches 0.62 of what its own
-// wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607 there, by
-// clock (operators/hardware_microbench.csv).
+// Kernels written for earlier devices use Hopper's tensor units by mma.sync, which reaches 0.62 of what its
+// own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607 there,
+// by clock (operators/hardware_microbench.csv).
 double kernels_before(const DeviceProfile& device) {
   return device.generation == "hopper" ? 0.62 : 1;
 }

@@ -204,7 +204,8 @@ class StepReader {
     step_.assumed.push_back({what, why, widens});
   }
 
-  // By its file where the row names one, beside the table or from where we stand; else by name and dimensions.
+  // By its file where the row names one, beside the table or from where we stand; else by name and
+  // dimensions.
   Workload workload(const std::vector<std::string>& changes, std::vector<Assumed>* assumed) const {
     const std::string named = row_.text("model_file");
     if (named.empty()) return workload_of(stated_model(row_, reading()), changes, assumed);
@@ -429,9 +430,9 @@ class StepReader {
   bool unknown_layout_ = false;
   int devices_ = 0;
   std::int64_t batch_ = 0;
-  double measured_batch_ = 0;  // of the row
+  double measured_batch_ = 0;     // of the row
   std::filesystem::path folder_;  // of the table
-  double share_ = 1;           // of it that the plan's step takes
+  double share_ = 1;              // of it that the plan's step takes
 };
 
 }  // namespace

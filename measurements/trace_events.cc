@@ -75,7 +75,8 @@ KernelClass class_of(std::string_view kernel_name) {
   };
   if (any({"nccl", "rccl"})) return KernelClass::collective;
   // cuDNN's: the core, the row sums before and the cast behind its gradient.
-  if (any({"flash", "fmha", "attention", "attn", "sdpa", "dot_do_o", "convert_dq"})) return KernelClass::attention;
+  if (any({"flash", "fmha", "attention", "attn", "sdpa", "dot_do_o", "convert_dq"}))
+    return KernelClass::attention;
   if (any({"multi_tensor_apply", "adam", "sgd", "lamb"})) return KernelClass::optimizer;
   if (any({"layer_norm", "layernorm", "rms_norm", "rmsnorm", "batch_norm", "batchnorm", "group_norm", "bn_fw",
            "bn_bw", "ln_fwd", "ln_bwd", "gammabeta"}))

@@ -1,5 +1,5 @@
-// What PyTorch runs kernel by kernel under torch.autocast (RuntimeProfile::autocast): fp32 weights and residual
-// stream, products and attention in 16 bits, nothing fused.
+// What PyTorch runs kernel by kernel under torch.autocast (RuntimeProfile::autocast): fp32 weights and
+// residual stream, products and attention in 16 bits, nothing fused.
 //
 // Bytes are those that a streaming kernel moves in the same time. Kernels whose operands have two types,
 // broadcast or lie apart load element by element instead of 16 bytes at once, and reductions wait for
@@ -14,10 +14,10 @@
 namespace orrery::internal {
 namespace {
 
-constexpr double kApart = 2;                // operands of two types, broadcast, apart, or reduced
-constexpr double kNarrow = 4 + 2;           // fp32 to 16 bits
-constexpr double kWiden = kApart * (2 + 4);  // and back
-constexpr double kAdd = 4 + 4 + 4;          // of two fp32 gradients into one
+constexpr double kApart = 2;                         // operands of two types, broadcast, apart, or reduced
+constexpr double kNarrow = 4 + 2;                    // fp32 to 16 bits
+constexpr double kWiden = kApart * (2 + 4);          // and back
+constexpr double kAdd = 4 + 4 + 4;                   // of two fp32 gradients into one
 constexpr double kAddNarrow = kApart * (2 + 4 + 4);  // of 16 bits to the fp32 residual stream
 
 // By element of the operator's output.
@@ -28,7 +28,7 @@ struct Kernels {
 
 // One kernel going forward; back one for the input and one for the weights, and the residual stream's
 // gradient is added.
-constexpr Kernels kLayerNorm = {kApart * 8, kApart * (12 + 8) + kAdd, 1, 4};
+constexpr Kernels kLayerNorm = {kApart * 8, kApart*(12 + 8) + kAdd, 1, 4};
 // Going forward pow, mean, two products with a broadcast factor, and two small kernels on a column. Back two
 // products and two reductions for the weight and the scale, two broadcast products, what mean and pow pass
 // on (five kernels), small ones on the column, both ways' gradients added, and the stream's.
@@ -36,10 +36,11 @@ constexpr Kernels kRmsNorm = {8 + kApart * 4 + 2 * kApart * 8,
                               2 * 12 + 2 * kApart * 4 + 2 * kApart * 8 + (12 + kApart * 4 + 8 + 8) + 2 * kAdd,
                               6, 16};
 // NewGELUActivation (GPT-2, Phi): pow is on autocast's list of what runs in fp32, and what it meets from then
-// on widens with it. Cast, pow, scaled, added, scaled, tanh, 1 added, two products, cast for the next product.
-constexpr Kernels kPythonGelu = {kWiden + 8 + 8 + kAddNarrow + 8 + 8 + 8 + kAddNarrow + 4 + kNarrow,
-                                 kWiden + 2 * 8 + kAddNarrow + 2 * kNarrow + 2 * 6 + 3 * 12 + 2 * 8 + kNarrow + 4,
-                                 10, 15};
+// on widens with it. Cast, pow, scaled, added, scaled, tanh, 1 added, two products, cast for the next
+// product.
+constexpr Kernels kPythonGelu = {
+    kWiden + 8 + 8 + kAddNarrow + 8 + 8 + 8 + kAddNarrow + 4 + kNarrow,
+    kWiden + 2 * 8 + kAddNarrow + 2 * kNarrow + 2 * 6 + 3 * 12 + 2 * 8 + kNarrow + 4, 10, 15};
 constexpr Kernels kPlainActivation = {4, 6, 1, 1};
 constexpr Kernels kGatedActivation = {4 + 6, 3 * 6, 2, 3};
 
@@ -126,7 +127,8 @@ void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& sha
     work->kernels += tensors + matrices - 1 + (tied ? 1 : 0);
     // A bias: a reduction of the gradient, and zeros that it is added to.
     if (tensors > matrices) {
-      work->vector_bytes += kApart * 2 * rows * static_cast<double>(op.output_elements) / output_split(op, shard);
+      work->vector_bytes +=
+          kApart * 2 * rows * static_cast<double>(op.output_elements) / output_split(op, shard);
       work->kernels += 2;
     }
   }
@@ -153,8 +155,8 @@ void add_autocast_rotary(const Operator& op, ComputeKind kind, const Shard& shar
   const double elements = shard.rows * width / shard.tp;
   work->vector_bytes += elements * (all - normed) * (forward ? kRotaryForward : kRotaryBackward);
   if (all > normed) work->kernels += forward ? kRotaryKernels : kRotaryKernelsBack;
-  work->vector_bytes += elements * normed *
-                        (forward ? kRmsNorm.forward + kWiden : kRmsNorm.backward - kAdd + kNarrow);
+  work->vector_bytes +=
+      elements * normed * (forward ? kRmsNorm.forward + kWiden : kRmsNorm.backward - kAdd + kNarrow);
   work->kernels += normed * 2 * (forward ? kRmsNorm.launched + 2 : kRmsNorm.launched_back + 1);
 }
 

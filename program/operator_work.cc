@@ -444,8 +444,7 @@ Shard shard_of(const Plan& plan) {
   shard.gated_experts = !transformer || transformer->gated_ffn;
   for (const FormOfParallelism& form : forms_of_parallelism())
     if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
-  shard.python_gelu =
-      transformer && !transformer->gated_ffn && transformer->activation == Activation::gelu;
+  shard.python_gelu = transformer && !transformer->gated_ffn && transformer->activation == Activation::gelu;
   shard.accumulating = 1 - 1 / static_cast<double>(std::max<std::int64_t>(1, plan.micro_batches()));
   shard.gelu_experts =
       transformer && transformer->gated_ffn &&

@@ -126,8 +126,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
   for (const Factor factor : kFactors)
     effects.push_back({std::string(planner::name_of(factor)),
                        std::max(0.01, spread.factor[static_cast<std::size_t>(factor)])});
-  const std::vector<Row> rows =
-      rows_of(measured.products, device, named ? job.runtime.matmul_efficiency : 1);
+  const std::vector<Row> rows = rows_of(measured.products, device, named ? job.runtime.matmul_efficiency : 1);
   std::vector<Seen> seen;
   for (const Row& row : rows) seen.push_back(row.seen);
   const HeldOut held_out = held_out_of(effects, rows);

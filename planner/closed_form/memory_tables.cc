@@ -373,8 +373,8 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
 
 namespace {
 
-// Copies of weights that autocast makes going forward and keeps until each layer's backward pass; gathered ones
-// are counted where they are gathered.
+// Copies of weights that autocast makes going forward and keeps until each layer's backward pass; gathered
+// ones are counted where they are gathered.
 double cast_weights(const Plan& plan, double parameters) {
   const RuntimeProfile& runtime = plan.job->runtime;
   const bool whole = plan.choices.zero < 3 && !runtime.updates_stored_weights;
@@ -480,7 +480,8 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
                             ? 0
                             : sharded(runtime.update_gradient_bytes, 1);
   const double copies = cast_weights(plan, sums.dense + sums.expert);
-  memory.buffers += sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update + copies;
+  memory.buffers +=
+      sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update + copies;
   free_gradients(plan, copies, &memory);
   add_up(runtime, device, update, &memory);
   return memory;

@@ -283,14 +283,16 @@ TEST_CASE("kineto: products say how fast the devices are, and of a named runtime
 TEST_CASE("kineto: kernels of PyTorch 2.11 on Hopper are told apart by their names") {
   const auto is = [](std::string_view name, KernelClass kernel) { CHECK(class_of(name) == kernel); };
   is("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", KernelClass::product);
-  is("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(…)", KernelClass::product);
+  is("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(…)",
+     KernelClass::product);
   is("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
      KernelClass::attention);
   is("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", KernelClass::attention);
   is("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)", KernelClass::attention);
   is("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float, 32u>(…)",
      KernelClass::norm);
-  is("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…FusedOptimizerTensorListMetadata<4>>(…)",
+  is("void at::native::(anonymous "
+     "namespace)::multi_tensor_apply_kernel<…FusedOptimizerTensorListMetadata<4>>(…)",
      KernelClass::optimizer);
   is("void lamb_update<float>(…)", KernelClass::optimizer);
   // C++ writes out its lambdas, and a conversion is no convolution.

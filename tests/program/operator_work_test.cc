@@ -673,15 +673,17 @@ TEST_CASE("full recomputation may keep what goes into attention") {
 }
 
 TEST_CASE("autocast: as many kernels as traces of eager models count") {
-  // PyTorch 2.11, transformers 5.17, one micro-batch; without the optimizer's (docs/accuracy.md, "Measured by us").
+  // PyTorch 2.11, transformers 5.17, one micro-batch; without the optimizer's (docs/accuracy.md, "Measured by
+  // us").
   struct Traced {
     const char* model;
     int batch, seq_len;
     double forward, backward;
   };
-  for (const Traced& traced : {Traced{"gpt2", 8, 1024, 411, 706}, Traced{"llama-3.2-1b", 1, 2048, 854, 1659}}) {
-    const auto job = test::make_job(fmt::format("tests/data/huggingface/{}.json", traced.model), "dgx-h200", 1,
-                                    traced.batch, traced.seq_len, "hugging-face");
+  for (const Traced& traced :
+       {Traced{"gpt2", 8, 1024, 411, 706}, Traced{"llama-3.2-1b", 1, 2048, 854, 1659}}) {
+    const auto job = test::make_job(fmt::format("tests/data/huggingface/{}.json", traced.model), "dgx-h200",
+                                    1, traced.batch, traced.seq_len, "hugging-face");
     Choices choices;
     choices.micro_batch = traced.batch;
     const Shard shard = shard_of({job, choices});
