@@ -115,11 +115,20 @@ double compute_seconds(const Product& p, const MatmulModel& model, double peak, 
   return best;
 }
 
+// Kernels written for earlier devices use Hopper's tensor units by mma.sync, which reaches 0.62 of what its
+// own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607 there,
+// by clock (operators/hardware_microbench.csv).
+double kernels_before(const DeviceProfile& device) {
+  return device.generation == "hopper" ? 0.62 : 1;
+}
+
 // Fraction of the rate of aligned operands that a product on tensor units reaches, by the bytes that divide
 // all strides: kernels load 16 bytes a thread where they can, 8 or 4 by asynchronous copies, 2 through
 // registers (NVIDIA, "Matrix Multiplication Background User's Guide", section 3: multiples of 16 bytes).
 // Fractions: from the step times of GPT with 50,257 tokens, unpadded, split 1, 2, 4 and 8 ways on A100
-// (vTrain's single-node rows: what a step takes beyond its layers).
+// (vTrain's single-node rows: what a step takes beyond its layers). Hopper's copies of whole tiles need 16
+// bytes (CUDA driver API, cuTensorMapEncodeTiled), so cuBLAS takes kernels of Ampere there: GPT-2's head of
+// 50,257 tokens ran at 0.13 to 0.2 of the rate of 50,304 on an H200.
 double alignment_fraction(const Product& p, DType type, const DeviceProfile& device) {
   if (device.kind != DeviceKind::gpu || type == DType::fp32) return 1;
   const double bytes = bytes_of(type);
@@ -128,7 +137,9 @@ double alignment_fraction(const Product& p, DType type, const DeviceProfile& dev
     const double stride = p.over_rows && !is_narrow(type) ? p.m : p.k;
     return std::fmod(p.n * bytes, alignment) == 0 && std::fmod(stride * bytes, alignment) == 0;
   };
-  return divides(16) ? 1 : divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32;
+  if (divides(16)) return 1;
+  const bool convolution = p.left_share < 1 || p.output_share < 1;  // cuDNN pads what it reads
+  return (convolution ? 1 : kernels_before(device)) * (divides(8) ? 0.7 : divides(4) ? 0.4 : 0.32);
 }
 
 }  // namespace
@@ -259,11 +270,9 @@ double optimizer_seconds(double bytes, const DeviceProfile& device) {
 
 namespace {
 
-// Fused attention written for earlier devices uses Hopper's tensor units by mma.sync, which reaches 0.62 of
-// what its own wgmma does (arXiv 2402.13499); FlashAttention-2 reaches 328 TFLOP/s of this model's 500 to 607
-// there, by clock (operators/hardware_microbench.csv).
+// Of fused attention.
 double attention_generation(const RuntimeProfile& runtime, const DeviceProfile& device) {
-  return runtime.portable_attention && device.generation == "hopper" ? 0.62 : 1;
+  return runtime.portable_attention ? kernels_before(device) : 1;
 }
 
 // How much longer products and attention take on the multiprocessors that experts' traffic leaves them. What

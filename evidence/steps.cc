@@ -11,6 +11,9 @@
 #include "evidence/models.h"
 #include "program/placement.h"
 #include "proto/evidence.pb.h"
+#include "proto/textproto.h"
+#include "proto/workload.pb.h"
+#include "workloads/readers/catalog.h"
 
 namespace orrery::evidence {
 namespace {
@@ -158,6 +161,7 @@ class StepReader {
     complete_columns(&row_);
     findings_ = apply_rules(rules("steps"), &row_);
     step_.file = std::filesystem::path(table.file).stem();
+    folder_ = std::filesystem::path(table.file).parent_path();
     step_.line = fields.line;
   }
 
@@ -168,7 +172,7 @@ class StepReader {
     step_.assumed = findings_.assumed;
     read_seq_len();
     read_global_batch();
-    job_->workload = workload_of(stated_model(row_, reading()), findings_.transformer, &step_.assumed);
+    job_->workload = workload(findings_.transformer, &step_.assumed);
     repeat_kv_heads();
     read_job();
     read_layout();
@@ -200,6 +204,21 @@ class StepReader {
     step_.assumed.push_back({what, why, widens});
   }
 
+  // By its file where the row names one, beside the table or from where we stand; else by name and
+  // dimensions.
+  Workload workload(const std::vector<std::string>& changes, std::vector<Assumed>* assumed) const {
+    const std::string named = row_.text("model_file");
+    if (named.empty()) return workload_of(stated_model(row_, reading()), changes, assumed);
+    const std::filesystem::path beside = folder_ / named;
+    const Workload own = load_workload(std::filesystem::exists(beside) ? beside.string() : named);
+    if (!own.transformer) throw Unreadable{"'" + named + "' is no transformer"};
+    proto::Workload message;
+    to_proto(own, &message);
+    for (const std::string& text : changes)
+      merge_textproto(text, "a rule's model", message.mutable_transformer());
+    return workload_from_proto(message, named, "");
+  }
+
   void read_seq_len() {
     if (row_.count("seq_len_tokens") > 0) return;
     const int known = known_seq_len(stated_model(row_, reading()));
@@ -217,7 +236,7 @@ class StepReader {
     if (tp <= heads || heads <= 0 || tp % heads != 0 || job_->workload.transformer->heads % tp != 0) return;
     std::vector<std::string> changes = findings_.transformer;
     changes.push_back(fmt::format("kv_heads: {}", tp));
-    job_->workload = workload_of(stated_model(row_, reading()), changes);
+    job_->workload = workload(changes, nullptr);
     assume(fmt::format("{} key-value heads", tp), fmt::format("{} are repeated on tp {}", heads, tp), 0);
   }
 
@@ -411,8 +430,9 @@ class StepReader {
   bool unknown_layout_ = false;
   int devices_ = 0;
   std::int64_t batch_ = 0;
-  double measured_batch_ = 0;  // of the row
-  double share_ = 1;           // of it that the plan's step takes
+  double measured_batch_ = 0;     // of the row
+  std::filesystem::path folder_;  // of the table
+  double share_ = 1;              // of it that the plan's step takes
 };
 
 }  // namespace

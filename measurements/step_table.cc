@@ -49,10 +49,10 @@ constexpr std::array<std::string_view, 26> kColumns = {"framework",
                                                        "tokens_per_s_per_gpu",
                                                        "sequences_per_s"};
 // What published tables have beside, of which some is read (evidence/data/steps.textproto).
-constexpr std::array<std::string_view, 15> kAlso = {
-    "trace",          "source",        "source_ref", "confidence",     "date",
-    "params_b",       "gpus_per_node", "intra_link", "inter_link",     "dp",
-    "tflops_per_gpu", "mfu_pct",       "hfu_pct",    "mem_per_gpu_gb", "notes"};
+constexpr std::array<std::string_view, 16> kAlso = {
+    "model_file", "trace",         "source",         "source_ref", "confidence", "date",
+    "params_b",   "gpus_per_node", "intra_link",     "inter_link", "dp",         "tflops_per_gpu",
+    "mfu_pct",    "hfu_pct",       "mem_per_gpu_gb", "notes"};
 constexpr std::array<std::string_view, 4> kTimes = {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu",
                                                     "sequences_per_s"};
 

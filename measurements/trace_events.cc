@@ -65,17 +65,23 @@ std::string_view name_of(KernelClass kernel) {
 }
 
 KernelClass class_of(std::string_view kernel_name) {
-  const std::string name = lower_case(kernel_name);
+  std::string name = lower_case(kernel_name);
+  // What C++ writes between a kernel's parameters is no LAMB.
+  for (std::size_t at = name.find("lambda"); at != std::string::npos; at = name.find("lambda", at))
+    name.erase(at, 6);
   const auto any = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });
   };
   if (any({"nccl", "rccl"})) return KernelClass::collective;
-  if (any({"flash", "fmha", "attention", "attn"})) return KernelClass::attention;
+  // cuDNN's: the core, the row sums before and the cast behind its gradient.
+  if (any({"flash", "fmha", "attention", "attn", "sdpa", "dot_do_o", "convert_dq"}))
+    return KernelClass::attention;
   if (any({"multi_tensor_apply", "adam", "sgd", "lamb"})) return KernelClass::optimizer;
   if (any({"layer_norm", "layernorm", "rms_norm", "rmsnorm", "batch_norm", "batchnorm", "group_norm", "bn_fw",
-           "bn_bw", "ln_fwd", "ln_bwd"}))
+           "bn_bw", "ln_fwd", "ln_bwd", "gammabeta"}))
     return KernelClass::norm;
+  if (any({"convert"})) return KernelClass::other;  // no convolution
   if (any({"gemm", "gemv", "cublas", "cutlass", "cijk", "nvjet", "matmul", "splitk", "conv", "xmma", "wgrad",
            "dgrad", "winograd"}))
     return KernelClass::product;

@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, std::string>> columns_of(const TrainerLog& lo
                                                             double seconds) {
   const std::string stage = log.said("zero_optimization_stage");
   const auto whole = [](double value) { return value >= 1 ? fmt::format("{:.0f}", value) : std::string(); };
-  return {{"framework", stage.empty() ? "PyTorch" : "DeepSpeed"},
+  return {{"framework", stage.empty() ? "Hugging Face Trainer" : "DeepSpeed"},
           {"model", log.said("model_type")},
           {"n_layers", log.first("n_layer", "num_hidden_layers")},
           {"hidden", log.first("n_embd", "hidden_size")},

@@ -41,6 +41,9 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
   if (!keeps_input(op, runtime)) return 0;
   const DType type = product_type(op.kind, shard.precision);
   const double element = is_narrow(type) ? packed_bytes_of(type) : bytes_of(storage_type(shard.precision));
+  const bool casts = internal::autocasts(shard, runtime);
+  if (casts && (op.kind == OperatorKind::norm || op.kind == OperatorKind::activation))
+    return internal::autocast_kept(op, shard);
   switch (op.kind) {
     case OperatorKind::linear:
     case OperatorKind::head:
@@ -52,7 +55,9 @@ double kept_input_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const double split =
           (op.split == TensorSplit::row ? shard.tp : sequence_split(shard)) * rows_split(op, shard);
       // The base's product keeps what its adapters read behind their dropout.
-      const double tensors = is_kept_quantised(op, runtime) && !op.adapters.empty() ? 2 : 1;
+      const double tensors = is_kept_quantised(op, runtime) && !op.adapters.empty() ? 2
+                             : casts ? internal::autocast_inputs(op)
+                                     : 1;
       return shard.rows * tensors * features / split * element;
     }
     case OperatorKind::expert_linear: {
@@ -95,7 +100,8 @@ double kept_extra_bytes(const Operator& op, const Shard& shard, const RuntimePro
       const double q_k_v = static_cast<double>(a.heads) * a.qk_head_dim +
                            static_cast<double>(a.kv_heads) * (a.qk_head_dim + a.v_head_dim);
       const double wide = static_cast<double>(a.heads) * a.v_head_dim * runtime.kept_hidden_tensors;
-      return shard.rows * (q_k_v + wide) * element;
+      const double normed = internal::autocasts(shard, runtime) ? internal::autocast_kept(op, shard) : 0;
+      return shard.rows * (q_k_v + wide) * element + normed;
     }
     case OperatorKind::scan: {
       // What came in, and what came out before the norm (ssd_combined.py: zxbcdt and out).
@@ -265,7 +271,8 @@ double saved_bytes(const std::vector<Operator>& operators, int begin, int end, b
       const bool core = op.kind == OperatorKind::attention;
       const double input = again ? 0 : kept_input_bytes(op, shard, runtime);
       // Products that read one tensor (the projections of latent attention, shared experts) keep it once.
-      const bool product = op.kind == OperatorKind::linear || op.kind == OperatorKind::router;
+      const bool product = (op.kind == OperatorKind::linear || op.kind == OperatorKind::router) &&
+                           !internal::autocasts(shard, runtime);  // which casts it for each
       const bool counted =
           product && input > 0 && !op.inputs.empty() && !kept.insert(op.inputs.front()).second;
       if (!counted) total += input;

@@ -145,6 +145,11 @@ void add_products(const Operator& op, ComputeKind kind, const Shard& shard, cons
       work->kernels += experts && own == internal::ExpertKernels::eager ? 2 * p.count : 1;
     }
   }
+  if (internal::autocasts(shard, runtime)) {
+    if (!op.parameters.empty() && !op.matmuls.empty() && op.adapters.empty())
+      internal::add_autocast_product(op, kind, shard, work);
+    return;
+  }
   if (does_weight_gradient(kind) && !op.parameters.empty() && !op.matmuls.empty()) {
     const auto parameters = static_cast<double>(local_parameters(op, shard));
     if (!runtime.fused_gradient_accumulation) {
@@ -232,9 +237,13 @@ void add_attention(const Operator& op, ComputeKind kind, const Shard& shard, con
   const double element = bytes_of(storage_type(shard.precision));
   // Rotary positions and the like, where the operator has them.
   // One kernel each, or PyTorch's complex product in fp32 with a cast before and behind (16 bytes for 4).
-  const double rotary = shard.rows * vector_elements(op) / shard.tp * element;
-  work->vector_bytes += runtime.fused_elementwise ? rotary : 4 * rotary;
-  if (op.vector_elements > 0) work->kernels += runtime.fused_elementwise ? 2 : 6;
+  if (internal::autocasts(shard, runtime)) {
+    internal::add_autocast_rotary(op, kind, shard, work);
+  } else {
+    const double rotary = shard.rows * vector_elements(op) / shard.tp * element;
+    work->vector_bytes += runtime.fused_elementwise ? rotary : 4 * rotary;
+    if (op.vector_elements > 0) work->kernels += runtime.fused_elementwise ? 2 : 6;
+  }
   add_ring(shape, does_forward(kind), shard, work);
   if (!shard.fused_attention) {
     add_unfused_attention(shape, kind, shard, runtime, work);
@@ -267,6 +276,10 @@ double loss_bytes_per_logit(OperatorKind kind, bool backward, double element, bo
 
 void add_loss(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
               OperatorWork* work) {
+  if (internal::autocasts(shard, runtime) && op.vector_elements > 0) {
+    internal::add_autocast_loss(op, kind, shard, work);
+    return;
+  }
   const double passes = op.kind == OperatorKind::loss ? 2 : 1;
   const double logits =
       shard.rows * (op.vector_elements > 0 ? op.vector_elements / passes / shard.tp : op.output_elements);
@@ -318,6 +331,12 @@ Passes passes_of(const Operator& op, bool fused) {
 void add_elementwise(const Operator& op, ComputeKind kind, const Shard& shard, const RuntimeProfile& runtime,
                      OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
+  const bool plain = op.kind == OperatorKind::norm || op.kind == OperatorKind::activation ||
+                     op.kind == OperatorKind::residual;
+  if (plain && internal::autocasts(shard, runtime)) {
+    internal::add_autocast_arithmetic(op, kind, shard, work);
+    return;
+  }
   // One kernel with the batch norm before them: in-place ReLU, and the addition of the shortcut, which is
   // read once more and whose gradient is written.
   if (op.kind == OperatorKind::activation && of_experts(op)) {
@@ -425,6 +444,8 @@ Shard shard_of(const Plan& plan) {
   shard.gated_experts = !transformer || transformer->gated_ffn;
   for (const FormOfParallelism& form : forms_of_parallelism())
     if (const int degree = degree_of(form, c); degree > 1) shard.forms.push_back({&form, degree});
+  shard.python_gelu = transformer && !transformer->gated_ffn && transformer->activation == Activation::gelu;
+  shard.accumulating = 1 - 1 / static_cast<double>(std::max<std::int64_t>(1, plan.micro_batches()));
   shard.gelu_experts =
       transformer && transformer->gated_ffn &&
       (transformer->activation == Activation::gelu || transformer->activation == Activation::gelu_erf);
@@ -465,6 +486,10 @@ OperatorWork operator_work(const Operator& op, ComputeKind kind, const Shard& sh
       add_loss(op, kind, shard, runtime, &work);
       break;
     case OperatorKind::embedding:
+      if (internal::autocasts(shard, runtime) && !op.sparse) {
+        internal::add_autocast_embedding(op, kind, shard, &work);
+        break;
+      }
       // Its backward is all weights.
       if (does_forward(kind)) add_elementwise(op, kind, shard, runtime, &work);
       if (does_weight_gradient(kind) && !op.parameters.empty())
@@ -491,6 +516,7 @@ double gradient_bytes_per_parameter(DType precision, const RuntimeProfile& runti
 }
 
 double optimizer_bytes_per_parameter(Optimizer optimizer, DType precision, const RuntimeProfile& runtime) {
+  // Under autocast the weights are fp32 themselves; what is counted as stored in 16 bits are its copies.
   const bool master = storage_type(precision) != DType::fp32 && !runtime.updates_stored_weights;
   return moment_bytes(runtime) * optimizer_states(optimizer) + (master ? 4 : 0);
 }
@@ -503,7 +529,8 @@ double optimizer_traffic_per_parameter(Optimizer optimizer, DType precision, con
   const double read = gradient_bytes_per_parameter(precision, runtime) +
                       2 * moment_bytes(runtime) * optimizer_states(optimizer);
   if (runtime.updates_stored_weights) return read + 2 * bytes_of(storage);
-  return read + 8 + (storage == DType::fp32 ? 0 : bytes_of(storage));
+  // Under autocast the weights are fp32 themselves, and cast in the next pass.
+  return read + 8 + (storage == DType::fp32 || runtime.autocast ? 0 : bytes_of(storage));
 }
 
 }  // namespace orrery

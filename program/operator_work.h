@@ -39,6 +39,9 @@ struct Shard {
   bool gated_experts = true;  // SwiGLU, which grouped kernels fuse; else a plain activation
   bool gelu_experts = false;  // gated by clamped GELU (GPT-OSS)
   double capacity_factor = 0;
+  // Tanh's GELU of a plain MLP, which Hugging Face writes in Python (gelu_new of GPT-2 and Phi).
+  bool python_gelu = false;
+  double accumulating = 0;           // share of a step's micro-batches that add to earlier ones' gradients
   int reserved_multiprocessors = 0;  // of a device, which carry experts' traffic meanwhile
   std::vector<FormInUse> forms;
 };
@@ -167,6 +170,19 @@ double fullest_rank(const Operator& op, const Shard& shard, const RuntimeProfile
 // the products, and biases of experts that are added apart. Adds to `vector_bytes` and `kernels`.
 void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& shard,
                            const RuntimeProfile& runtime, OperatorWork* work);
+
+// Of RuntimeProfile::autocast, in a precision of 16 bits: autocast_work.cc. Casts of a product's weights, of
+// its input and of their gradients; arithmetic of norms, activations and residual additions; rotary positions
+// and norms of queries and keys; logits' casts and log_softmax; gathering from tables and their gradients.
+// What an operator keeps for the backward pass instead of its input (norms and activations), in bytes.
+bool autocasts(const Shard& shard, const RuntimeProfile& runtime);
+double autocast_inputs(const Operator& op);  // copies of a product's input that are kept
+void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+void add_autocast_arithmetic(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+void add_autocast_rotary(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+void add_autocast_loss(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+void add_autocast_embedding(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work);
+double autocast_kept(const Operator& op, const Shard& shard);
 
 }  // namespace internal
 

@@ -38,14 +38,15 @@ struct Row {
   Seen seen;
 };
 
-double predicted_seconds(const MeasuredProduct& product, const DeviceProfile& device) {
+// `efficiency`: of the framework whose product it is.
+double predicted_seconds(const MeasuredProduct& product, const DeviceProfile& device, double efficiency) {
   Product shape;
   shape.m = product.m;
   shape.n = product.n;
   shape.k = product.k;
   shape.count = product.count;
   shape.batched = product.count > 1;
-  return product_seconds(shape, product.precision, device);
+  return product_seconds(shape, product.precision, device) / efficiency;
 }
 
 void check_plausible(const MeasuredProduct& product, const DeviceProfile& device) {
@@ -61,19 +62,20 @@ void check_plausible(const MeasuredProduct& product, const DeviceProfile& device
 }
 
 // Of the products that say how fast the device is.
-std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const DeviceProfile& device) {
+std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const DeviceProfile& device,
+                         double efficiency) {
   constexpr double kStep = 0.04;
   DeviceProfile slower = device;
   slower.training_speed /= std::exp(kStep);
   std::vector<Row> rows;
   for (const MeasuredProduct& product : products) {
     check_plausible(product, device);
-    const double predicted_s = predicted_seconds(product, device);
+    const double predicted_s = predicted_seconds(product, device, efficiency);
     const double flops = 2 * product.m * product.n * product.k * product.count;
     if (predicted_s < kLeastSeconds ||
         flops < kLeastShareOfPeak * device.peak(product.precision) * predicted_s)
       continue;
-    const double slope = std::log(predicted_seconds(product, slower) / predicted_s) / kStep;
+    const double slope = std::log(predicted_seconds(product, slower, efficiency) / predicted_s) / kStep;
     rows.push_back({predicted_s,
                     product.seconds,
                     {{slope, slope, 0}, std::log(product.seconds / predicted_s), kShapeSd, 1}});
@@ -124,7 +126,7 @@ Kernels learn_kernels(const Cluster& cluster, const Measurements& measured) {
   for (const Factor factor : kFactors)
     effects.push_back({std::string(planner::name_of(factor)),
                        std::max(0.01, spread.factor[static_cast<std::size_t>(factor)])});
-  const std::vector<Row> rows = rows_of(measured.products, device);
+  const std::vector<Row> rows = rows_of(measured.products, device, named ? job.runtime.matmul_efficiency : 1);
   std::vector<Seen> seen;
   for (const Row& row : rows) seen.push_back(row.seen);
   const HeldOut held_out = held_out_of(effects, rows);

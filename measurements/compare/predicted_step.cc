@@ -41,7 +41,16 @@ class Kinds {
   Kinds(const Plan& plan, const Program& program)
       : plan_(plan),
         program_(program),
-        cost_(plan, plan.job->cluster.profile_of(device_of(plan, program.rank))) {}
+        device_(plan.job->cluster.profile_of(device_of(plan, program.rank))),
+        cost_(plan, device_) {}
+
+  // Of a stretch, which ends when its last kernel does, what is not waiting for the host to launch the next.
+  double running(const Instruction& instruction, double stretch_s) const {
+    if (instruction.op != Op::compute) return stretch_s;
+    const double device_s = cost_.seconds(program_, instruction);
+    const double waits_s = std::max(0.0, cost_.host_seconds(instruction) - device_s);
+    return std::max(std::min(stretch_s, device_s), stretch_s - waits_s);
+  }
 
   // Adds a stretch of the instruction.
   void add(const Instruction& instruction, double seconds, bool of_instructions,
@@ -73,10 +82,13 @@ class Kinds {
     const auto [at, fresh] = known_.try_emplace(key);
     if (!fresh) return at->second;
     Shares& shares = at->second;
-    for (int op = instruction.op_begin; op < instruction.op_end; ++op)
-      shares[static_cast<std::size_t>(
-          class_of(plan_.job->workload.operators[static_cast<std::size_t>(op)].kind))] +=
-          cost_.operator_seconds(op, instruction.compute);
+    for (int at_op = instruction.op_begin; at_op < instruction.op_end; ++at_op) {
+      const Operator& op = plan_.job->workload.operators[static_cast<std::size_t>(at_op)];
+      const double seconds = cost_.operator_seconds(at_op, instruction.compute);
+      const double apart = apart_seconds(op, instruction.compute, seconds);
+      shares[static_cast<std::size_t>(class_of(op.kind))] += seconds - apart;
+      shares[static_cast<std::size_t>(KernelClass::other)] += apart;
+    }
     const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
     if (sum <= 0)
       shares[static_cast<std::size_t>(KernelClass::other)] = 1;
@@ -85,8 +97,22 @@ class Kinds {
     return shares;
   }
 
+  // Of an operator's seconds those of kernels that have no name of its class: casts and accumulation beside a
+  // product, rotary positions and a softmax beside attention's products, a norm that is made of several.
+  double apart_seconds(const Operator& op, ComputeKind compute, double seconds) const {
+    const RuntimeProfile& runtime = plan_.job->runtime;
+    const KernelClass own = class_of(op.kind);
+    if (own == KernelClass::norm) return is_rms_norm(op) && !runtime.fused_elementwise ? seconds : 0;
+    if (own != KernelClass::product && own != KernelClass::attention) return 0;
+    const OperatorWork work = operator_work(op, compute, cost_.shard(), runtime);
+    const bool backward = compute != ComputeKind::forward && compute != ComputeKind::recompute;
+    return std::min(seconds, vector_seconds(work.vector_bytes, op.kind, backward, device_) /
+                                 runtime.memory_bound_efficiency);
+  }
+
   const Plan& plan_;
   const Program& program_;
+  const DeviceProfile& device_;
   ComputeCost cost_;
   std::map<std::tuple<std::int32_t, std::int32_t, ComputeKind>, Shares> known_;
 };
@@ -140,8 +166,10 @@ StepKinds predicted_step(const planner::Evaluation& predicted, const std::vector
     for (; event != events.end() && event->rank == program->rank; ++event) {
       const double from_s = std::max(event->start_s, begin_s), to_s = std::min(event->end_s, end_s);
       if (to_s <= from_s) continue;
-      busy.emplace_back(from_s, to_s);
-      kinds.add(instruction_at(*program, event->instruction), to_s - from_s, of_instructions, &found);
+      const Instruction& instruction = instruction_at(*program, event->instruction);
+      const double runs_s = kinds.running(instruction, to_s - from_s);
+      busy.emplace_back(from_s, from_s + runs_s);
+      kinds.add(instruction, of_instructions ? to_s - from_s : runs_s, of_instructions, &found);
     }
     result.idle_s += idle_of(std::move(busy), begin_s, end_s) / number;
     for (const auto& [name, kind] : found) result.kinds[name].add(kind, number);

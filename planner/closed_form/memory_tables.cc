@@ -26,7 +26,13 @@ StateBytes state_bytes(const Plan& plan) {
   bytes.gradient = gradient_bytes_per_parameter(training.precision, runtime);
   if (runtime.bf16_gradient_copy && storage == DType::bf16) bytes.gradient += 4;
   bytes.optimizer = optimizer_bytes_per_parameter(training.optimizer, training.precision, runtime);
-  if (runtime.gathered_weights_only && plan.choices.zero >= 3) bytes.optimizer -= bytes.weight;
+  // Under autocast the weights are what is fp32, and their copies are counted apart (`cast_weights`).
+  const bool casts = internal::autocasts(shard_of(plan), runtime) && !runtime.updates_stored_weights;
+  if (casts) {
+    bytes.weight = bytes_of(DType::fp32);
+    bytes.optimizer -= bytes_of(DType::fp32);
+  }
+  if (runtime.gathered_weights_only && plan.choices.zero >= 3 && !casts) bytes.optimizer -= bytes.weight;
   bytes.optimizer *= 1 - runtime.host_states;
   if (runtime.host_parameters) bytes.weight = 0;  // but for what is gathered
   if (runtime.host_gradients) bytes.gradient = 0;
@@ -367,6 +373,29 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
 
 namespace {
 
+// Copies of weights that autocast makes going forward and keeps until each layer's backward pass; gathered
+// ones are counted where they are gathered.
+double cast_weights(const Plan& plan, double parameters) {
+  const RuntimeProfile& runtime = plan.job->runtime;
+  const bool whole = plan.choices.zero < 3 && !runtime.updates_stored_weights;
+  return whole && internal::autocasts(shard_of(plan), runtime) ? parameters * bytes_of(plan.parameter_type())
+                                                               : 0;
+}
+
+// Gradients come as activations and copies of weights go: with one micro-batch the fullest moment is at the
+// loss or at the update. Buckets that replicas reduce stand all the time (DistributedDataParallel).
+void free_gradients(const Plan& plan, double copies, Memory* memory) {
+  const Choices& c = plan.choices;
+  const bool buckets = c.dp * c.cp > 1 && c.zero < 2;
+  if (!plan.job->runtime.frees_gradients || plan.micro_batches() > 1 || c.pp > 1 || buckets) return;
+  if (memory->activations + copies > memory->gradients) {
+    memory->gradients = 0;
+  } else {
+    memory->activations = memory->transient = 0;
+    memory->buffers -= copies;
+  }
+}
+
 // Of what stands in `memory` already: `update` bytes of it are there only while the optimizer works.
 void add_up(const RuntimeProfile& runtime, const DeviceProfile& device, double update, Memory* memory) {
   memory->allocated =
@@ -450,7 +479,10 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
   const double update = runtime.bf16_gradient_copy && plan.parameter_type() == DType::bf16
                             ? 0
                             : sharded(runtime.update_gradient_bytes, 1);
-  memory.buffers += sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update;
+  const double copies = cast_weights(plan, sums.dense + sums.expert);
+  memory.buffers +=
+      sums.dummies * bytes_of(plan.parameter_type()) + runtime.workspace_bytes + update + copies;
+  free_gradients(plan, copies, &memory);
   add_up(runtime, device, update, &memory);
   return memory;
 }

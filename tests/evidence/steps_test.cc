@@ -400,3 +400,33 @@ TEST_CASE("tables of several kinds are judged side by side") {
   std::filesystem::remove(steps);
   std::filesystem::remove(scaling);
 }
+
+TEST_CASE("eager Hugging Face models measured on one H200 are predicted, and most lie in their intervals") {
+  // By scripts/measure_hugging_face.py; docs/accuracy.md, "Measured by us".
+  const Published published =
+      validate_published({"tests/data/measurements/hugging_face_h200.csv"}, nullptr, {}, true);
+  int rows = 0, inside = 0;
+  for (const PublishedRow& row : published.rows) {
+    REQUIRE(row.step_s);
+    CHECK(row.runtime == "hugging-face");
+    ++rows;
+    inside += row.step_range_s->low <= row.step_s->measured && row.step_s->measured <= row.step_range_s->high;
+  }
+  CHECK(rows == 18);
+  CHECK(inside >= 16);
+  CHECK(published.steps.all.mape < 0.08);
+  REQUIRE(published.memory);
+  CHECK(published.memory->figures.all.mape < 0.04);
+}
+
+TEST_CASE("names of Hugging Face's tools are its own profile's, but under DeepSpeed's engine") {
+  const auto runtime_of = [](const std::string& framework) {
+    const CsvTable t =
+        table("x," + framework + ",2026,GPT-2,12,768,12,1024,H200,1,1,bf16,1,1,,1,8,8,none,0.06,,50257,");
+    return read_step(t, t.rows[0]).plan.job->runtime.name;
+  };
+  for (const char* name :
+       {"Hugging Face Trainer", "HF Trainer", "transformers 5.17", "accelerate + FSDP", "LLaMA-Factory"})
+    CHECK(runtime_of(name) == "hugging-face");
+  CHECK(runtime_of("HF Transformers + DeepSpeed") == "deepspeed");
+}

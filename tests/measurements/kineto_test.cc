@@ -10,6 +10,7 @@
 #include "measurements/kinds.h"
 #include "measurements/trace_events.h"
 #include "planner/uncertainty/factors.h"
+#include "program/runtime_profile.h"
 #include "topologies/readers/catalog.h"
 
 using namespace orrery;
@@ -261,7 +262,9 @@ TEST_CASE("kineto: products say how fast the devices are, and of a named runtime
       calibrate(cluster, read_kineto({products(1.2).text()}, "dgx-h100", "megatron-core"));
   REQUIRE(named.factors.size() == 2);
   CHECK(named.factors[1].name == "matmul");
-  CHECK(named.factors[0].mean + named.factors[1].mean == Approx(std::log(1.2)).margin(0.04));
+  // Of what that runtime's products take.
+  const double expected = 1.2 * load_runtime("megatron-core").matmul_efficiency;
+  CHECK(named.factors[0].mean + named.factors[1].mean == Approx(std::log(expected)).margin(0.04));
   CHECK(named.cluster.calibration->runtime == "megatron-core");
   CHECK_THROWS_AS(calibrate(cluster, read_kineto({products(0.2).text()})), NoAnswer);
   // Launches under a profiler are slower than without: only shorter ones than expected say something.
@@ -275,6 +278,27 @@ TEST_CASE("kineto: products say how fast the devices are, and of a named runtime
   }
   CHECK_THROWS_AS(calibrate(cluster, read_kineto({Trace(0, 1).step(1, 0, 9).kernel("k", 1, 2).text()})),
                   UserError);
+}
+
+TEST_CASE("kineto: kernels of PyTorch 2.11 on Hopper are told apart by their names") {
+  const auto is = [](std::string_view name, KernelClass kernel) { CHECK(class_of(name) == kernel); };
+  is("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", KernelClass::product);
+  is("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(…)",
+     KernelClass::product);
+  is("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
+     KernelClass::attention);
+  is("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", KernelClass::attention);
+  is("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)", KernelClass::attention);
+  is("void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float, 32u>(…)",
+     KernelClass::norm);
+  is("void at::native::(anonymous "
+     "namespace)::multi_tensor_apply_kernel<…FusedOptimizerTensorListMetadata<4>>(…)",
+     KernelClass::optimizer);
+  is("void lamb_update<float>(…)", KernelClass::optimizer);
+  // C++ writes out its lambdas, and a conversion is no convolution.
+  is("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(…)::{lambda()#3}>(…)",
+     KernelClass::other);
+  is("void convert_layout<float>(…)", KernelClass::other);
 }
 
 TEST_CASE("kineto: a row of a table takes its time from the trace that it names") {

@@ -1,5 +1,7 @@
 #include "program/operator_work.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -10,6 +12,7 @@
 #include "base/random.h"
 #include "program/operator_shard.h"
 #include "tests/support/gpt_layer.h"
+#include "tests/support/jobs.h"
 #include "workloads/fine_tuning.h"
 #include "workloads/readers/catalog.h"
 
@@ -667,4 +670,54 @@ TEST_CASE("full recomputation may keep what goes into attention") {
   runtime.recompute_keeps_projections = true;
   CHECK(operator_work(qkv, ComputeKind::recompute, shard(1, false), runtime).flops == 0);
   CHECK(operator_work(qkv, ComputeKind::forward, shard(1, false), runtime).flops > 0);
+}
+
+TEST_CASE("autocast: as many kernels as traces of eager models count") {
+  // PyTorch 2.11, transformers 5.17, one micro-batch; without the optimizer's (docs/accuracy.md, "Measured by
+  // us").
+  struct Traced {
+    const char* model;
+    int batch, seq_len;
+    double forward, backward;
+  };
+  for (const Traced& traced :
+       {Traced{"gpt2", 8, 1024, 411, 706}, Traced{"llama-3.2-1b", 1, 2048, 854, 1659}}) {
+    const auto job = test::make_job(fmt::format("tests/data/huggingface/{}.json", traced.model), "dgx-h200",
+                                    1, traced.batch, traced.seq_len, "hugging-face");
+    Choices choices;
+    choices.micro_batch = traced.batch;
+    const Shard shard = shard_of({job, choices});
+    double forward = 0, backward = 0;
+    for (const Operator& op : job->workload.operators) {
+      forward += operator_work(op, ComputeKind::forward, shard, job->runtime).kernels;
+      backward += operator_work(op, ComputeKind::backward, shard, job->runtime).kernels;
+    }
+    INFO(traced.model << ": " << forward << " and " << backward);
+    CHECK(forward == Approx(traced.forward).epsilon(0.15));
+    CHECK(backward == Approx(traced.backward).epsilon(0.15));
+  }
+}
+
+TEST_CASE("autocast: weights are cast once a pass, inputs for each matrix, and nothing in fp32") {
+  RuntimeProfile runtime = catalog_runtime("hugging-face");
+  Shard s;
+  s.rows = 1000;
+  s.samples = 1;
+  s.seq_len = 1000;
+  Operator up = test::make(OperatorKind::linear, TensorSplit::column, "up", 0, 4000, 0);
+  up.inputs = {0};
+  up.matmuls = {{1, 4000, 1000, 1}};
+  up.parameters = {test::tensor("gate.weight", {2000, 1000}, 0), test::tensor("up.weight", {2000, 1000}, 0)};
+  const auto bytes = [&](ComputeKind kind) { return operator_work(up, kind, s, runtime).vector_bytes; };
+  CHECK(bytes(ComputeKind::forward) == Approx(6 * (4e6 + 2 * 1e6)));
+  // Gradients are widened at half of the rate; those of the input that both read are added.
+  CHECK(bytes(ComputeKind::backward_weight) == Approx(12 * 4e6));
+  CHECK(bytes(ComputeKind::backward_input) == Approx(1e6 * (2 * 12 + 12)));
+  s.accumulating = 0.75;  // of four micro-batches
+  CHECK(bytes(ComputeKind::backward_weight) == Approx(4e6 * (12 + 0.75 * 12)));
+  s.precision = DType::fp32;
+  CHECK(bytes(ComputeKind::forward) == 0);
+  CHECK(optimizer_traffic_per_parameter(Optimizer::adam, DType::bf16, runtime) == 34);
+  runtime.optimizer_bytes_per_parameter = 0;
+  CHECK(optimizer_traffic_per_parameter(Optimizer::adam, DType::bf16, runtime) == 28);
 }
