@@ -1,10 +1,10 @@
-// How fast each operation of a Device is, at the sizes of GPT-2 (124 M) with 8 sequences of 1024 tokens: rates beside what
-// memory and tensor cores can do show which one is worth another look.
+// How fast each operation of a Device is, at the sizes of GPT-2 (124 M) with 8 sequences of 1024 tokens:
+// rates beside what memory and tensor cores can do show which one is worth another look.
 //
 //   device_speed_cpu | device_speed_gpu [bf16|fp16|tf32|fp32] [SHARE]
 //
-// Prints the median of five timings of each operation, and by how many bytes or operations a second that is: of bytes
-// that have to be read or written once, in fp32. SHARE (1): of the rows.
+// Prints the median of five timings of each operation, and by how many bytes or operations a second that is:
+// of bytes that have to be read or written once, in fp32. SHARE (1): of the rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,9 +33,10 @@ class Bench {
     const CounterRandom random(1, static_cast<std::uint64_t>(count));
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<float>(random.normal(i));
     for (std::int64_t done = 0; done < count; done += static_cast<std::int64_t>(host.size()))
-      device_->copy_to_device(
-          data + done, host.data(),
-          static_cast<std::size_t>(std::min<std::int64_t>(count - done, static_cast<std::int64_t>(host.size()))) * sizeof(float));
+      device_->copy_to_device(data + done, host.data(),
+                              static_cast<std::size_t>(std::min<std::int64_t>(
+                                  count - done, static_cast<std::int64_t>(host.size()))) *
+                                  sizeof(float));
     return data;
   }
 
@@ -80,18 +81,18 @@ void run(Bench& bench, DType type, double share) {
   float* small = bench.floats(rows * heads * 2);
   float* more = bench.floats(rows * heads * 2);
   std::vector<std::int32_t> host(static_cast<std::size_t>(rows));
-  for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::int32_t>(splitmix64(i) % vocabulary);
+  for (std::size_t i = 0; i < host.size(); ++i)
+    host[i] = static_cast<std::int32_t>(splitmix64(i) % vocabulary);
   auto* tokens = static_cast<std::int32_t*>(device.allocate(host.size() * sizeof(std::int32_t)));
   device.copy_to_device(tokens, host.data(), host.size() * sizeof(std::int32_t));
   auto* loss = static_cast<double*>(device.allocate(sizeof(double)));
   fmt::print("{}, products in {}, {} sequences of {}\n", device.name(), name_of(type), batch, seq);
 
-  const auto product = [&](const std::string& name, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                           const float* a, const float* b, float* c, std::int64_t ldc) {
+  const auto product = [&](const std::string& name, bool ta, bool tb, std::int64_t m, std::int64_t n,
+                           std::int64_t k, const float* a, const float* b, float* c, std::int64_t ldc) {
     bench.time(fmt::format("{} {}x{}x{}", name, m, n, k), bytes(m * k + k * n + m * n),
-               2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), [&, a, b, c] {
-                 device.gemm(ta, tb, m, n, k, 1, a, ta ? m : k, b, tb ? k : n, 0, c, ldc);
-               });
+               2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+               [&, a, b, c] { device.gemm(ta, tb, m, n, k, 1, a, ta ? m : k, b, tb ? k : n, 0, c, ldc); });
   };
   bench.time("linear qkv", bytes(rows * width * 4), 2.0 * static_cast<double>(rows * width * 3 * width),
              [&] { device.linear(false, rows, 3 * width, width, x, width, weight, small, y, 3 * width); });
@@ -101,16 +102,20 @@ void run(Bench& bench, DType type, double share) {
   product("up, weight's", true, false, width, inner, rows, x, y, gradient, inner);
   product("head", false, true, rows, vocabulary, width, x, weight, logits, padded);
   product("head, even", false, true, rows, vocabulary / 8 * 8, width, x, weight, logits, padded);
-  bench.time("head, input's", bytes(rows * padded), 2.0 * static_cast<double>(rows * width * vocabulary), [&] {
-    device.gemm(false, false, rows, width, vocabulary, 1, logits, padded, weight, width, 0, y, width);
-  });
-  bench.time("head, weight's", bytes(rows * padded), 2.0 * static_cast<double>(rows * width * vocabulary), [&] {
-    device.gemm(true, false, vocabulary, width, rows, 1, logits, padded, x, width, 1, gradient, width);
-  });
+  bench.time(
+      "head, input's", bytes(rows * padded), 2.0 * static_cast<double>(rows * width * vocabulary), [&] {
+        device.gemm(false, false, rows, width, vocabulary, 1, logits, padded, weight, width, 0, y, width);
+      });
+  bench.time(
+      "head, weight's", bytes(rows * padded), 2.0 * static_cast<double>(rows * width * vocabulary), [&] {
+        device.gemm(true, false, vocabulary, width, rows, 1, logits, padded, x, width, 1, gradient, width);
+      });
 
   AttentionSize size{batch, seq, heads, heads, dim, true};
-  const double scores = static_cast<double>(batch) * heads * seq * seq * dim;  // causal: half of twice as many
-  bench.time("attention", bytes(rows * width * 4), 2 * scores, [&] { device.attention_forward(size, x, y, small); });
+  const double scores =
+      static_cast<double>(batch) * heads * seq * seq * dim;  // causal: half of twice as many
+  bench.time("attention", bytes(rows * width * 4), 2 * scores,
+             [&] { device.attention_forward(size, x, y, small); });
   bench.time("attention, back", bytes(rows * width * 8), 5 * scores,
              [&] { device.attention_backward(size, x, y, z, small, logits); });
   RotaryAngles angles;
@@ -121,7 +126,8 @@ void run(Bench& bench, DType type, double share) {
     device.norm_forward(NormKind::layer_norm, x, weight, weight, y, small, more, rows, width, 1e-5F);
   });
   bench.time("norm, back", bytes(4 * rows * width), 0, [&] {
-    device.norm_backward(NormKind::layer_norm, y, x, weight, small, more, z, true, gradient, gradient, rows, width);
+    device.norm_backward(NormKind::layer_norm, y, x, weight, small, more, z, true, gradient, gradient, rows,
+                         width);
   });
   bench.time("gelu", bytes(2 * rows * inner), 0,
              [&] { device.activation_forward(Activation::gelu, false, x, y, rows, inner); });
@@ -136,8 +142,10 @@ void run(Bench& bench, DType type, double share) {
   bench.time("bias gradient", bytes(rows * inner), 0,
              [&] { device.bias_gradient(x, gradient, rows, inner, inner); });
   bench.time("add bias", bytes(2 * rows * inner), 0, [&] { device.add_bias(x, weight, rows, inner, inner); });
-  bench.time("add", bytes(3 * rows * inner), 0, [&] { device.add(x, y, static_cast<std::size_t>(rows * inner)); });
-  bench.time("fill", bytes(rows * inner), 0, [&] { device.fill(z, static_cast<std::size_t>(rows * inner), 0); });
+  bench.time("add", bytes(3 * rows * inner), 0,
+             [&] { device.add(x, y, static_cast<std::size_t>(rows * inner)); });
+  bench.time("fill", bytes(rows * inner), 0,
+             [&] { device.fill(z, static_cast<std::size_t>(rows * inner), 0); });
   bench.time("round to bf16", bytes(2 * rows * inner), 0,
              [&] { device.round_to(DType::bf16, x, static_cast<std::size_t>(rows * inner)); });
   bench.time("sum of squares", bytes(vocabulary * width), 0,
@@ -150,7 +158,8 @@ void run(Bench& bench, DType type, double share) {
              [&] { device.embedding_forward(tokens, weight, y, rows, width, 0, vocabulary); });
   bench.time("embedding, back", bytes(3 * rows * width), 0,
              [&] { device.embedding_backward(tokens, x, gradient, rows, width, 0, vocabulary); });
-  bench.time("positions", bytes(2 * rows * width), 0, [&] { device.positions_forward(weight, y, rows, width, seq); });
+  bench.time("positions", bytes(2 * rows * width), 0,
+             [&] { device.positions_forward(weight, y, rows, width, seq); });
   bench.time("positions, back", bytes(rows * width), 0,
              [&] { device.positions_backward(x, gradient, rows, width, seq); });
   bench.time("loss, largest", bytes(rows * padded), 0,
@@ -172,7 +181,11 @@ int main(int argc, char** argv) {
 #else
   Bench bench(make_cpu_device());
 #endif
-  run(bench, type == "fp32" ? DType::fp32 : type == "tf32" ? DType::tf32 : type == "fp16" ? DType::fp16 : DType::bf16,
+  run(bench,
+      type == "fp32"   ? DType::fp32
+      : type == "tf32" ? DType::tf32
+      : type == "fp16" ? DType::fp16
+                       : DType::bf16,
       share);
   return 0;
 }

@@ -262,9 +262,9 @@ void forward(DType type, const Operands& o, int batch, bool joins, float* out, f
          allow_shared(forward_kernel, o.dim, 1), stream, o, joins, out, statistics);
 }
 
-
-void backward(DType type, const Operands& o, int batch, const float* out, const float* dout, const float* statistics,
-              float* delta, const AttentionGradients& gradients, void* scratch, cudaStream_t stream) {
+void backward(DType type, const Operands& o, int batch, const float* out, const float* dout,
+              const float* statistics, float* delta, const AttentionGradients& gradients, void* scratch,
+              cudaStream_t stream) {
   if (batch == 0 || o.seq == 0) return;
   launch(delta_kernel, grid_of(batch * o.heads * o.seq, 1, 1), kWarps * 32, 0, stream, o, batch, out, dout,
          delta);
@@ -290,19 +290,19 @@ void attention_forward(DType type, const float* qkv, float* out, float* statisti
 }
 
 void attention_backward(DType type, const float* qkv, const float* out, const float* dout,
-                        const float* statistics, float* delta, float* dqkv, const AttentionSize& l, void* scratch,
-                        cudaStream_t stream) {
+                        const float* statistics, float* delta, float* dqkv, const AttentionSize& l,
+                        void* scratch, cudaStream_t stream) {
   float* dkeys = dqkv + static_cast<std::int64_t>(l.heads) * l.head_dim;
   float* dvalues = dkeys + static_cast<std::int64_t>(l.kv_heads) * l.head_dim;
-  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues}, scratch,
-           stream);
+  backward(type, packed(l, qkv), l.batch, out, dout, statistics, delta, {dqkv, false, dkeys, dvalues},
+           scratch, stream);
 }
 
 void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                              const float* values, float* out, float* statistics, void* scratch,
                              cudaStream_t stream) {
-  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics, scratch,
-          stream);
+  forward(type, of_block(block, qkv, keys, values), block.size.batch, /*joins=*/true, out, statistics,
+          scratch, stream);
 }
 
 void attention_block_backward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,

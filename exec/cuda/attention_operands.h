@@ -114,7 +114,8 @@ inline AttentionOperands packed(const AttentionSize& l, const float* qkv) {
   return o;
 }
 
-inline AttentionOperands of_block(const AttentionBlock& block, const float* qkv, const float* keys, const float* values) {
+inline AttentionOperands of_block(const AttentionBlock& block, const float* qkv, const float* keys,
+                                  const float* values) {
   AttentionOperands o = operands_of(block.size);
   o.queries = qkv;
   o.keys = keys;

@@ -205,8 +205,8 @@ Factor CudaDevice::in_product_type(const Factor& factor) {
   const std::int64_t rows = packed_stride(factor.rows);
   void* memory = allocate(static_cast<std::size_t>(rows * packed.stride) * sizeof(std::uint16_t));
   kernels::narrow_matrix(product_type_, static_cast<const float*>(factor.data), factor.stride,
-                         static_cast<std::uint16_t*>(memory), packed.stride, factor.rows, factor.columns, rows,
-                         stream_);
+                         static_cast<std::uint16_t*>(memory), packed.stride, factor.rows, factor.columns,
+                         rows, stream_);
   packed.data = memory;
   return packed;
 }
@@ -215,9 +215,10 @@ void CudaDevice::release_narrowed(const Factor& factor) {
   if (factor_bytes() == 2) release(const_cast<void*>(factor.data));  // NOLINT: allocated here
 }
 
-// A result whose rows or columns are no multiple of eight takes cuBLASLt up to seven times as long (GPT-2's 50,257 tokens on
-// an H200): what is beyond one is a product of its own. Narrowed factors have zeros there, so that what is summed over
-// may be a multiple, too. add(rows' factor, columns' factor, result, first column) multiplies.
+// A result whose rows or columns are no multiple of eight takes cuBLASLt up to seven times as long (GPT-2's
+// 50,257 tokens on an H200): what is beyond one is a product of its own. Narrowed factors have zeros there,
+// so that what is summed over may be a multiple, too. add(rows' factor, columns' factor, result, first
+// column) multiplies.
 template <class Multiply>
 void CudaDevice::in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply) {
   if (factor_bytes() != 2) return multiply(left, right, c, 0);
@@ -372,7 +373,8 @@ void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv,
 void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
                                          const float* values, float* out, float* statistics) {
   void* scratch = allocate_scratch(block.size, false);
-  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch, stream_);
+  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch,
+                                   stream_);
   release(scratch);
 }
 

@@ -157,13 +157,14 @@ class CudaDevice final : public Device {
             const AdamConstants& constants, std::int64_t step) override;
 
  private:
-  // The same in product_type_, packed and filled up with zeros, in memory to release; or as it is where that is fp32's.
+  // The same in product_type_, packed and filled up with zeros, in memory to release; or as it is where that
+  // is fp32's.
   Factor in_product_type(const Factor& factor);
   template <class Multiply>
   void in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply);
   void release_narrowed(const Factor& factor);
   int factor_bytes() const { return bytes_of(product_type_) == 2 ? 2 : 4; }  // of an element
-  void* allocate_scratch(const AttentionSize& size, bool backward);           // kernels.h: may be null
+  void* allocate_scratch(const AttentionSize& size, bool backward);          // kernels.h: may be null
   float* allocate_statistics(const AttentionSize& size);                     // one a query and head
   float* allocate_sums(std::int64_t rows, std::int64_t columns, int sums);   // kernels.h: scratch
 

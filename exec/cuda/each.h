@@ -41,7 +41,8 @@ inline bool aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four) == 0;
 }
 
-// out[i] = f(i, in[i]...), four elements at a time where `by_fours`: enough of them on their way for the memory's rate.
+// out[i] = f(i, in[i]...), four elements at a time where `by_fours`: enough of them on their way for the
+// memory's rate.
 template <class F, class... In>
 __global__ void map_kernel(std::size_t count, bool by_fours, float* out, F f, const In*... in) {
   const std::size_t first = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
@@ -63,20 +64,21 @@ template <class F, class... In>
 void map(std::size_t count, cudaStream_t stream, float* out, F f, const In*... in) {
   if (count == 0) return;
   const bool by_fours = (aligned(out) && ... && aligned(in));
-  launch(map_kernel<F, In...>, blocks_for(by_fours ? (count + 3) / 4 : count), kEachThreads, 0, stream, count, by_fours, out, f,
-         in...);
+  launch(map_kernel<F, In...>, blocks_for(by_fours ? (count + 3) / 4 : count), kEachThreads, 0, stream, count,
+         by_fours, out, f, in...);
 }
 
-// Rows and columns of an index, by a multiplication where that is enough (Granlund and Montgomery, PLDI 1994): a
-// division of 64 bits takes a multiprocessor longer than the memory takes for the element.
+// Rows and columns of an index, by a multiplication where that is enough (Granlund and Montgomery, PLDI
+// 1994): a division of 64 bits takes a multiprocessor longer than the memory takes for the element.
 class Cells {
  public:
   explicit Cells(std::int64_t columns) : columns_(columns) {
     if (columns <= 0 || columns > kSmall) return;
     while ((std::int64_t{1} << shift_) < columns) ++shift_;
     shift_ += 31;
-    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + static_cast<std::uint64_t>(columns) - 1) /
-                                             static_cast<std::uint64_t>(columns));
+    multiplier_ =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + static_cast<std::uint64_t>(columns) - 1) /
+                                   static_cast<std::uint64_t>(columns));
   }
 
   __device__ std::int64_t row(std::size_t index) const {

@@ -24,9 +24,9 @@ unsigned blocks_of(std::int64_t count) {
 }
 
 // Tile by tile through shared memory, so that both sides are read and written along their rows.
-__global__ void transpose_kernel(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
-                                 std::int64_t tiles, std::int64_t rows, std::int64_t columns, Cells across,
-                                 Cells matrix) {
+__global__ void transpose_kernel(const float* from, std::int64_t from_stride, float* to,
+                                 std::int64_t to_stride, std::int64_t tiles, std::int64_t rows,
+                                 std::int64_t columns, Cells across, Cells matrix) {
   __shared__ float tile[kTransposed][kTransposed + 1];
   for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     const std::int64_t m = matrix.row(static_cast<std::size_t>(index));
@@ -39,14 +39,16 @@ __global__ void transpose_kernel(const float* from, std::int64_t from_stride, fl
         tile[y][x] = from[m * from_stride + (row0 + y) * columns + column0 + x];
     __syncthreads();
     for (int y = threadIdx.y; y < kTransposed; y += 8)
-      if (column0 + y < columns && row0 + x < rows) to[m * to_stride + (column0 + y) * rows + row0 + x] = tile[x][y];
+      if (column0 + y < columns && row0 + x < rows)
+        to[m * to_stride + (column0 + y) * rows + row0 + x] = tile[x][y];
     __syncthreads();
   }
 }
 
-// One block per 32 columns of a part of the rows; 8 row lanes each sum a stride of them, then meet in shared memory.
-__global__ void column_sums_kernel(const float* gradient, float* sums, std::int64_t rows, std::int64_t columns,
-                                   std::int64_t stride, std::int64_t rows_of_part) {
+// One block per 32 columns of a part of the rows; 8 row lanes each sum a stride of them, then meet in shared
+// memory.
+__global__ void column_sums_kernel(const float* gradient, float* sums, std::int64_t rows,
+                                   std::int64_t columns, std::int64_t stride, std::int64_t rows_of_part) {
   __shared__ float part[8][33];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   const std::int64_t first = blockIdx.y * rows_of_part;
@@ -106,8 +108,8 @@ struct alignas(Count * sizeof(float)) Some {
 
 // `count` times `Count` outputs; gates and what they multiply lie side by side in rows of twice `columns`.
 template <int Count>
-__global__ void gated_forward_kernel(std::size_t count, Unary kind, const float* x, float* y, std::int64_t columns,
-                                     Cells cells) {
+__global__ void gated_forward_kernel(std::size_t count, Unary kind, const float* x, float* y,
+                                     std::int64_t columns, Cells cells) {
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
@@ -121,8 +123,8 @@ __global__ void gated_forward_kernel(std::size_t count, Unary kind, const float*
 }
 
 template <int Count>
-__global__ void gated_backward_kernel(std::size_t count, Unary kind, const float* x, const float* dy, float* dx,
-                                      std::int64_t columns, Cells cells) {
+__global__ void gated_backward_kernel(std::size_t count, Unary kind, const float* x, const float* dy,
+                                      float* dx, std::int64_t columns, Cells cells) {
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
@@ -167,15 +169,18 @@ void fill(float* data, std::size_t count, float value, cudaStream_t stream) {
 }
 
 void add(float* into, const float* from, std::size_t count, cudaStream_t stream) {
-  map(count, stream, into, [=] __device__(std::size_t, float a, float b) { return a + b; }, into, from);
+  map(
+      count, stream, into, [=] __device__(std::size_t, float a, float b) { return a + b; }, into, from);
 }
 
 void scale(float* data, std::size_t count, float factor, cudaStream_t stream) {
-  map(count, stream, data, [=] __device__(std::size_t, float x) { return x * factor; }, data);
+  map(
+      count, stream, data, [=] __device__(std::size_t, float x) { return x * factor; }, data);
 }
 
 void multiply(float* into, const float* by, std::size_t count, cudaStream_t stream) {
-  map(count, stream, into, [=] __device__(std::size_t, float a, float b) { return a * b; }, into, by);
+  map(
+      count, stream, into, [=] __device__(std::size_t, float a, float b) { return a * b; }, into, by);
 }
 
 void softcap(float cap, float* x, float* slopes, std::size_t count, cudaStream_t stream) {
@@ -192,8 +197,9 @@ void transpose(const float* from, std::int64_t from_stride, float* to, std::int6
   const auto tiles = [](std::int64_t side) { return (side + kTransposed - 1) / kTransposed; };
   const Cells across(tiles(columns));
   const Cells matrix(tiles(rows) * tiles(columns));
-  launch(transpose_kernel, blocks_of(batch * tiles(rows) * tiles(columns)), dim3(kTransposed, 8), 0, stream, from, from_stride, to,
-         to_stride, batch * tiles(rows) * tiles(columns), rows, columns, across, matrix);
+  launch(transpose_kernel, blocks_of(batch * tiles(rows) * tiles(columns)), dim3(kTransposed, 8), 0, stream,
+         from, from_stride, to, to_stride, batch * tiles(rows) * tiles(columns), rows, columns, across,
+         matrix);
 }
 
 void sum_of_squares(const float* data, std::size_t count, double* result, cudaStream_t stream) {
@@ -231,10 +237,12 @@ std::int64_t row_parts(std::int64_t rows) {
   return parts < 1 ? 1 : parts > kMostRowParts ? kMostRowParts : parts;
 }
 
-void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t columns, cudaStream_t stream) {
+void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t columns,
+               cudaStream_t stream) {
   each(static_cast<std::size_t>(columns), stream, [=] __device__(std::size_t i) {
     float sum = 0;
-    for (std::int64_t part = 0; part < count; ++part) sum += parts[part * columns + static_cast<std::int64_t>(i)];
+    for (std::int64_t part = 0; part < count; ++part)
+      sum += parts[part * columns + static_cast<std::int64_t>(i)];
     sums[i] += sum;
   });
 }
@@ -243,8 +251,8 @@ void bias_gradient(const float* gradient, float* out, std::int64_t rows, std::in
                    std::int64_t stride, float* scratch, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
   const std::int64_t parts = row_parts(rows);
-  launch(column_sums_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8), 0,
-         stream, gradient, scratch, rows, columns, stride, (rows + parts - 1) / parts);
+  launch(column_sums_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)),
+         dim3(32, 8), 0, stream, gradient, scratch, rows, columns, stride, (rows + parts - 1) / parts);
   add_parts(scratch, out, parts, columns, stream);
 }
 
@@ -292,10 +300,11 @@ void activation_forward(Unary kind, bool gated, const float* x, float* y, std::i
   const auto count = static_cast<std::size_t>(rows * columns);
   if (count == 0) return;
   if (!gated) {
-    map(count, stream, y, [=] __device__(std::size_t, float value) { return apply(kind, value); }, x);
+    map(
+        count, stream, y, [=] __device__(std::size_t, float value) { return apply(kind, value); }, x);
   } else if (gates_by_fours(columns, x, y)) {
-    launch(gated_forward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, y, columns,
-           Cells(columns / 4));
+    launch(gated_forward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, y,
+           columns, Cells(columns / 4));
   } else {
     launch(gated_forward_kernel<1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, y, columns,
            Cells(columns));
@@ -309,14 +318,16 @@ void activation_backward(Unary kind, bool gated, const float* x, const float* dy
   if (!gated) {
     map(
         count, stream, dx,
-        [=] __device__(std::size_t, float value, float upstream) { return upstream * derivative(kind, value); },
+        [=] __device__(std::size_t, float value, float upstream) {
+          return upstream * derivative(kind, value);
+        },
         x, dy);
   } else if (gates_by_fours(columns, x, dx) && aligned(dy)) {
-    launch(gated_backward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, dy, dx,
-           columns, Cells(columns / 4));
+    launch(gated_backward_kernel<4>, blocks_for(count / 4), kEachThreads, 0, stream, count / 4, kind, x, dy,
+           dx, columns, Cells(columns / 4));
   } else {
-    launch(gated_backward_kernel<1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, dy, dx, columns,
-           Cells(columns));
+    launch(gated_backward_kernel<1>, blocks_for(count), kEachThreads, 0, stream, count, kind, x, dy, dx,
+           columns, Cells(columns));
   }
 }
 

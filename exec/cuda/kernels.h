@@ -27,13 +27,15 @@ void scale_matrix(float* data, std::int64_t rows, std::int64_t columns, std::int
 void add_bias(float* data, const float* bias, std::int64_t rows, std::int64_t columns, std::int64_t stride,
               cudaStream_t stream);
 
-// Sums over rows go part by part of them, for which a device has enough multiprocessors, and then over the parts: in the same
-// order each time. `scratch` of what follows: row_parts(rows) * columns floats for each sum.
+// Sums over rows go part by part of them, for which a device has enough multiprocessors, and then over the
+// parts: in the same order each time. `scratch` of what follows: row_parts(rows) * columns floats for each
+// sum.
 constexpr std::int64_t kRowsOfPart = 64;
 constexpr std::int64_t kMostRowParts = 64;
 std::int64_t row_parts(std::int64_t rows);
 // sums += the sum over `count` parts of so many columns.
-void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t columns, cudaStream_t stream);
+void add_parts(const float* parts, float* sums, std::int64_t count, std::int64_t columns,
+               cudaStream_t stream);
 void bias_gradient(const float* gradient, float* bias_gradient, std::int64_t rows, std::int64_t columns,
                    std::int64_t stride, float* scratch, cudaStream_t stream);
 void residual_forward(const float* branch, const float* bias, const float* residual, float* out,
@@ -49,8 +51,8 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
                   float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,
                   cudaStream_t stream);
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
-                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias, float* scratch,
-                   std::int64_t rows, std::int64_t columns, cudaStream_t stream);
+                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                   float* scratch, std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
 enum class Unary { gelu, silu, relu, gelu_erf };
 void activation_forward(Unary kind, bool gated, const float* x, float* y, std::int64_t rows,
@@ -58,8 +60,8 @@ void activation_forward(Unary kind, bool gated, const float* x, float* y, std::i
 void activation_backward(Unary kind, bool gated, const float* x, const float* dy, float* dx,
                          std::int64_t rows, std::int64_t columns, cudaStream_t stream);
 
-// `type`: of products. In bf16 and fp16 tensor cores multiply queries, keys, values and probabilities, which are
-// rounded to it; sums and softmax are fp32's. Elsewhere all of it is fp32.
+// `type`: of products. In bf16 and fp16 tensor cores multiply queries, keys, values and probabilities, which
+// are rounded to it; sums and softmax are fp32's. Elsewhere all of it is fp32.
 constexpr int kMaxHeadDim = 256;
 // `scratch` of what follows; may be nothing.
 std::size_t attention_scratch_bytes(DType type, const AttentionSize& size, bool backward);
@@ -67,8 +69,8 @@ void attention_forward(DType type, const float* qkv, float* out, float* statisti
                        void* scratch, cudaStream_t stream);
 // `delta`: batch * heads * seq floats of scratch.
 void attention_backward(DType type, const float* qkv, const float* out, const float* dout,
-                        const float* statistics, float* delta, float* dqkv, const AttentionSize& size, void* scratch,
-                        cudaStream_t stream);
+                        const float* statistics, float* delta, float* dqkv, const AttentionSize& size,
+                        void* scratch, cudaStream_t stream);
 // One block more of an attention under way (exec/device/device.h); `delta` as above.
 void attention_block_forward(DType type, const AttentionBlock& block, const float* qkv, const float* keys,
                              const float* values, float* out, float* statistics, void* scratch,
@@ -150,7 +152,8 @@ void dot_rows(const float* a, const float* b, const std::int32_t* index, float* 
 
 void narrow(DType type, const float* from, std::uint16_t* to, std::size_t count, float scale, bool saturate,
             cudaStream_t stream);
-// rows x columns become the upper left of to_rows x to_stride (a multiple of 8, aligned to 16 bytes), zero elsewhere.
+// rows x columns become the upper left of to_rows x to_stride (a multiple of 8, aligned to 16 bytes), zero
+// elsewhere.
 void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std::uint16_t* to,
                    std::int64_t to_stride, std::int64_t rows, std::int64_t columns, std::int64_t to_rows,
                    cudaStream_t stream);

@@ -36,7 +36,8 @@ void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std:
     const float* first = from + row * from_stride + column;
     float x[kPiece] = {};
     if (row < rows && column + kPiece <= columns && by_fours) {
-      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0], reinterpret_cast<const Four*>(first)[1]};
+      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0],
+                              reinterpret_cast<const Four*>(first)[1]};
       for (int c = 0; c < kPiece; ++c) x[c] = halves[c / 4].x[c % 4];
     } else if (row < rows) {
       for (int c = 0; c < kPiece; ++c)
@@ -59,7 +60,8 @@ void round_to(DType type, float* data, std::size_t count, cudaStream_t stream) {
   const bool bf16 = type == DType::bf16;
   map(
       count, stream, data,
-      [=] __device__(std::size_t, float x) { return bf16 ? from_bf16(to_bf16(x)) : from_fp16(to_fp16(x)); }, data);
+      [=] __device__(std::size_t, float x) { return bf16 ? from_bf16(to_bf16(x)) : from_fp16(to_fp16(x)); },
+      data);
 }
 
 }  // namespace orrery::exec::kernels

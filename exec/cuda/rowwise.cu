@@ -11,14 +11,14 @@ namespace {
 
 constexpr int kThreads = kReducingThreads;
 
-// Norms: a warp a row, which needs no barriers. What is read behind a write is read a few at a time before it, so that the
-// memory has enough to do.
+// Norms: a warp a row, which needs no barriers. What is read behind a write is read a few at a time before
+// it, so that the memory has enough to do.
 constexpr int kNormWarps = 8;
 constexpr int kAtOnce = 4;
 
 __global__ void norm_forward_kernel(bool rms, const float* x, const float* weight, const float* bias,
-                                    float* y, float* mean, float* inverse, std::int64_t rows, std::int64_t columns,
-                                    float epsilon) {
+                                    float* y, float* mean, float* inverse, std::int64_t rows,
+                                    std::int64_t columns, float epsilon) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (row >= rows) return;
@@ -74,7 +74,8 @@ __global__ void norm_backward_kernel(bool rms, const float* dy, const float* x, 
     for (int j = 0; j < kAtOnce; ++j) {
       const std::int64_t i = first + 32 * j;
       if (i < columns)
-        value[j] = (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
+        value[j] =
+            (accumulate ? dx[i] : 0) + scale * (dy[i] * weight[i] - sum - (x[i] - center) * scale * dot);
     }
     for (int j = 0; j < kAtOnce; ++j)
       if (first + 32 * j < columns) dx[first + 32 * j] = value[j];
@@ -180,20 +181,21 @@ void norm_forward(bool rms, const float* x, const float* weight, const float* bi
                   float* inverse, std::int64_t rows, std::int64_t columns, float epsilon,
                   cudaStream_t stream) {
   if (rows == 0) return;
-  launch(norm_forward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps, 0, stream, rms, x,
-         weight, bias, y, mean, inverse, rows, columns, epsilon);
+  launch(norm_forward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps, 0,
+         stream, rms, x, weight, bias, y, mean, inverse, rows, columns, epsilon);
 }
 
 void norm_backward(bool rms, const float* dy, const float* x, const float* weight, const float* mean,
-                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias, float* scratch,
-                   std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
+                   const float* inverse, float* dx, bool accumulate, float* dweight, float* dbias,
+                   float* scratch, std::int64_t rows, std::int64_t columns, cudaStream_t stream) {
   if (rows == 0) return;
-  launch(norm_backward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps, 0, stream, rms, dy,
-         x, weight, mean, inverse, dx, accumulate, rows, columns);
+  launch(norm_backward_kernel, static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps), 32 * kNormWarps,
+         0, stream, rms, dy, x, weight, mean, inverse, dx, accumulate, rows, columns);
   const std::int64_t parts = row_parts(rows);
   float* biases = dbias == nullptr ? nullptr : scratch + parts * columns;
-  launch(norm_parameters_kernel, dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8),
-         0, stream, rms, dy, x, mean, inverse, scratch, biases, rows, columns, (rows + parts - 1) / parts);
+  launch(norm_parameters_kernel,
+         dim3(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(parts)), dim3(32, 8), 0,
+         stream, rms, dy, x, mean, inverse, scratch, biases, rows, columns, (rows + parts - 1) / parts);
   add_parts(scratch, dweight, parts, columns, stream);
   if (dbias != nullptr) add_parts(biases, dbias, parts, columns, stream);
 }

@@ -1,17 +1,18 @@
-// Softmax attention on tensor cores, with an online softmax (Dao, arXiv 2307.08691): no score matrix in memory.
+// Softmax attention on tensor cores, with an online softmax (Dao, arXiv 2307.08691): no score matrix in
+// memory.
 //
-// What is multiplied is first written head by head in its two-byte type, rows and columns filled up with zeros, so that tiles
-// are copied as they lie, the next one while this one is multiplied. A warp owns 16 queries (forward, dQ) or 16 keys (dK, dV), and a
-// block of four walks over the other side in tiles of 64. Rows in shared memory are padded so that eight rows of eight numbers lie in
-// different banks. A warp's own rows are summed by it alone, in order: no atomics, the same bits each time.
-#include "exec/cuda/tensor_attention.h"
-
+// What is multiplied is first written head by head in its two-byte type, rows and columns filled up with
+// zeros, so that tiles are copied as they lie, the next one while this one is multiplied. A warp owns 16
+// queries (forward, dQ) or 16 keys (dK, dV), and a block of four walks over the other side in tiles of 64.
+// Rows in shared memory are padded so that eight rows of eight numbers lie in different banks. A warp's own
+// rows are summed by it alone, in order: no atomics, the same bits each time.
 #include <cfloat>
 #include <type_traits>
 
 #include "exec/cuda/check.h"
 #include "exec/cuda/each.h"
 #include "exec/cuda/launch.h"
+#include "exec/cuda/tensor_attention.h"
 #include "exec/cuda/tensor_cores.h"
 
 namespace orrery::exec::kernels {
@@ -30,9 +31,10 @@ static_assert(kTile == 16 * kWarps);
 template <int Columns>
 constexpr int kRow = Columns / 2 + 4;
 template <int Columns>
-constexpr int kTileWords = kTile * kRow<Columns>;
+constexpr int kTileWords = kTile* kRow<Columns>;
 
-// Columns of a head as they are written for the kernels, and its rows: a tile may begin anywhere before the last one.
+// Columns of a head as they are written for the kernels, and its rows: a tile may begin anywhere before the
+// last one.
 int padded_columns(int head_dim) {
   return head_dim <= 64 ? 64 : kMaxColumns;
 }
@@ -55,7 +57,8 @@ struct Narrowed {
   Heads queries, keys, values, gradients;
 };
 
-// `heads` of `dim` columns side by side in rows `stride` apart, `seq` of each sample, of which the first `count` are read.
+// `heads` of `dim` columns side by side in rows `stride` apart, `seq` of each sample, of which the first
+// `count` are read.
 template <DType T>
 void narrow_heads(const float* from, std::int64_t stride, int batch, int heads, int seq, int count, int dim,
                   std::uint16_t* to, cudaStream_t stream) {
@@ -77,7 +80,8 @@ void narrow_heads(const float* from, std::int64_t stride, int batch, int heads, 
     const float* first = from + (b * seq + s) * stride + h * dim + column;
     float x[kPiece] = {};
     if (s < count && column + kPiece <= dim && by_fours) {
-      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0], reinterpret_cast<const Four*>(first)[1]};
+      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0],
+                              reinterpret_cast<const Four*>(first)[1]};
       for (int c = 0; c < kPiece; ++c) x[c] = halves[c / 4].x[c % 4];
     } else if (s < count) {
       for (int c = 0; c < kPiece; ++c)
@@ -131,7 +135,8 @@ __device__ void rows_by_rows(Scores& scores, const unsigned* own, int first_own,
 
 // sums += weights times the tile's rows. Element [n][i] of the sums is of column 8 n + 2 (lane % 4) + i % 2.
 template <DType T, int Columns>
-__device__ void add_weighted_rows(float (&sums)[Columns / 8][4], const Scores& weights, const unsigned* tile) {
+__device__ void add_weighted_rows(float (&sums)[Columns / 8][4], const Scores& weights,
+                                  const unsigned* tile) {
   ORRERY_UNROLL
   for (int k = 0; k < kTile / 16; ++k) {
     const float(&left)[4] = weights[2 * k];
@@ -158,14 +163,14 @@ __device__ float row_max(float value) {
   return fmaxf(value, __shfl_xor_sync(0xffffffffU, value, 2));
 }
 
-// The warp's sums of own rows `first_own` + lane / 4 and eight further on, by columns of a head: calls put(row, column, sum).
+// The warp's sums of own rows `first_own` + lane / 4 and eight further on, by columns of a head: calls
+// put(row, column, sum).
 template <int Columns, class Put>
 __device__ void for_sums(const float (&sums)[Columns / 8][4], int first_own, int dim, Put put) {
   const int g = threadIdx.x % 32 / 4;
   const int t = threadIdx.x % 4;
   ORRERY_UNROLL
-  for (int n = 0; n < Columns / 8; ++n)
-    ORRERY_UNROLL
+  for (int n = 0; n < Columns / 8; ++n) ORRERY_UNROLL
   for (int i = 0; i < 4; ++i) {
     const int column = 8 * n + 2 * t + i % 2;
     if (column < dim) put(first_own + g + 8 * (i / 2), column, sums[n][i]);
@@ -234,8 +239,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
     const bool all = all_seen(o, query0, key0);
     float most[2] = {top[0], top[1]};
     ORRERY_UNROLL
-    for (int n = 0; n < kTile / 8; ++n)
-      ORRERY_UNROLL
+    for (int n = 0; n < kTile / 8; ++n) ORRERY_UNROLL
     for (int i = 0; i < 4; ++i) {
       float& score = scores[n][i];
       score = o.cap > 0 ? kLog2e * o.capped(o.scale * score) : factor * score;
@@ -254,8 +258,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
       for (int i = 0; i < 4; ++i) sums[n][i] *= fade[i / 2];
     float part[2] = {0, 0};
     ORRERY_UNROLL
-    for (int n = 0; n < kTile / 8; ++n)
-      ORRERY_UNROLL
+    for (int n = 0; n < kTile / 8; ++n) ORRERY_UNROLL
     for (int i = 0; i < 4; ++i) {
       float& weight = scores[n][i];
       // What is not seen is as far below as it gets, and where nothing has been seen yet as high as the top.
@@ -297,8 +300,10 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
 struct Both {
   float weight, gradient;
 };
-// score: before the scale; dp: the gradient by the probability, but for the dropout; statistic: in powers of two.
-__device__ Both both_of(const AttentionOperands& o, float score, float dp, float statistic, float delta, float kept) {
+// score: before the scale; dp: the gradient by the probability, but for the dropout; statistic: in powers of
+// two.
+__device__ Both both_of(const AttentionOperands& o, float score, float dp, float statistic, float delta,
+                        float kept) {
   float slope = o.scale;
   float power = o.scale * kLog2e * score;
   if (o.cap > 0) {
@@ -313,7 +318,8 @@ __device__ Both both_of(const AttentionOperands& o, float score, float dp, float
 // Grid as forward's. dqueries: as queries lie; added to, or set.
 template <DType T, int Columns>
 __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
-    dq_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dqueries, bool add) {
+    dq_kernel(AttentionOperands o, Narrowed two, const float* statistics, const float* delta, float* dqueries,
+              bool add) {
   auto* queries = reinterpret_cast<unsigned*>(shared_floats());
   unsigned* gradients = queries + kTileWords<Columns>;
   unsigned* tiles = gradients + kTileWords<Columns>;  // keys and values, twice
@@ -358,8 +364,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     rows_by_rows<T, Columns>(dp, gradients, 16 * warp, values);
     const bool all = all_seen(o, query0, key0);
     ORRERY_UNROLL
-    for (int n = 0; n < kTile / 8; ++n)
-      ORRERY_UNROLL
+    for (int n = 0; n < kTile / 8; ++n) ORRERY_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int query = own + 8 * (i / 2);
       const int key = key0 + 8 * n + 2 * t + i % 2;
@@ -398,7 +403,8 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
   const int own = key0 + 16 * warp + g;
   const int begin = (o.causal ? max(key0, o.query_begin) : o.query_begin) / kTile * kTile;
   const int end = key0 >= o.key_count ? 0 : o.window == 0 ? o.seq : min(o.seq, key0 + kTile - 1 + o.window);
-  const int blocks = end > begin ? (end - begin + kTile - 1) / kTile : 0;  // of queries, of each head of the group
+  const int blocks =
+      end > begin ? (end - begin + kTile - 1) / kTile : 0;  // of queries, of each head of the group
   const auto fetch = [&](int step) {
     if (step < group * blocks) {
       const int h = kv * group + step / blocks;
@@ -436,8 +442,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     rows_by_rows<T, Columns>(dp, values, 16 * warp, gradients);
     const bool all = all_seen(o, query0, key0);
     ORRERY_UNROLL
-    for (int n = 0; n < kTile / 8; ++n)
-      ORRERY_UNROLL
+    for (int n = 0; n < kTile / 8; ++n) ORRERY_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int at = 8 * n + 2 * t + i % 2;
       const int query = query0 + at;
@@ -484,7 +489,8 @@ std::size_t elements_of(int batch, int heads, int seq, int dim) {
 
 // dout: may be null.
 template <DType T>
-Narrowed narrowed(const AttentionOperands& o, int batch, const float* dout, void* scratch, cudaStream_t stream) {
+Narrowed narrowed(const AttentionOperands& o, int batch, const float* dout, void* scratch,
+                  cudaStream_t stream) {
   const std::int64_t rows = padded_rows(o.seq);
   auto* next = static_cast<std::uint16_t*>(scratch);
   const auto heads_of = [&](const float* from, std::int64_t stride, int heads, int count) {
@@ -507,8 +513,8 @@ void forward(const AttentionOperands& o, int batch, bool joins, float* out, floa
              cudaStream_t stream) {
   const Narrowed two = narrowed<T>(o, batch, nullptr, scratch, stream);
   const auto kernel = forward_kernel<T, Columns>;
-  launch(kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads, allow_shared<Columns>(kernel, 5, 0),
-         stream, o, two, joins, out, statistics);
+  launch(kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads,
+         allow_shared<Columns>(kernel, 5, 0), stream, o, two, joins, out, statistics);
 }
 
 template <DType T, int Columns>

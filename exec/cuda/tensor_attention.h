@@ -11,8 +11,8 @@ bool tensor_cores_attend(DType type, int head_dim);
 // Queries, keys and values (and with `backward` the output's gradient) in the type that is multiplied.
 std::size_t tensor_attention_scratch_bytes(const AttentionSize& size, bool backward);
 
-// As attention.cu's; `batch` and what is to be done are not nothing. joins: out and statistics hold the softmax over
-// other keys, and over those and these afterwards.
+// As attention.cu's; `batch` and what is to be done are not nothing. joins: out and statistics hold the
+// softmax over other keys, and over those and these afterwards.
 void tensor_attention_forward(DType type, const AttentionOperands& o, int batch, bool joins, float* out,
                               float* statistics, void* scratch, cudaStream_t stream);
 // delta: sums over columns of dout * out, a batch, head and query each.

@@ -1,9 +1,11 @@
-// What tensor cores multiply, by warps, and how it gets into their registers (PTX ISA: "mma.sync", shape m16n8k16; "ldmatrix";
-// "cp.async"). In one place, so that tests/emulation can put its own in and run the same kernels on a processor.
+// What tensor cores multiply, by warps, and how it gets into their registers (PTX ISA: "mma.sync", shape
+// m16n8k16; "ldmatrix"; "cp.async"). In one place, so that tests/emulation can put its own in and run the
+// same kernels on a processor.
 //
-// A lane l holds of a 16 x 16 factor `a` four words of two neighbours in a row: rows l / 4 and l / 4 + 8 by turns, first columns
-// 2 (l % 4), in words 2 and 3 eight further on; of a 16 x 8 factor `b` two words of two neighbours in a column: column l / 4, first
-// rows 2 (l % 4), and eight further on; of the 16 x 8 sums rows l / 4 (0, 1) and l / 4 + 8 (2, 3), columns 2 (l % 4) and the next.
+// A lane l holds of a 16 x 16 factor `a` four words of two neighbours in a row: rows l / 4 and l / 4 + 8 by
+// turns, first columns 2 (l % 4), in words 2 and 3 eight further on; of a 16 x 8 factor `b` two words of two
+// neighbours in a column: column l / 4, first rows 2 (l % 4), and eight further on; of the 16 x 8 sums rows l
+// / 4 (0, 1) and l / 4 + 8 (2, 3), columns 2 (l % 4) and the next.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -43,9 +45,10 @@ __device__ void multiply_add(float (&sums)[4], const unsigned (&a)[4], unsigned 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four blocks of 8 x 8 two-byte numbers out of a tile in shared memory whose rows lie `row_words` (a multiple of four) words apart;
-// `row` and `column` of the first one, columns a multiple of eight. Word i is of block i: a lane's two neighbours of row l / 4, or,
-// turned, of column l / 4. DownFirst: block 1 lies below the first one and block 2 beside it; else the other way round.
+// Four blocks of 8 x 8 two-byte numbers out of a tile in shared memory whose rows lie `row_words` (a multiple
+// of four) words apart; `row` and `column` of the first one, columns a multiple of eight. Word i is of block
+// i: a lane's two neighbours of row l / 4, or, turned, of column l / 4. DownFirst: block 1 lies below the
+// first one and block 2 beside it; else the other way round.
 template <bool Turned, bool DownFirst>
 __device__ void load_blocks(unsigned (&words)[4], const unsigned* tile, int row_words, int row, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -50,7 +50,7 @@ double checkpoint_bytes_per_parameter(const Plan& plan) {
   const DType storage = plan.parameter_type();
   const RuntimeProfile& runtime = plan.job->runtime;
   const bool stored_twice =
-      storage != DType::fp32 && !runtime.gathered_weights_only && runtime.name != "orrery";
+      storage != DType::fp32 && !runtime.gathered_weights_only && !runtime.name.starts_with("orrery");
   return kSingle * (1 + optimizer_states(plan.job->training.optimizer)) +
          (stored_twice ? bytes_of(storage) : 0);
 }

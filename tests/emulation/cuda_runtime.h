@@ -48,7 +48,8 @@ void block_barrier();
 std::uint64_t exchange(std::uint64_t value, int source_lane);
 void warp_barrier();
 int lane();
-// All lanes of a warp put six words down, then each may read those of all, by lane, until it puts down others.
+// All lanes of a warp put six words down, then each may read those of all, by lane, until it puts down
+// others.
 struct Words {
   unsigned word[6];
 };

@@ -47,7 +47,8 @@ TEST_CASE("the parts of all context positions are the whole sequence, once") {
 
 namespace {
 
-// `most`: by which values and gradients may differ. In two-byte products probabilities are rounded, each block's by its own.
+// `most`: by which values and gradients may differ. In two-byte products probabilities are rounded, each
+// block's by its own.
 void check_ring_attention(Device& device, bool causal, int cp, double most, double most_of_gradients) {
   const int batch = 2;
   const int seq = 24;
@@ -126,7 +127,8 @@ void check_ring_attention(Device& device, bool causal, int cp, double most, doub
   for (int p = 0; p < cp; ++p) {
     const auto at = static_cast<std::size_t>(p);
     travel(*gradients[at], *dqkv[at], false);
-    CHECK(worst(dqkv[at]->values(), rows_of_position(all_dqkv.values(), batch, seq, stride, cp, p)) < most_of_gradients);
+    CHECK(worst(dqkv[at]->values(), rows_of_position(all_dqkv.values(), batch, seq, stride, cp, p)) <
+          most_of_gradients);
   }
 }
 

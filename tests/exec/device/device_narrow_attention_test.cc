@@ -45,10 +45,10 @@ std::vector<float> rounded(Device& device, DType type, const std::vector<float>&
 
 TEST_CASE("attention in bf16 and fp16 is fp32's but for the rounding of probabilities") {
   std::vector<AttentionSize> sizes = {
-      {1, 1, 1, 1, 4, true},         {2, 5, 4, 2, 6, true},          {1, 7, 2, 2, 8, false},
-      {1, 64, 1, 1, 64, true},       {2, 130, 4, 2, 64, true},       {1, 150, 2, 1, 32, true, 0, 33},
-      {1, 70, 2, 2, 80, false},      {1, 129, 2, 1, 128, true},      {1, 200, 1, 1, 96, true, 0, 64},
-      {1, 65, 3, 1, 5, false},       {1, 90, 1, 1, 160, true}};
+      {1, 1, 1, 1, 4, true},    {2, 5, 4, 2, 6, true},     {1, 7, 2, 2, 8, false},
+      {1, 64, 1, 1, 64, true},  {2, 130, 4, 2, 64, true},  {1, 150, 2, 1, 32, true, 0, 33},
+      {1, 70, 2, 2, 80, false}, {1, 129, 2, 1, 128, true}, {1, 200, 1, 1, 96, true, 0, 64},
+      {1, 65, 3, 1, 5, false},  {1, 90, 1, 1, 160, true}};
   for (const auto& device : devices())
     for (const DType type : {DType::bf16, DType::fp16})
       for (const bool more : {false, true})
@@ -62,9 +62,13 @@ TEST_CASE("attention in bf16 and fp16 is fp32's but for the rounding of probabil
           if (more) {
             size.softcap = 1.5F;
             size.scale = 0.3F;
-            size.dropout = {{const_cast<Array<std::uint64_t>&>(on_device), dropout_place(5, 0), 0.25, 0}, 0, size.seq, {0, 0}};
+            size.dropout = {{const_cast<Array<std::uint64_t>&>(on_device), dropout_place(5, 0), 0.25, 0},
+                            0,
+                            size.seq,
+                            {0, 0}};
           }
-          const auto qkv = rounded(*device, type, random_values(rows * static_cast<std::size_t>(size.qkv_columns()), 1));
+          const auto qkv =
+              rounded(*device, type, random_values(rows * static_cast<std::size_t>(size.qkv_columns()), 1));
           const auto dout = rounded(
               *device, type, random_values(rows * static_cast<std::size_t>(size.heads * size.head_dim), 2));
           const Attended exact = attend(*device, DType::fp32, size, qkv, dout);

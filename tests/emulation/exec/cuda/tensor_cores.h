@@ -1,5 +1,5 @@
-// Stands for exec/cuda/tensor_cores.h where its kernels run on a processor: the same fragments, added up one product after
-// the other; copies arrive when they are asked for.
+// Stands for exec/cuda/tensor_cores.h where its kernels run on a processor: the same fragments, added up one
+// product after the other; copies arrive when they are asked for.
 #pragma once
 
 #include <cmath>
