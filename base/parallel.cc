@@ -16,6 +16,21 @@ int processors() {
 void for_each_in_parallel(int count, int jobs, const std::function<void(int)>& body,
                           const std::function<void(int done, int count)>& progress) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(std::max(count, 0)));
+  const auto rethrow = [&] {
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+  };
+  if (std::min(count, jobs) <= 1) {  // a thread would take longer to start than some work takes
+    for (int index = 0; index < count; ++index) {
+      try {
+        body(index);
+      } catch (...) {
+        failures[static_cast<std::size_t>(index)] = std::current_exception();
+      }
+      if (progress) progress(index + 1, count);
+    }
+    return rethrow();
+  }
   std::mutex mutex;
   std::condition_variable more_done;
   int next = 0, done = 0;
@@ -47,8 +62,7 @@ void for_each_in_parallel(int count, int jobs, const std::function<void(int)>& b
   }
   lock.unlock();
   threads.clear();
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  rethrow();
 }
 
 }  // namespace orrery

@@ -127,7 +127,7 @@ double kernels_before(const DeviceProfile& device) {
 // registers (NVIDIA, "Matrix Multiplication Background User's Guide", section 3: multiples of 16 bytes).
 // Fractions: from the step times of GPT with 50,257 tokens, unpadded, split 1, 2, 4 and 8 ways on A100
 // (vTrain's single-node rows: what a step takes beyond its layers). Hopper's copies of whole tiles need 16
-// bytes (CUDA driver API, cuTensorMapEncodeTiled), so cuBLAS takes kernels of Ampere there: GPT-2's head of
+// bytes (CUDA driver API, cuTensorMapEncodeTiled), so cuBLAS takes kernels of Turing there: GPT-2's head of
 // 50,257 tokens ran at 0.13 to 0.2 of the rate of 50,304 on an H200.
 double alignment_fraction(const Product& p, DType type, const DeviceProfile& device) {
   if (device.kind != DeviceKind::gpu || type == DType::fp32) return 1;
@@ -283,6 +283,15 @@ double fewer_multiprocessors(const Shard& shard, const DeviceProfile& device) {
                                                         : 1;
 }
 
+// What a runtime that fills products up to multiples of eight, or cuts them there, multiplies.
+Product even(Product product) {
+  const auto up = [](double size) { return std::ceil(size / 8) * 8; };
+  product.m = up(product.m);
+  product.n = up(product.n);
+  product.k = up(product.k);
+  return product;
+}
+
 // `product_time`(product, type): seconds of one product.
 template <typename ProductTime>
 double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compute, const Shard& shard,
@@ -310,7 +319,8 @@ double seconds_of(const OperatorWork& work, OperatorKind kind, ComputeKind compu
   if (kind == OperatorKind::attention && whole_core && !shard.fused_attention) return seconds;
   const DType type = product_type(kind, shard.precision);
   for (const Product& product : work.products)
-    seconds += product_time(product, type) / runtime.matmul_efficiency;
+    seconds +=
+        product_time(runtime.even_products ? even(product) : product, type) / runtime.matmul_efficiency;
   seconds *= fewer_multiprocessors(shard, device);
   seconds += moving;
   if (work.quantize_bytes > 0)

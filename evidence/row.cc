@@ -77,7 +77,11 @@ std::string runtime_for(std::string_view framework) {
       best = known.runtime();
     }
   }
-  return best;
+  if (!best.empty()) return best;
+  for (const proto::PublishedFramework& known : published_frameworks().framework())
+    for (const std::string& word : known.word())
+      if (contains(stated, lower(word))) return known.runtime();
+  return "";
 }
 
 std::string cell_of(std::string_view source, std::string_view model, const Plan& plan) {

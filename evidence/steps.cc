@@ -210,7 +210,13 @@ class StepReader {
     const std::string named = row_.text("model_file");
     if (named.empty()) return workload_of(stated_model(row_, reading()), changes, assumed);
     const std::filesystem::path beside = folder_ / named;
-    const Workload own = load_workload(std::filesystem::exists(beside) ? beside.string() : named);
+    const auto readable = [](const std::filesystem::path& path) {
+      std::error_code unreadable;
+      return std::filesystem::is_regular_file(path, unreadable) ||
+             std::filesystem::is_directory(path, unreadable);
+    };
+    if (!readable(beside) && !readable(named)) throw Unreadable{"'" + named.substr(0, 100) + "' is no file"};
+    const Workload own = load_workload(readable(beside) ? beside.string() : named);
     if (!own.transformer) throw Unreadable{"'" + named + "' is no transformer"};
     proto::Workload message;
     to_proto(own, &message);
@@ -440,12 +446,13 @@ class StepReader {
 bool asks_for_prediction(const CsvTable& table, const CsvRow& fields) {
   const Fields row(table, fields);
   const bool batch = row.real("gbs_sequences") > 0 || row.real("mbs_sequences") > 0;
-  const bool model = row.count("n_layers") > 0 || row.real("params_b") > 0;
+  const bool model = row.count("n_layers") > 0 || row.real("params_b") > 0 || !row.text("model_file").empty();
   return states_time(row) || (states_flops(row) && batch && model);
 }
 
 bool is_step_table(const CsvTable& table) {
-  return table.column("step_time_s") >= 0 && table.column("n_layers") >= 0;
+  return table.column("step_time_s") >= 0 &&
+         (table.column("n_layers") >= 0 || table.column("model_file") >= 0);
 }
 
 ExplicitRow read_step(const CsvTable& table, const CsvRow& fields, const Instead& instead) {

@@ -19,7 +19,8 @@ namespace orrery::evidence {
 namespace {
 
 constexpr std::string_view kColumns =
-    "the columns step_time_s and n_layers, with model, hidden, n_heads, n_kv_heads, ffn_hidden, vocab, "
+    "the columns step_time_s and n_layers or model_file, with model, hidden, n_heads, n_kv_heads, "
+    "ffn_hidden, vocab, "
     "seq_len_tokens, "
     "gpu, n_gpus, precision, tp, pp, vp_interleave, cp, ep, gbs_sequences, mbs_sequences, act_recompute, "
     "tokens_per_s, "

@@ -66,9 +66,11 @@ std::string_view name_of(KernelClass kernel) {
 
 KernelClass class_of(std::string_view kernel_name) {
   std::string name = lower_case(kernel_name);
-  // What C++ writes between a kernel's parameters is no LAMB.
-  for (std::size_t at = name.find("lambda"); at != std::string::npos; at = name.find("lambda", at))
-    name.erase(at, 6);
+  const auto without = [&name](std::string_view word) {
+    for (std::size_t at = name.find(word); at != std::string::npos; at = name.find(word, at))
+      name.erase(at, word.size());
+  };
+  without("lambda");  // what C++ writes between a kernel's parameters is no LAMB
   const auto any = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return name.find(word) != std::string::npos; });
@@ -81,7 +83,7 @@ KernelClass class_of(std::string_view kernel_name) {
   if (any({"layer_norm", "layernorm", "rms_norm", "rmsnorm", "batch_norm", "batchnorm", "group_norm", "bn_fw",
            "bn_bw", "ln_fwd", "ln_bwd", "gammabeta"}))
     return KernelClass::norm;
-  if (any({"convert"})) return KernelClass::other;  // no convolution
+  without("convert");  // no convolution, but a part of what CUTLASS calls its products
   if (any({"gemm", "gemv", "cublas", "cutlass", "cijk", "nvjet", "matmul", "splitk", "conv", "xmma", "wgrad",
            "dgrad", "winograd"}))
     return KernelClass::product;

@@ -443,6 +443,8 @@ const Record<Evaluation>& evaluation_record() {
                        busy[std::string(name)] = seconds;
                    return busy;
                  })
+          .value("host_s", "of that rank: seconds of a step that its host takes to launch kernels",
+                 [](const E& e) { return e.simulation ? std::optional(e.simulation->host_s) : std::nullopt; })
           .value("padded_share", "of sequences of unequal length: the share of tokens that is padding",
                  [](const E& e) {
                    return e.plan.job->training.lengths.any() ? std::optional(e.plan.padded_share())

@@ -85,6 +85,7 @@ class FieldCheck;
   FIELD(bool, quantised_keep_input, false, any) \
   FIELD(bool, autocast, false, any) \
   FIELD(bool, frees_gradients, false, any) \
+  FIELD(bool, even_products, false, any) \
   FIELD(bool, updates_stored_weights, false, any) \
   FIELD(double, moment_bytes, 0, at_least_zero) \
   FIELD(double, host_states, 0, fraction) \

@@ -125,7 +125,7 @@ def main():
                 trace = None if options.no_traces else options.out / f"{file.stem}-{batch}x{seq}.json.gz"
                 try:
                     median, least, most, allocated, reserved = measure(torch, transformers, file, batch, seq, options.steps, trace)
-                except torch.OutOfMemoryError:
+                except torch.cuda.OutOfMemoryError:
                     print(f"{file.stem} {batch}x{seq}: out of memory", flush=True)
                     continue
                 finally:

@@ -96,6 +96,7 @@ Simulation extended(const Condensed& plans, const Simulation& shorter, Simulatio
   }
   extension.extend(shorter.stage_compute_s, &longer.stage_compute_s);
   extension.extend(shorter.replica_compute_s, &longer.replica_compute_s);
+  longer.host_s = extension(shorter.host_s, longer.host_s);
   longer.energy_j = extension(shorter.energy_j, longer.energy_j);
   longer.events += shorter.events;
   return longer;

@@ -219,10 +219,13 @@ class Prepared {
     if (scenario.asynchronous) begin = trace.rank_step_ends_s[static_cast<std::size_t>(last) - 1][critical];
     result.breakdown = breakdown(programs[critical], result.timeline, last, begin, end);
     result.busy_s = busy_seconds(programs[critical], result.timeline, last);
+    for (const Instruction& instruction : programs[critical].instructions)
+      result.host_s += cost_of(programs[critical].rank).host_seconds(instruction);
     if (!scenario.asynchronous) return;
     // Its own step may take longer or shorter than a global batch.
     result.breakdown.scale(result.step_time_s / result.breakdown.total());
     for (auto& [kind, seconds] : result.busy_s) seconds *= steps_of_rank_[critical];
+    result.host_s *= steps_of_rank_[critical];
   }
 
   void describe_load(Simulation& result) const {
@@ -268,6 +271,7 @@ void move_fields(Bytes& bytes, T& simulation) {
     bytes(sample.bytes_per_s);
   });
   bytes(simulation.critical_rank);
+  bytes(simulation.host_s);
   bytes(simulation.energy_j);
   bytes(simulation.stage_compute_s);
   bytes(simulation.replica_compute_s);

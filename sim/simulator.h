@@ -57,6 +57,7 @@ struct Simulation {
   int critical_rank = 0;                 // with most compute (lowest index on ties)
   Breakdown breakdown;                   // of that rank
   std::map<std::string, double> busy_s;  // of that rank, one step: seconds by kind_of() of its instructions
+  double host_s = 0;                     // of that rank, one step: its host launches kernels
   // Seconds of a step that a device computes: mean over the devices of each pipeline stage, and of each
   // data-parallel replica.
   std::vector<double> stage_compute_s, replica_compute_s;

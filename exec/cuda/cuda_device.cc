@@ -217,8 +217,8 @@ void CudaDevice::release_narrowed(const Factor& factor) {
 
 // A result whose rows or columns are no multiple of eight takes cuBLASLt up to seven times as long (GPT-2's
 // 50,257 tokens on an H200): what is beyond one is a product of its own. Narrowed factors have zeros there,
-// so that what is summed over may be a multiple, too. add(rows' factor, columns' factor, result, first
-// column) multiplies.
+// so that what is summed over may be a multiple, too. Calls multiply(left, right, result, its first column)
+// for each piece.
 template <class Multiply>
 void CudaDevice::in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply) {
   if (factor_bytes() != 2) return multiply(left, right, c, 0);

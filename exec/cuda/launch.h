@@ -17,7 +17,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 }
 
 __device__ inline float* shared_floats() {
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];  // cp.async wants as much
   return memory;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <utility>
@@ -202,13 +203,21 @@ class NcclCommunicator final : public Communicator {
       const auto width = static_cast<std::size_t>(bytes_of(type));
       const auto* from = static_cast<const char*>(send);
       auto* to = static_cast<char*>(receive);
+      // Its own part is no message.
+      const auto own = static_cast<std::size_t>(rank());
+      if (receive_counts[own] > 0) {
+        const auto before = [own](std::span<const std::size_t> counts) {
+          return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(own),
+                                 std::size_t{0});
+        };
+        ORRERY_CUDA(cudaMemcpyAsync(to + before(receive_counts) * width, from + before(send_counts) * width,
+                                    receive_counts[own] * width, cudaMemcpyDeviceToDevice, stream));
+      }
       ncclResult_t code = ncclGroupStart();
       for (int peer = 0; peer < size() && code == ncclSuccess; ++peer) {
         const std::size_t out = send_counts[static_cast<std::size_t>(peer)];
         const std::size_t in = receive_counts[static_cast<std::size_t>(peer)];
-        if (peer == rank()) {  // its own part is no message
-          if (in > 0) ORRERY_CUDA(cudaMemcpyAsync(to, from, in * width, cudaMemcpyDeviceToDevice, stream));
-        } else {
+        if (peer != rank()) {
           code = ncclSend(from, out, nccl_type(type), peer, comm, stream);
           if (code == ncclSuccess) code = ncclRecv(to, in, nccl_type(type), peer, comm, stream);
         }

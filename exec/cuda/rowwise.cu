@@ -1,4 +1,4 @@
-// Kernels that reduce over a row: norms and cross entropy. One block a row; threads stride over its columns.
+// Kernels that reduce over a row: norms (a warp a row) and cross entropy (a block a row).
 #include <cfloat>
 
 #include "exec/cuda/block_reduce.h"

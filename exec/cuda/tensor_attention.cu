@@ -271,6 +271,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
     add_weighted_rows<T, Columns>(sums, scores, values);
     __syncthreads();
   }
+  wait_for_copies<0>();
   float keep[2] = {0, 0};
   float take[2] = {0, 0};
   float joined[2] = {0, 0};
@@ -376,6 +377,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     add_weighted_rows<T, Columns>(sums, scores, keys);
     __syncthreads();
   }
+  wait_for_copies<0>();
   for_sums<Columns>(sums, query0 + 16 * warp, o.dim, [&](int s, int e, float sum) {
     if (s >= o.seq) return;
     float& to = dqueries[o.query_at(b, h, s) + e];
@@ -458,6 +460,7 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     add_weighted_rows<T, Columns>(dk, dp, queries);
     __syncthreads();
   }
+  wait_for_copies<0>();
   const auto put = [&](const float(&sums)[Columns / 8][4], float* to) {
     for_sums<Columns>(sums, key0 + 16 * warp, o.dim, [&](int s, int e, float sum) {
       if (s < o.seq) to[o.key_at(b, kv, s) + e] = sum;
@@ -467,11 +470,18 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
   put(dv, dvalues);
 }
 
-// Tiles in shared memory, and floats beside them.
+// Of shared memory: tiles, and floats beside them.
+template <int Columns>
+std::size_t shared_bytes(int tiles, int floats) {
+  return static_cast<std::size_t>(tiles) * kTileWords<Columns> * sizeof(unsigned) +
+         static_cast<std::size_t>(floats) * sizeof(float);
+}
+constexpr int kMostTiles = 6;
+constexpr int kMostFloats = 4 * kTile;
+
 template <int Columns, class Kernel>
 std::size_t allow_shared(Kernel kernel, int tiles, int floats) {
-  const std::size_t bytes = static_cast<std::size_t>(tiles) * kTileWords<Columns> * sizeof(unsigned) +
-                            static_cast<std::size_t>(floats) * sizeof(float);
+  const std::size_t bytes = shared_bytes<Columns>(tiles, floats);
   ORRERY_CUDA(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   return bytes;
@@ -523,11 +533,13 @@ void backward(const AttentionOperands& o, int batch, const float* dout, const fl
   const Narrowed two = narrowed<T>(o, batch, dout, scratch, stream);
   const auto dq = dq_kernel<T, Columns>;
   if (o.seq > o.query_begin)
-    launch(dq, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads, allow_shared<Columns>(dq, 6, 0),
-           stream, o, two, statistics, delta, gradients.queries, gradients.add_to_queries);
+    launch(dq, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads,
+           allow_shared<Columns>(dq, kMostTiles, 0), stream, o, two, statistics, delta, gradients.queries,
+           gradients.add_to_queries);
   const auto dkv = dkv_kernel<T, Columns>;
-  launch(dkv, grid_of(o.seq, o.kv_heads, batch), kThreads, allow_shared<Columns>(dkv, 6, 4 * kTile), stream,
-         o, two, statistics, delta, gradients.keys, gradients.values);
+  launch(dkv, grid_of(o.seq, o.kv_heads, batch), kThreads,
+         allow_shared<Columns>(dkv, kMostTiles, kMostFloats), stream, o, two, statistics, delta,
+         gradients.keys, gradients.values);
 }
 
 // Calls run with the type and the number of columns as constants.
@@ -548,7 +560,15 @@ void with_constants(DType type, int dim, Run run) {
 }  // namespace
 
 bool tensor_cores_attend(DType type, int head_dim) {
-  return (type == DType::bf16 || type == DType::fp16) && head_dim <= kMaxColumns;
+  if ((type != DType::bf16 && type != DType::fp16) || head_dim > kMaxColumns) return false;
+  int device = 0;
+  int bytes = 0;
+  ORRERY_CUDA(cudaGetDevice(&device));
+  ORRERY_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const std::size_t needed = padded_columns(head_dim) == 64
+                                 ? shared_bytes<64>(kMostTiles, kMostFloats)
+                                 : shared_bytes<kMaxColumns>(kMostTiles, kMostFloats);
+  return needed <= static_cast<std::size_t>(bytes);
 }
 
 std::size_t tensor_attention_scratch_bytes(const AttentionSize& size, bool backward) {

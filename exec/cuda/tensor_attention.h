@@ -5,7 +5,8 @@
 
 namespace orrery::exec::kernels {
 
-// Whether what follows can: heads of at most 128 columns, of which a block's rows fit its memory.
+// Whether what follows can on the current device: heads of at most 128 columns, of which a block's rows fit
+// its memory (not of more than 64 on devices of 8.6 and 8.9, whose blocks have 99 KiB).
 bool tensor_cores_attend(DType type, int head_dim);
 
 // Queries, keys and values (and with `backward` the output's gradient) in the type that is multiplied.

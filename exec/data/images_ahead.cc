@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "base/error.h"
+
 namespace orrery::exec {
 namespace {
 
@@ -69,6 +71,7 @@ void ImagesAhead::go_to(Place place) {
 }
 
 void ImagesAhead::take(std::int64_t step, std::size_t load, ImageBatch& batch) {
+  ORRERY_CHECK(step < end_step_ && load < loads_.size(), "images of a step that does not come");
   const Place wanted{step, load};
   std::unique_lock held(lock_);
   const Place coming = made_.empty() ? next_ : made_.front().place;

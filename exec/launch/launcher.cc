@@ -331,7 +331,7 @@ int launcher_rank() {
 
 int launcher_local_ranks(int ranks) {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
-    if (const char* value = variable(name)) return std::max(1, std::atoi(value));
+    if (const char* value = variable(name)) return std::clamp(std::atoi(value), 1, ranks);
   return ranks;
 }
 

@@ -48,26 +48,26 @@ ORRERY_CLONES void add_rows(const CounterRandom& random, std::uint64_t first, co
 void Projections::add(const CounterRandom& random, std::uint64_t first, std::span<const float> values) {
   static_assert(sizeof(lanes_) == (1 + kProjections) * kLanes * sizeof(double));
   const std::size_t rows = values.size() / kLanes;
-  add_rows(random, first, values.data(), rows, lanes_.front().data());
+  add_rows(random, first, values.data(), rows, lanes_.data());
   for (std::size_t i = rows * kLanes; i < values.size(); ++i) {
     const auto value = static_cast<double>(values[i]);
     const std::uint64_t bits = random.bits(first + i);
     const std::size_t lane = i % kLanes;
-    lanes_[0][lane] += value * value;
+    lanes_[lane] += value * value;
     for (std::size_t k = 0; k < kProjections; ++k)
-      lanes_[k + 1][lane] += (bits >> k & 1) != 0 ? value : -value;
+      lanes_[(k + 1) * kLanes + lane] += (bits >> k & 1) != 0 ? value : -value;
   }
 }
 
 void Projections::add(const Projections& other) {
-  for (std::size_t k = 0; k < lanes_.size(); ++k)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes_[k][lane] += other.lanes_[k][lane];
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i] += other.lanes_[i];
 }
 
 std::array<double, 1 + kProjections> Projections::sums() const {
   std::array<double, 1 + kProjections> sums{};
   for (std::size_t k = 0; k < sums.size(); ++k)
-    sums[k] = std::accumulate(lanes_[k].begin(), lanes_[k].end(), 0.0);
+    sums[k] = std::accumulate(lanes_.begin() + static_cast<std::ptrdiff_t>(k * kLanes),
+                              lanes_.begin() + static_cast<std::ptrdiff_t>((k + 1) * kLanes), 0.0);
   return sums;
 }
 

@@ -23,7 +23,7 @@ class Projections {
   std::array<double, 1 + kProjections> sums() const;
 
  private:
-  std::array<std::array<double, kLanes>, 1 + kProjections> lanes_{};
+  std::array<double, (1 + kProjections) * kLanes> lanes_{};  // of squares, then of each projection
 };
 
 }  // namespace orrery::exec

@@ -73,7 +73,7 @@ std::vector<Row> rows_of(const std::vector<MeasuredProduct>& products, const Dev
     const double predicted_s = predicted_seconds(product, device, efficiency);
     const double flops = 2 * product.m * product.n * product.k * product.count;
     if (predicted_s < kLeastSeconds ||
-        flops < kLeastShareOfPeak * device.peak(product.precision) * predicted_s)
+        flops < kLeastShareOfPeak * device.peak(product.precision) * predicted_s * efficiency)
       continue;
     const double slope = std::log(predicted_seconds(product, slower, efficiency) / predicted_s) / kStep;
     rows.push_back({predicted_s,

@@ -11,6 +11,9 @@ namespace {
 
 // A part of the step is named as the bound from this share of the step on.
 constexpr double kNotablePart = 0.2;
+// A host that takes so much of a step to launch its kernels is what the device waits for: it cannot run
+// ahead.
+constexpr double kHostBound = 0.8;
 
 }  // namespace
 
@@ -68,8 +71,15 @@ std::string unequal_sequences(const Plan& plan) {
   return text + ".";
 }
 
+double host_share(const Evaluation& evaluation) {
+  if (!evaluation.simulation || evaluation.step_time_s() <= 0) return 0;
+  const double share = evaluation.simulation->host_s / evaluation.step_time_s();
+  return share >= kHostBound ? share : 0;
+}
+
 std::string bound_by(const Evaluation& evaluation) {
   if (!evaluation.simulation) return "";
+  if (const double host = host_share(evaluation); host > 0) return fmt::format("host {:.0f}%", 100 * host);
   const Breakdown& breakdown = evaluation.simulation->breakdown;
   const double total = breakdown.total();
   if (total <= 0) return "";

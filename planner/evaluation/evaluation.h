@@ -48,7 +48,10 @@ Throughput throughput(const Evaluation& evaluation);
 
 // The parts of a breakdown with their names, in the order of `breakdown_s`.
 std::vector<std::pair<std::string, double>> parts_of(const Breakdown& breakdown);
-// What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%".
+// Of the step, that the host takes to launch its kernels; 0 where the device is not kept waiting for it.
+double host_share(const Evaluation& evaluation);
+// What bounds the plan, for people: "compute", or the largest loss with its share, "bubble 21%", or "host
+// 95%".
 std::string bound_by(const Evaluation& evaluation);
 // What sequences of unequal length cost it, for people; empty where they are of one length.
 std::string unequal_sequences(const Plan& plan);

@@ -49,6 +49,9 @@ std::string what_bounds(const Evaluation& best) {
     shares += fmt::format("{}{:.0f}% {}", named == 0 ? "" : ", ", 100 * seconds / total, spoken_part(name));
     ++named;
   }
+  if (const double host = host_share(best); host > 0)
+    shares += fmt::format(" (the host launches kernels for {:.0f}% of it: larger micro-batches cost little)",
+                          100 * host);
   return fmt::format("{} takes {} a step: {}; its fullest device (stage {}) holds {} of {}{}.",
                      describe(best.plan), human_seconds(best.step_time_s()), shares, best.memory.stage,
                      human_bytes(best.memory.total), human_bytes(best.memory.capacity), margin(best));

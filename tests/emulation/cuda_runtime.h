@@ -35,6 +35,8 @@ struct cuda_emulated_stream;
 
 namespace cuda_emulation {
 
+constexpr int kSharedBytes = 163 * 1024;  // that a block may ask for
+
 void run(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 // Work that goes on by itself, behind what the stream was given before: `start` begins it, `done` asks.
 void enqueue(cuda_emulated_stream* stream, std::function<void()> start, std::function<bool()> done);
@@ -54,6 +56,11 @@ struct Words {
   unsigned word[6];
 };
 const Words* gather(const unsigned (&mine)[6]);
+// Sixteen bytes that this thread has asked for arrive when it has waited for all but its latest groups, not
+// before.
+void copy_later(void* to, const void* from);
+void end_group();
+void wait_for_groups(std::size_t left);
 
 template <class T>
 T shuffle(T value, int source) {
@@ -125,6 +132,7 @@ enum cudaError_t {
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDisableTiming = 2;
@@ -147,6 +155,8 @@ const char* cudaGetErrorString(cudaError_t code);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
@@ -178,8 +188,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
-// A block of Ampere and later may have 163 KiB at least.
+// What a block of an A100 may have; of 8.6 and 8.9 it is 99 KiB.
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
-  return bytes <= 163 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
+  return bytes <= cuda_emulation::kSharedBytes ? cudaSuccess : cudaErrorInvalidValue;
 }

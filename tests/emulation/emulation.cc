@@ -44,12 +44,14 @@ struct Fiber {
   State state = State::ready;
   std::uint64_t slots[2] = {};  // what this lane puts down, now and before
   unsigned exchanges = 0;
+  std::deque<std::vector<std::pair<void*, const void*>>> copies;  // by group; the last is not ended
 };
 
 std::vector<Fiber> fibers;
 jmp_buf scheduler;
 std::size_t current = 0;
 unsigned threads = 0;
+bool backwards = false;
 const std::function<void()>* body = nullptr;
 std::vector<char> shared;
 // What each warp's lanes put down, by turns in one of two places (see exchange()).
@@ -112,6 +114,12 @@ bool all_done() {
   return true;
 }
 
+void no_copies_left() {
+  for (unsigned t = 0; t < threads; ++t)
+    for (const auto& group : fibers[t].copies)
+      if (!group.empty()) throw std::logic_error("a block ends with copies under way");
+}
+
 void make_fibers() {
   if (fibers.empty()) fibers.reserve(kMaxThreads);  // they stay where they are
   while (fibers.size() < threads) {
@@ -129,11 +137,17 @@ void run_block() {
     fiber.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     fiber.state = State::ready;
     fiber.exchanges = 0;
+    fiber.copies.assign(1, {});
   }
+  // Every other block the other way round: what one thread leaves to another without a barrier between them
+  // shows.
+  backwards = !backwards;
   do {
-    for (unsigned t = 0; t < threads; ++t)
+    for (unsigned i = 0; i < threads; ++i) {
+      const unsigned t = backwards ? threads - 1 - i : i;
       if (fibers[t].state == State::ready) resume(t);
-    if (all_done()) return;
+    }
+    if (all_done()) return no_copies_left();
   } while (release());
   throw std::logic_error("threads of a block wait for each other at unlike places");
 }
@@ -191,6 +205,20 @@ const Words* gather(const unsigned (&mine)[6]) {
   std::memcpy(of_warp[current % kLanes].word, mine, sizeof mine);
   wait(State::at_warp);
   return of_warp.data();
+}
+
+void copy_later(void* to, const void* from) {
+  fibers[current].copies.back().emplace_back(to, from);
+}
+
+void end_group() {
+  fibers[current].copies.emplace_back();
+}
+
+void wait_for_groups(std::size_t left) {
+  auto& groups = fibers[current].copies;
+  for (; groups.size() - 1 > left; groups.pop_front())
+    for (const auto& [to, from] : groups.front()) std::memcpy(to, from, 16);
 }
 
 }  // namespace cuda_emulation
@@ -282,6 +310,14 @@ cudaError_t cudaGetLastError() {
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = cuda_emulation::kSharedBytes;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) {

@@ -404,7 +404,7 @@ TEST_CASE("tables of several kinds are judged side by side") {
 TEST_CASE("eager Hugging Face models measured on one H200 are predicted, and most lie in their intervals") {
   // By scripts/measure_hugging_face.py; docs/accuracy.md, "Measured by us".
   const Published published =
-      validate_published({"tests/data/measurements/hugging_face_h200.csv"}, nullptr, {}, true);
+      validate_published({ORRERY_TEST_DATA "/measurements/hugging_face_h200.csv"}, nullptr, {}, true);
   int rows = 0, inside = 0;
   for (const PublishedRow& row : published.rows) {
     REQUIRE(row.step_s);
@@ -429,4 +429,7 @@ TEST_CASE("names of Hugging Face's tools are its own profile's, but under DeepSp
        {"Hugging Face Trainer", "HF Trainer", "transformers 5.17", "accelerate + FSDP", "LLaMA-Factory"})
     CHECK(runtime_of(name) == "hugging-face");
   CHECK(runtime_of("HF Transformers + DeepSpeed") == "deepspeed");
+  CHECK(runtime_of("HF Trainer + deepspeed zero2") == "deepspeed");
+  CHECK(runtime_of("JAX accelerated") == "jax");
+  CHECK(runtime_of("NeMo with accelerate") != "hugging-face");
 }

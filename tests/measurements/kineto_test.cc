@@ -299,6 +299,7 @@ TEST_CASE("kineto: kernels of PyTorch 2.11 on Hopper are told apart by their nam
   is("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(…)::{lambda()#3}>(…)",
      KernelClass::other);
   is("void convert_layout<float>(…)", KernelClass::other);
+  is("void cutlass::Kernel2<cutlass::gemm::…, cutlass::NumericArrayConverter<…>>", KernelClass::product);
 }
 
 TEST_CASE("kineto: a row of a table takes its time from the trace that it names") {

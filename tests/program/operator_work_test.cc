@@ -682,8 +682,8 @@ TEST_CASE("autocast: as many kernels as traces of eager models count") {
   };
   for (const Traced& traced :
        {Traced{"gpt2", 8, 1024, 411, 706}, Traced{"llama-3.2-1b", 1, 2048, 854, 1659}}) {
-    const auto job = test::make_job(fmt::format("tests/data/huggingface/{}.json", traced.model), "dgx-h200",
-                                    1, traced.batch, traced.seq_len, "hugging-face");
+    const auto job = test::make_job(fmt::format("{}/huggingface/{}.json", ORRERY_TEST_DATA, traced.model),
+                                    "dgx-h200", 1, traced.batch, traced.seq_len, "hugging-face");
     Choices choices;
     choices.micro_batch = traced.batch;
     const Shard shard = shard_of({job, choices});

@@ -53,6 +53,8 @@ TEST_CASE("attention in bf16 and fp16 is fp32's but for the rounding of probabil
     for (const DType type : {DType::bf16, DType::fp16})
       for (const bool more : {false, true})
         for (AttentionSize size : sizes) {
+          // What is emulated is slow, and the types differ in what they round to alone.
+          if (type == DType::fp16 && size.seq > 64) continue;
           const auto rows = static_cast<std::size_t>(size.batch) * static_cast<std::size_t>(size.seq);
           // Of every row, as exec/device/dropout.h makes them.
           std::vector<std::uint64_t> keys(rows);

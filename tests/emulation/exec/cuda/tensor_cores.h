@@ -1,9 +1,8 @@
 // Stands for exec/cuda/tensor_cores.h where its kernels run on a processor: the same fragments, added up one
-// product after the other; copies arrive when they are asked for.
+// product after the other; copies arrive when they have been waited for.
 #pragma once
 
 #include <cmath>
-#include <cstring>
 
 #include "exec/cuda/two_bytes.h"
 
@@ -61,11 +60,15 @@ void load_blocks(unsigned (&words)[4], const unsigned* tile, int row_words, int 
 inline void copy_sixteen(unsigned* shared, const std::uint16_t* global) {
   if ((reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global)) % 16 != 0)
     throw std::logic_error("a copy that is not aligned");
-  std::memcpy(shared, global, 16);
+  cuda_emulation::copy_later(shared, global);
 }
-inline void end_group_of_copies() {}
+inline void end_group_of_copies() {
+  cuda_emulation::end_group();
+}
 template <int Left>
-void wait_for_copies() {}
+void wait_for_copies() {
+  cuda_emulation::wait_for_groups(Left);
+}
 
 inline float power_of_two(float x) {
   return std::exp2(x);
