@@ -271,7 +271,7 @@ bool reached(const cuda_emulated_stream* stream, std::uint64_t position) {
 
 void release_graph(cuda_emulated_graph* graph) {
   if (--graph->users > 0) return;
-  for (void* data : graph->released) std::free(data);
+  for (void* data : graph->released) cudaFree(data);
   delete graph;
 }
 
