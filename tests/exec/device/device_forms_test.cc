@@ -142,7 +142,8 @@ TEST_CASE("blocks of ring attention add up to the whole attention, forward and b
         check_ring_attention(*device, causal, cp, 24, 2e-6, 5e-6);
         device->set_product_type(DType::bf16);
         check_ring_attention(*device, causal, cp, 24, 1e-2, 3e-2);
-        check_ring_attention(*device, causal, cp, 240, 1e-2, 3e-2);  // blocks that begin within a tile
+        if (causal && cp == 3)  // blocks that begin within a tile; what is emulated is slow
+          check_ring_attention(*device, causal, cp, 240, 1e-2, 3e-2);
       }
 }
 
