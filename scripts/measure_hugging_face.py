@@ -92,7 +92,7 @@ def measure(torch, transformers, file, batch, seq, steps, trace):
     if trace:
         from torch.profiler import ProfilerActivity, profile, schedule
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True,
-                     schedule=schedule(wait=0, warmup=1, active=3)) as profiler:
+                     schedule=schedule(wait=0, warmup=1, active=3, repeat=1)) as profiler:
             for _ in range(4):
                 step()
                 profiler.step()
