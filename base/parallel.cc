@@ -16,17 +16,20 @@ int processors() {
 void for_each_in_parallel(int count, int jobs, const std::function<void(int)>& body,
                           const std::function<void(int done, int count)>& progress) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(std::max(count, 0)));
+  const auto run = [&](int index) {
+    try {
+      body(index);
+    } catch (...) {
+      failures[static_cast<std::size_t>(index)] = std::current_exception();
+    }
+  };
   const auto rethrow = [&] {
     for (const std::exception_ptr& failure : failures)
       if (failure) std::rethrow_exception(failure);
   };
   if (std::min(count, jobs) <= 1) {  // a thread would take longer to start than some work takes
     for (int index = 0; index < count; ++index) {
-      try {
-        body(index);
-      } catch (...) {
-        failures[static_cast<std::size_t>(index)] = std::current_exception();
-      }
+      run(index);
       if (progress) progress(index + 1, count);
     }
     return rethrow();
@@ -39,11 +42,7 @@ void for_each_in_parallel(int count, int jobs, const std::function<void(int)>& b
     while (next < count) {
       const int index = next++;
       lock.unlock();
-      try {
-        body(index);
-      } catch (...) {
-        failures[static_cast<std::size_t>(index)] = std::current_exception();
-      }
+      run(index);
       lock.lock();
       ++done;
       more_done.notify_one();

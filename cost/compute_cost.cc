@@ -16,8 +16,7 @@ namespace {
 constexpr int kComputeKinds = 6;
 
 bool is_backward(ComputeKind kind) {
-  return kind == ComputeKind::backward || kind == ComputeKind::backward_input ||
-         kind == ComputeKind::backward_weight;
+  return does_input_gradient(kind) || does_weight_gradient(kind);
 }
 
 // Of the rate of a streaming kernel, what mamba_ssm's Triton kernels of the chunked scan reach: their tiles
@@ -421,7 +420,7 @@ ComputeCost::ComputeCost(const Plan& plan, const DeviceProfile& device)
       double seconds = seconds_of(work, operators[i].kind, kind, shard_, device, runtime,
                                   [&](const Product& product, DType type) { return times(product, type); });
       seconds = std::max(seconds, host_pass_seconds(operators[i], kind, shard_, plan, device) * keep_);
-      const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
+      const bool forward = does_forward(kind);
       const double stall_s = forward ? runtime.adapter_index_s * adapted_outputs(operators[i]) : 0;
       const bool of_layer = operators[i].kind == OperatorKind::attention && kind != ComputeKind::optimizer &&
                             kind != ComputeKind::backward_weight;

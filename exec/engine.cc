@@ -59,8 +59,7 @@ Engine gpus(std::string_view backend, const Plan& plan, Communicator& control) {
                     "expected cuda-mpi or auto");
   auto device = std::make_unique<CudaDevice>(mine % devices);
   constexpr int kMostThreads = 8;  // then a pageable copy to the GPU takes longer than what is copied
-  device->use_host_threads(
-      std::clamp(usable_cores() / launcher_local_ranks(control.size()), 1, kMostThreads));
+  device->use_host_threads(std::min(cores_of_a_rank(control.size()), kMostThreads));
   const bool staged = backend == "cuda-mpi" || shared || asynchronous;
   std::vector<int> all;
   for (int rank = 0; rank < control.size(); ++rank) all.push_back(rank);

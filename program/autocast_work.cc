@@ -56,10 +56,6 @@ constexpr double kLogitCast = kWiden, kLogSoftmax = kApart * 8, kLogSoftmaxBack 
 
 constexpr double kSortKernels = 25;  // of the tokens, before their gradients are added to the table
 
-bool forward_of(ComputeKind kind) {
-  return kind == ComputeKind::forward || kind == ComputeKind::recompute;
-}
-
 Kernels kernels_of(const Operator& op, const Shard& shard) {
   switch (op.kind) {
     case OperatorKind::norm:
@@ -85,9 +81,17 @@ double matrices_of(const Operator& op) {
                                  [](const ParameterTensor& tensor) { return tensor.shape.size() > 1; })));
 }
 
-// A norm's output, in fp32.
-bool reads_wide(const Operator& op) {
-  return op.kind == OperatorKind::router || op.kind == OperatorKind::head || op.split != TensorSplit::row;
+// Matrices that read a norm's output, in fp32, and cast it each; 0 where it comes in 16 bits.
+double wide_inputs(const Operator& op) {
+  const bool wide =
+      op.kind == OperatorKind::router || op.kind == OperatorKind::head || op.split != TensorSplit::row;
+  return wide && op.kind != OperatorKind::expert_linear ? matrices_of(op) : 0;
+}
+
+// Of a row's queries and keys; 0 where the operator turns and norms none.
+double query_key_columns(const Operator& op) {
+  if (!op.attention || op.attention->qk_head_dim <= 0) return 0;
+  return static_cast<double>(op.attention->heads + op.attention->kv_heads) * op.attention->qk_head_dim;
 }
 
 }  // namespace
@@ -97,7 +101,7 @@ bool autocasts(const Shard& shard, const RuntimeProfile& runtime) {
 }
 
 double autocast_inputs(const Operator& op) {
-  return reads_wide(op) && op.kind != OperatorKind::expert_linear ? matrices_of(op) : 1;
+  return std::max(1.0, wide_inputs(op));
 }
 
 void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
@@ -111,9 +115,9 @@ void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& sha
   double features = 0;
   for (const MatmulShape& shape : op.matmuls)
     features = std::max(features, shape.rows_per_row * static_cast<double>(shape.k));
-  const double inputs = reads_wide(op) && op.kind != OperatorKind::expert_linear ? matrices : 0;
+  const double inputs = wide_inputs(op);
   const double input = rows * features;
-  if (forward_of(kind)) {
+  if (does_forward(kind)) {
     work->vector_bytes += kNarrow * (weights + inputs * input);
     work->kernels += tensors + inputs + matrices - 1;
     return;
@@ -127,8 +131,7 @@ void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& sha
     work->kernels += tensors + matrices - 1 + (tied ? 1 : 0);
     // A bias: a reduction of the gradient, and zeros that it is added to.
     if (tensors > matrices) {
-      work->vector_bytes +=
-          kApart * 2 * rows * static_cast<double>(op.output_elements) / output_split(op, shard);
+      work->vector_bytes += kApart * 2 * local_outputs(op, shard);
       work->kernels += 2;
     }
   }
@@ -136,20 +139,18 @@ void add_autocast_product(const Operator& op, ComputeKind kind, const Shard& sha
 
 void add_autocast_arithmetic(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
   if (kind == ComputeKind::backward_weight) return;
-  const bool forward = forward_of(kind);
+  const bool forward = does_forward(kind);
   const Kernels kernels = kernels_of(op, shard);
-  const double elements =
-      local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
+  const double elements = local_outputs(op, shard);
   work->vector_bytes += elements * (forward ? kernels.forward : kernels.backward);
   work->kernels += forward ? kernels.launched : kernels.launched_back;
 }
 
 void add_autocast_rotary(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
-  if (op.vector_elements <= 0 || !op.attention || op.attention->qk_head_dim <= 0) return;
-  const bool forward = forward_of(kind);
+  const double width = query_key_columns(op);
+  if (op.vector_elements <= 0 || width == 0) return;
+  const bool forward = does_forward(kind);
   // `vector_elements` are queries and keys, read and written, and again for their norms.
-  const double width =
-      static_cast<double>(op.attention->heads + op.attention->kv_heads) * op.attention->qk_head_dim;
   const double all = op.vector_elements / 2 / width;
   const double normed = all > 1 ? 1 : 0;
   const double elements = shard.rows * width / shard.tp;
@@ -163,7 +164,7 @@ void add_autocast_rotary(const Operator& op, ComputeKind kind, const Shard& shar
 void add_autocast_loss(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
   const double passes = op.kind == OperatorKind::loss ? 2 : 1;
   const double logits = shard.rows * op.vector_elements / passes / shard.tp;
-  if (!forward_of(kind)) {
+  if (!does_forward(kind)) {
     if (op.kind != OperatorKind::loss || kind == ComputeKind::backward_weight) return;
     work->vector_bytes += logits * kLogSoftmaxBack;
     work->kernels += 4;
@@ -176,10 +177,9 @@ void add_autocast_loss(const Operator& op, ComputeKind kind, const Shard& shard,
 }
 
 void add_autocast_embedding(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
-  const double elements =
-      local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
+  const double elements = local_outputs(op, shard);
   const auto tables = static_cast<double>(std::max<std::size_t>(1, op.parameters.size()));
-  if (forward_of(kind)) {
+  if (does_forward(kind)) {
     work->vector_bytes += elements * (8 + kAdd * (tables - 1));
     work->kernels += 2 * tables - 1;
   } else if (kind != ComputeKind::backward_input && !op.parameters.empty()) {
@@ -190,8 +190,7 @@ void add_autocast_embedding(const Operator& op, ComputeKind kind, const Shard& s
 }
 
 double autocast_kept(const Operator& op, const Shard& shard) {
-  const double elements =
-      local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
+  const double elements = local_outputs(op, shard);
   switch (op.kind) {
     case OperatorKind::norm:
       // What it read and, made of operators, what it scaled.
@@ -204,10 +203,8 @@ double autocast_kept(const Operator& op, const Shard& shard) {
     }
     case OperatorKind::attention: {
       // Norms of queries and keys: their input in fp32, and what they scaled in 16 bits.
-      if (!op.attention || op.attention->qk_head_dim <= 0) return 0;
-      const double width =
-          static_cast<double>(op.attention->heads + op.attention->kv_heads) * op.attention->qk_head_dim;
-      return op.vector_elements / 2 > width ? shard.rows * width / shard.tp * (4 + 2) : 0;
+      const double width = query_key_columns(op);
+      return width > 0 && op.vector_elements / 2 > width ? shard.rows * width / shard.tp * (4 + 2) : 0;
     }
     default:
       return 0;

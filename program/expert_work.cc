@@ -123,9 +123,8 @@ void add_expert_arithmetic(const Operator& op, ComputeKind kind, const Shard& sh
   if (own == ExpertKernels::eager) add_swizzles(op, kind, shard, work);
   if (kind == ComputeKind::backward_weight || own == ExpertKernels::plain || own == ExpertKernels::fused)
     return;
-  const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
-  const double elements =
-      local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
+  const bool forward = does_forward(kind);
+  const double elements = local_outputs(op, shard);
   add_biases(op, forward, elements, shard, work);
   if (own == ExpertKernels::grouped) return;
   add_padding(op, elements, shard, work);

@@ -26,8 +26,9 @@ double shared_rows(const Shard& shard);
 // Ranks that share the operator's output features, and its input features.
 double output_split(const Operator& op, const Shard& shard);
 double input_split(const Operator& op, const Shard& shard);
-// Features of the operator's output that one rank has.
+// Features of the operator's output that one rank has, and the elements of all its rows.
 std::int64_t local_columns(const Operator& op, const Shard& shard);
+double local_outputs(const Operator& op, const Shard& shard);
 // The part of an attention that one rank computes: its heads, each whole, and how many of a sequence's
 // queries.
 AttentionShape local_attention(const AttentionShape& shape, const Shard& shard);

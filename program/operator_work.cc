@@ -10,17 +10,6 @@
 namespace orrery {
 namespace {
 
-// Which halves of a step's work a kind does.
-bool does_forward(ComputeKind kind) {
-  return kind == ComputeKind::forward || kind == ComputeKind::recompute;
-}
-bool does_input_gradient(ComputeKind kind) {
-  return kind == ComputeKind::backward || kind == ComputeKind::backward_input;
-}
-bool does_weight_gradient(ComputeKind kind) {
-  return kind == ComputeKind::backward || kind == ComputeKind::backward_weight;
-}
-
 double product_bytes(const Product& p, DType type, DType storage) {
   const double output = p.output_bytes > 0 ? p.output_bytes : bytes_of(storage);
   return p.count * ((p.m * p.k * p.left_share + p.k * p.n) * packed_bytes_of(type) +
@@ -368,8 +357,7 @@ void add_embedding_gradient(const Operator& op, const Shard& shard, const Runtim
                             OperatorWork* work) {
   const double element = bytes_of(storage_type(shard.precision));
   if (runtime.embedding_gradient_in_place || op.sparse) {
-    const double tokens =
-        local_rows(op, shard) * static_cast<double>(op.output_elements) / output_split(op, shard);
+    const double tokens = local_outputs(op, shard);
     work->vector_bytes += tokens * (element + 2 * gradient_bytes_per_parameter(shard.precision, runtime));
     work->kernels += 1;
     return;

@@ -60,6 +60,17 @@ enum class ComputeKind : std::uint8_t {
 };
 // `backward` is input and weight gradients together (every schedule but zero-bubble).
 
+// Which halves of a step's work a kind does.
+constexpr bool does_forward(ComputeKind kind) {
+  return kind == ComputeKind::forward || kind == ComputeKind::recompute;
+}
+constexpr bool does_input_gradient(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_input;
+}
+constexpr bool does_weight_gradient(ComputeKind kind) {
+  return kind == ComputeKind::backward || kind == ComputeKind::backward_weight;
+}
+
 enum class CollectiveKind : std::uint8_t {
   all_reduce,
   reduce_scatter,

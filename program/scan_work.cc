@@ -112,7 +112,7 @@ ScanCost cost_of(const StateSpaceShape& shape, double element, double ranks) {
 void internal::add_scan(const Operator& op, ComputeKind kind, const Shard& shard, OperatorWork* work) {
   if (!op.state_space || kind == ComputeKind::backward_weight) return;
   const StateSpaceShape& shape = *op.state_space;
-  const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
+  const bool forward = does_forward(kind);
   const ScanCost cost = cost_of(shape, bytes_of(storage_type(shard.precision)), shard.tp);
   work->vector_bytes += shard.rows * (forward ? cost.forward_bytes : cost.backward_bytes);
   // Back: twice the forward's products, and what of the forward's is computed again.

@@ -37,5 +37,7 @@ std::int64_t local_elements(const ParameterTensor& tensor, const ShardPlace& pla
 
 // In increasing order of `local`. Padding belongs to no run.
 std::vector<Run> runs_of(const ParameterTensor& tensor, const ShardPlace& place);
+// What of these runs lies at local elements [begin, end).
+std::vector<Run> runs_within(const std::vector<Run>& runs, std::int64_t begin, std::int64_t end);
 
 }  // namespace orrery

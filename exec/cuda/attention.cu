@@ -239,18 +239,8 @@ __global__ void dkv_kernel(Operands o, const float* dout, const float* statistic
   for_columns(dv, dim, lane, [&](int e, float sum) { dvalues[at + e] = sum; });
 }
 
-template <class Kernel>
-std::size_t allow_shared(Kernel kernel, int dim, int rows_per_warp) {
-  const std::size_t bytes =
-      sizeof(float) * (2 * kTile * (dim + 1) + static_cast<std::size_t>(kWarps) * rows_per_warp * dim);
-  ORRERY_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  return bytes;
-}
-
-dim3 grid_of(int rows, int heads, int batch) {
-  return {static_cast<unsigned>((rows + kWarps - 1) / kWarps), static_cast<unsigned>(heads),
-          static_cast<unsigned>(batch)};
+std::size_t shared_bytes(int dim, int rows_per_warp) {
+  return sizeof(float) * (2 * kTile * (dim + 1) + static_cast<std::size_t>(kWarps) * rows_per_warp * dim);
 }
 
 void forward(DType type, const Operands& o, int batch, bool joins, float* out, float* statistics,
@@ -258,24 +248,25 @@ void forward(DType type, const Operands& o, int batch, bool joins, float* out, f
   if (batch == 0 || o.seq <= o.query_begin || o.key_count == 0) return;
   if (tensor_cores_attend(type, o.dim))
     return tensor_attention_forward(type, o, batch, joins, out, statistics, scratch, stream);
-  launch(forward_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
-         allow_shared(forward_kernel, o.dim, 1), stream, o, joins, out, statistics);
+  launch(forward_kernel, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
+         allow_shared(forward_kernel, shared_bytes(o.dim, 1)), stream, o, joins, out, statistics);
 }
 
 void backward(DType type, const Operands& o, int batch, const float* out, const float* dout,
               const float* statistics, float* delta, const AttentionGradients& gradients, void* scratch,
               cudaStream_t stream) {
   if (batch == 0 || o.seq == 0) return;
-  launch(delta_kernel, grid_of(batch * o.heads * o.seq, 1, 1), kWarps * 32, 0, stream, o, batch, out, dout,
-         delta);
+  launch(delta_kernel, attention_grid(batch * o.heads * o.seq, kWarps, 1, 1), kWarps * 32, 0, stream, o,
+         batch, out, dout, delta);
   if (tensor_cores_attend(type, o.dim))
     return tensor_attention_backward(type, o, batch, dout, statistics, delta, gradients, scratch, stream);
   if (o.seq > o.query_begin)
-    launch(dq_kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kWarps * 32,
-           allow_shared(dq_kernel, o.dim, 2), stream, o, dout, statistics, delta, gradients.queries,
-           gradients.add_to_queries);
-  launch(dkv_kernel, grid_of(o.seq, o.kv_heads, batch), kWarps * 32, allow_shared(dkv_kernel, o.dim, 2),
-         stream, o, dout, statistics, delta, gradients.keys, gradients.values);
+    launch(dq_kernel, attention_grid(o.seq - o.query_begin, kWarps, o.heads, batch), kWarps * 32,
+           allow_shared(dq_kernel, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta,
+           gradients.queries, gradients.add_to_queries);
+  launch(dkv_kernel, attention_grid(o.seq, kWarps, o.kv_heads, batch), kWarps * 32,
+         allow_shared(dkv_kernel, shared_bytes(o.dim, 2)), stream, o, dout, statistics, delta, gradients.keys,
+         gradients.values);
 }
 
 }  // namespace

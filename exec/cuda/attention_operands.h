@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
 #include "exec/device/dropout.h"
 
@@ -134,5 +135,19 @@ struct AttentionGradients {
   float* keys;  // these and `values` lie as keys and values do; rows from key_count on become zero
   float* values;
 };
+
+// Blocks of so many rows, heads and samples.
+inline dim3 attention_grid(int rows, int rows_of_block, int heads, int batch) {
+  return {static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block), static_cast<unsigned>(heads),
+          static_cast<unsigned>(batch)};
+}
+
+// Returns the bytes, which blocks of the kernel may ask for from now on.
+template <class Kernel>
+std::size_t allow_shared(Kernel kernel, std::size_t bytes) {
+  ORRERY_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  return bytes;
+}
 
 }  // namespace orrery::exec::kernels

@@ -8,6 +8,7 @@
 #include "exec/communicators/clock.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/scratch.h"
 
 namespace orrery::exec {
 namespace {
@@ -24,6 +25,11 @@ kernels::Unary unary(Activation kind) {
       return kernels::Unary::relu;
   }
   return kernels::Unary::gelu;
+}
+
+// One a query and head.
+std::int64_t elements_of_statistics(const AttentionSize& size) {
+  return static_cast<std::int64_t>(size.batch) * size.heads * size.seq;
 }
 
 }  // namespace
@@ -231,7 +237,6 @@ void CudaDevice::in_even_pieces(Factor left, Factor right, const Result& c, Mult
     result.data = static_cast<const std::uint16_t*>(factor.data) + (of_rows ? first * factor.stride : first);
     return result;
   };
-  constexpr std::int64_t kEven = 8;
   const auto even = [](std::int64_t size) { return size < 8 * kEven ? size : size / kEven * kEven; };
   for (std::int64_t row = 0; row < c.rows;) {
     const std::int64_t rows = row == 0 ? even(c.rows) : c.rows - row;
@@ -290,16 +295,10 @@ void CudaDevice::add_bias(float* data, const float* bias, std::int64_t rows, std
   kernels::add_bias(data, bias, rows, columns, stride, stream_);
 }
 
-float* CudaDevice::allocate_sums(std::int64_t rows, std::int64_t columns, int sums) {
-  return static_cast<float*>(
-      allocate(sizeof(float) * static_cast<std::size_t>(sums * kernels::row_parts(rows) * columns)));
-}
-
 void CudaDevice::bias_gradient(const float* gradient, float* out, std::int64_t rows, std::int64_t columns,
                                std::int64_t stride) {
-  float* scratch = allocate_sums(rows, columns, 1);
-  kernels::bias_gradient(gradient, out, rows, columns, stride, scratch, stream_);
-  release(scratch);
+  const Scratch scratch(*this, kernels::row_parts(rows) * columns, sizeof(float));
+  kernels::bias_gradient(gradient, out, rows, columns, stride, scratch.floats(), stream_);
 }
 
 void CudaDevice::residual_forward(const float* branch, const float* bias, const float* stream, float* out,
@@ -327,10 +326,9 @@ void CudaDevice::norm_forward(NormKind kind, const float* x, const float* weight
 void CudaDevice::norm_backward(NormKind kind, const float* dy, const float* x, const float* weight,
                                const float* mean, const float* inverse, float* dx, bool accumulate,
                                float* dweight, float* dbias, std::int64_t rows, std::int64_t columns) {
-  float* scratch = allocate_sums(rows, columns, 2);
+  const Scratch scratch(*this, 2 * kernels::row_parts(rows) * columns, sizeof(float));
   kernels::norm_backward(kind == NormKind::rms_norm, dy, x, weight, mean, inverse, dx, accumulate, dweight,
-                         dbias, scratch, rows, columns, stream_);
-  release(scratch);
+                         dbias, scratch.floats(), rows, columns, stream_);
 }
 
 void CudaDevice::activation_forward(Activation kind, bool gated, const float* x, float* y, std::int64_t rows,
@@ -343,51 +341,35 @@ void CudaDevice::activation_backward(Activation kind, bool gated, const float* x
   kernels::activation_backward(unary(kind), gated, x, dy, dx, rows, columns, stream_);
 }
 
-void* CudaDevice::allocate_scratch(const AttentionSize& size, bool backward) {
-  const std::size_t bytes = kernels::attention_scratch_bytes(product_type_, size, backward);
-  return bytes == 0 ? nullptr : allocate(bytes);
-}
-
-float* CudaDevice::allocate_statistics(const AttentionSize& size) {
-  return static_cast<float*>(
-      allocate(sizeof(float) * static_cast<std::size_t>(size.batch) * static_cast<std::size_t>(size.heads) *
-               static_cast<std::size_t>(size.seq)));
-}
-
 void CudaDevice::attention_forward(const AttentionSize& size, const float* qkv, float* out,
                                    float* statistics) {
-  void* scratch = allocate_scratch(size, false);
-  kernels::attention_forward(product_type_, qkv, out, statistics, size, scratch, stream_);
-  release(scratch);
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, size, false));
+  kernels::attention_forward(product_type_, qkv, out, statistics, size, scratch.data(), stream_);
 }
 
 void CudaDevice::attention_backward(const AttentionSize& size, const float* qkv, const float* out,
                                     const float* dout, const float* statistics, float* dqkv) {
-  float* delta = allocate_statistics(size);
-  void* scratch = allocate_scratch(size, true);
-  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta, dqkv, size, scratch, stream_);
-  release(scratch);
-  release(delta);
+  const Scratch delta(*this, elements_of_statistics(size), sizeof(float));
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, size, true));
+  kernels::attention_backward(product_type_, qkv, out, dout, statistics, delta.floats(), dqkv, size,
+                              scratch.data(), stream_);
 }
 
 void CudaDevice::attention_block_forward(const AttentionBlock& block, const float* qkv, const float* keys,
                                          const float* values, float* out, float* statistics) {
-  void* scratch = allocate_scratch(block.size, false);
-  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch,
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, block.size, false));
+  kernels::attention_block_forward(product_type_, block, qkv, keys, values, out, statistics, scratch.data(),
                                    stream_);
-  release(scratch);
 }
 
 void CudaDevice::attention_block_backward(const AttentionBlock& block, const float* qkv, const float* keys,
                                           const float* values, const float* out, const float* dout,
                                           const float* statistics, float* dqkv, float* dkeys,
                                           float* dvalues) {
-  float* delta = allocate_statistics(block.size);
-  void* scratch = allocate_scratch(block.size, true);
-  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics, delta,
-                                    dqkv, dkeys, dvalues, scratch, stream_);
-  release(scratch);
-  release(delta);
+  const Scratch delta(*this, elements_of_statistics(block.size), sizeof(float));
+  const Scratch scratch(*this, kernels::attention_scratch_bytes(product_type_, block.size, true));
+  kernels::attention_block_backward(product_type_, block, qkv, keys, values, out, dout, statistics,
+                                    delta.floats(), dqkv, dkeys, dvalues, scratch.data(), stream_);
 }
 
 void CudaDevice::rotary(const AttentionSize& size, float* qkv, const RotaryAngles& angles, bool inverse) {
@@ -466,9 +448,8 @@ void CudaDevice::quantize(const float* gradient, float* error, std::byte* payloa
 
 void CudaDevice::keep_largest(const float* gradient, float* error, std::byte* payload, std::size_t count,
                               std::size_t kept) {
-  void* scratch = allocate(kernels::keep_largest_scratch_bytes(count));
-  kernels::keep_largest(gradient, error, payload, count, kept, scratch, stream_);
-  release(scratch);
+  const Scratch scratch(*this, kernels::keep_largest_scratch_bytes(count));
+  kernels::keep_largest(gradient, error, payload, count, kept, scratch.data(), stream_);
 }
 
 void CudaDevice::add_quantized(const std::byte* payload, float* gradient, std::size_t count) {

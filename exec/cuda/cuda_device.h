@@ -164,9 +164,6 @@ class CudaDevice final : public Device {
   void in_even_pieces(Factor left, Factor right, const Result& c, Multiply multiply);
   void release_narrowed(const Factor& factor);
   int factor_bytes() const { return bytes_of(product_type_) == 2 ? 2 : 4; }  // of an element
-  void* allocate_scratch(const AttentionSize& size, bool backward);          // kernels.h: may be null
-  float* allocate_statistics(const AttentionSize& size);                     // one a query and head
-  float* allocate_sums(std::int64_t rows, std::int64_t columns, int sums);   // kernels.h: scratch
 
   int index_;
   std::size_t columns_bytes_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/scratch.h"
 
 namespace orrery::exec {
 namespace {
@@ -32,22 +33,6 @@ kernels::Windows windows_of(const WindowSize& size) {
   w.average = image.average;
   return w;
 }
-
-// Memory of the device for the length of a call.
-class Scratch {
- public:
-  Scratch(Device& device, std::int64_t elements, int element_bytes)
-      : device_(device), data_(device.allocate(static_cast<std::size_t>(elements * element_bytes))) {}
-  ~Scratch() { device_.release(data_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  void* data() const { return data_; }
-  float* floats() const { return static_cast<float*>(data_); }
-
- private:
-  Device& device_;
-  void* data_;
-};
 
 // A convolution's matrices, of as many samples as are worked on at once: of each group `outputs` x `inputs`
 // weights, `inputs` x columns, and `outputs` x columns of results.

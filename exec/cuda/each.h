@@ -29,16 +29,29 @@ void each(std::size_t count, cudaStream_t stream, Body body) {
   if (count > 0) launch(each_kernel<Body>, blocks_for(count), kEachThreads, 0, stream, count, body);
 }
 
-struct alignas(16) Four {
-  float x[4];
+// So many numbers side by side, read and written at once.
+template <class T, int Count>
+struct alignas(Count * sizeof(T)) Some {
+  T x[Count];
 };
-// Of a two-byte type.
-struct alignas(16) Eight {
-  std::uint16_t x[8];
-};
+using Four = Some<float, 4>;
+using Eight = Some<std::uint16_t, 8>;  // of a two-byte type
 
-inline bool aligned(const void* data) {
+__host__ __device__ inline bool aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four) == 0;
+}
+
+// x becomes what stands from `row` + column on, up to column `end`, and zero from there on. by_fours: rows
+// and columns are multiples of four apart from an aligned place.
+__device__ inline void read_eight(float (&x)[8], const float* row, std::int64_t column, std::int64_t end,
+                                  bool by_fours) {
+  const float* first = row + column;
+  if (by_fours && column + 8 <= end) {
+    const Four halves[2] = {reinterpret_cast<const Four*>(first)[0], reinterpret_cast<const Four*>(first)[1]};
+    for (int c = 0; c < 8; ++c) x[c] = halves[c / 4].x[c % 4];
+  } else {
+    for (int c = 0; c < 8; ++c) x[c] = column + c < end ? first[c] : 0;
+  }
 }
 
 // out[i] = f(i, in[i]...), four elements at a time where `by_fours`: enough of them on their way for the

@@ -100,12 +100,6 @@ __device__ float derivative(Unary kind, float x) {
   return 0;
 }
 
-// So many numbers side by side, read and written at once.
-template <int Count>
-struct alignas(Count * sizeof(float)) Some {
-  float x[Count];
-};
-
 // `count` times `Count` outputs; gates and what they multiply lie side by side in rows of twice `columns`.
 template <int Count>
 __global__ void gated_forward_kernel(std::size_t count, Unary kind, const float* x, float* y,
@@ -114,11 +108,11 @@ __global__ void gated_forward_kernel(std::size_t count, Unary kind, const float*
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
     const float* at = x + row * 2 * columns + Count * cells.column(i, row);
-    const Some<Count> gate = *reinterpret_cast<const Some<Count>*>(at);
-    const Some<Count> up = *reinterpret_cast<const Some<Count>*>(at + columns);
-    Some<Count> result;
+    const Some<float, Count> gate = *reinterpret_cast<const Some<float, Count>*>(at);
+    const Some<float, Count> up = *reinterpret_cast<const Some<float, Count>*>(at + columns);
+    Some<float, Count> result;
     for (int c = 0; c < Count; ++c) result.x[c] = apply(kind, gate.x[c]) * up.x[c];
-    reinterpret_cast<Some<Count>*>(y)[i] = result;
+    reinterpret_cast<Some<float, Count>*>(y)[i] = result;
   }
 }
 
@@ -129,17 +123,17 @@ __global__ void gated_backward_kernel(std::size_t count, Unary kind, const float
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = cells.row(i);
     const std::int64_t at = row * 2 * columns + Count * cells.column(i, row);
-    const Some<Count> upstream = reinterpret_cast<const Some<Count>*>(dy)[i];
-    const Some<Count> gate = *reinterpret_cast<const Some<Count>*>(x + at);
-    const Some<Count> up = *reinterpret_cast<const Some<Count>*>(x + at + columns);
-    Some<Count> of_gate;
-    Some<Count> of_up;
+    const Some<float, Count> upstream = reinterpret_cast<const Some<float, Count>*>(dy)[i];
+    const Some<float, Count> gate = *reinterpret_cast<const Some<float, Count>*>(x + at);
+    const Some<float, Count> up = *reinterpret_cast<const Some<float, Count>*>(x + at + columns);
+    Some<float, Count> of_gate;
+    Some<float, Count> of_up;
     for (int c = 0; c < Count; ++c) {
       of_gate.x[c] = upstream.x[c] * up.x[c] * derivative(kind, gate.x[c]);
       of_up.x[c] = upstream.x[c] * apply(kind, gate.x[c]);
     }
-    *reinterpret_cast<Some<Count>*>(dx + at) = of_gate;
-    *reinterpret_cast<Some<Count>*>(dx + at + columns) = of_up;
+    *reinterpret_cast<Some<float, Count>*>(dx + at) = of_gate;
+    *reinterpret_cast<Some<float, Count>*>(dx + at + columns) = of_up;
   }
 }
 

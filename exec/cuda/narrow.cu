@@ -33,16 +33,8 @@ void narrow_matrix(DType type, const float* from, std::int64_t from_stride, std:
   each(static_cast<std::size_t>(to_rows * (to_stride / kPiece)), stream, [=] __device__(std::size_t i) {
     const std::int64_t row = pieces.row(i);
     const std::int64_t column = kPiece * pieces.column(i, row);
-    const float* first = from + row * from_stride + column;
-    float x[kPiece] = {};
-    if (row < rows && column + kPiece <= columns && by_fours) {
-      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0],
-                              reinterpret_cast<const Four*>(first)[1]};
-      for (int c = 0; c < kPiece; ++c) x[c] = halves[c / 4].x[c % 4];
-    } else if (row < rows) {
-      for (int c = 0; c < kPiece; ++c)
-        if (column + c < columns) x[c] = first[c];
-    }
+    float x[kPiece];
+    read_eight(x, from + row * from_stride, column, row < rows ? columns : 0, by_fours);
     Eight result;
     for (int c = 0; c < kPiece; ++c) result.x[c] = bf16 ? to_bf16(x[c]) : to_fp16(x[c]);
     reinterpret_cast<Eight*>(to)[i] = result;

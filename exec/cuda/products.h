@@ -27,8 +27,9 @@ struct Result {
 };
 
 // The stride that lets tensor cores read rows of so many columns, of any type, sixteen bytes at once.
+constexpr std::int64_t kEven = 8;
 constexpr std::int64_t packed_stride(std::int64_t columns) {
-  return (columns + 7) / 8 * 8;
+  return (columns + kEven - 1) / kEven * kEven;
 }
 
 class Products {

@@ -112,10 +112,6 @@ __global__ void norm_parameters_kernel(bool rms, const float* dy, const float* x
   if (biases) biases[blockIdx.y * columns + column] = db;
 }
 
-__device__ bool aligned_row(const float* row) {
-  return reinterpret_cast<std::uintptr_t>(row) % sizeof(Four) == 0;
-}
-
 // A block's row[i] becomes f(i, row[i]) for i < count.
 template <class F>
 __device__ void for_row(float* row, std::int64_t count, bool by_fours, F f) {
@@ -147,7 +143,7 @@ __global__ void loss_sum_kernel(float* logits, const float* maximum, const std::
   const float logit = threadIdx.x == 0 && here ? row[target] - top : 0;
   __syncthreads();
   float sum = 0;
-  for_row(row, columns, stride % 4 == 0 && aligned_row(logits), [&](std::int64_t, float value) {
+  for_row(row, columns, stride % 4 == 0 && aligned(logits), [&](std::int64_t, float value) {
     const float e = expf(value - top);
     sum += e;
     return e;
@@ -169,7 +165,7 @@ __global__ void loss_gradient_kernel(float* logits, const float* sums, const std
   const float sum = sums[2 * blockIdx.x];
   const float share = scale / sum;
   const std::int64_t target = static_cast<std::int64_t>(targets[blockIdx.x]) - first;
-  for_row(row, stride, stride % 4 == 0 && aligned_row(logits), [&](std::int64_t i, float e) {
+  for_row(row, stride, stride % 4 == 0 && aligned(logits), [&](std::int64_t i, float e) {
     return i < columns ? share * e - (i == target ? scale : 0.0F) : 0;
   });
   if (threadIdx.x == 0) atomicAdd(loss, log(static_cast<double>(sum)) - sums[2 * blockIdx.x + 1]);

@@ -57,6 +57,8 @@ struct Narrowed {
   Heads queries, keys, values, gradients;
 };
 
+using Pairs = Some<unsigned, 4>;  // of two-byte numbers
+
 // `heads` of `dim` columns side by side in rows `stride` apart, `seq` of each sample, of which the first
 // `count` are read.
 template <DType T>
@@ -77,22 +79,12 @@ void narrow_heads(const float* from, std::int64_t stride, int batch, int heads, 
     const std::int64_t h = in_row.column(static_cast<std::size_t>(at), row_of_all);
     const std::int64_t b = in_sample.row(static_cast<std::size_t>(row_of_all));
     const std::int64_t s = in_sample.column(static_cast<std::size_t>(row_of_all), b);
-    const float* first = from + (b * seq + s) * stride + h * dim + column;
-    float x[kPiece] = {};
-    if (s < count && column + kPiece <= dim && by_fours) {
-      const Four halves[2] = {reinterpret_cast<const Four*>(first)[0],
-                              reinterpret_cast<const Four*>(first)[1]};
-      for (int c = 0; c < kPiece; ++c) x[c] = halves[c / 4].x[c % 4];
-    } else if (s < count) {
-      for (int c = 0; c < kPiece; ++c)
-        if (column + c < dim) x[c] = first[c];
-    }
-    struct alignas(16) {
-      unsigned word[kPiece / 2];
-    } result;
-    for (int c = 0; c < kPiece; c += 2) result.word[c / 2] = two_of<T>(x[c], x[c + 1]);
+    float x[kPiece];
+    read_eight(x, from + (b * seq + s) * stride + h * dim, column, s < count ? dim : 0, by_fours);
+    Pairs result;
+    for (int c = 0; c < kPiece; c += 2) result.x[c / 2] = two_of<T>(x[c], x[c + 1]);
     const std::int64_t to_row = (b * heads + h) * rows + s;
-    reinterpret_cast<decltype(result)*>(to)[to_row * all_pieces + column / kPiece] = result;
+    reinterpret_cast<Pairs*>(to)[to_row * all_pieces + column / kPiece] = result;
   });
 }
 
@@ -192,6 +184,26 @@ __device__ int end_of_keys(const AttentionOperands& o, int query) {
   return o.causal ? min(o.key_count, min(query + kTile, o.seq)) : o.key_count;
 }
 
+// Two tiles of the other side, twice in shared memory: while one pair is multiplied, the next one is on its
+// way: where the pair of a step lies.
+template <int Columns>
+__device__ unsigned* pair_of(unsigned* tiles, int step) {
+  return tiles + step % 2 * 2 * kTileWords<Columns>;
+}
+
+// Tile `step` of the keys and values of a head that a block of queries sees, on its way; a group of copies
+// also where there is none.
+template <int Columns>
+__device__ void fetch_keys(unsigned* tiles, const Narrowed& two, int b, int kv, int begin, int end,
+                           int step) {
+  if (const int key = begin + step * kTile; key < end) {
+    unsigned* to = pair_of<Columns>(tiles, step);
+    copy_tile<Columns>(to, two.keys.row<Columns>(b, kv, key));
+    copy_tile<Columns>(to + kTileWords<Columns>, two.values.row<Columns>(b, kv, key));
+  }
+  end_group_of_copies();
+}
+
 // The block's first query. Where attention is causal the last ones see most, and begin first.
 __device__ int first_query(const AttentionOperands& o) {
   const unsigned block = o.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
@@ -214,24 +226,16 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 4 : 2)
   const int own = query0 + 16 * warp + g;  // and eight further on
   const int begin = first_key(o, query0);
   const int end = end_of_keys(o, query0);
-  const auto fetch = [&](int key0) {
-    if (key0 < end) {
-      unsigned* to = tiles + (key0 - begin) / kTile % 2 * 2 * kTileWords<Columns>;
-      copy_tile<Columns>(to, two.keys.row<Columns>(b, kv, key0));
-      copy_tile<Columns>(to + kTileWords<Columns>, two.values.row<Columns>(b, kv, key0));
-    }
-    end_group_of_copies();
-  };
   copy_tile<Columns>(queries, two.queries.row<Columns>(b, h, query0));
-  fetch(begin);
+  fetch_keys<Columns>(tiles, two, b, kv, begin, end, 0);
   float sums[Columns / 8][4] = {};
   float top[2] = {-FLT_MAX, -FLT_MAX};  // in powers of two
   float total[2] = {0, 0};
   const float factor = o.scale * kLog2e;
-  for (int key0 = begin; key0 < end; key0 += kTile) {
-    const unsigned* keys = tiles + (key0 - begin) / kTile % 2 * 2 * kTileWords<Columns>;
+  for (int step = 0, key0 = begin; key0 < end; ++step, key0 += kTile) {
+    const unsigned* keys = pair_of<Columns>(tiles, step);
     const unsigned* values = keys + kTileWords<Columns>;
-    fetch(key0 + kTile);
+    fetch_keys<Columns>(tiles, two, b, kv, begin, end, step + 1);
     wait_for_copies<1>();
     __syncthreads();
     Scores scores;
@@ -334,17 +338,9 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
   const int own = query0 + 16 * warp + g;
   const int begin = first_key(o, query0);
   const int end = end_of_keys(o, query0);
-  const auto fetch = [&](int key0) {
-    if (key0 < end) {
-      unsigned* to = tiles + (key0 - begin) / kTile % 2 * 2 * kTileWords<Columns>;
-      copy_tile<Columns>(to, two.keys.row<Columns>(b, kv, key0));
-      copy_tile<Columns>(to + kTileWords<Columns>, two.values.row<Columns>(b, kv, key0));
-    }
-    end_group_of_copies();
-  };
   copy_tile<Columns>(queries, two.queries.row<Columns>(b, h, query0));
   copy_tile<Columns>(gradients, two.gradients.row<Columns>(b, h, query0));
-  fetch(begin);
+  fetch_keys<Columns>(tiles, two, b, kv, begin, end, 0);
   float log_sum[2] = {0, 0};
   float shift[2] = {0, 0};
   for (int r = 0; r < 2; ++r) {
@@ -353,10 +349,10 @@ __global__ void __launch_bounds__(kThreads, Columns == 64 ? 3 : 2)
     shift[r] = delta[o.statistic_at(b, h, own + 8 * r)];
   }
   float sums[Columns / 8][4] = {};
-  for (int key0 = begin; key0 < end; key0 += kTile) {
-    const unsigned* keys = tiles + (key0 - begin) / kTile % 2 * 2 * kTileWords<Columns>;
+  for (int step = 0, key0 = begin; key0 < end; ++step, key0 += kTile) {
+    const unsigned* keys = pair_of<Columns>(tiles, step);
     const unsigned* values = keys + kTileWords<Columns>;
-    fetch(key0 + kTile);
+    fetch_keys<Columns>(tiles, two, b, kv, begin, end, step + 1);
     wait_for_copies<1>();
     __syncthreads();
     Scores scores;
@@ -479,19 +475,6 @@ std::size_t shared_bytes(int tiles, int floats) {
 constexpr int kMostTiles = 6;
 constexpr int kMostFloats = 4 * kTile;
 
-template <int Columns, class Kernel>
-std::size_t allow_shared(Kernel kernel, int tiles, int floats) {
-  const std::size_t bytes = shared_bytes<Columns>(tiles, floats);
-  ORRERY_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  return bytes;
-}
-
-dim3 grid_of(int rows, int heads, int batch) {
-  return {static_cast<unsigned>((rows + kTile - 1) / kTile), static_cast<unsigned>(heads),
-          static_cast<unsigned>(batch)};
-}
-
 std::size_t elements_of(int batch, int heads, int seq, int dim) {
   return static_cast<std::size_t>(batch) * static_cast<std::size_t>(heads) *
          static_cast<std::size_t>(padded_rows(seq)) * static_cast<std::size_t>(padded_columns(dim));
@@ -523,8 +506,8 @@ void forward(const AttentionOperands& o, int batch, bool joins, float* out, floa
              cudaStream_t stream) {
   const Narrowed two = narrowed<T>(o, batch, nullptr, scratch, stream);
   const auto kernel = forward_kernel<T, Columns>;
-  launch(kernel, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads,
-         allow_shared<Columns>(kernel, 5, 0), stream, o, two, joins, out, statistics);
+  launch(kernel, attention_grid(o.seq - o.query_begin, kTile, o.heads, batch), kThreads,
+         allow_shared(kernel, shared_bytes<Columns>(5, 0)), stream, o, two, joins, out, statistics);
 }
 
 template <DType T, int Columns>
@@ -533,12 +516,12 @@ void backward(const AttentionOperands& o, int batch, const float* dout, const fl
   const Narrowed two = narrowed<T>(o, batch, dout, scratch, stream);
   const auto dq = dq_kernel<T, Columns>;
   if (o.seq > o.query_begin)
-    launch(dq, grid_of(o.seq - o.query_begin, o.heads, batch), kThreads,
-           allow_shared<Columns>(dq, kMostTiles, 0), stream, o, two, statistics, delta, gradients.queries,
-           gradients.add_to_queries);
+    launch(dq, attention_grid(o.seq - o.query_begin, kTile, o.heads, batch), kThreads,
+           allow_shared(dq, shared_bytes<Columns>(kMostTiles, 0)), stream, o, two, statistics, delta,
+           gradients.queries, gradients.add_to_queries);
   const auto dkv = dkv_kernel<T, Columns>;
-  launch(dkv, grid_of(o.seq, o.kv_heads, batch), kThreads,
-         allow_shared<Columns>(dkv, kMostTiles, kMostFloats), stream, o, two, statistics, delta,
+  launch(dkv, attention_grid(o.seq, kTile, o.kv_heads, batch), kThreads,
+         allow_shared(dkv, shared_bytes<Columns>(kMostTiles, kMostFloats)), stream, o, two, statistics, delta,
          gradients.keys, gradients.values);
 }
 

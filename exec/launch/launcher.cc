@@ -329,12 +329,6 @@ int launcher_rank() {
   return in_slurm_step() ? std::atoi(variable("SLURM_PROCID")) : 0;
 }
 
-int launcher_local_ranks(int ranks) {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
-    if (const char* value = variable(name)) return std::clamp(std::atoi(value), 1, ranks);
-  return ranks;
-}
-
 MpiLibrary detect_mpi_library() {
   if (variable("OMPI_COMM_WORLD_RANK") != nullptr || variable("PMIX_RANK") != nullptr)
     return MpiLibrary::openmpi;
@@ -362,6 +356,13 @@ int usable_cores() {
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
   return CPU_COUNT(&cores);
+}
+
+int cores_of_a_rank(int ranks) {
+  int here = ranks;  // by the last of these that is said
+  for (const char* name : {"SLURM_NTASKS_PER_NODE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
+    if (const char* value = variable(name)) here = std::clamp(std::atoi(value), 1, ranks);
+  return std::max(1, usable_cores() / here);
 }
 
 std::vector<std::string> launch_command(const LaunchOptions& options, const std::filesystem::path& program,

@@ -18,8 +18,6 @@ MpiLibrary mpi_library_from_name(std::string_view name);  // throws UserError
 bool under_launcher();
 // Its rank there; 0 outside a launcher.
 int launcher_rank();
-// How many of a job's `ranks` are on this host; all of them where the launcher does not say.
-int launcher_local_ranks(int ranks);
 // The library that the launcher speaks to, or, outside one, the first whose executor and mpirun are there
 // (Open MPI first). Throws UserError where there is none.
 MpiLibrary detect_mpi_library();
@@ -30,8 +28,10 @@ std::filesystem::path executor_of(MpiLibrary mpi);
 // use of anything here.
 void set_executor_folder(std::filesystem::path folder);
 
-// Processor cores that this process may use.
+// Processor cores that this process may use, and of them each of a job's `ranks` where those on this host
+// share them alike (all of the job's, where the launcher does not say); at least 1.
 int usable_cores();
+int cores_of_a_rank(int ranks);
 
 // Who starts ranks: the library's own mpirun, or Slurm in one of its allocations.
 enum class Launcher { mpirun, srun };

@@ -1,7 +1,7 @@
 // Linear operators: the products of their weights, and the rotation of queries and keys that follows them.
 #include "base/error.h"
 #include "exec/math/layers.h"
-#include "program/executable.h"
+#include "program/executable/executable.h"
 
 namespace orrery::exec {
 

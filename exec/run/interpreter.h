@@ -135,6 +135,7 @@ class Interpreter {
   void run_recorded(Compiled& compiled);
   void compile_load(const Instruction& instruction, std::vector<Step>& steps);
   void compile_load_images(const Instruction& instruction, std::vector<Step>& steps);
+  SampleRange samples_of(std::size_t load) const;
   void load_images(std::size_t load);
   void compile_collective(const Instruction& instruction, Compiled& compiled, std::vector<Values::Id>& uses);
   void compile_bucket_collective(const Instruction& instruction, Compiled& compiled,

@@ -102,7 +102,7 @@ void Interpreter::compile_compute(const Instruction& instruction, Compiled& comp
     compiled.operators.push_back(-1);
     return;
   }
-  const bool forward = kind == ComputeKind::forward || kind == ComputeKind::recompute;
+  const bool forward = does_forward(kind);
   const int count = instruction.op_end - instruction.op_begin;
   for (int i = 0; i < count; ++i, values_.advance()) {
     const int op = forward ? instruction.op_begin + i : instruction.op_end - 1 - i;

@@ -134,19 +134,23 @@ void Interpreter::compile_load_images(const Instruction& instruction, std::vecto
   });
 }
 
+// Of the global batch. What first_sample_ is, servers' workers know when they have asked.
+SampleRange Interpreter::samples_of(std::size_t load) const {
+  SampleRange samples = loads_[load];
+  if (!one_process()) samples.first += first_sample_;
+  return samples;
+}
+
 // Load `load` of this step becomes pictures_.
 void Interpreter::load_images(std::size_t load) {
   if (ahead_) return ahead_->take(step_, load, pictures_);
-  SampleRange samples = loads_[load];
-  if (!one_process()) samples.first += first_sample_;
-  make_images(*images_, step_, samples, static_cast<std::size_t>(picture_elements()), pictures_);
+  make_images(*images_, step_, samples_of(load), static_cast<std::size_t>(picture_elements()), pictures_);
 }
 
 void Interpreter::load_ahead(std::int64_t end_step) {
   if (images_ == nullptr || servers_ || loads_.empty()) return;
-  std::vector<SampleRange> loads = loads_;
-  for (SampleRange& samples : loads)
-    if (!one_process()) samples.first += first_sample_;
+  std::vector<SampleRange> loads;
+  for (std::size_t load = 0; load < loads_.size(); ++load) loads.push_back(samples_of(load));
   ahead_.emplace(*images_, static_cast<std::size_t>(picture_elements()), std::move(loads), end_step);
 }
 

@@ -30,8 +30,7 @@ void Interpreter::round(const Key& key, std::vector<Step>& steps) {
 void Interpreter::round_results(const Instruction& instruction, int op, std::vector<Step>& steps) {
   const Operator& self = plan_.job->workload.operators[static_cast<std::size_t>(op)];
   const int micro_batch = instruction.micro_batch;
-  const bool forward =
-      instruction.compute == ComputeKind::forward || instruction.compute == ComputeKind::recompute;
+  const bool forward = does_forward(instruction.compute);
   for (const Form form : {Form::whole, Form::shard, Form::features}) {
     if (forward) {
       const Key key{TensorKind::activation, op, micro_batch, form};

@@ -31,7 +31,7 @@
 #include "exec/state/digest.h"
 #include "exec/state/initial_parameters.h"
 #include "exec/state/whole_tensors.h"
-#include "program/executable.h"
+#include "program/executable/executable.h"
 #include "program/lower/lowering.h"
 #include "program/timeline.h"
 #include "workloads/huggingface_config.h"
@@ -253,8 +253,7 @@ void train_with(Interpreter& interpreter, const Plan& plan, const Program& progr
   if (restarts(options)) mine.first_step = restart(plan, kept, interpreter, device, control, options);
 
   // Processors have a core a rank: the thread needs another.
-  if (!device.host_memory() || usable_cores() >= 2 * launcher_local_ranks(control.size()))
-    interpreter.load_ahead(options.steps);
+  if (!device.host_memory() || cores_of_a_rank(control.size()) >= 2) interpreter.load_ahead(options.steps);
 
   const DeviceProfile& profile = plan.job->cluster.profile_of(0);
   std::optional<Reference> reference;

@@ -22,15 +22,10 @@ using Sums = std::array<double, 1 + kProjections>;  // of squares; of each proje
 Projections project(const CounterRandom& random, const std::vector<Run>& runs, std::int64_t begin,
                     std::span<const float> values) {
   Projections sums;
-  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
-  auto run = std::partition_point(runs.begin(), runs.end(),
-                                  [begin](const Run& r) { return r.local + r.count <= begin; });
-  for (; run != runs.end() && run->local < end; ++run) {
-    const std::int64_t first = std::max(run->local, begin);
-    const std::int64_t last = std::min(run->local + run->count, end);
-    sums.add(random, static_cast<std::uint64_t>(run->global + first - run->local),
-             values.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
-  }
+  for (const Run& run : runs_within(runs, begin, begin + static_cast<std::int64_t>(values.size())))
+    sums.add(
+        random, static_cast<std::uint64_t>(run.global),
+        values.subspan(static_cast<std::size_t>(run.local - begin), static_cast<std::size_t>(run.count)));
   return sums;
 }
 

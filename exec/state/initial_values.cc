@@ -107,16 +107,10 @@ constexpr std::int64_t kPieceOfMany = 1 << 20;
 // What is held from `begin` on: the runs' elements, zeros between them.
 void draw_part(const Draw& draw, const CounterRandom& random, const std::vector<Run>& runs,
                std::int64_t begin, std::span<float> out) {
-  const std::int64_t end = begin + static_cast<std::int64_t>(out.size());
   std::fill(out.begin(), out.end(), 0.0F);  // padding
-  auto run = std::partition_point(runs.begin(), runs.end(),
-                                  [begin](const Run& r) { return r.local + r.count <= begin; });
-  for (; run != runs.end() && run->local < end; ++run) {
-    const std::int64_t first = std::max(run->local, begin);
-    const std::int64_t last = std::min(run->local + run->count, end);
-    draw.fill(random, static_cast<std::uint64_t>(run->global + first - run->local),
-              out.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
-  }
+  for (const Run& run : runs_within(runs, begin, begin + static_cast<std::int64_t>(out.size())))
+    draw.fill(random, static_cast<std::uint64_t>(run.global),
+              out.subspan(static_cast<std::size_t>(run.local - begin), static_cast<std::size_t>(run.count)));
 }
 
 }  // namespace

@@ -100,13 +100,9 @@ std::vector<float> piece_values(const Parameters& parameters, Device& device, co
 std::int64_t put_piece(const ParameterTensor& tensor, const Piece& piece, std::span<const float> values,
                        std::span<float> whole) {
   std::int64_t placed = 0;
-  for (const Run& run : runs_of(tensor, piece.place)) {
-    const std::int64_t begin = std::max(run.local, piece.begin);
-    const std::int64_t end = std::min(run.local + run.count, piece.end);
-    if (begin >= end) continue;
-    std::copy_n(values.begin() + (begin - piece.begin), end - begin,
-                whole.begin() + (run.global + begin - run.local));
-    placed += end - begin;
+  for (const Run& run : runs_within(runs_of(tensor, piece.place), piece.begin, piece.end)) {
+    std::copy_n(values.begin() + (run.local - piece.begin), run.count, whole.begin() + run.global);
+    placed += run.count;
   }
   return placed;
 }

@@ -105,7 +105,7 @@ class Kinds {
     if (own == KernelClass::norm) return is_rms_norm(op) && !runtime.fused_elementwise ? seconds : 0;
     if (own != KernelClass::product && own != KernelClass::attention) return 0;
     const OperatorWork work = operator_work(op, compute, cost_.shard(), runtime);
-    const bool backward = compute != ComputeKind::forward && compute != ComputeKind::recompute;
+    const bool backward = !does_forward(compute);
     return std::min(seconds, vector_seconds(work.vector_bytes, op.kind, backward, device_) /
                                  runtime.memory_bound_efficiency);
   }

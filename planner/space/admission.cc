@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "planner/space/abilities.h"
-#include "program/executable.h"
+#include "program/executable/executable.h"
 
 namespace orrery::planner {
 

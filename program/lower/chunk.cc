@@ -8,10 +8,6 @@
 namespace orrery::internal {
 namespace {
 
-bool is_forward(ComputeKind kind) {
-  return kind == ComputeKind::forward || kind == ComputeKind::recompute;
-}
-
 bool of_loss(OperatorKind kind) {
   return kind == OperatorKind::loss_max || kind == OperatorKind::loss_sum || kind == OperatorKind::loss;
 }
@@ -29,7 +25,7 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
   Instruction& instruction = pattern->instruction;
   const int begin = instruction.op_begin;
   const int end = instruction.op_end;
-  const bool forward = is_forward(instruction.compute);
+  const bool forward = does_forward(instruction.compute);
   const bool weights =
       instruction.compute == ComputeKind::backward || instruction.compute == ComputeKind::backward_weight;
   const bool inputs = instruction.compute != ComputeKind::backward_weight;
@@ -84,7 +80,7 @@ void name_tensors(const Lowering& lowering, Pattern* pattern) {
 // The parts of the loss hand their statistics from one to the next by name.
 void name_loss_statistics(const Lowering& lowering, Pattern* pattern) {
   Instruction& instruction = pattern->instruction;
-  if (!is_forward(instruction.compute)) return;
+  if (!does_forward(instruction.compute)) return;
   for (int i = instruction.op_begin; i < instruction.op_end; ++i) {
     const OperatorKind kind = lowering.op(i).kind;
     if (kind != OperatorKind::loss_sum && kind != OperatorKind::loss) continue;
@@ -120,7 +116,7 @@ void mark_completions(const Lowering& lowering, Pass* pass) {
 }  // namespace
 
 void PassBuilder::compute(int op, ComputeKind kind) {
-  const bool forward = is_forward(kind);
+  const bool forward = does_forward(kind);
   if (open_ && (kind != kind_ || (forward ? op != end_ : op != begin_ - 1))) close();
   if (!open_) {
     open_ = true;
@@ -177,7 +173,7 @@ int PassBuilder::compute_block(int op, ComputeKind kind, int block, int after) {
   instruction.flops /= blocks;
   instruction.bytes /= blocks;
   if (block > 0) instruction.reads.push_back({TensorKind::key_value, op, kOpenMicroBatch, block});
-  if (!is_forward(kind)) {
+  if (!does_forward(kind)) {
     instruction.writes.push_back({TensorKind::key_value_gradient, op, kOpenMicroBatch, block});
   }
   if (after >= 0) pattern.after.push_back(after);
@@ -217,7 +213,7 @@ int PassBuilder::add_communication(Pattern&& pattern, bool after_compute) {
 
 void PassBuilder::communicate(Instruction&& instruction) {
   // The loss's operators do nothing going back; they wait for nothing and hold nothing up.
-  bool idle = open_ && !is_forward(kind_);
+  bool idle = open_ && !does_forward(kind_);
   for (int i = begin_; idle && i < end_; ++i) idle = of_loss(lowering_.op(i).kind);
   if (!idle) close();
   Pattern pattern;
@@ -277,7 +273,7 @@ bool run_by_form(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind
 }
 
 void run_operator(Lowering& lowering, PassBuilder& pass, int op, ComputeKind kind) {
-  const auto run = is_forward(kind) ? &LoweringForm::forward : &LoweringForm::backward;
+  const auto run = does_forward(kind) ? &LoweringForm::forward : &LoweringForm::backward;
   if (!run_by_form(lowering, pass, op, kind, run)) pass.compute(op, kind);
 }
 

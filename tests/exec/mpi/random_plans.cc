@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "program/executable.h"
+#include "program/executable/executable.h"
 #include "test_plans.h"
 #include "workloads/graph_split.h"
 

@@ -1,4 +1,4 @@
-#include "program/executable.h"
+#include "program/executable/executable.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // What the executor can train, as the planner asks before it proposes a plan for this machine.
-#include "program/executable.h"
+#include "program/executable/executable.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
