@@ -38,6 +38,7 @@ class CMakeBuild(build_ext):
         shutil.copy2(native, target)
         for name in ["orrery", *executors]:
             shutil.copy2(build / "bin" / name, programs / name)
+        shutil.copytree(build / "lib", target.parent / "lib", dirs_exist_ok=True)
 
 
 setup(ext_modules=[Extension("orrery._native", [])], cmdclass={"build_ext": CMakeBuild})

@@ -22,6 +22,7 @@
 #include "serve/lessons.h"
 #include "serve/question.h"
 #include "serve/workers.h"
+#include "sim/network/platform.h"
 
 namespace orrery {
 const std::vector<EmbeddedFile>& live_page_files();
@@ -168,6 +169,7 @@ class Server {
 
 void serve(const ServeRequest& request) {
   Server server(request.port);
+  sim::load_simgrid();  // for all answers, which are forks
   if (request.ready) request.ready(fmt::format("http://127.0.0.1:{}/", server.port()));
   server.run();
 }

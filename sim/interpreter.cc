@@ -122,7 +122,7 @@ class Interpreter {
       speeds_.refresh([this](int activity, bool computing) { transport_->turn(activity, computing); });
       transport_->set_out();
       if (transport_->has_for_simgrid()) {
-        if (!platform_) platform_ = std::make_unique<Platform>(s_.flows);
+        if (!platform_) platform_ = make_platform(s_.flows);
         if (platform_->now_s() < now_s()) {
           platform_->wake_at(now_s());
           return;
@@ -439,6 +439,10 @@ class Interpreter {
 };
 
 }  // namespace
+
+bool shares_links(const Scenario& scenario) {
+  return !scenario.flows.constraints().empty();
+}
 
 Trace interpret(const Scenario& scenario, int steps, bool keep_moved) {
   ORRERY_CHECK(steps >= 1, "no step to simulate");

@@ -19,8 +19,12 @@
 
 namespace orrery::sim {
 
-// In a process of its own (sim/isolate.h). `keep_moved`: Trace::moved, too. Throws InternalError naming what
-// waits when nothing moves any more.
+// Whether payloads may meet on links that cannot carry all of them at once. Where none do SimGrid has nothing
+// to share.
+bool shares_links(const Scenario& scenario);
+
+// In a process of its own (sim/isolate.h) where links are shared. `keep_moved`: Trace::moved, too. Throws
+// InternalError naming what waits when nothing moves any more.
 Trace interpret(const Scenario& scenario, int steps, bool keep_moved = false);
 
 }  // namespace orrery::sim

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "sim/network/platform.h"
 #include "sim/process_server.h"
 
 namespace orrery::sim {
@@ -81,6 +82,14 @@ int answer_request(IsolatedFunction function, int socket) {
   while (read_some(socket, request)) {
   }
   return answer(socket, [&] { return function(request); });
+}
+
+// In the server. Where it fails, a simulation will say so.
+void prepare_simulations() {
+  try {
+    load_simgrid();
+  } catch (const InternalError&) {
+  }
 }
 
 // Threads that have ended hold no locks, and a fork has left those of its parent behind: what libc remembers,
@@ -202,7 +211,7 @@ std::exception_ptr failure_of(const Child& child, const std::string& ending) {
 }  // namespace
 
 void start_server() {
-  start_process_server(answer_request);
+  start_process_server(answer_request, prepare_simulations);
 }
 
 bool server_started() {
@@ -211,6 +220,8 @@ bool server_started() {
 
 std::vector<std::string> run_isolated_all(int count, int jobs, const Work& work,
                                           const std::function<void(int done, int count)>& progress) {
+  // Several have it from here; one alone loads it itself, if it needs it at all.
+  if (count > 1 && !by_server(work)) load_simgrid();
   ORRERY_CHECK(by_server(work) || has_one_thread(),
                "a process with threads simulates without having started the server of simulations first");
   std::vector<std::string> results(static_cast<std::size_t>(std::max(count, 0)));

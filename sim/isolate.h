@@ -1,4 +1,5 @@
-// One process per simulation: SimGrid's engine is one per process and aborts on what it does not like.
+// One process per simulation that needs SimGrid: its engine is one per process and aborts on what it does not
+// like.
 //
 // A process without threads forks its children itself. With threads that would be unsound: the child has only
 // the thread that forked, and a lock that another one held stays locked in it. Such a process calls

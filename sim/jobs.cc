@@ -86,11 +86,7 @@ class Together {
 
   // Ends of the steps of each job that runs steps[j] of them.
   std::vector<std::vector<double>> ends(const std::vector<int>& steps) {
-    Work work;
-    work.body = [&](int) { return trace_bytes(steps); };
-    work.request = [&](int) { return request_of(steps); };
-    work.function = [](const std::string& request) { return answer(request); };
-    const Trace trace = trace_from_bytes(run_isolated(work));
+    const Trace trace = trace_of(steps);
     std::vector<std::vector<double>> result(steps.size());
     for (std::size_t j = 0; j < steps.size(); ++j) result[j].assign(static_cast<std::size_t>(steps[j]), 0);
     for (std::size_t r = 0; r < programs_.size(); ++r)
@@ -100,9 +96,18 @@ class Together {
   }
 
  private:
-  std::string trace_bytes(const std::vector<int>& steps) {
+  Trace trace_of(const std::vector<int>& steps) {
+    if (!shares_links(scenario_)) return trace_here(steps);
+    Work work;
+    work.body = [&](int) { return to_bytes(trace_here(steps)); };
+    work.request = [&](int) { return request_of(steps); };
+    work.function = [](const std::string& request) { return answer(request); };
+    return trace_from_bytes(run_isolated(work));
+  }
+
+  Trace trace_here(const std::vector<int>& steps) {
     for (std::size_t r = 0; r < programs_.size(); ++r) scenario_.ranks[r].steps = steps[job_of_[r]];
-    return to_bytes(interpret(scenario_, *std::max_element(steps.begin(), steps.end())));
+    return interpret(scenario_, *std::max_element(steps.begin(), steps.end()));
   }
 
   std::string request_of(const std::vector<int>& steps) const {
@@ -126,7 +131,7 @@ class Together {
     });
     std::vector<int> steps;
     in(steps);
-    return Together(cluster, jobs).trace_bytes(steps);
+    return to_bytes(Together(cluster, jobs).trace_here(steps));
   }
 
   const ComputeCost& cost_of(const Cluster& cluster, int of) const {

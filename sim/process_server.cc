@@ -185,7 +185,7 @@ void stop_server() {
   }
 }
 
-void start(int (*run)(IsolatedFunction, int)) {
+void start(int (*run)(IsolatedFunction, int), void (*prepare)()) {
   Ends ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("socketpair");
   std::fflush(nullptr);  // else the server would have this process's pending output, too
@@ -203,6 +203,7 @@ void start(int (*run)(IsolatedFunction, int)) {
       close(ends[1]);
     }
     closefrom(kSocket + 1);
+    prepare();
     Server(kSocket, run).serve();
     _exit(0);  // no destructors, no atexit: both belong to the process that it is a copy of
   }
@@ -217,10 +218,10 @@ void start(int (*run)(IsolatedFunction, int)) {
 
 }  // namespace
 
-void start_process_server(int (*run)(IsolatedFunction function, int data)) {
+void start_process_server(int (*run)(IsolatedFunction function, int data), void (*prepare)()) {
   static std::mutex starting;
   const std::lock_guard lock(starting);
-  if (control < 0) start(run);
+  if (control < 0) start(run, prepare);
 }
 
 bool process_server_started() {

@@ -16,8 +16,9 @@ struct ServedChild {
 };
 
 // The server's own process ends with the last holder of its socket: this process, for forks of it close their
-// copy and may start a server of their own. `run` is what a child does.
-void start_process_server(int (*run)(IsolatedFunction function, int data));
+// copy and may start a server of their own. `run` is what a child does, `prepare` what the server does first,
+// for all of them.
+void start_process_server(int (*run)(IsolatedFunction function, int data), void (*prepare)());
 bool process_server_started();
 
 // A child that runs `function`. Throws InternalError where the server has died; that it could not fork is a

@@ -1,13 +1,14 @@
 #include "sim/simulator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "cost/compute_cost.h"
 #include "program/lower/lowering.h"
 #include "program/placement.h"
@@ -292,11 +293,14 @@ Simulation simulation_from_bytes(const std::string& bytes) {
   return simulation;
 }
 
+Trace trace_of(const Prepared& prepared, const SimulationOptions& options) {
+  return interpret(prepared.scenario, prepared.steps, options.keep_timeline);
+}
+
 // In a process of its own, which ends with it: what was prepared is never taken apart.
 std::string simulated_bytes(const Plan& plan, const SimulationOptions& options) {
   Prepared& prepared = *std::make_unique<Prepared>(plan, options).release();
-  Trace trace = interpret(prepared.scenario, prepared.steps, options.keep_timeline);
-  return to_bytes(prepared.finish(std::move(trace), options));
+  return to_bytes(prepared.finish(trace_of(prepared, options), options));
 }
 
 template <typename Bytes, typename Options>
@@ -321,9 +325,9 @@ Simulation simulate(const Plan& plan, const SimulationOptions& options) {
   if (server_started() || (options.condense && !options.keep_timeline))
     return simulate_all({plan}, options, 1).front();
   Prepared prepared(plan, options);
-  const std::string bytes = run_isolated(
-      {[&](int) { return to_bytes(interpret(prepared.scenario, prepared.steps, options.keep_timeline)); }});
-  return prepared.finish(trace_from_bytes(bytes), options);
+  if (!shares_links(prepared.scenario)) return prepared.finish(trace_of(prepared, options), options);
+  return prepared.finish(
+      trace_from_bytes(run_isolated({[&](int) { return to_bytes(trace_of(prepared, options)); }})), options);
 }
 
 namespace {
@@ -332,38 +336,103 @@ double passes_of(const Plan& plan, std::int64_t micro_batches) {
   return static_cast<double>(micro_batches) * std::max(plan.job->workload.layers, plan.stages());
 }
 
+class Whole {
+ public:
+  Whole(const std::vector<Plan>& plans, const SimulationOptions& options, int jobs,
+        const std::function<void(int done, int count)>& progress)
+      : plans_(plans), options_(options), jobs_(jobs), progress_(progress), results_(plans.size()) {
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      (may_share_links(plans[i].choices) ? isolated_ : here_).push_back(i);
+  }
+
+  std::vector<Simulation> run() {
+    simulate_here();
+    simulate_isolated();
+    return std::move(results_);
+  }
+
+ private:
+  // In threads, which takes half the time of as many processes.
+  void simulate_here() {
+    sort_by_length(&here_);
+    std::vector<char> shares(here_.size(), 0);
+    for_each_in_parallel(
+        static_cast<int>(here_.size()), jobs_,
+        [&](int place) {
+          const auto at = static_cast<std::size_t>(place);
+          Prepared prepared(plans_[here_[at]], options_);
+          shares[at] = shares_links(prepared.scenario) ? 1 : 0;
+          if (shares[at] != 0) return;
+          results_[here_[at]] = prepared.finish(trace_of(prepared, options_), options_);
+          ++done_;
+        },
+        [&](int, int) { tell(done_); });
+    for (std::size_t at = 0; at < here_.size(); ++at)
+      if (shares[at] != 0) isolated_.push_back(here_[at]);
+  }
+
+  void simulate_isolated() {
+    if (isolated_.empty()) return;
+    sort_by_length(&isolated_);
+    const auto plan_of = [&](int place) -> const Plan& {
+      return plans_[isolated_[static_cast<std::size_t>(place)]];
+    };
+    Work work;
+    work.body = [&](int place) { return simulated_bytes(plan_of(place), options_); };
+    work.request = [&](int place) { return request_of(plan_of(place), options_); };
+    work.function = [](const std::string& request) {
+      ByteReader in(request);
+      SimulationOptions asked;
+      move_options(in, asked);
+      return simulated_bytes(read_plan(in), asked);
+    };
+    const std::vector<std::string> bytes = run_isolated_all(static_cast<int>(isolated_.size()), jobs_, work,
+                                                            [&](int done, int) { tell(done_ + done); });
+    for (std::size_t place = 0; place < bytes.size(); ++place) {
+      Simulation& result = results_[isolated_[place]];
+      result = simulation_from_bytes(bytes[place]);
+      // Programs do not travel.
+      if (!options_.keep_timeline) continue;
+      const Plan& plan = plan_of(static_cast<int>(place));
+      for (const RankClass& c : folding_of(plan, options_).classes)
+        result.programs.push_back(lower(plan, c.representative));
+    }
+  }
+
+  // The longest first: so nobody is left with a long one when the others are done.
+  void sort_by_length(std::vector<std::size_t>* some) const {
+    std::sort(some->begin(), some->end());
+    std::stable_sort(some->begin(), some->end(), [&](std::size_t a, std::size_t b) {
+      return passes_of(plans_[a], plans_[a].micro_batches()) >
+             passes_of(plans_[b], plans_[b].micro_batches());
+    });
+  }
+
+  void tell(int done) const {
+    if (progress_) progress_(done, static_cast<int>(plans_.size()));
+  }
+
+  const std::vector<Plan>& plans_;
+  const SimulationOptions& options_;
+  int jobs_;
+  const std::function<void(int done, int count)>& progress_;
+  std::vector<Simulation> results_;
+  std::vector<std::size_t> here_, isolated_;  // indices of plans
+  std::atomic<int> done_{0};
+};
+
 std::vector<Simulation> simulate_whole(const std::vector<Plan>& plans, const SimulationOptions& options,
                                        int jobs, const std::function<void(int done, int count)>& progress) {
-  // The longest first: so no process is left with a long one when the others are done.
-  std::vector<std::size_t> order(plans.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return passes_of(plans[a], plans[a].micro_batches()) > passes_of(plans[b], plans[b].micro_batches());
-  });
-  const auto plan_of = [&](int place) -> const Plan& {
-    return plans[order[static_cast<std::size_t>(place)]];
-  };
-  Work work;
-  work.body = [&](int place) { return simulated_bytes(plan_of(place), options); };
-  work.request = [&](int place) { return request_of(plan_of(place), options); };
-  work.function = [](const std::string& request) {
-    ByteReader in(request);
-    SimulationOptions asked;
-    move_options(in, asked);
-    return simulated_bytes(read_plan(in), asked);
-  };
-  const std::vector<std::string> bytes =
-      run_isolated_all(static_cast<int>(plans.size()), jobs, work, progress);
-  std::vector<Simulation> results(plans.size());
-  for (std::size_t place = 0; place < bytes.size(); ++place)
-    results[order[place]] = simulation_from_bytes(bytes[place]);
-  for (std::size_t i = 0; options.keep_timeline && i < plans.size(); ++i)
-    for (const RankClass& c : folding_of(plans[i], options).classes)
-      results[i].programs.push_back(lower(plans[i], c.representative));
-  return results;
+  return Whole(plans, options, jobs, progress).run();
 }
 
 }  // namespace
+
+bool may_share_links(const Choices& c) {
+  int dimensions = 0;
+  for (const int size : {c.tp, c.cp, c.ep, c.dp, c.pp}) dimensions += size > 1 ? 1 : 0;
+  return dimensions > 1;
+}
 
 double expected_passes(const Plan& plan) {
   const std::optional<Fewer> fewer = fewer_micro_batches(plan);

@@ -75,6 +75,10 @@ std::vector<Simulation> simulate_all(const std::vector<Plan>& plans, const Simul
                                      int jobs, const std::function<void(int done, int count)>& progress = {});
 // What a condensed simulation costs, in the measure of passes through layers of one rank a stage.
 double expected_passes(const Plan& plan);
+// Whether payloads may meet on links that cannot carry all of them, as far as that can be told before a plan
+// is lowered: what one dimension of parallelism sends never did, in any plan seen. They need SimGrid, which
+// shares links, and a process of their own with it.
+bool may_share_links(const Choices& choices);
 
 struct CollectiveResult {
   double time_s = 0;

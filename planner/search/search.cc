@@ -205,6 +205,7 @@ class Search {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const double ep = plans[i].choices.ep;
       spent_s_ += static_cast<double>(results[i].events) / kNominalEventsPerSecond +
+                  (sim::may_share_links(plans[i].choices) ? kNominalSecondsPerProcess : 0) +
                   job_->cluster.devices() * kNominalSecondsPerRank + ep * ep * kNominalSecondsPerPair;
       done_.push_back(evaluation(*batch[i], results[i]));
       values.push_back(value_of(done_.back()));

@@ -87,8 +87,15 @@ class Install(OrreryCase):
         for executor in BUILD.glob("bin/orrery-exec-*"):
             self.assertTrue(os.access(root / "bin" / executor.name, os.X_OK), executor.name)
         orrery = root / "bin/orrery"
-        self.command(orrery, "plan", "gpt2", "dgx-a100", "--gpus", "4", "--tp", "4", "--out", self.folder / "plan")
+        # Tensor and data parallelism share links, which is SimGrid's.
+        self.command(orrery, "plan", "gpt2", "dgx-a100", "--gpus", "8", "--tp", "4", "--dp", "2", "--out", self.folder / "plan")
         self.assertIn("busiest links", self.command(orrery, "simulate", self.folder / "plan"))
+        module = root / "lib/orrery/modules/liborrery-simgrid.so"
+        module.rename(self.folder / "away.so")
+        without = subprocess.run([orrery, "simulate", self.folder / "plan"], capture_output=True, text=True)
+        (self.folder / "away.so").rename(module)
+        self.assertNotEqual(0, without.returncode)
+        self.assertIn("SimGrid cannot be loaded: liborrery-simgrid.so", without.stderr)
 
     def test_installs_what_it_needs(self):
         prefix = self.folder / "prefix"

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "handover/export.h"
 #include "sim/isolate.h"
-#include "sim/network/zone_platform.h"
+#include "sim/zones/zone_platform.h"
 #include "topologies/network.h"
 #include "topologies/readers/catalog.h"
 

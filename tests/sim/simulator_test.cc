@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <future>
+#include <thread>
 
 #include "base/error.h"
 #include "cost/compute_cost.h"
@@ -49,6 +51,22 @@ double simulated_s(const Plan& plan, bool fold = true, Detail detail = Detail::f
 }
 
 }  // namespace
+
+TEST_CASE("only what shares links is simulated in a process of its own") {
+  const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 2);
+  const auto job = gpt_job(cluster, 4, 1024, 64);
+  const Plan replicas{job, choose(1, 1, 16)}, shared{job, choose(2, 2, 4)};
+  const SimulationOptions options;
+  const double alone_s = simulate_all({replicas, shared}, options, 2).front().step_time_s;
+  // A process with threads and without a server may not fork.
+  std::promise<void> end;
+  const std::jthread beside([&] { end.get_future().wait(); });
+  CHECK(simulate_all({replicas, replicas}, options, 2).back().step_time_s == alone_s);
+  CHECK(simulate(replicas).step_time_s == alone_s);
+  CHECK_THROWS_AS(simulate_all({replicas, shared}, options, 2), InternalError);
+  CHECK_THROWS_AS(simulate(shared), InternalError);
+  end.set_value();
+}
 
 TEST_CASE("data-parallel replicas and tensor-parallel peers fold to one rank a stage") {
   const Cluster cluster = with_nodes(load_cluster("dgx-a100"), 8);

@@ -1,4 +1,4 @@
-#include "sim/network/zone_platform.h"
+#include "sim/zones/zone_platform.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -69,20 +69,20 @@ std::vector<double> in_flows(const Cluster& cluster, const std::vector<ZoneTrans
       latency.push_back(route.latency_s);
     }
     flows.reduce(/*keep_all=*/true);
-    sim::Platform platform(flows);
+    const std::unique_ptr<sim::Platform> platform = sim::make_platform(flows);
     std::vector<double> ends(transfers.size(), 0);
     bool started = false;
-    platform.wake_at(0);
-    platform.run(
+    platform->wake_at(0);
+    platform->run(
         [&] {
           if (started) return;
           started = true;
           for (std::size_t i = 0; i < transfers.size(); ++i)
-            platform.start(flow_of[i], transfers[i].bytes, static_cast<int>(i));
+            platform->start(flow_of[i], transfers[i].bytes, static_cast<int>(i));
         },
         [&](const std::vector<int>& done) {
           for (const int i : done)
-            ends[static_cast<std::size_t>(i)] = platform.now_s() + latency[static_cast<std::size_t>(i)];
+            ends[static_cast<std::size_t>(i)] = platform->now_s() + latency[static_cast<std::size_t>(i)];
         });
     return pack(ends);
   }));

@@ -1,4 +1,4 @@
-#include "sim/network/zone_platform.h"
+#include "sim/zones/zone_platform.h"
 
 #include <fmt/format.h>
 
@@ -351,7 +351,7 @@ struct ZonePlatform::Impl {
   Impl() {
     xbt_log_control_set("root.thresh:warning");
     engine = std::make_unique<sg4::Engine>("orrery");
-    for (const std::string& setting : simgrid_settings()) sg4::Engine::set_config(setting);
+    for (const std::string_view setting : kSimgridSettings) sg4::Engine::set_config(std::string(setting));
   }
 };
 
