@@ -92,12 +92,13 @@ const std::vector<std::string>& optional_columns() {
 }
 
 std::string narrow_schedule_cell(const Choices& c) {
-  return c.interleave > 1 ? fmt::format("interl. {}", c.interleave) : std::string(name_of(c.schedule));
+  return c.schedule == Schedule::interleaved ? fmt::format("interl. {}", c.interleave)
+                                             : std::string(name_of(c.schedule));
 }
 
 std::string schedule_cell(const Choices& c) {
-  return c.interleave > 1 ? fmt::format("{} {}", name_of(c.schedule), c.interleave)
-                          : std::string(name_of(c.schedule));
+  return c.schedule == Schedule::interleaved ? fmt::format("{} {}", name_of(c.schedule), c.interleave)
+                                             : std::string(name_of(c.schedule));
 }
 
 std::string recompute_cell(const Choices& c) {

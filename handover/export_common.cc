@@ -271,13 +271,21 @@ std::string torchrun_line(const Plan& plan) {
 
 std::vector<int> layers_by_virtual_stage(const Plan& plan) {
   std::vector<int> layers;
-  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
-    for (int stage = 0; stage < plan.choices.pp; ++stage) {
-      const LayerRange range = layers_of(plan, stage, chunk);
-      layers.push_back(range.end - range.begin);
-    }
+  for (int part = 0; part < parts_of(plan.choices); ++part) {
+    const ChunkPlace place = place_of_part(plan.choices, part);
+    const LayerRange range = layers_of(plan, place.stage, place.chunk);
+    layers.push_back(range.end - range.begin);
   }
   return layers;
+}
+
+void refuse_v(const Plan& plan, std::string_view target) {
+  if (plan.choices.schedule == Schedule::dualpipe_v)
+    throw UserError(
+        fmt::format("`schedule` dualpipe-v cannot be exported to {}, whose stages hold no layers in "
+                    "a V",
+                    target),
+        "expected another `schedule`, or torchtitan");
 }
 
 const Transformer& transformer_for(const Plan& plan, std::string_view target) {

@@ -114,6 +114,7 @@ std::vector<ExportedFile> export_deepspeed(const Plan& plan) {
                                    name_of(t.precision)));
 
   std::vector<ExportedFile> files;
+  refuse_v(plan, "DeepSpeed");
   if (c.pp > 1) {
     notes.emplace_back(
         "pipeline.stages in the JSON is never read by the engine: pipeline.py builds the PipelineModule");

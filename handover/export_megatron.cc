@@ -268,6 +268,7 @@ std::vector<ExportedFile> export_megatron(const Plan& plan) {
   const Choices& c = plan.choices;
   const Training& t = plan.job->training;
   std::vector<std::string> notes = notes_on_rare_choices(plan, "Megatron-LM");
+  refuse_v(plan, "Megatron-LM");
   if (c.schedule == Schedule::gpipe && c.pp > 1)
     notes.emplace_back("Megatron-LM has no GPipe schedule; this runs 1F1B");
   if (c.schedule == Schedule::zero_bubble && c.pp > 1)

@@ -167,6 +167,7 @@ Json strategy_of(const Plan& plan, std::vector<std::string>* notes) {
                    {"pipeline_model_parallel_size", c.pp},
                    {"context_parallel_size", c.cp},
                    {"sequence_parallel", c.sequence_parallel && c.tp > 1}});
+  refuse_v(plan, "NeMo");
   if (c.pp > 1) {
     strategy["pipeline_dtype"] = torch_type_of(plan.job->training.precision);
     const std::vector<int> layers = layers_by_virtual_stage(plan);

@@ -20,6 +20,8 @@ std::string schedule_name(const Choices& c) {
       return "Interleaved1F1B";
     case Schedule::zero_bubble:
       return "1F1B";  // replaced by the CSV
+    case Schedule::dualpipe_v:
+      return "DualPipeV";
   }
   return "1F1B";
 }
@@ -37,7 +39,7 @@ std::string schedule_csv(const Plan& plan) {
                           : slot.kind == SlotKind::backward_input ? 'I'
                                                                   : 'W';
       if (!row.empty()) row += ',';
-      row += fmt::format("{}{}{}", slot.chunk * c.pp + stage, letter, slot.micro_batch);
+      row += fmt::format("{}{}{}", part_of(c, stage, slot.chunk), letter, slot.micro_batch);
     }
     csv += row + "\n";
   }
@@ -99,7 +101,8 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     notes.push_back(
         fmt::format("torchtitan balances experts by a bias; the model by a loss times {}: losses differ",
                     model.moe->auxiliary_loss));
-  if (c.overlap_experts)
+  const bool in_a_v = c.schedule == Schedule::dualpipe_v;
+  if (c.overlap_experts && !in_a_v)
     notes.emplace_back("experts' traffic is not hidden behind another micro-batch; the plan's is");
   if (t.precision == DType::tf32)
     notes.emplace_back("tf32 is PyTorch's setting: torch.backends.cuda.matmul.allow_tf32 = True");
@@ -139,6 +142,7 @@ std::vector<ExportedFile> export_torchtitan(const Plan& plan) {
     toml += fmt::format("pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n",
                         schedule_name(c), c.micro_batch);
     toml += "module_fqns_per_model_part = " + module_names(plan) + "\n";
+    if (in_a_v) toml += fmt::format("pipeline_parallel_expert_parallel_overlap = {}\n", c.overlap_experts);
     if (c.schedule == Schedule::zero_bubble) {
       toml += "pipeline_parallel_schedule_csv = \"schedule.csv\"\n";
       extra.push_back({"schedule.csv", schedule_csv(plan)});

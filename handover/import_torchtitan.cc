@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "handover/import.h"
 #include "handover/settings.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr const char* kReshard = "parallelism.fsdp_reshard_after_forward";
 constexpr const char* kSchedule = "parallelism.pipeline_parallel_schedule";
 constexpr const char* kParts = "parallelism.module_fqns_per_model_part";
+constexpr const char* kOverlap = "parallelism.pipeline_parallel_expert_parallel_overlap";
 
 class Torchtitan {
  public:
@@ -121,7 +123,12 @@ class Torchtitan {
       return;
     }
     int chunks = 1;
-    if (csv || name == "ZBVZeroBubble" || name == "InterleavedZeroBubble" || name == "DualPipeV") {
+    if (!csv && name == "DualPipeV") {
+      p.schedule = Schedule::dualpipe_v;
+      chunks = fixed_chunks(*p.schedule);
+      const bool overlaps = s_.flag(kOverlap).value_or(true);
+      if (p.ep.value_or(1) > 1) p.overlap_experts = overlaps;
+    } else if (csv || name == "ZBVZeroBubble" || name == "InterleavedZeroBubble") {
       p.schedule = Schedule::zero_bubble;
       chunks = csv ? 1 : 2;
     } else if (name == "Interleaved1F1B" || name == "LoopedBFS") {
@@ -134,6 +141,7 @@ class Torchtitan {
     } else {
       s_.refuse(kSchedule, "1F1B, Interleaved1F1B, GPipe, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV");
     }
+    if (p.schedule != Schedule::dualpipe_v) s_.ignore(kOverlap, "it is of DualPipeV alone");
     if (csv)
       result_.ignored.emplace_back(
           "parallelism.pipeline_parallel_schedule_csv: planned is the zero-bubble schedule known here");
@@ -154,7 +162,9 @@ class Torchtitan {
           s_.count("parallelism.pipeline_parallel_first_stage_less_layers", 0).value_or(1) +
           s_.count("parallelism.pipeline_parallel_last_stage_less_layers", 0).value_or(1);
       const std::int64_t virtual_stages = (counted + *each - 1) / *each;
-      if (virtual_stages % *p.pp != 0 || (p.schedule == Schedule::interleaved) != (virtual_stages > *p.pp))
+      const bool in_a_v = p.schedule == Schedule::dualpipe_v;
+      if (virtual_stages % *p.pp != 0 || (in_a_v && virtual_stages != std::int64_t{chunks} * *p.pp) ||
+          (in_a_v || p.schedule == Schedule::interleaved) != (virtual_stages > *p.pp))
         s_.refuse(
             "parallelism.pipeline_parallel_layers_per_stage",
             fmt::format("as many as make a multiple of the {} stages of {} layers, more than one each of an "
@@ -198,6 +208,8 @@ class Torchtitan {
       p.stage_layers->push_back(static_cast<int>(std::count_if(
           part.begin(), part.end(), [](const std::string& name) { return name.starts_with("layers."); })));
     p.interleave = static_cast<int>(parts.size()) / *p.pp;
+    if (p.schedule == Schedule::dualpipe_v && *p.interleave != fixed_chunks(*p.schedule))
+      s_.refuse(kParts, "two lists of modules' names for each stage");
     if (*p.interleave > 1 && p.schedule == Schedule::one_f_one_b) p.schedule = Schedule::interleaved;
   }
 

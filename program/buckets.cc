@@ -221,7 +221,7 @@ void complete(const std::vector<int>& layers, HeldParameters* held) {
     held->layer_end[i - 1] = layers[i - 1] == layers[i] ? held->layer_end[i] : static_cast<int>(i);
 }
 
-// A tensor that is one with another is gathered with that, where one rank has both.
+// A tensor that is one with another is gathered with that, where one chunk has both.
 HeldParameters held_frozen(const Plan& plan, const Shard& shard, bool experts_apart, bool apart) {
   HeldParameters held;
   std::vector<int> layers;

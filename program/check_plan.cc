@@ -10,6 +10,7 @@
 #include "program/forms.h"
 #include "program/placement.h"
 #include "program/plan.h"
+#include "program/schedule.h"
 #include "workloads/graph_split.h"
 
 namespace orrery {
@@ -211,23 +212,31 @@ void check_experts(const Plan& plan) {
 void check_pipeline(const Plan& plan) {
   const Choices& choices = plan.choices;
   const Workload& workload = plan.job->workload;
-  const int parts = choices.pp * choices.interleave;
-  if (choices.schedule == Schedule::interleaved) {
-    if (choices.interleave < 2) {
-      reject("`schedule` interleaved with `interleave` 1", "`interleave` of at least 2 model chunks a stage");
-    }
-    if (choices.pp < 2) reject("`schedule` interleaved with `pp` 1", "`pp` of at least 2");
-    for (int replica = 0; replica < choices.dp; ++replica) {
-      const std::int64_t count = plan.micro_batches_of(replica);
-      if (count % choices.pp != 0) {
-        reject(fmt::format("`schedule` interleaved: {} micro-batches do not divide by `pp` {}", count,
-                           choices.pp),
-               "a number of micro-batches that is a multiple of pp");
-      }
-    }
-  } else if (choices.interleave != 1) {
+  const int parts = parts_of(choices);
+  const int chunks = fixed_chunks(choices.schedule);
+  if (chunks == 1 && choices.interleave != 1) {
     reject(fmt::format("`interleave` {} with `schedule` {}", choices.interleave, name_of(choices.schedule)),
            "`schedule` interleaved");
+  } else if (chunks != 1) {
+    const std::string option = fmt::format("`schedule` {}", name_of(choices.schedule));
+    if (chunks == 0 && choices.interleave < 2)
+      reject(option + " with `interleave` 1", "`interleave` of at least 2 model chunks a stage");
+    if (chunks > 0 && choices.interleave != chunks)
+      reject(fmt::format("{} with `interleave` {}", option, choices.interleave),
+             fmt::format("`interleave` {}: a stage's model chunks lie in a V", chunks));
+    if (choices.pp < 2) reject(option + " with `pp` 1", "`pp` of at least 2");
+    const MicroBatchRule rule = micro_batch_rule(choices.schedule, choices.pp);
+    for (int replica = 0; replica < choices.dp; ++replica) {
+      const std::int64_t count = plan.micro_batches_of(replica);
+      if (count % rule.unit != 0) {
+        reject(fmt::format("{}: {} micro-batches do not divide by `pp` {}", option, count, rule.unit),
+               "a number of micro-batches that is a multiple of pp");
+      }
+      if (rule.unit == 1 && count < rule.least) {
+        reject(fmt::format("{} with `pp` {}: {} micro-batches", option, choices.pp, count),
+               fmt::format("at least {}, twice the stages", rule.least));
+      }
+    }
   }
   if (parts > std::max(workload.layers, 1)) {
     reject(fmt::format("`pp` {}{}: more parts than the {} layers of {}", choices.pp,
@@ -250,12 +259,13 @@ void check_overlap_experts(const Plan& plan) {
   if (!c.overlap_experts) return;
   const std::string option = "`overlap_experts` on";
   if (c.ep == 1) reject(option + " with `ep` 1: no tokens travel to experts", "`ep` of at least 2");
-  if (c.schedule != Schedule::interleaved && (c.pp > 1 || c.schedule != Schedule::one_f_one_b)) {
+  const bool chunks = c.schedule == Schedule::interleaved || c.schedule == Schedule::dualpipe_v;
+  if (!chunks && (c.pp > 1 || c.schedule != Schedule::one_f_one_b)) {
     reject(
         fmt::format("{} with `pp` {} and `schedule` {}: the last stage has no second micro-batch to compute "
                     "beside one's traffic",
                     option, c.pp, name_of(c.schedule)),
-        "`schedule` interleaved, or 1f1b with `pp` 1");
+        "`schedule` interleaved or dualpipe-v, or 1f1b with `pp` 1");
   }
   if (c.zero == 3) {
     reject(option + " with `zero` 3: parameters are gathered for one pass at a time", "`zero` 0, 1 or 2");

@@ -153,10 +153,11 @@ Members pipeline_members(const Plan& plan, int rank) {
 
 Members embedding_members(const Plan& plan, int rank) {
   Coordinates at = coordinates_of(plan, rank);
-  const int last = plan.choices.pp - 1;
-  if (last == 0 || (at.pp != 0 && at.pp != last)) return {rank};
+  const int first = place_of_part(plan.choices, 0).stage;
+  const int last = place_of_part(plan.choices, parts_of(plan.choices) - 1).stage;
+  if (first == last || (at.pp != first && at.pp != last)) return {rank};
   Members ranks;
-  for (const int stage : {0, last}) {
+  for (const int stage : {first, last}) {
     at.pp = stage;
     ranks.push_back(rank_of(plan, at));
   }

@@ -23,7 +23,7 @@ int rank_of(const Plan& plan, const Coordinates& at);
 //   tensor, context, pipeline: the ranks that differ in tp, cp, pp alone
 //   data: dp x cp, over which dense gradients are reduced
 //   shard, replicate: of the data group, over which states are sharded; across shard groups
-//   embedding: first and last stage, where they share a tensor (a rank between them is alone)
+//   embedding: the stages with the model's first and last part, where they share a tensor (others are alone)
 //   expert: ranks with the parts of all experts; expert_data: those of the same experts, over which their
 //     gradients are reduced
 //   expert_tensor: etp neighbours of the tensor group, who share each of their experts: nobody else of the

@@ -14,7 +14,8 @@ namespace orrery {
 namespace {
 
 constexpr std::array<std::string_view, 4> kOptimizers = {"sgd", "momentum", "adam", "adamw"};
-constexpr std::array<std::string_view, 4> kSchedules = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+constexpr std::array<std::string_view, 5> kSchedules = {"gpipe", "1f1b", "interleaved", "zero-bubble",
+                                                        "dualpipe-v"};
 constexpr std::array<std::string_view, 3> kRecomputes = {"none", "selective", "full"};
 constexpr std::array<std::string_view, 4> kCompressions = {"none", "fp16", "int8", "topk"};
 constexpr std::array<std::string_view, 4> kSyncs = {"all-reduce", "parameter-server",
@@ -178,12 +179,34 @@ double Plan::bucket_bytes() const {
   return choices.bucket_bytes > 0 ? choices.bucket_bytes : job->runtime.bucket_bytes;
 }
 
+namespace {
+
+// In every other chunk the parts come back from the last stage to the first.
+bool comes_back(const Choices& choices, int chunk) {
+  return choices.schedule == Schedule::dualpipe_v && chunk % 2 == 1;
+}
+
+}  // namespace
+
+int part_of(const Choices& choices, int stage, int chunk) {
+  return chunk * choices.pp + (comes_back(choices, chunk) ? choices.pp - 1 - stage : stage);
+}
+
+ChunkPlace place_of_part(const Choices& choices, int part) {
+  const int chunk = part / choices.pp;
+  const int along = part % choices.pp;
+  return {comes_back(choices, chunk) ? choices.pp - 1 - along : along, chunk};
+}
+
+bool ends_meet(const Choices& choices) {
+  return place_of_part(choices, 0).stage == place_of_part(choices, parts_of(choices) - 1).stage;
+}
+
 LayerRange layers_of(const Plan& plan, int stage, int chunk) {
   const Choices& choices = plan.choices;
   const int layers = plan.job->workload.layers;
-  const int parts = choices.pp * choices.interleave;
-  // Chunk c of stage s is part c * pp + s of the model (Narayanan et al., SC'21, section 2.2).
-  const int part = chunk * choices.pp + stage;
+  const int parts = parts_of(choices);
+  const int part = part_of(choices, stage, chunk);
   if (choices.stage_layers.empty()) {
     const int base = layers / parts;
     const int rest = layers % parts;
@@ -211,8 +234,8 @@ LayerRange operators_of(const Plan& plan, int stage, int chunk) {
                                          [layer](const Operator& op) { return op.layer < layer; });
     return static_cast<int>(at - operators.begin());
   };
-  const bool first = stage == 0 && chunk == 0;
-  const bool last = stage == plan.choices.pp - 1 && chunk == plan.choices.interleave - 1;
+  const bool first = holds_first_part(plan.choices, stage, chunk);
+  const bool last = holds_last_part(plan.choices, stage, chunk);
   return {first ? 0 : first_of_layer(layers.begin),
           last ? static_cast<int>(operators.size()) : first_of_layer(layers.end)};
 }

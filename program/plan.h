@@ -23,7 +23,7 @@ class Plan;
 namespace orrery {
 
 enum class Optimizer : std::uint8_t { sgd, momentum, adam, adamw };
-enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
+enum class Schedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, dualpipe_v };
 enum class Recompute : std::uint8_t { none, selective, full };
 enum class Compression : std::uint8_t { none, fp16, int8, topk };
 enum class Sync : std::uint8_t { all_reduce, parameter_server, async_parameter_server, single_process };
@@ -34,7 +34,7 @@ int optimizer_states(Optimizer optimizer);
 enum class Dimension : std::uint8_t { tp, cp, ep, dp, pp };
 
 std::string_view name_of(Optimizer);
-std::string_view name_of(Schedule);  // "gpipe" "1f1b" "interleaved" "zero-bubble"
+std::string_view name_of(Schedule);  // "gpipe" "1f1b" "interleaved" "zero-bubble" "dualpipe-v"
 std::string_view name_of(Recompute);
 std::string_view name_of(Compression);
 std::string_view name_of(Sync);  // "all-reduce" "parameter-server" …
@@ -88,14 +88,14 @@ struct Choices {
   int etp = 1;          // tensor parallelism of experts, which may be less than tp
   int micro_batch = 1;  // samples of one pass of one replica
   Schedule schedule = Schedule::one_f_one_b;  // of the pipeline
-  int interleave = 1;                         // model chunks of a stage; 1 unless interleaved
+  int interleave = 1;  // model chunks of a stage; 1 unless interleaved, 2 of dualpipe-v
   int zero = 0;  // ZeRO: dp * cp ranks shard (1) optimizer states, (2) gradients too, (3) parameters too
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;  // with full: the first so many layers of a stage; 0: all
   // Hybrid sharding: ranks over which ZeRO shards; 0: all of dp * cp. With ZeRO 0 the ranks in which an
   // all-reduce is summed first (hierarchical all-reduce).
   int shard_group = 0;
-  std::vector<int> stage_layers;  // of each stage, or of each chunk where interleaved; empty: even
+  std::vector<int> stage_layers;  // of each part of the model (part_of), in its order; empty: even
   // Innermost, that is of neighbouring ranks, first.
   std::array<Dimension, 5> order = {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp,
                                     Dimension::pp};
@@ -160,9 +160,30 @@ struct Plan {
   double bucket_bytes() const;  // chosen, or the runtime profile's; 0: one bucket for everything
 };
 
-// Layers [begin, end) of model chunk `chunk` (0 unless interleaved) of pipeline stage `stage`. Embedding and
-// head belong to the first and last. Even cuts give the remainder to the earlier stages. Throws UserError
-// where the plan's stage_layers do not add up.
+// A pipeline cuts the model into pp * interleave parts, in the model's order. Chunk c of stage s holds part
+// c * pp + s (Narayanan et al., SC'21, section 2.2), or, where chunks lie in a V (dualpipe-v), chunk 1 the
+// part 2 * pp - 1 - s: the first stage has both ends of the model, the last its middle.
+struct ChunkPlace {
+  int stage = 0;
+  int chunk = 0;
+};
+int part_of(const Choices& choices, int stage, int chunk);
+ChunkPlace place_of_part(const Choices& choices, int part);
+inline int parts_of(const Choices& choices) {
+  return choices.pp * choices.interleave;
+}
+inline bool holds_first_part(const Choices& choices, int stage, int chunk) {
+  return part_of(choices, stage, chunk) == 0;
+}
+inline bool holds_last_part(const Choices& choices, int stage, int chunk) {
+  return part_of(choices, stage, chunk) == parts_of(choices) - 1;
+}
+// Whether one stage has the embedding and the head.
+bool ends_meet(const Choices& choices);
+
+// Layers [begin, end) of model chunk `chunk` (0 unless there are several) of pipeline stage `stage`.
+// Embedding and head belong to the first and last part. Even cuts give the remainder to the earlier parts.
+// Throws UserError where the plan's stage_layers do not add up.
 struct LayerRange {
   int begin = 0;
   int end = 0;

@@ -11,9 +11,22 @@
 namespace orrery {
 namespace {
 
-constexpr std::array<std::string_view, kStreamCount> kStreams = {
-    "compute", "tensor", "data",    "pipeline_forward",         "pipeline_backward",         "expert",
-    "context", "input",  "storage", "pipeline_forward_receive", "pipeline_backward_receive", "data_receive"};
+constexpr std::array<std::string_view, kStreamCount> kStreams = {"compute",
+                                                                 "tensor",
+                                                                 "data",
+                                                                 "pipeline_forward",
+                                                                 "pipeline_backward",
+                                                                 "expert",
+                                                                 "context",
+                                                                 "input",
+                                                                 "storage",
+                                                                 "pipeline_forward_receive",
+                                                                 "pipeline_backward_receive",
+                                                                 "data_receive",
+                                                                 "pipeline_return_forward",
+                                                                 "pipeline_return_backward",
+                                                                 "pipeline_return_forward_receive",
+                                                                 "pipeline_return_backward_receive"};
 constexpr std::array<std::string_view, 6> kOps = {"compute", "collective", "exchange",
                                                   "pack",    "unpack",     "load"};
 constexpr std::array<std::string_view, 6> kComputes = {"forward",  "backward_input", "backward_weight",

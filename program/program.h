@@ -32,10 +32,15 @@ enum class Stream : std::uint8_t {
   pipeline_forward_receive,   // receives of activations from the previous stage
   pipeline_backward_receive,  // receives of gradients from the next stage
   data_receive,               // receives of asynchronous servers and of their workers
+  // The same four between chunks that come back from the last stage to the first (plan.h, part_of).
+  pipeline_return_forward,
+  pipeline_return_backward,
+  pipeline_return_forward_receive,
+  pipeline_return_backward_receive,
 };
-constexpr int kStreamCount = 12;
+constexpr int kStreamCount = 16;
 // Receives have streams of their own: a receive that waits for its sender must not hold up this stage's
-// sends.
+// sends. Nor must a send to one neighbour hold up those to the other.
 
 enum class Op : std::uint8_t { compute, collective, exchange, pack, unpack, load };
 

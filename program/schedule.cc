@@ -1,6 +1,7 @@
 #include "program/schedule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 
@@ -77,14 +78,90 @@ std::vector<Slot> zero_bubble_h1(int stage, int stages, int micro_batches) {
   return slots;
 }
 
+// DualPipeV, step by step as its authors number them. Weights' gradients that wait do so in one queue.
+class DualPipeV {
+ public:
+  DualPipeV(int stage, int stages, int micro_batches, bool paired)
+      : behind_(stages - 1 - stage), before_(stage), micro_batches_(micro_batches), paired_(paired) {
+    slots_.reserve(6 * static_cast<std::size_t>(micro_batches));
+  }
+
+  std::vector<Slot> run() {
+    fill();
+    for (int i = 0; i < steady(); ++i) {
+      // The last stage starts its first backward when its forward has left, which is sooner.
+      forward(0, i > 0 || behind_ > 0);
+      backward(1);
+      forward(1, true);
+      backward(0);
+    }
+    drain();
+    return std::move(slots_);
+  }
+
+  int pairs() const { return 2 * steady() - (behind_ == 0 ? 1 : 0) + behind_; }
+
+ private:
+  int steady() const { return micro_batches_ - 2 * (behind_ + before_ + 1) + before_ + 1; }
+
+  void fill() {  // 1 to 3
+    for (int i = 0; i < 2 * behind_; ++i) forward(0);
+    for (int i = 0; i <= before_; ++i) {
+      forward(0);
+      forward(1);
+    }
+    for (int i = 0; i < behind_; ++i) {
+      backward(1, /*split=*/true);
+      weight();
+      forward(1);
+    }
+  }
+
+  void drain() {  // 5 to 8
+    for (int i = 0; i < behind_; ++i) {
+      backward(1);
+      forward(1, true);
+      backward(0);
+    }
+    // The second half of these passes leave their weights' gradients for when nothing else is to do.
+    const int whole = before_ + 1;
+    for (int i = 0; i < 2 * (before_ + 1); ++i) backward(i % 2 == 0 ? 1 : 0, i >= whole);
+    for (int i = 0; i < behind_; ++i) {
+      weight();
+      backward(0, /*split=*/true);
+    }
+    for (int i = 0; i <= before_; ++i) weight();
+  }
+
+  void forward(int chunk, bool beside = false) {
+    slots_.push_back(
+        {SlotKind::forward, forwards_[static_cast<std::size_t>(chunk)]++, chunk, beside && paired_});
+  }
+  void backward(int chunk, bool split = false) {
+    const int micro_batch = backwards_[static_cast<std::size_t>(chunk)]++;
+    slots_.push_back({split ? SlotKind::backward_input : SlotKind::backward, micro_batch, chunk});
+    if (split) waiting_.push_back({SlotKind::backward_weight, micro_batch, chunk});
+  }
+  void weight() { slots_.push_back(waiting_[weights_++]); }
+
+  int behind_, before_;  // stages
+  int micro_batches_;
+  bool paired_;
+  std::array<int, 2> forwards_ = {}, backwards_ = {};  // by chunk
+  std::vector<Slot> waiting_;
+  std::size_t weights_ = 0;  // of these that have run
+  std::vector<Slot> slots_;
+};
+
 }  // namespace
 
 std::vector<Slot> schedule_slots(Schedule schedule, int stage, int stages, int chunks, int micro_batches,
                                  bool paired) {
   ORRERY_CHECK(stage >= 0 && stage < stages && chunks >= 1 && micro_batches >= 0, "schedule arguments");
-  ORRERY_CHECK(chunks == 1 || schedule == Schedule::interleaved, "only the interleaved schedule has chunks");
-  ORRERY_CHECK(!paired || schedule == Schedule::interleaved || stages == 1,
-               "slots are paired on one stage or interleaved");
+  ORRERY_CHECK(fixed_chunks(schedule) == 0 || chunks == fixed_chunks(schedule), "chunks of the schedule");
+  ORRERY_CHECK(
+      !paired || schedule == Schedule::interleaved || schedule == Schedule::dualpipe_v || stages == 1,
+      "slots are paired on one stage, interleaved or in a V");
   switch (schedule) {
     case Schedule::gpipe:
       return gpipe(micro_batches);
@@ -94,6 +171,9 @@ std::vector<Slot> schedule_slots(Schedule schedule, int stage, int stages, int c
       return interleaved(stage, stages, chunks, micro_batches, paired);
     case Schedule::zero_bubble:
       return zero_bubble_h1(stage, stages, micro_batches);
+    case Schedule::dualpipe_v:
+      ORRERY_CHECK(micro_batches >= micro_batch_rule(schedule, stages).least, "micro-batches of dualpipe-v");
+      return DualPipeV(stage, stages, micro_batches, paired).run();
   }
   throw InternalError("unknown schedule");
 }
@@ -109,6 +189,8 @@ int peak_in_flight(Schedule schedule, int stage, int stages, int chunks, int mic
                       micro_batches * chunks);
     case Schedule::zero_bubble:
       return std::min(stages, micro_batches);
+    case Schedule::dualpipe_v:
+      return std::min(2 * stages + 1, 2 * micro_batches);
   }
   throw InternalError("unknown schedule");
 }
@@ -116,6 +198,8 @@ int peak_in_flight(Schedule schedule, int stage, int stages, int chunks, int mic
 int paired_slots(const Plan& plan, int stage, std::int64_t micro_batches) {
   const Choices& c = plan.choices;
   if (!c.overlap_experts) return 0;
+  if (c.schedule == Schedule::dualpipe_v)
+    return DualPipeV(stage, c.pp, static_cast<int>(micro_batches), true).pairs();
   const auto all = static_cast<int>(micro_batches) * c.interleave;
   const int warm_up =
       c.schedule == Schedule::interleaved

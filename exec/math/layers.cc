@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "exec/math/rotary_angles.h"
 #include "program/operator_shard.h"
+#include "program/schedule.h"
 
 namespace orrery::exec {
 
@@ -341,7 +342,7 @@ void Layers::residual_backward(int index, int micro_batch, std::vector<Step>& st
         device_.dropout(dropout_of(rate, index, static_cast<int>(i), micro_batch, form), values_.floats(dout),
                         values_.floats(added), rows_of(form), model_.hidden);
       });
-    } else if (plan_.choices.schedule == Schedule::zero_bubble || branches > 1) {
+    } else if (splits_backward(plan_.choices.schedule) || branches > 1) {
       const std::size_t bytes = bytes_of_floats(elements(index, form));
       const auto copy = values_.define(branch, bytes);
       steps.push_back([=, this] { device_.copy(values_.at(copy), values_.at(dout), bytes); });

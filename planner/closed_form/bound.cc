@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "planner/closed_form/step_model.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 namespace {
@@ -61,8 +62,7 @@ double StepModel::gathered_late(const Choices& c, const Frame& frame, const Redu
 
 double StepModel::reduced_behind(const Choices& c, const Frame& frame, const Reductions& all) {
   // What the last pass reduces, its stage's first chunk: known where it runs its layers in order by itself.
-  if (c.overlap_experts || c.schedule == Schedule::zero_bubble || !geometries_.uniform() ||
-      idle_speedup_ != 1)
+  if (c.overlap_experts || splits_backward(c.schedule) || !geometries_.uniform() || idle_speedup_ != 1)
     return 0;
   const bool partly = c.recompute == Recompute::full && c.recompute_layers > 0;
   const LayerSums& own = sums_.of(c, partly ? Recompute::full : c.recompute, frame.geometry->alone,
@@ -85,7 +85,7 @@ Bound StepModel::bound(const Plan& plan, const Frame& frame, bool with_data,
   double m = static_cast<double>(plan.micro_batches());
   for (std::size_t replica = 0; replica < c.replica_batches.size(); ++replica)
     m = std::min(m, static_cast<double>(plan.micro_batches_of(static_cast<int>(replica))));
-  const bool split = c.schedule == Schedule::zero_bubble;
+  const bool split = splits_backward(c.schedule);
   // Who computes faster than assumed waits as long for what it waits for. Short messages over MPI may be
   // there before they are asked for.
   const bool waits = c.cp == 1 || job_->cluster.communication.library != CommunicationLibrary::mpi;

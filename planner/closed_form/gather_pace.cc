@@ -192,8 +192,9 @@ double StepModel::gather_delay(const Plan& plan, const Frame& frame, const std::
       const auto late = [&](const Reductions::Use& use) {
         const int begin = frame.cut->part(stage, use.chunk).begin;
         double before = arrival + own.forward[use.part] - own.forward[begin];
-        // Of each earlier chunk every stage has had a micro-batch.
-        if (use.chunk > 0) before += use.chunk * c.pp * t.forward / c.interleave;
+        // The parts between this stage's first chunk and this one have had a micro-batch.
+        const int between = part_of(c, stage, use.chunk) - part_of(c, stage, 0);
+        if (use.chunk > 0) before += between * t.forward / c.interleave;
         return use.gathered_s - before;
       };
       for (std::size_t i = 0; i < all.uses.size(); i += step) delay = std::max(delay, late(all.uses[i]));

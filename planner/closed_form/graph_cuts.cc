@@ -53,8 +53,8 @@ PipelineChain GraphCuts::chain(const Choices& c, const Geometry& geometry,
   chain.kept_bytes = bytes.kept;
   const int micro_batches = static_cast<int>(std::max<std::int64_t>(1, plan.micro_batches()));
   stages->clear();
-  for (int part = 0; part < c.pp * c.interleave; ++part) {
-    const int at = part % c.pp;
+  for (int part = 0; part < parts_of(c); ++part) {
+    const int at = place_of_part(c, part).stage;
     PipelineStage stage;
     double slowest = -1;
     for (const DeviceKindAt& kind : geometry.kinds[at]) {
@@ -129,7 +129,8 @@ double cut_excess(const Plan& plan) {
   const PipelineChain chain = cuts.chain(plan.choices, geometries.of(plan.choices), &stages);
   std::vector<int> layers;
   for (int part = 0; part < static_cast<int>(stages.size()); ++part) {
-    const LayerRange range = layers_of(plan, part % plan.choices.pp, part / plan.choices.pp);
+    const ChunkPlace place = place_of_part(plan.choices, part);
+    const LayerRange range = layers_of(plan, place.stage, place.chunk);
     layers.push_back(range.end - range.begin);
   }
   return slowest_stage_s(chain, stages, layers) / least_slowest_stage_s(chain, stages) - 1;

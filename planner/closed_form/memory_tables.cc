@@ -311,11 +311,11 @@ MemoryTables::StageSums MemoryTables::stage_sums(const Plan& plan, int stage, co
   StageSums sums;
   sums.stage = stage;
   int layer_of_stage = 0;
-  const bool copy = c.pp > 1 && stage == c.pp - 1;
+  const bool copy = !ends_meet(c) && stage == c.pp - 1;  // of what is tied
   for (int chunk = 0; chunk < c.interleave; ++chunk) {
     const LayerRange layers = layers_of(plan, stage, chunk);
-    const bool first = stage == 0 && chunk == 0;
-    const bool last = stage == c.pp - 1 && chunk == c.interleave - 1;
+    const bool first = holds_first_part(c, stage, chunk);
+    const bool last = holds_last_part(c, stage, chunk);
     const int begin = first ? 0 : 1 + layers.begin;
     const int end = last ? parts_.count() : 1 + layers.end;
     for (int part = begin; part < end; ++part) {
@@ -353,7 +353,7 @@ const std::vector<MemoryTables::StageSums>& MemoryTables::sums_of(const Plan& pl
   const Choices& of = last_sums_.of;
   if (last_sums_.table == &parts && of.pp == c.pp && of.interleave == c.interleave &&
       of.recompute == c.recompute && of.recompute_layers == c.recompute_layers &&
-      of.stage_layers == c.stage_layers)
+      of.stage_layers == c.stage_layers && ends_meet(of) == ends_meet(c))
     return last_sums_.stages;
   last_sums_.table = &parts;
   last_sums_.of = c;
@@ -451,7 +451,9 @@ Memory MemoryTables::stage_memory(const Plan& plan, const StageSums& sums,
   const double forward = sums.kept * waiting + sums.embedding * (c.pp > 1 ? waiting : 1) + sums.head * heads;
   // The fullest moment: the loss, the head's backward, a layer's backward, or the embedding's, when the
   // layers of its micro-batch are done.
-  memory.transient = std::max({sums.head + sums.loss, sums.head_backward, sums.flow,
+  // In a V a pass of the other chunk runs between the head's two.
+  const double held_head = c.schedule == Schedule::dualpipe_v ? sums.head : 0;
+  memory.transient = std::max({sums.head + sums.loss, sums.head_backward, sums.flow + held_head,
                                sums.embedding_backward - sums.kept * std::min(1.0, waiting)});
   const RuntimeProfile& runtime = job.runtime;
   const double held_logits = sums.logits * (runtime.held_logit_bytes + runtime.waiting_logit_bytes * c.pp);

@@ -4,57 +4,11 @@
 // middle.
 #include <algorithm>
 
+#include "planner/closed_form/slot_ends.h"
 #include "planner/closed_form/step_model.h"
 #include "program/schedule.h"
 
 namespace orrery::planner {
-namespace {
-
-constexpr double kNotYet = -1;
-
-// Ends of forwards and backwards of each stage, by micro-batch and chunk.
-class Ends {
- public:
-  Ends(int stages, int chunks, int micro_batches)
-      : stages_(stages),
-        chunks_(chunks),
-        micro_batches_(micro_batches),
-        forward_(static_cast<std::size_t>(stages) * chunks * micro_batches, kNotYet),
-        backward_(forward_) {}
-
-  double& of(bool backward, int stage, int chunk, int micro_batch) {
-    return (backward ? backward_ : forward_)[index(stage, chunk, micro_batch)];
-  }
-
-  // When what the slot reads is there: kNotYet where its sender has not run. Round the ring from the last
-  // stage to the first goes what is not of the last chunk.
-  double ready(const Slot& slot, int stage, const std::vector<double>& hops) {
-    if (slot.kind == SlotKind::forward) {
-      if (stage > 0) return sent(of(false, stage - 1, slot.chunk, slot.micro_batch), hops[stage - 1]);
-      if (slot.chunk == 0) return 0;
-      return sent(of(false, stages_ - 1, slot.chunk - 1, slot.micro_batch), hops[stages_ - 1]);
-    }
-    if (stage + 1 < stages_) return sent(of(true, stage + 1, slot.chunk, slot.micro_batch), hops[stage]);
-    if (slot.chunk + 1 < chunks_)
-      return sent(of(true, 0, slot.chunk + 1, slot.micro_batch), hops[stages_ - 1]);
-    return of(false, stage, slot.chunk, slot.micro_batch);
-  }
-
- private:
-  std::size_t index(int stage, int chunk, int micro_batch) const {
-    return (static_cast<std::size_t>(stage) * static_cast<std::size_t>(chunks_) +
-            static_cast<std::size_t>(chunk)) *
-               static_cast<std::size_t>(micro_batches_) +
-           static_cast<std::size_t>(micro_batch);
-  }
-  static double sent(double end, double hop) { return end == kNotYet ? kNotYet : end + hop; }
-
-  int stages_, chunks_, micro_batches_;
-  std::vector<double> forward_, backward_;
-};
-
-}  // namespace
-
 std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
   const Choices& c = plan.choices;
   const auto m = static_cast<int>(plan.micro_batches());
@@ -77,22 +31,30 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
       stage_times(c, frame, frame.geometry->alone, frame.alone_key, stage,
                   frame.geometry->kinds[stage].front(), &own.chunks);
   }
-  Ends ends(c.pp, c.interleave, m);
+  SlotEnds ends(c, m, frame.hops_least);
   const auto run = [&](int stage, Stage* own) {
     const Slot& slot = own->slots[own->next];
-    const double ready = ends.ready(slot, stage, frame.hops_least);
-    if (ready == kNotYet) return false;
+    const double ready = ends.ready(slot, stage);
+    if (ready == kSlotNotYet) return false;
+    if (slot.kind == SlotKind::backward_weight) {  // how long it takes is not known
+      ++own->next;
+      return true;
+    }
     const bool backward = slot.kind != SlotKind::forward;
     const ChunkTimes& t = own->chunks[static_cast<std::size_t>(slot.chunk)];
-    const double compute = backward ? t.backward_compute : t.forward_compute;
+    const bool split = slot.kind == SlotKind::backward_input;
+    const double compute = split      ? t.backward_of_layers / 2
+                           : backward ? t.backward_compute
+                                      : t.forward_compute;
     double& end = ends.of(backward, stage, slot.chunk, slot.micro_batch);
     const bool of_pair = slot.with_next || (own->next > 0 && own->slots[own->next - 1].with_next);
     if (!of_pair) {
       const bool first = !backward && slot.chunk == 0;
       const double begin = std::max(own->free_s + (first ? overhead_s : 0), ready);
       // Side by side with another micro-batch nothing but computation is sure to take its time.
-      end = begin + (c.overlap_experts ? compute : backward ? t.backward : t.forward);
-      own->free_s = begin + (c.overlap_experts ? compute : backward ? t.backward_busy : t.forward_busy);
+      const bool bare = c.overlap_experts || split;
+      end = begin + (bare ? compute : backward ? t.backward : t.forward);
+      own->free_s = begin + (bare ? compute : backward ? t.backward_busy : t.forward_busy);
     } else {
       // Both may begin when what stands before the pair has ended, and what follows it waits for both.
       if (slot.with_next) own->pair_s = own->free_s, own->paired_s = 0;
@@ -118,9 +80,9 @@ std::vector<double> StepModel::slot_ends(const Plan& plan, const Frame& frame) {
 Bound StepModel::slot_bound(const Choices& c) {
   const Plan plan{job_, c};
   const Frame& own = frame(c);
-  // Of zero-bubble it is not known how a backward pass divides, of processors not how fast a rank is whose
-  // neighbours wait.
-  const bool known = c.pp > 1 && c.schedule != Schedule::zero_bubble && c.sync == Sync::all_reduce &&
+  // Where all backward passes are split it is not known how they divide, of processors not how fast a rank is
+  // whose neighbours wait.
+  const bool known = c.pp > 1 && !always_splits_backward(c.schedule) && c.sync == Sync::all_reduce &&
                      c.replica_batches.empty() && crossing_.empty() && idle_speedup_ == 1 &&
                      geometries_.uniform() &&
                      job_->cluster.communication.library != CommunicationLibrary::mpi;

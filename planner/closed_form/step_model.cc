@@ -7,6 +7,7 @@
 #include "cost/host_cost.h"
 #include "planner/closed_form/figures.h"
 #include "planner/closed_form/load_balancing.h"
+#include "planner/closed_form/slot_ends.h"
 #include "program/operator_work.h"
 #include "program/placement.h"
 #include "program/schedule.h"
@@ -20,7 +21,7 @@ bool same_frame(const Choices& a, const Choices& b) {
          a.micro_batch == b.micro_batch && a.interleave == b.interleave &&
          a.sequence_parallel == b.sequence_parallel && a.order == b.order && a.etp == b.etp &&
          a.capacity_factor == b.capacity_factor && a.overlap_experts == b.overlap_experts &&
-         a.stage_layers == b.stage_layers && a.degrees == b.degrees;
+         a.stage_layers == b.stage_layers && a.degrees == b.degrees && ends_meet(a) == ends_meet(b);
 }
 
 bool same_stages(const Choices& a, const Choices& b) {
@@ -110,8 +111,9 @@ double StepModel::ports_seconds(const Choices& c, const Geometry& geometry, doub
   for (std::size_t stage = 0; stage < geometry.on_first_node.size(); ++stage) {
     const std::size_t before = stage > 0 ? stage - 1 : geometry.alone_hops.size() - 1;
     // Round the ring from the last stage to the first goes what is not of the last chunk.
-    const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : c.interleave - 1;
-    const int back = stage > 0 ? c.interleave : c.interleave - 1;
+    const int round = ends_meet(c) ? 0 : c.interleave - 1;
+    const int on = stage + 1 < geometry.alone_hops.size() ? c.interleave : round;
+    const int back = stage > 0 ? c.interleave : round;
     messages += geometry.on_first_node[stage] * ((geometry.alone_hops[stage].nodes > 1 ? on : 0) +
                                                  (geometry.alone_hops[before].nodes > 1 ? back : 0));
   }
@@ -127,11 +129,14 @@ void StepModel::hops_of_graph(const Choices& c, Frame* frame) const {
   const Shard shard = shard_of(plan);
   for (int stage = 0; stage < c.pp; ++stage) {
     double mean = 0, first_least = 0;
-    const int chunks = stage + 1 < c.pp ? c.interleave : c.interleave - 1;  // that send to the next stage
+    const int round = ends_meet(c) ? 0 : c.interleave - 1;
+    const int chunks = stage + 1 < c.pp ? c.interleave : round;  // that send to the next stage, or it to them
     for (int chunk = 0; chunk < chunks; ++chunk) {
       double all = 0, largest = 0;
+      const LayerRange part = frame->cut->part(stage, chunk);
+      const bool comes_back = stage + 1 < c.pp && part_of(c, stage + 1, chunk) < part_of(c, stage, chunk);
       // Part p of the model is layer p - 1 (layer_kinds.h).
-      for (const int op : crossing_[static_cast<std::size_t>(frame->cut->part(stage, chunk).end) - 1]) {
+      for (const int op : crossing_[static_cast<std::size_t>(comes_back ? part.begin : part.end) - 1]) {
         const double bytes = output_bytes(job_->workload.operators[static_cast<std::size_t>(op)], shard);
         all += bytes;
         largest = std::max(largest, bytes);
@@ -185,7 +190,8 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     }
     backward += recomputed;
     times.backward += backward;
-    times.paired_gain += own.paired_gain[end] - own.paired_gain[begin];
+    const double paired_gain = own.paired_gain[end] - own.paired_gain[begin];
+    times.paired_gain += paired_gain;
     times.backward_compute += compute;
     times.forward_host += own.forward_host[end] - own.forward_host[begin];
     times.backward_host += backward_host;
@@ -207,18 +213,20 @@ StepModel::StageTimes StepModel::stage_times(const Choices& c, const Frame& fram
     times.forward_issued += forward_issued;
     times.backward_issued += backward_issued;
     times.backward_busy += backward - own.backward_tail[begin];
+    const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
+    const int to = std::min(end, head);
+    const double of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
     if (chunks != nullptr)
       chunks->push_back({forward, forward - own.forward_tail[end - 1],
                          own.forward_compute[end] - own.forward_compute[begin], backward,
-                         backward - own.backward_tail[begin], compute});
+                         backward - own.backward_tail[begin], compute, of_layers,
+                         own.weight[end] - own.weight[begin], paired_gain});
     if (chunk == 0) {
       times.first_forward = forward;
       times.first_forward_compute = own.forward_compute[end] - own.forward_compute[begin];
       times.first_backward = backward;
       times.first_backward_compute = compute;
-      const int from = std::max(begin, 2);  // the first layer may have no gradient of its input
-      const int to = std::min(end, head);
-      times.backward_of_layers = to > from ? own.backward_compute[to] - own.backward_compute[from] : 0;
+      times.backward_of_layers = of_layers;
     }
   }
   return times;
@@ -382,8 +390,55 @@ double StepModel::body_seconds(const Choices& c, const Frame& frame, const std::
       for (const StageTimes& t : stages) weights = std::max(weights, t.backward_busy / 2);
       return through + (m - 1) * period_1f1b_s(slots_) - (c.pp - 1) * weights;
     }
+    case Schedule::dualpipe_v: {
+      const std::vector<double>& ends = v_ends(c, frame, stages, m);
+      return *std::max_element(ends.begin(), ends.end());
+    }
   }
   return 0;
+}
+
+const std::vector<double>& StepModel::v_ends(const Choices& c, const Frame& frame,
+                                             const std::vector<StageTimes>& stages, double m) {
+  std::vector<double> key = {m, static_cast<double>(c.pp), c.overlap_experts ? 1.0 : 0.0};
+  std::vector<std::vector<VChunkTimes>> times;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    const StageTimes& whole = stages[stage];
+    std::vector<ChunkTimes> chunks;
+    const StageTimes plain =
+        stage_times(c, frame, frame.geometry->shapes, frame.shapes_key, stage, stages_.kinds[stage], &chunks);
+    std::vector<VChunkTimes>& own = times.emplace_back();
+    // Whatever makes the stage's passes longer makes both chunks' so.
+    const double there = plain.forward > 0 ? whole.forward / plain.forward : 1;
+    const double back = plain.backward > 0 ? whole.backward / plain.backward : 1;
+    for (const ChunkTimes& t : chunks) {
+      own.push_back({t.forward * there, t.forward_busy * there, t.backward * back, t.backward_busy * back,
+                     t.weight * back, t.paired_gain});
+      const VChunkTimes& added = own.back();
+      key.insert(key.end(), {added.forward, added.forward_busy, added.backward, added.backward_busy,
+                             added.weight, added.paired_gain});
+    }
+  }
+  key.insert(key.end(), frame.hops.begin(), frame.hops.end());
+  if (key == v_key_) return v_ends_;
+  v_ends_ = v_stage_ends(c, times, frame.hops, m);
+  v_key_ = std::move(key);
+  return v_ends_;
+}
+
+std::vector<double> StepModel::done_earlier(const Choices& c, const Frame& frame,
+                                            const std::vector<StageTimes>& stages, double m) {
+  std::vector<double> earlier = {0};
+  if (c.schedule == Schedule::dualpipe_v) {
+    const std::vector<double>& ends = v_ends(c, frame, stages, m);
+    const double last = *std::max_element(ends.begin(), ends.end());
+    earlier.clear();
+    for (const double end : ends) earlier.push_back(last - end);
+    return earlier;
+  }
+  for (int stage = 0; stage + 1 < c.pp; ++stage)
+    earlier.push_back(earlier.back() + (stages[stage].first_backward + frame.hops[stage]));
+  return earlier;
 }
 
 double StepModel::replica_seconds(const Plan& plan, const Frame& own, double m,
@@ -478,19 +533,12 @@ StepTimes StepModel::times(const Choices& c, const Bound& least) {
   double reduced = body;
   double done = body;
   const bool clips = job_->runtime.clip_gradients && c.world() > 1;
-  const auto step_back = [&](int stage) {
-    return (*stages)[stage].first_backward + (stage + 1 < c.pp ? own.hops[stage] : 0);
-  };
-  double earlier = 0;
+  const std::vector<double> earlier = done_earlier(c, own, *stages, m);
+  for (int stage = 0; stage < c.pp; ++stage)
+    reduced = std::max(reduced, body - earlier[stage] + endings_[stage].reduce);
   for (int stage = 0; stage < c.pp; ++stage) {
-    reduced = std::max(reduced, body - earlier + endings_[stage].reduce);
-    earlier += step_back(stage);
-  }
-  earlier = 0;
-  for (int stage = 0; stage < c.pp; ++stage) {
-    const double ready = clips ? reduced : body - earlier + endings_[stage].reduce;
+    const double ready = clips ? reduced : body - earlier[stage] + endings_[stage].reduce;
     done = std::max(done, ready + endings_[stage].optimizer + endings_[stage].gather);
-    earlier += step_back(stage);
   }
   done = std::max(done, reading_s(plan, own));
   result.estimate_s = std::max(done + job_->runtime.step_overhead_s, result.lower_bound_s);
@@ -520,8 +568,9 @@ std::vector<std::int64_t> StepModel::shares_by_speed(const Choices& c) {
     }
     for (const int member : replicas.members) seconds[static_cast<std::size_t>(member)] = slowest;
   }
-  const int unit = c.schedule == Schedule::interleaved ? c.pp : 1;
-  std::vector<std::int64_t> shares = balanced_shares(seconds, batch / c.micro_batch, unit);
+  const MicroBatchRule rule = micro_batch_rule(c.schedule, c.pp);
+  std::vector<std::int64_t> shares = balanced_shares(seconds, batch / c.micro_batch, rule.unit);
+  if (rule.unit == 1 && *std::min_element(shares.begin(), shares.end()) < rule.least) return {};
   if (std::all_of(shares.begin(), shares.end(), [&](auto share) { return share == shares.front(); }))
     return {};
   for (std::int64_t& share : shares) share *= c.micro_batch;

@@ -58,6 +58,8 @@ class StepModel {
   struct ChunkTimes {
     double forward = 0, forward_busy = 0, forward_compute = 0;
     double backward = 0, backward_busy = 0, backward_compute = 0;
+    double backward_of_layers = 0;  // as StageTimes has it
+    double weight = 0, paired_gain = 0;
   };
   struct Stages {
     Choices of;
@@ -120,6 +122,12 @@ class StepModel {
   double gather_delay(const Plan& plan, const Frame& frame, const std::vector<StageTimes>& stages);
   double body_seconds(const Choices& choices, const Frame& frame, const std::vector<StageTimes>& stages,
                       double micro_batches);
+  // Of a V, when each stage has run its slots; kept for the next plan, whose passes may take as long.
+  const std::vector<double>& v_ends(const Choices& choices, const Frame& frame,
+                                    const std::vector<StageTimes>& stages, double micro_batches);
+  // By how much each stage is done with its passes before the first is.
+  std::vector<double> done_earlier(const Choices& choices, const Frame& frame,
+                                   const std::vector<StageTimes>& stages, double micro_batches);
   Ending ending(const Plan& plan, const Frame& frame, int stage, const StageTimes& times,
                 const DeviceKindAt& kind);
   double optimizer_s(double elements, const DeviceKindAt& kind) const;
@@ -167,6 +175,7 @@ class StepModel {
   std::vector<std::vector<StageTimes>> of_replicas_;
   std::vector<Ending> endings_;
   std::vector<PipelineSlot> slots_;
+  std::vector<double> v_key_, v_ends_;
 };
 
 }  // namespace orrery::planner

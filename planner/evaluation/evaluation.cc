@@ -101,7 +101,7 @@ std::string describe(const Plan& plan) {
     if (degree > 1) text += fmt::format(", {} {}", form, degree);
   text += fmt::format(", micro-batch {}", c.micro_batch);
   if (c.pp > 1) text += fmt::format(", {}", name_of(c.schedule));
-  if (c.interleave > 1) text += fmt::format(" {}", c.interleave);
+  if (c.schedule == Schedule::interleaved) text += fmt::format(" {}", c.interleave);
   if (c.recompute == Recompute::full && c.recompute_layers > 0)
     text += fmt::format(", full recomputation of {} layer{} a stage", c.recompute_layers,
                         c.recompute_layers == 1 ? "" : "s");

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "planner/closed_form/load_balancing.h"
 #include "planner/evaluation/evaluation.h"
+#include "program/schedule.h"
 #include "sim/simulator.h"
 
 namespace orrery::planner {
@@ -28,7 +29,7 @@ int nodes_of_replicas(const Plan& plan, int replicas) {
 
 std::vector<std::int64_t> even_batches(const Plan& plan, const Choices& choices) {
   const std::int64_t micro_batches = plan.job->training.global_batch / choices.micro_batch;
-  const std::int64_t unit = choices.schedule == Schedule::interleaved ? choices.pp : 1;
+  const std::int64_t unit = micro_batch_rule(choices.schedule, choices.pp).unit;
   const std::vector<double> alike(static_cast<std::size_t>(choices.dp), 1.0);
   std::vector<std::int64_t> batches = balanced_shares(alike, micro_batches, unit);
   for (std::int64_t& batch : batches) batch *= choices.micro_batch;

@@ -2,6 +2,7 @@
 // by what was simulated of their like.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -29,7 +30,11 @@ class Agenda {
     double bound = 0;    // no simulation finds less
     bool tight = false;  // by Agenda::tighten
     // What the slots of its schedule show beyond the bound by sums is beyond the estimate by sums, too.
-    double nominal() const { return candidate->expected + bound - candidate->bound; }
+    double nominal() const {
+      // The estimate of a V lays the slots itself (planner/closed_form/slot_ends.h).
+      if (candidate->choices.schedule == Schedule::dualpipe_v) return std::max(candidate->expected, bound);
+      return candidate->expected + bound - candidate->bound;
+    }
     double expected() const { return nominal() * factor * correction; }
     // Seconds of its step, corrected alike.
     double estimate_s() const {

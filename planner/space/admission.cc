@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "planner/space/abilities.h"
 #include "program/executable/executable.h"
+#include "program/schedule.h"
 
 namespace orrery::planner {
 
@@ -25,7 +26,7 @@ bool Admission::supported(const Choices& c) {
   add(c.pp > 1, 1);
   add(c.cp > 1, 1);
   add(c.ep > 1, 1);
-  add(static_cast<int>(c.schedule), 2);
+  add(static_cast<int>(c.schedule), 3);
   add(static_cast<int>(c.recompute), 2);
   add(c.recompute_layers > 0, 1);
   add(c.zero, 2);
@@ -54,17 +55,19 @@ bool Admission::plausible(const Choices& c) {
   if (shares_samples(c)) plain.micro_batch = c.tp;  // a sample each
   if (!job_->training.divides_over(c.dp)) plain.replica_batches = some_shares(plain);
   plain.schedule =
-      pins_.schedule && *pins_.schedule != Schedule::interleaved ? *pins_.schedule : Schedule::one_f_one_b;
+      pins_.schedule && fixed_chunks(*pins_.schedule) == 1 ? *pins_.schedule : Schedule::one_f_one_b;
   // Where the pinned layers are of chunks, the leaves decide.
-  const bool chunks = plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && pins_.interleave;
+  const bool several = pins_.interleave || (pins_.schedule && fixed_chunks(*pins_.schedule) != 1);
+  const bool chunks = plain.schedule == Schedule::one_f_one_b && pins_.stage_layers && several;
   if (!chunks) entry->second = accepted(plain, /*depth=*/1, /*whole=*/false);
   return entry->second;
 }
 
 std::vector<std::int64_t> Admission::some_shares(const Choices& c) const {
-  const std::int64_t least = std::int64_t{c.micro_batch} * (c.schedule == Schedule::interleaved ? c.pp : 1);
+  const MicroBatchRule rule = micro_batch_rule(c.schedule, c.pp);
+  const std::int64_t least = std::int64_t{c.micro_batch} * rule.least;
   const std::int64_t first = job_->training.global_batch - least * (c.dp - 1);
-  if (first < least || first % least != 0) return {};
+  if (first < least || first % (std::int64_t{c.micro_batch} * rule.unit) != 0) return {};
   std::vector<std::int64_t> shares(static_cast<std::size_t>(c.dp), least);
   shares.front() = first;
   return shares;

@@ -23,6 +23,8 @@ class Admission {
   // Whether check_plan lets this *kind* of plan pass: asked once for each combination of forms, because the
   // answer depends on the forms and refusing by exception is slow.
   bool supported(const Choices& choices);
+  // Whether this very plan passes, asked anew: its refusal counts as that of a plan that came far.
+  bool passes(const Choices& choices) { return accepted(choices, /*depth=*/2, /*whole=*/true); }
   // Whether the layout itself (tp, pp, dp, cp, ep) can be had: heads, layers, the batch.
   bool plausible(const Choices& choices);
 

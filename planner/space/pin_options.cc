@@ -171,23 +171,24 @@ bool read_stage_layers(Pins& pins, const std::string& text) {
   return true;
 }
 
-// The layers of each stage (chunk by chunk when interleaved), whether they were given or follow from an even
-// cut.
+// The layers of each part of the model, in its order (of each stage, or of each of its chunks), whether they
+// were given or follow from an even cut.
 template <typename Count>
 std::vector<Count> layers_of_stages(const Plan& plan) {
   std::vector<Count> layers;
-  for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
-    for (int stage = 0; stage < plan.stages(); ++stage) {
-      const LayerRange range = layers_of(plan, stage, chunk);
-      layers.push_back(range.end - range.begin);
-    }
+  for (int part = 0; part < parts_of(plan.choices); ++part) {
+    const ChunkPlace place = place_of_part(plan.choices, part);
+    const LayerRange range = layers_of(plan, place.stage, place.chunk);
+    layers.push_back(range.end - range.begin);
   }
   return layers;
 }
 
 PinOption stage_layers() {
-  Option option = dimension("stage_layers", "A,B,...",
-                            "layers of each pipeline stage; when interleaved, of each chunk", "even");
+  Option option = dimension(
+      "stage_layers", "A,B,...",
+      "layers of each pipeline stage; where stages have several chunks, of each, in the model's order",
+      "even");
   option.range = "whole numbers of layers from 0, separated by commas";
   const auto held = [](Pins& pins, const Plan& plan) {
     if (plan.choices.pp > 1) pins.stage_layers = layers_of_stages<int>(plan);
@@ -323,8 +324,9 @@ void add_layout(std::vector<PinOption>& all) {
 }
 
 void add_stages_and_shards(std::vector<PinOption>& all) {
-  all.push_back(name(dimension("schedule", "gpipe|1f1b|interleaved|zero-bubble", "pipeline schedule"),
-                     &Pins::schedule, &Choices::schedule, schedule_from_name));
+  all.push_back(
+      name(dimension("schedule", "gpipe|1f1b|interleaved|zero-bubble|dualpipe-v", "pipeline schedule"),
+           &Pins::schedule, &Choices::schedule, schedule_from_name));
   all.push_back(interleave());
   all.push_back(
       count(dimension("zero", "0|1|2|3",

@@ -160,11 +160,14 @@ class Enumerator {
       throw UserError(fmt::format("the global batch of {} is not a multiple of dp*micro_batch = {}", batch,
                                   replicas * micro_batch),
                       "expected `global_batch` to be dp * micro-batch * micro-batches");
-    if (pins_.interleave && *pins_.interleave > 1 && pins_.schedule &&
-        *pins_.schedule != Schedule::interleaved)
-      throw UserError(fmt::format("`interleave` {} contradicts `schedule` {}", *pins_.interleave,
-                                  name_of(*pins_.schedule)),
-                      "expected `schedule` interleaved");
+    if (pins_.interleave && pins_.schedule) {
+      const int chunks = fixed_chunks(*pins_.schedule);
+      if (chunks > 0 && *pins_.interleave != chunks)
+        throw UserError(fmt::format("`interleave` {} contradicts `schedule` {}", *pins_.interleave,
+                                    name_of(*pins_.schedule)),
+                        chunks == 1 ? "expected `schedule` interleaved"
+                                    : fmt::format("expected `interleave` {}", chunks));
+    }
     if (pins_.sequence_parallel && *pins_.sequence_parallel && pins_.tp && *pins_.tp == 1)
       throw UserError("`sequence_parallel` on contradicts `tp` 1", "expected tp above 1");
     if (pins_.stage_layers) {
@@ -199,7 +202,7 @@ class Enumerator {
 
   std::vector<int> stages(int tp) const {
     std::vector<int> counts;
-    const int chunks = pins_.interleave.value_or(1);
+    const int chunks = pins_.interleave.value_or(std::max(1, fixed_chunks(asked_schedule())));
     if (pins_.stage_layers) {
       const int given = static_cast<int>(pins_.stage_layers->size());
       if (given % chunks == 0) counts.push_back(given / chunks);
@@ -216,6 +219,8 @@ class Enumerator {
         counts.end());
     return counts;
   }
+
+  Schedule asked_schedule() const { return pins_.schedule.value_or(Schedule::one_f_one_b); }
 
   std::vector<int> context(int tp, int pp) const {
     std::vector<int> counts{1};
@@ -336,14 +341,14 @@ class Enumerator {
     return entry->second;
   }
 
-  std::vector<std::pair<Schedule, int>> schedules(const Choices& choices, std::int64_t micro_batches) const {
+  std::vector<std::pair<Schedule, int>> schedules(const Choices& choices, std::int64_t micro_batches) {
     std::vector<std::pair<Schedule, int>> found;
     const auto wanted = [&](Schedule schedule) { return !pins_.schedule || *pins_.schedule == schedule; };
     const int chunks = pins_.interleave.value_or(0);
     if (choices.pp == 1) {
       // One stage runs forward and backward in turn; gathering all forwards first only costs memory, so it is
       // a plan of its own only for who asks.
-      found.emplace_back(pins_.schedule.value_or(Schedule::one_f_one_b), std::max(1, chunks));
+      found.emplace_back(asked_schedule(), std::max({1, chunks, fixed_chunks(asked_schedule())}));
       return found;
     }
     if (chunks <= 1) {
@@ -357,7 +362,22 @@ class Enumerator {
       for (const int v : values(pins_.interleave, chunks_of(choices.pp)))
         if (v > 1) found.emplace_back(Schedule::interleaved, v);
     }
+    const Schedule v = Schedule::dualpipe_v;
+    if (wanted(v) && (chunks == 0 || chunks == fixed_chunks(v)) && v_admitted(choices, micro_batches))
+      found.emplace_back(v, fixed_chunks(v));
     return found;
+  }
+
+  // Of who asks for a V that cannot be had, the refusal says so.
+  bool v_admitted(const Choices& choices, std::int64_t micro_batches) {
+    const bool enough = micro_batches >= micro_batch_rule(Schedule::dualpipe_v, choices.pp).least &&
+                        choices.pp * fixed_chunks(Schedule::dualpipe_v) <= job_->workload.layers;
+    if (enough || !pins_.schedule || !job_->training.divides_over(choices.dp, choices.micro_batch))
+      return enough;
+    Choices asked = choices;
+    asked.schedule = Schedule::dualpipe_v;
+    asked.interleave = fixed_chunks(asked.schedule);
+    return admission_.passes(asked);
   }
 
   // Chunks of a stage: those that divide its layers (where stages are unequal, the layers of either kind).

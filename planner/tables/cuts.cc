@@ -28,6 +28,7 @@ bool Cuts::twins(const Cut& cut, int stage, int other) const {
 
 const Cut& Cuts::of(const Choices& c) {
   std::uint64_t key = mixed(static_cast<std::uint64_t>(c.pp), static_cast<std::uint64_t>(c.interleave));
+  if (c.schedule == Schedule::dualpipe_v) key = mixed(key, 0);  // chunks lie elsewhere
   for (const int layers : c.stage_layers) key = mixed(key, static_cast<std::uint64_t>(layers));
   if (last_ != nullptr && key == last_key_) return *last_;
   const auto [entry, fresh] = index_.try_emplace(key, static_cast<int>(all_.size()));
@@ -41,14 +42,15 @@ const Cut& Cuts::of(const Choices& c) {
     Choices choices;
     choices.pp = c.pp;
     choices.interleave = c.interleave;
+    choices.schedule = c.schedule;
     choices.stage_layers = c.stage_layers;
     const Plan plan{job_, choices};
     for (int stage = 0; stage < c.pp; ++stage) {
       int count = 0;
       for (int chunk = 0; chunk < c.interleave; ++chunk) {
         const LayerRange layers = layers_of(plan, stage, chunk);
-        const bool first = stage == 0 && chunk == 0;
-        const bool last = stage == c.pp - 1 && chunk == c.interleave - 1;
+        const bool first = holds_first_part(c, stage, chunk);
+        const bool last = holds_last_part(c, stage, chunk);
         cut.parts.push_back(
             {first ? 0 : 1 + layers.begin, last ? static_cast<int>(part_twin_.size()) : 1 + layers.end});
         count += layers.end - layers.begin;

@@ -82,7 +82,7 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
   const std::vector<LayerTime> times = layer_times(*job_, at->second, shapes);
   const int parts = sketch_.parts().count();
   for (auto* sum : {&sums.forward, &sums.backward, &sums.forward_compute, &sums.backward_compute,
-                    &sums.forward_host, &sums.backward_host, &sums.paired_gain}) {
+                    &sums.forward_host, &sums.backward_host, &sums.paired_gain, &sums.weight}) {
     sum->reserve(static_cast<std::size_t>(parts) + 1);
     sum->push_back(0);
   }
@@ -97,6 +97,7 @@ const LayerSums& LayerSumsTable::of(const Choices& c, Recompute recompute, const
     sums.backward_host.push_back(sums.backward_host.back() + backward.host_s);
     sums.paired_gain.push_back(sums.paired_gain.back() +
                                (c.overlap_experts ? paired_gain_s(forward, backward) : 0));
+    sums.weight.push_back(sums.weight.back() + at->second.weight_s[sketch_.backward_stand_in(part)]);
     sums.host_leads =
         sums.host_leads && forward.host_s <= forward.serial_s && backward.host_s <= backward.serial_s;
     sums.forward_tail.push_back(forward.tail_s);

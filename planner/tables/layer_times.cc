@@ -258,6 +258,7 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
   const ComputeCost cost(whole, device);
   sketch.parts = job->workload.layers + 2;
   sketch.expert_exposed = whole.expert_exposed();
+  sketch.weight_s.assign(static_cast<std::size_t>(sketch.parts), 0);
   for (const Instruction& instruction : program->instructions) {
     const bool works =
         instruction.op == Op::compute || instruction.op == Op::pack || instruction.op == Op::unpack;
@@ -269,6 +270,9 @@ LayerSketch sketch_layers(std::shared_ptr<const Program> program, const std::sha
         layered
             ? std::clamp(job->workload.operators[instruction.op_begin].layer, -1, job->workload.layers) + 1
             : -1);
+    if (layered && does_weight_gradient(instruction.compute))
+      sketch.weight_s[static_cast<std::size_t>(sketch.part.back())] +=
+          cost.range_seconds(instruction.op_begin, instruction.op_end, ComputeKind::backward_weight) / speed;
   }
   sketch.program = std::move(program);
   return sketch;

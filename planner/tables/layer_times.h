@@ -74,6 +74,7 @@ struct LayerSketch {
   std::vector<double> host_s;    // by instruction: the host issuing it
   std::vector<double> beside_s;  // by instruction: computation that a collective travels beside
   std::vector<int> part;         // by instruction: part of the sketch that it computes, -1 for none
+  std::vector<double> weight_s;  // by part: of its backward pass, gradients of weights
   int parts = 0;
   double expert_exposed = 1;  // Plan::expert_exposed()
 };

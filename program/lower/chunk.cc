@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "program/lower/forms.h"
 #include "program/lower/workbench.h"
+#include "program/schedule.h"
 
 namespace orrery::internal {
 namespace {
@@ -98,19 +99,16 @@ void communicate_all(PassBuilder& pass, Communications* communications) {
   communications->clear();
 }
 
-void mark_completions(const Lowering& lowering, Pass* pass) {
+// By bucket: the last of the pass's patterns that adds to its gradients, or -1.
+std::vector<int> last_to_add(const Lowering& lowering, const Pass& pass) {
   std::vector<int> last(lowering.program.buckets.size(), -1);
-  for (std::size_t i = 0; i < pass->patterns.size(); ++i) {
-    for (const TensorRef& tensor : pass->patterns[i].instruction.writes) {
+  for (std::size_t i = 0; i < pass.patterns.size(); ++i) {
+    for (const TensorRef& tensor : pass.patterns[i].instruction.writes) {
       if (tensor.kind == TensorKind::gradients)
         last[static_cast<std::size_t>(tensor.index)] = static_cast<int>(i);
     }
   }
-  for (std::size_t bucket = 0; bucket < last.size(); ++bucket) {
-    if (last[bucket] >= 0) {
-      pass->patterns[static_cast<std::size_t>(last[bucket])].completes.push_back(static_cast<int>(bucket));
-    }
-  }
+  return last;
 }
 
 }  // namespace
@@ -345,25 +343,44 @@ void build_backward_weight(const Lowering& lowering, PassBuilder& pass, const Ch
 Chunk build_chunk(Lowering& lowering, int index) {
   const Choices& choices = lowering.choices();
   const int stage = lowering.program.at.pp;
+  const auto backward_pass = [&](const Chunk& of, ComputeKind kind) {
+    PassBuilder pass(lowering);
+    build_backward(lowering, pass, of, kind);
+    return pass.finish();
+  };
   Chunk chunk;
   chunk.index = index;
   chunk.operators = operators_of(lowering.plan(), stage, index);
-  chunk.first = stage == 0 && index == 0;
-  chunk.last = stage == choices.pp - 1 && index == choices.interleave - 1;
+  chunk.first = holds_first_part(choices, stage, index);
+  chunk.last = holds_last_part(choices, stage, index);
   PassBuilder forward(lowering);
   build_forward(lowering, forward, chunk.operators, ComputeKind::forward);
   chunk.forward = forward.finish();
-  const bool split = choices.schedule == Schedule::zero_bubble;
-  PassBuilder backward(lowering);
-  build_backward(lowering, backward, chunk, split ? ComputeKind::backward_input : ComputeKind::backward);
-  chunk.backward = backward.finish();
-  if (split) {
+  if (!always_splits_backward(choices.schedule)) chunk.backward = backward_pass(chunk, ComputeKind::backward);
+  if (splits_backward(choices.schedule)) {
+    chunk.backward_input = backward_pass(chunk, ComputeKind::backward_input);
     PassBuilder weight(lowering);
     build_backward_weight(lowering, weight, chunk);
     chunk.backward_weight = weight.finish();
   }
-  mark_completions(lowering, split ? &chunk.backward_weight : &chunk.backward);
   return chunk;
+}
+
+void mark_completions(Lowering& lowering) {
+  // A tensor that two chunks share has its place in one bucket: going back, the first of them is the last.
+  std::vector<bool> elsewhere(lowering.program.buckets.size(), false);
+  for (Chunk& chunk : lowering.chunks) {
+    std::vector<bool> added = elsewhere;
+    for (Pass* pass : {&chunk.backward, &chunk.backward_weight}) {
+      const std::vector<int> last = last_to_add(lowering, *pass);
+      for (std::size_t bucket = 0; bucket < last.size(); ++bucket) {
+        if (last[bucket] < 0 || elsewhere[bucket]) continue;
+        pass->patterns[static_cast<std::size_t>(last[bucket])].completes.push_back(static_cast<int>(bucket));
+        added[bucket] = true;
+      }
+    }
+    elsewhere = std::move(added);
+  }
 }
 
 }  // namespace orrery::internal

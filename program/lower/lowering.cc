@@ -64,6 +64,7 @@ Program lower(const Plan& plan, int rank) {
   for (int chunk = 0; chunk < plan.choices.interleave; ++chunk) {
     lowering.chunks.push_back(internal::build_chunk(lowering, chunk));
   }
+  internal::mark_completions(lowering);
   internal::finish_step(lowering, internal::run_schedule(lowering));
   internal::add_services(lowering);
   return std::move(lowering.program);

@@ -1,6 +1,8 @@
 // The step's body: the pipeline schedule's slots, each a stamped pass, with what crosses stage boundaries
 // around it and the gradients' reduction hung on the last of them.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "program/lower/workbench.h"
@@ -12,8 +14,10 @@ namespace {
 
 struct Boundary {
   std::vector<int> operators;  // whose outputs cross it
-  int peer = -1;
-  int upstream_chunk = 0;  // chunk on the earlier side: numbers the messages
+  int peer = -1;               // whom messages go to; -1: nobody
+  bool within = false;         // between two chunks of this stage: what crosses stays where it is
+  bool returns = false;        // going forward leads to the stage before
+  int upstream_chunk = 0;      // chunk on the earlier side: numbers the messages
 };
 
 class ScheduleRun {
@@ -102,13 +106,14 @@ class ScheduleRun {
     switch (slot.kind) {
       case SlotKind::forward:
         return chunk.forward;
+      case SlotKind::backward:
+        return chunk.backward;
+      case SlotKind::backward_input:
+        return chunk.backward_input;
       case SlotKind::backward_weight:
         return chunk.backward_weight;
-      case SlotKind::backward:
-      case SlotKind::backward_input:
-        break;
     }
-    return chunk.backward;
+    throw InternalError("unknown slot");
   }
 
   Boundary boundary(const Chunk& chunk, bool incoming) const {
@@ -118,20 +123,32 @@ class ScheduleRun {
     for (int i = 0; i < cut; ++i) {
       if (lowering_.use(i).last_consumer >= cut) result.operators.push_back(i);
     }
-    const int stages = lowering_.choices().pp;
+    const Choices& choices = lowering_.choices();
+    const int part = part_of(choices, at().pp, chunk.index);
+    const ChunkPlace place = place_of_part(choices, incoming ? part - 1 : part + 1);
     Coordinates other = at();
-    other.pp = (at().pp + (incoming ? stages - 1 : 1)) % stages;
-    result.peer = rank_of(lowering_.plan(), other);
-    result.upstream_chunk = incoming && at().pp == 0 ? chunk.index - 1 : chunk.index;
+    other.pp = place.stage;
+    result.within = other.pp == at().pp;
+    if (!result.within) result.peer = rank_of(lowering_.plan(), other);
+    result.returns = place.chunk == chunk.index && (place.stage > at().pp) == incoming && !result.within;
+    result.upstream_chunk = incoming ? place.chunk : chunk.index;
     return result;
+  }
+
+  static Stream stream_of(const Boundary& boundary, bool send, bool backward) {
+    if (boundary.returns && send)
+      return backward ? Stream::pipeline_return_backward : Stream::pipeline_return_forward;
+    if (boundary.returns)
+      return backward ? Stream::pipeline_return_backward_receive : Stream::pipeline_return_forward_receive;
+    if (send) return backward ? Stream::pipeline_backward : Stream::pipeline_forward;
+    return backward ? Stream::pipeline_backward_receive : Stream::pipeline_forward_receive;
   }
 
   // One message for each tensor that crosses.
   Instruction exchange(const Boundary& boundary, bool send, bool backward, int micro_batch) const {
     Instruction instruction;
     instruction.op = Op::exchange;
-    instruction.stream = backward ? (send ? Stream::pipeline_backward : Stream::pipeline_backward_receive)
-                                  : (send ? Stream::pipeline_forward : Stream::pipeline_forward_receive);
+    instruction.stream = stream_of(boundary, send, backward);
     instruction.form = Parallelism::pipeline;
     instruction.micro_batch = micro_batch;
     instruction.dtype = lowering_.plan().activation_type();
@@ -163,6 +180,13 @@ class ScheduleRun {
   void send(const Slot& slot, std::vector<std::uint32_t> after) {
     const bool backward = slot.kind != SlotKind::forward;
     const Boundary& boundary = (backward ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)];
+    if (boundary.within) {
+      // The compute stream is in order as it is.
+      std::erase_if(after, [&](std::uint32_t ended) {
+        return lowering_.program.instructions[ended].stream == Stream::compute;
+      });
+      if (!after.empty()) handed_on_[{backward, slot.micro_batch}] = std::move(after);
+    }
     if (boundary.peer < 0) return;
     Instruction instruction = exchange(boundary, /*send=*/true, backward, slot.micro_batch);
     instruction.after = std::move(after);
@@ -182,17 +206,18 @@ class ScheduleRun {
     lowering_.emit(std::move(instruction));
   }
 
-  // The micro-batch's tokens on the first stage, its labels on the last.
+  // The micro-batch's tokens where the first part of the model is, its labels where the last is; both at once
+  // where one stage has both.
   std::int64_t load(const Chunk& chunk, int micro_batch) {
-    if (!chunk.first && !chunk.last) return -1;
+    const bool both = ends_meet(lowering_.choices());
+    if (!chunk.first && (!chunk.last || both)) return -1;
     Instruction instruction;
     instruction.op = Op::load;
     instruction.stream = Stream::input;
     instruction.micro_batch = micro_batch;
     instruction.dtype = DType::int32;
     if (lowering_.plan().job->workload.transformer && lowering_.plan().job->training.sample_bytes == 0) {
-      instruction.bytes =
-          lowering_.shard().rows * bytes_of(DType::int32) * (chunk.first && chunk.last ? 2 : 1);
+      instruction.bytes = lowering_.shard().rows * bytes_of(DType::int32) * (both ? 2 : 1);
     }
     instruction.writes.push_back({TensorKind::batch, 0, micro_batch});
     return lowering_.emit(std::move(instruction));
@@ -213,7 +238,12 @@ class ScheduleRun {
     const Slot& slot = slots_[index];
     std::vector<std::uint32_t> entry;
     if (received_[index] >= 0) entry.push_back(static_cast<std::uint32_t>(received_[index]));
-    if (slot.kind == SlotKind::forward) {
+    const bool forward = slot.kind == SlotKind::forward;
+    if ((forward ? incoming_ : outgoing_)[static_cast<std::size_t>(slot.chunk)].within) {
+      const auto handed = handed_on_.find({!forward, slot.micro_batch});
+      if (handed != handed_on_.end() && slot.kind != SlotKind::backward_weight) entry = handed->second;
+    }
+    if (forward) {
       const bool one_process = has_one_process(lowering_);
       std::int64_t loaded = -1;
       if (!one_process || at().dp == 0) loaded = load(chunk_of(slot), slot.micro_batch);
@@ -338,6 +368,9 @@ class ScheduleRun {
   std::vector<int> last_backward_;      // by chunk: slot after which its gradients are complete
   std::vector<Boundary> incoming_;      // by chunk
   std::vector<Boundary> outgoing_;
+  // By direction (going back?) and micro-batch: what else ended a pass whose result the next chunk, of this
+  // stage too, begins with.
+  std::map<std::pair<bool, int>, std::vector<std::uint32_t>> handed_on_;
   std::vector<std::uint32_t> carried_;  // what the next slot waits for where no overlap is wanted
   ParameterGather parameters_;
 };

@@ -41,8 +41,9 @@ struct Chunk {
   bool first = false;  // of the whole model
   bool last = false;
   Pass forward;
-  Pass backward;         // input gradients only where the schedule splits the backward pass
-  Pass backward_weight;  // empty unless it does
+  Pass backward;        // empty where the schedule always splits the backward pass
+  Pass backward_input;  // these two where it ever does
+  Pass backward_weight;
 };
 
 // What several forms want to know of the operator graph.
@@ -137,6 +138,8 @@ using Communications = std::vector<Instruction>;
 
 // chunk.cc
 Chunk build_chunk(Lowering& lowering, int index);
+// In which pass each bucket's gradients are complete.
+void mark_completions(Lowering& lowering);
 void build_forward(Lowering& lowering, PassBuilder& pass, LayerRange operators, ComputeKind kind);
 
 // split.cc: a table whose rows tensor ranks share.

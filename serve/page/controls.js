@@ -64,7 +64,7 @@ const fields = [
   { key: 'micro_batch', name: 'Micro-batch', options: () => searched(powers(1, 64)), fallback: '' },
   { key: 'zero', name: 'ZeRO', options: () => searched(['0', '1', '2', '3']), fallback: '' },
   { key: 'recompute', name: 'Recomputation', options: () => searched(['none', 'selective', 'full']), fallback: '' },
-  { key: 'schedule', name: 'Pipeline schedule', options: () => searched(['gpipe', '1f1b', 'interleaved', 'zero-bubble']), fallback: '' },
+  { key: 'schedule', name: 'Pipeline schedule', options: () => searched(['gpipe', '1f1b', 'interleaved', 'zero-bubble', 'dualpipe-v']), fallback: '' },
 ];
 const keyed = fields.filter((field) => field.key);
 

@@ -49,6 +49,7 @@ class Checkpoints(TrainingCase):
         "zero3": ["--gpus", "2", "--dp", "2", "--zero", "3"],
         "tp2": ["--gpus", "2", "--tp", "2"],
         "pp2": ["--gpus", "2", "--pp", "2", "--micro-batch", "2"],
+        "dualpipe": ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "dualpipe-v"],
         "int8": ["--gpus", "2", "--dp", "2", "--grad-compression", "int8"],
         "topk": ["--gpus", "2", "--dp", "2", "--grad-compression", "topk:0.05"],
         "tp2dp2": ["--gpus", "4", "--tp", "2", "--dp", "2", "--zero", "1"],
@@ -70,7 +71,8 @@ class Checkpoints(TrainingCase):
 
     def test_another_plan_goes_on_as_if_it_were_one(self):
         whole = self.train(self.plan("one", "--gpus", "1", "--micro-batch", "8"), 4)
-        for before, after in (("zero1", "tp2"), ("tp2", "pp2"), ("pp2", "zero3"), ("zero3", "tp2dp2"), ("tp2dp2", "dp2")):
+        for before, after in (("zero1", "tp2"), ("tp2", "pp2"), ("pp2", "dualpipe"), ("dualpipe", "zero3"),
+                              ("zero3", "tp2dp2"), ("tp2dp2", "dp2")):
             with self.subTest(f"{before} to {after}"):
                 folder = self.folder / f"{before}-{after}"
                 options = ["--checkpoint-dir", folder]

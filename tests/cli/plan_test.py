@@ -165,6 +165,13 @@ class Plan(OrreryCase):
         self.assertIn("no zero-bubble schedule", answer.stderr)
         self.assertIn("no zero-bubble schedule", self.parse(answer.stdout)["warnings"][0])
         self.assertEqual(self.json(*pinned, "--any-runtime")["plans"][0]["schedule"], "zero-bubble")
+        v = ["plan", "gpt2", "dgx-a100", "--gpus", "8", "--tp", "1", "--pp", "4", "--schedule", "dualpipe-v", "--micro-batch", "1",
+             "--global-batch"]
+        answer = self.orrery(*v, "8")
+        self.assertEqual(answer.returncode, 2)
+        self.assertIn("--schedule dualpipe-v with --pp 4", answer.stderr)
+        self.assertIn("4 micro-batches (expected at least 8, twice the stages)", answer.stderr)
+        self.assertIn("no dualpipe-v schedule", self.orrery(*v, "16").stderr)
         known = self.json("plan", "gpt2", "dgx-a100-40g", "--gpus", "8", "--seq-len", "1024", "--global-batch", "96")["known_recipe"]
         self.assertEqual((known["dp"], known["micro_batch"], known["zero"]), (8, 12, 0))
         self.assertIn("nanoGPT", known["name"])

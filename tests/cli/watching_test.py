@@ -75,6 +75,7 @@ class Watching(TrainingCase):
                  ("v2", LLAMA, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "interleaved",
                                 "--interleave", "2"]),
                  ("zb", LLAMA, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "zero-bubble"]),
+                 ("dualpipe", GPT2, ["--gpus", "2", "--pp", "2", "--micro-batch", "2", "--schedule", "dualpipe-v"]),
                  ("cp2", LLAMA, ["--gpus", "2", "--cp", "2", "--recompute", "full"]),
                  ("ep2", MIXTRAL, ["--gpus", "2", "--dp", "2", "--ep", "2"]), ("bert", BERT, ["--gpus", "2", "--tp", "2"]),
                  ("servers", GPT2, ["--gpus", "2", "--dp", "2", "--sync", "parameter-server", "--servers", "1"]),

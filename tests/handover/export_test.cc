@@ -127,6 +127,23 @@ TEST_CASE("torchtitan gets every layer in exactly one part, and a zero-bubble sc
   CHECK(count('W') == 4 * plan.micro_batches());
 }
 
+TEST_CASE("chunks in a V go to torchtitan, whose schedule is one of those, and to nobody else") {
+  Plan plan = llama_plan(2, 2, 4);
+  plan.choices.schedule = Schedule::dualpipe_v;
+  plan.choices.interleave = 2;
+  const std::string toml = content_of(export_plan(plan, ExportTarget::torchtitan), "train.toml");
+  CHECK(toml.find("pipeline_parallel_schedule = \"DualPipeV\"") != std::string::npos);
+  CHECK(toml.find("pipeline_parallel_expert_parallel_overlap = false") != std::string::npos);
+  // Parts in the model's order: torchtitan gives the first and the last to one rank.
+  CHECK(toml.find("[\"tok_embeddings\", \"layers.0\"") < toml.find("\"norm\", \"output\"]"));
+  for (const ExportTarget target : {ExportTarget::megatron, ExportTarget::nemo, ExportTarget::deepspeed}) {
+    CAPTURE(static_cast<int>(target));
+    CHECK_THROWS_WITH(
+        export_plan(plan, target),
+        Catch::Contains("`schedule` dualpipe-v cannot be exported to") && Catch::Contains("in a V"));
+  }
+}
+
 TEST_CASE("torchtitan gets the plan's own model, or is refused") {
   Plan plan = llama_plan(2, 1, 4);
   const auto files = export_plan(plan, ExportTarget::torchtitan);

@@ -209,6 +209,11 @@ TEST_CASE("plans return from torchtitan's TOML as they were") {
                    c.pp = 4, c.zero = 0, c.schedule = Schedule::zero_bubble;
                    c.bucket_bytes = 0;
                  }});
+  all.push_back({"chunks in a V", 32, [](Choices& c) {
+                   c.pp = 2, c.interleave = 2, c.zero = 0, c.schedule = Schedule::dualpipe_v;
+                   c.stage_layers = {7, 9, 9, 7};
+                   c.bucket_bytes = 0;
+                 }});
   for (const Variant& variant : all) {
     const Plan plan = plan_of(variant, "llama3-8b");
     const std::string toml = text_of_file(export_plan(plan, ExportTarget::torchtitan), "train.toml");

@@ -68,6 +68,26 @@ TEST_CASE("tensor ranks share experts in equal parts") {
   CHECK(mentions(refusal(spread, 4, experts), "`ep` 4: does not divide tp / etp x dp x cp = 2"));
 }
 
+TEST_CASE("dualpipe-v has two chunks a stage and two micro-batches for each stage at least") {
+  Choices choices;
+  choices.schedule = Schedule::dualpipe_v;
+  choices.interleave = 2;
+  choices.pp = 2;
+  CHECK(refusal(choices, 4) == "");
+  CHECK(refusal(choices, 5) == "");
+  CHECK(refusal(choices, 3) ==
+        "`schedule` dualpipe-v with `pp` 2: 3 micro-batches (expected at least 4, twice the stages)");
+  choices.interleave = 1;
+  CHECK(refusal(choices, 4) ==
+        "`schedule` dualpipe-v with `interleave` 1 (expected `interleave` 2: a stage's model chunks lie in a "
+        "V)");
+  choices.interleave = 2;
+  choices.pp = 1;
+  CHECK(mentions(refusal(choices, 4), "`schedule` dualpipe-v with `pp` 1"));
+  choices.pp = 4;
+  CHECK(mentions(refusal(choices, 8), "more parts than the 4 layers"));
+}
+
 TEST_CASE("tensor parallelism must divide the heads") {
   Choices choices;
   choices.tp = 3;
@@ -201,8 +221,8 @@ TEST_CASE("model chunks alternate over the stages") {
 }
 
 TEST_CASE("names and values are each other's inverse, and unknown names list the known") {
-  for (const Schedule value :
-       {Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved, Schedule::zero_bubble})
+  for (const Schedule value : {Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved,
+                               Schedule::zero_bubble, Schedule::dualpipe_v})
     CHECK(schedule_from_name(name_of(value)) == value);
   for (const Sync value :
        {Sync::all_reduce, Sync::parameter_server, Sync::async_parameter_server, Sync::single_process})
@@ -216,5 +236,6 @@ TEST_CASE("names and values are each other's inverse, and unknown names list the
   for (const Dimension value : {Dimension::tp, Dimension::cp, Dimension::ep, Dimension::dp, Dimension::pp})
     CHECK(dimension_from_name(name_of(value)) == value);
   CHECK_THROWS_WITH(schedule_from_name("2f2b"),
-                    "unknown schedule '2f2b' (expected one of gpipe, 1f1b, interleaved, zero-bubble)");
+                    "unknown schedule '2f2b' (expected one of gpipe, 1f1b, interleaved, zero-bubble, "
+                    "dualpipe-v)");
 }

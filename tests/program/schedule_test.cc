@@ -1,6 +1,7 @@
 #include "program/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <map>
 #include <string>
@@ -22,11 +23,17 @@ std::string text(const std::vector<Slot>& slots, bool chunks = false) {
 }
 
 // Runs all stages with the given durations and free communication; returns the end of the last slot.
+// `backward` is that of the inputs where the schedule splits passes. With `paired`, a pair of slots begins
+// when both have what they need, and both end together.
 double makespan(Schedule schedule, int stages, int chunks, int micro_batches, double forward, double backward,
-                double weight) {
+                double weight, bool paired = false) {
   std::vector<std::vector<Slot>> slots;
   for (int s = 0; s < stages; ++s)
-    slots.push_back(schedule_slots(schedule, s, stages, chunks, micro_batches));
+    slots.push_back(schedule_slots(schedule, s, stages, chunks, micro_batches, paired));
+  Choices choices;
+  choices.schedule = schedule;
+  choices.pp = stages;
+  choices.interleave = chunks;
   std::map<std::tuple<int, int, int>, double> forward_end;  // part of the model, micro-batch
   std::map<std::tuple<int, int, int>, double> backward_end;
   std::vector<std::size_t> next(slots.size(), 0);
@@ -38,34 +45,42 @@ double makespan(Schedule schedule, int stages, int chunks, int micro_batches, do
     for (int s = 0; s < stages; ++s) {
       auto& i = next[static_cast<std::size_t>(s)];
       if (i == slots[static_cast<std::size_t>(s)].size()) continue;
-      const Slot slot = slots[static_cast<std::size_t>(s)][i];
-      const int part = slot.chunk * stages + s;
+      const int count = slots[static_cast<std::size_t>(s)][i].with_next ? 2 : 1;
       double ready = free_at[static_cast<std::size_t>(s)];
-      double duration = weight;
-      if (slot.kind == SlotKind::forward) {
-        duration = forward;
-        if (part > 0) {
+      double duration = 0;
+      bool runs = true;
+      for (int of = 0; of < count; ++of) {
+        const Slot slot = slots[static_cast<std::size_t>(s)][i + static_cast<std::size_t>(of)];
+        const int part = part_of(choices, s, slot.chunk);
+        if (slot.kind == SlotKind::forward) {
+          duration += forward;
+          if (part == 0) continue;
           const auto at = forward_end.find({part - 1, slot.micro_batch, 0});
-          if (at == forward_end.end()) continue;
-          ready = std::max(ready, at->second);
-        }
-      } else if (slot.kind != SlotKind::backward_weight) {
-        duration = backward;
-        const auto own = forward_end.find({part, slot.micro_batch, 0});
-        if (own == forward_end.end()) continue;
-        if (part + 1 < parts) {
+          runs = runs && at != forward_end.end();
+          if (runs) ready = std::max(ready, at->second);
+        } else if (slot.kind == SlotKind::backward_weight) {
+          duration += weight;
+          runs = runs && backward_end.count({part, slot.micro_batch, 0}) > 0;
+        } else {
+          const bool whole = slot.kind == SlotKind::backward && splits_backward(schedule);
+          duration += backward + (whole ? weight : 0);
+          runs = runs && forward_end.count({part, slot.micro_batch, 0}) > 0;
+          if (part + 1 == parts) continue;
           const auto at = backward_end.find({part + 1, slot.micro_batch, 0});
-          if (at == backward_end.end()) continue;
-          ready = std::max(ready, at->second);
+          runs = runs && at != backward_end.end();
+          if (runs) ready = std::max(ready, at->second);
         }
       }
+      if (!runs) continue;
       const double end = ready + duration;
-      if (slot.kind == SlotKind::forward) forward_end[{part, slot.micro_batch, 0}] = end;
-      if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_input) {
-        backward_end[{part, slot.micro_batch, 0}] = end;
+      for (int of = 0; of < count; ++of, ++i) {
+        const Slot slot = slots[static_cast<std::size_t>(s)][i];
+        const int part = part_of(choices, s, slot.chunk);
+        if (slot.kind == SlotKind::forward) forward_end[{part, slot.micro_batch, 0}] = end;
+        if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_input)
+          backward_end[{part, slot.micro_batch, 0}] = end;
       }
       free_at[static_cast<std::size_t>(s)] = end;
-      ++i;
       moved = true;
     }
   }
@@ -73,14 +88,13 @@ double makespan(Schedule schedule, int stages, int chunks, int micro_batches, do
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
+// What a pass in two has left is given back by its second half.
 int scanned_peak(const std::vector<Slot>& slots) {
-  const bool split = std::any_of(slots.begin(), slots.end(),
-                                 [](const Slot& slot) { return slot.kind == SlotKind::backward_weight; });
   int held = 0;
   int peak = 0;
   for (const Slot& slot : slots) {
     if (slot.kind == SlotKind::forward) peak = std::max(peak, ++held);
-    if (slot.kind == (split ? SlotKind::backward_weight : SlotKind::backward)) --held;
+    if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_weight) --held;
   }
   return peak;
 }
@@ -208,4 +222,109 @@ TEST_CASE("every slot stands once, and the peak in flight is what the slots hold
       }
     }
   }
+}
+
+TEST_CASE("dualpipe-v is its authors' schedule of four ranks and ten micro-batches") {
+  CHECK(text(schedule_slots(Schedule::dualpipe_v, 0, 4, 2, 10), true) ==
+        "F0a F1a F2a F3a F4a F5a F6a F0b B0b W0b F1b B1b W1b F2b B2b W2b F3b "
+        "F7a B3b F4b B0a F8a B4b F5b B1a F9a B5b F6b B2a "
+        "B6b F7b B3a B7b F8b B4a B8b F9b B5a B9b B6a W6a B7a W7a B8a W8a B9a W9a");
+  CHECK(text(schedule_slots(Schedule::dualpipe_v, 3, 4, 2, 8), true) ==
+        "F0a F0b F1a F1b F2a F2b F3a F3b "
+        "F4a B0b F4b B0a F5a B1b F5b B1a F6a B2b F6b B2a F7a B3b F7b B3a "
+        "B4b B4a B5b B5a B6b B6a B7b B7a W6b W6a W7b W7a");
+}
+
+TEST_CASE("dualpipe-v runs every pass once, in the order of the model, for any number of micro-batches") {
+  for (int stages = 2; stages <= 6; ++stages) {
+    for (int m = 2 * stages; m <= 4 * stages + 3; ++m) {
+      for (const bool paired : {false, true}) {
+        CAPTURE(stages, m, paired);
+        makespan(Schedule::dualpipe_v, stages, 2, m, 1, 1, 1,
+                 paired);  // requires that nothing waits for ever
+        for (int stage = 0; stage < stages; ++stage) {
+          CAPTURE(stage);
+          const auto slots = schedule_slots(Schedule::dualpipe_v, stage, stages, 2, m, paired);
+          std::map<std::pair<int, int>, std::array<int, 4>> count;
+          std::map<std::pair<int, int>, std::size_t> complete;  // its weights' gradients
+          for (std::size_t i = 0; i < slots.size(); ++i) {
+            const Slot& slot = slots[i];
+            std::array<int, 4>& of = count[{slot.chunk, slot.micro_batch}];
+            ++of[static_cast<std::size_t>(slot.kind)];
+            if (slot.kind == SlotKind::backward_weight) CHECK(of[2] == 1);
+            if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_weight)
+              complete[{slot.chunk, slot.micro_batch}] = i;
+          }
+          CHECK(static_cast<int>(count.size()) == 2 * m);
+          for (const auto& [at, of] : count) {
+            CHECK(of[0] == 1);
+            CHECK(of[1] + of[2] == 1);
+            CHECK(of[2] == of[3]);
+            // What both chunks share is complete with the first one's pass, after the last one's.
+            CHECK(complete.at({1, at.second}) < complete.at({0, at.second}));
+          }
+          int pairs = 0;
+          for (std::size_t i = 0; i < slots.size(); ++i) {
+            if (!slots[i].with_next) continue;
+            ++pairs;
+            CHECK(slots[i].kind == SlotKind::forward);
+            REQUIRE(i + 1 < slots.size());
+            CHECK(slots[i + 1].kind == SlotKind::backward);
+            CHECK(slots[i].chunk != slots[i + 1].chunk);
+            CHECK(slots[i].micro_batch != slots[i + 1].micro_batch);
+          }
+          Plan plan;
+          plan.choices.schedule = Schedule::dualpipe_v;
+          plan.choices.pp = stages;
+          plan.choices.interleave = 2;
+          plan.choices.overlap_experts = paired;
+          CHECK(paired_slots(plan, stage, m) == pairs);
+          CHECK((pairs > 0) == paired);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("dualpipe-v's bubble and what it holds are as published, the same on all ranks") {
+  // deepseek-ai/DualPipe, README: of 2 p chunks (p - 1)(F&B + B - 3 W), and 2 p + 1 chunks' activations.
+  for (int p = 2; p <= 8; ++p) {
+    for (const int m : {2 * p, 2 * p + 1, 3 * p, 5 * p + 1}) {
+      CAPTURE(p, m);
+      const double forward = 1, input = 1, weight = 1;
+      const double both = forward + input + weight;
+      CHECK(makespan(Schedule::dualpipe_v, p, 2, m, forward, input, weight, true) ==
+            Approx(2 * m * both + (p - 1) * (both + (input + weight) - 3 * weight)));
+      for (int stage = 0; stage < p; ++stage) {
+        CHECK(scanned_peak(schedule_slots(Schedule::dualpipe_v, stage, p, 2, m)) == 2 * p + 1);
+        CHECK(peak_in_flight(Schedule::dualpipe_v, stage, p, 2, m) == 2 * p + 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("in a V the first stage holds both ends of the model, the last its middle") {
+  Choices c;
+  c.schedule = Schedule::dualpipe_v;
+  c.pp = 4;
+  c.interleave = 2;
+  CHECK(ends_meet(c));
+  CHECK(holds_first_part(c, 0, 0));
+  CHECK(holds_last_part(c, 0, 1));
+  CHECK(part_of(c, 3, 0) == 3);
+  CHECK(part_of(c, 3, 1) == 4);
+  for (const Schedule schedule : {Schedule::interleaved, Schedule::dualpipe_v}) {
+    c.schedule = schedule;
+    for (int part = 0; part < 8; ++part) {
+      const ChunkPlace place = place_of_part(c, part);
+      CHECK(part_of(c, place.stage, place.chunk) == part);
+    }
+  }
+  CHECK_FALSE(ends_meet([] {
+    Choices interleaved;
+    interleaved.schedule = Schedule::interleaved;
+    interleaved.pp = 4;
+    interleaved.interleave = 2;
+    return interleaved;
+  }()));
 }

@@ -295,6 +295,7 @@ int check_equivalence(Communicator& world, const std::string& which, std::uint64
   const std::vector<PlanCase> cases = random ? random_cases(world.size(), kRandomPlans, series)
                                       : which == "rehearsal" ? rehearsal_cases(world.size())
                                       : which == "vit"       ? patch_cases()
+                                      : which == "v"         ? v_cases()
                                                              : all_cases();
   for (const PlanCase& c : cases) {
     if (c.choices.world() != world.size()) continue;

@@ -700,7 +700,7 @@ std::vector<PlanCase> all_cases() {
   std::vector<PlanCase> cases = dense_cases();
   for (const auto& more :
        {context_cases(), compression_cases(), server_cases(), expert_cases(), encoder_cases(), image_cases(),
-        precision_cases(), fine_tuning_cases(), attention_cases(), dropout_cases(), patch_cases()})
+        precision_cases(), fine_tuning_cases(), attention_cases(), dropout_cases(), patch_cases(), v_cases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

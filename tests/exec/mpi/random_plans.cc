@@ -187,17 +187,32 @@ PlanCase with_shared_experts(PlanCase c, Draw& draw) {
   return c;
 }
 
+// The same with its chunks in a V, where it has enough layers and micro-batches.
+PlanCase in_a_v(PlanCase c, Draw& draw) {
+  c.choices.schedule = Schedule::dualpipe_v;
+  c.choices.interleave = 2;
+  c.choices.overlap_experts = draw.chance(60) && c.choices.ep > 1 && c.choices.zero < 3;
+  if (draw.chance(50)) c.choices.micro_batch = 1;
+  c.name +=
+      fmt::format(" as {}{}", name_of(c.choices.schedule), c.choices.overlap_experts ? " overlapped" : "");
+  return c;
+}
+
 }  // namespace
 
 std::vector<PlanCase> random_cases(int world, int count, std::uint64_t series) {
   std::vector<PlanCase> cases;
   Draw draw(static_cast<std::uint64_t>(world) + 1000 * series);
   Draw shared(static_cast<std::uint64_t>(world) << 32);
+  Draw v(static_cast<std::uint64_t>(world) << 40);
   while (static_cast<int>(cases.size()) < count) {
     PlanCase c = draw_case(draw, world);
     if (!sound(c, world)) continue;
     PlanCase other = with_shared_experts(c, shared);
-    cases.push_back(sound(other, world) ? std::move(other) : std::move(c));
+    PlanCase turned = in_a_v(c, v);
+    cases.push_back(sound(turned, world)  ? std::move(turned)
+                    : sound(other, world) ? std::move(other)
+                                          : std::move(c));
   }
   return cases;
 }

@@ -41,6 +41,7 @@ struct PlanCase {
 std::vector<PlanCase> all_cases();
 std::vector<PlanCase> dropout_cases();  // of these, those with dropout
 std::vector<PlanCase> patch_cases();    // and those of vision transformers
+std::vector<PlanCase> v_cases();        // and those whose pipelines' chunks lie in a V
 // Of a form of parallelism that only tests know (rehearsal.cc); once a process.
 std::vector<PlanCase> rehearsal_cases(int world);
 // So many sound plans of `world` ranks, drawn by a seed; the same on every rank. `series`: other ones.

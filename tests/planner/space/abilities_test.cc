@@ -43,6 +43,62 @@ TEST_CASE("a pin that the runtime cannot run is searched with whatever else it c
 }
 
 TEST_CASE(
+    "chunks in a V are searched where the runtime has them, with two layers and micro-batches a stage") {
+  const auto in_a_v = [](const Choices& c) { return c.schedule == Schedule::dualpipe_v; };
+  Pins pins;
+  pins.recompute = Recompute::none;
+  for (const char* without : {"megatron-core", "torchtitan", "jax", "nemo", "deepspeed"})
+    CHECK_FALSE(any(enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, without), pins), in_a_v));
+  const auto job = make_job("gpt2", "dgx-a100", 8, 32, 128, "orrery-gpu");
+  const auto plans = enumerate(job, pins);
+  CHECK(any(plans, in_a_v));
+  for (const Choices& c : plans) {
+    if (!in_a_v(c)) continue;
+    const Plan plan{job, c};
+    CHECK_NOTHROW(check_plan(plan));
+    CHECK(c.interleave == 2);
+    CHECK(c.pp <= 4);  // of 12 layers, in divisors of 8
+    CHECK(plan.micro_batches() >= 2 * c.pp);
+  }
+  // Who pins it is answered by any runtime.
+  pins.schedule = Schedule::dualpipe_v;
+  const auto pinned = enumerate(make_job("gpt2", "dgx-a100", 8, 32, 128, "megatron-core"), pins);
+  CHECK(any(pinned, [&](const Choices& c) { return c.pp > 1 && in_a_v(c); }));
+}
+
+TEST_CASE("a V that cannot be had is refused by what it lacks") {
+  const auto refusal = [](Pins pins, int batch) -> std::string {
+    pins.schedule = Schedule::dualpipe_v;
+    try {
+      enumerate(make_job("gpt2", "dgx-a100", 8, batch, 128), pins);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Pins pins;
+  pins.tp = 1;
+  pins.pp = 4;
+  pins.micro_batch = 1;
+  CHECK(refusal(pins, 16) == "");
+  CHECK(refusal(pins, 8) ==
+        "`schedule` dualpipe-v with `pp` 4: 4 micro-batches (expected at least 8, twice the stages)");
+  Pins deep = pins;
+  deep.pp = 8;
+  CHECK(refusal(deep, 16).find("more parts than the 12 layers") != std::string::npos);
+  Pins chunks = pins;
+  chunks.interleave = 3;
+  CHECK(refusal(chunks, 16) == "`interleave` 3 contradicts `schedule` dualpipe-v (expected `interleave` 2)");
+  chunks.interleave = 2;
+  CHECK(refusal(chunks, 16) == "");
+  Pins cut = pins;
+  cut.stage_layers = std::vector<int>{1, 2, 2, 1, 1, 2, 2, 1};
+  CHECK(refusal(cut, 16) == "");
+  cut.pp.reset();
+  CHECK(refusal(cut, 16) == "");
+}
+
+TEST_CASE(
     "data parallelism is all that some runtimes have, and pins of the layout are answered all the same") {
   const auto job = make_job("gpt2", "dgx-a100", 4, 8, 128, "horovod");
   for (const Choices& c : enumerate(job, {})) CHECK((c.dp == 4 && c.zero == 0));

@@ -1,0 +1,126 @@
+#include "planner/closed_form/slot_ends.h"
+
+#include <algorithm>
+
+namespace orrery::planner {
+
+SlotEnds::SlotEnds(const Choices& choices, int micro_batches, const std::vector<double>& hops)
+    : choices_(choices),
+      micro_batches_(micro_batches),
+      forward_(static_cast<std::size_t>(parts_of(choices)) * static_cast<std::size_t>(micro_batches),
+               kSlotNotYet),
+      backward_(forward_) {
+  for (int part = 0; part < parts_of(choices); ++part) {
+    const ChunkPlace here = place_of_part(choices, part);
+    const ChunkPlace next = part + 1 < parts_of(choices) ? place_of_part(choices, part + 1) : here;
+    // Hops are numbered by the stage before them; round the ring by the last one.
+    const int hop = here.chunk == next.chunk ? std::min(here.stage, next.stage) : here.stage;
+    hop_behind_.push_back(here.stage == next.stage ? 0 : hops[static_cast<std::size_t>(hop)]);
+  }
+}
+
+double SlotEnds::ready(const Slot& slot, int stage) {
+  const auto sent = [](double end, double hop) { return end == kSlotNotYet ? kSlotNotYet : end + hop; };
+  const int part = part_of(choices_, stage, slot.chunk);
+  if (slot.kind == SlotKind::backward_weight) return 0;  // behind its other half
+  if (slot.kind == SlotKind::forward) {
+    if (part == 0) return 0;
+    return sent(at(false, part - 1, slot.micro_batch), hop_behind_[static_cast<std::size_t>(part) - 1]);
+  }
+  if (part + 1 == parts_of(choices_)) return at(false, part, slot.micro_batch);
+  return sent(at(true, part + 1, slot.micro_batch), hop_behind_[static_cast<std::size_t>(part)]);
+}
+
+namespace {
+
+class VLayout {
+ public:
+  VLayout(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
+          const std::vector<double>& hops, int micro_batches)
+      : choices_(c), times_(times), ends_(c, micro_batches, hops) {
+    for (int stage = 0; stage < c.pp; ++stage) {
+      slots_.push_back(
+          schedule_slots(c.schedule, stage, c.pp, c.interleave, micro_batches, c.overlap_experts));
+    }
+    next_.assign(slots_.size(), 0);
+    free_s_.assign(slots_.size(), 0);
+  }
+
+  std::vector<double> run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t stage = 0; stage < slots_.size(); ++stage)
+        while (next_[stage] < slots_[stage].size() && step(stage)) moved = true;
+    }
+    return std::move(free_s_);
+  }
+
+ private:
+  bool step(std::size_t stage) {
+    const Slot& slot = slots_[stage][next_[stage]];
+    const double ready = ends_.ready(slot, static_cast<int>(stage));
+    if (ready == kSlotNotYet) return false;
+    const VChunkTimes& t = times_[stage][static_cast<std::size_t>(slot.chunk)];
+    double& free_s = free_s_[stage];
+    const auto end_of = [&](const Slot& of) -> double& {
+      return ends_.of(of.kind != SlotKind::forward, static_cast<int>(stage), of.chunk, of.micro_batch);
+    };
+    double begin = std::max(free_s, ready);
+    if (slot.with_next) {
+      const Slot& back = slots_[stage][next_[stage] + 1];
+      const double ready_back = ends_.ready(back, static_cast<int>(stage));
+      if (ready_back == kSlotNotYet) return false;
+      const VChunkTimes& other = times_[stage][static_cast<std::size_t>(back.chunk)];
+      begin = std::max(begin, ready_back);
+      const double gain = std::min(t.paired_gain, other.paired_gain);
+      end_of(slot) = begin + t.forward + other.backward_busy - gain;
+      end_of(back) = begin + t.forward_busy + other.backward - gain;
+      free_s = begin + t.forward_busy + other.backward_busy - gain;
+      next_[stage] += 2;
+      return true;
+    }
+    switch (slot.kind) {
+      case SlotKind::forward:
+        end_of(slot) = begin + t.forward;
+        free_s = begin + t.forward_busy;
+        break;
+      case SlotKind::backward:
+        end_of(slot) = begin + t.backward;
+        free_s = begin + t.backward_busy;
+        break;
+      case SlotKind::backward_input:
+        end_of(slot) = begin + t.backward - t.weight;
+        free_s = begin + t.backward_busy - t.weight;
+        break;
+      case SlotKind::backward_weight:
+        free_s = begin + t.weight;
+        break;
+    }
+    ++next_[stage];
+    return true;
+  }
+
+  const Choices& choices_;
+  const std::vector<std::vector<VChunkTimes>>& times_;
+  SlotEnds ends_;
+  std::vector<std::vector<Slot>> slots_;
+  std::vector<std::size_t> next_;
+  std::vector<double> free_s_;
+};
+
+}  // namespace
+
+std::vector<double> v_stage_ends(const Choices& c, const std::vector<std::vector<VChunkTimes>>& times,
+                                 const std::vector<double>& hops, double micro_batches) {
+  const int least = micro_batch_rule(c.schedule, c.pp).least;
+  const int few = least + c.pp, more = few + c.pp;
+  if (micro_batches <= more)
+    return VLayout(c, times, hops, std::max(least, static_cast<int>(micro_batches))).run();
+  const std::vector<double> shorter = VLayout(c, times, hops, few).run();
+  std::vector<double> ends = VLayout(c, times, hops, more).run();
+  for (std::size_t stage = 0; stage < ends.size(); ++stage)
+    ends[stage] += (ends[stage] - shorter[stage]) * (micro_batches - more) / (more - few);
+  return ends;
+}
+
+}  // namespace orrery::planner
