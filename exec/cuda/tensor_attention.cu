@@ -45,8 +45,7 @@ int copied_columns(int head_dim) {
 template <class T>
 struct Heads {
   const T* data;  // the first one's of the first sample
-  std::int64_t of_sample, of_head;
-  int of_row;
+  std::int64_t of_sample, of_head, of_row;
   int rows, columns;  // of a head; zeros are taken for what is beyond
 };
 
@@ -87,21 +86,17 @@ void copy_heads(const T* from, std::int64_t stride, int batch, int heads, int se
 template <int Columns, class T>
 __device__ void copy_tile(unsigned* tile, const Heads<T>& heads, int b, int h, int first) {
   constexpr int kPieces = Columns / 8;  // of a row
-  constexpr int kRows = kThreads / kPieces;
   const int piece = static_cast<int>(threadIdx.x) % kPieces;
-  const int row = static_cast<int>(threadIdx.x) / kPieces;
-  const int rows = 8 * piece < heads.columns ? heads.rows - first - row : 0;
-  // From row to row by additions: a product for each would be kept in registers.
-  const T* from = heads.data + b * heads.of_sample + h * heads.of_head +
-                  static_cast<std::int64_t>(first + row) * heads.of_row + 8 * piece;
-  unsigned* to = tile + row * kRow<Columns> + 4 * piece;
+  const T* from = heads.data + b * heads.of_sample + h * heads.of_head + 8 * piece;
+  const int rows = 8 * piece < heads.columns ? heads.rows - first : 0;
   ORRERY_UNROLL
-  for (int i = 0; i < kTile; i += kRows) {
-    if (i < rows)
-      copy_sixteen(to + i * kRow<Columns>, &from->bits);
+  for (int i = 0; i < kTile * kPieces / kThreads; ++i) {
+    const int row = (static_cast<int>(threadIdx.x) + i * kThreads) / kPieces;
+    unsigned* to = tile + row * kRow<Columns> + 4 * piece;
+    if (row < rows)
+      copy_sixteen(to, &from[(first + row) * heads.of_row].bits);
     else
-      *reinterpret_cast<Words*>(to + i * kRow<Columns>) = Words{};
-    from += kRows * heads.of_row;
+      *reinterpret_cast<Words*>(to) = Words{};
   }
 }
 
@@ -504,7 +499,7 @@ class Reader {
 
   Heads<T> heads(const T* from, std::int64_t stride, int heads, int rows) {
     if (o_.dim % kPiece<T> == 0 && aligned(from))
-      return {from, o_.seq * stride, o_.dim, static_cast<int>(stride), rows, o_.dim};
+      return {from, o_.seq * stride, o_.dim, stride, rows, o_.dim};
     const int columns = copied_columns(o_.dim);
     copy_heads(from, stride, batch_, heads, o_.seq, rows, o_.dim, next_, stream_);
     const std::int64_t of_head = static_cast<std::int64_t>(rows) * columns;
